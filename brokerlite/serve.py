@@ -1,9 +1,9 @@
 """Runs the broker under trio: sockets, threads and the clock.
 
-Theory of operation: `BrokerCore` decides everything. `_Front` is the service behind the listener: it parses requests,
+Theory of operation: `BrokerCore` decides everything. `_BrokerService` is the service behind the listener: it parses requests,
 hands them to the core and builds the responses. Two tasks run beside the listener: one polls the core at its
 deadlines, the other flushes written data to disk. Work that waits for the disk or needs much computing runs in
-threads; while a request is unfinished, its connection passes no other to the core (`Hold`). All of these tasks run in a
+threads; while a request is unfinished, its connection passes no other to the core (`HoldConnection`). All of these tasks run in a
 scope that is shielded from cancellation, so that a cancelled broker can still answer its open requests and close its
 folder.
 """
@@ -27,20 +27,19 @@ from ottla.brokerlite.config import BrokerConfig, Sync
 from ottla.brokerlite.handlers import SERVED, import_all
 from ottla.brokerlite.handlers.api_versions import unsupported
 from ottla.brokerlite.machines.configs import CONFIGS
-from ottla.brokerlite.machines.core import Action, Answer, BrokerCore, Call, Close, Hold, Settings
+from ottla.brokerlite.machines.core import Action, Answer, BrokerCore, Call, CloseConnection, HoldConnection, Settings
 from ottla.brokerlite.machines.groups import GroupSettings
 from ottla.brokerlite.machines.housekeeping import HousekeepingSettings
 from ottla.brokerlite.machines.jobs import Job, Work
-from ottla.brokerlite.machines.transactions import TransactionSettings
+from ottla.brokerlite.machines.transaction_coordinator import TransactionSettings
+from ottla.brokerlite.storage.data_folder import DataFolder
 from ottla.brokerlite.storage.disk import descriptors_for_connections
-from ottla.brokerlite.storage.folder import DataFolder
 from ottla.codec import frames
 from ottla.codec.apis import APIS
 from ottla.codec.elements import has_more_elements
 from ottla.codec.wire import Buffer
 from ottla.errors import ConfigurationError, RemoteProtocolError
-from ottla.serve import Answer as Place
-from ottla.serve import Connection, Limits, Listener, serve_health
+from ottla.serve import AcceptedConnection, Listener, ListenerLimits, PendingAnswer, serve_health
 from ottla.tls import ServerTLS
 
 log = logging.getLogger("ottla.brokerlite")
@@ -58,7 +57,7 @@ _WILDCARDS = ("", "0.0.0.0", "::")
 
 
 @dataclass(kw_only=True)
-class Running:
+class RunningBroker:
     """Describes and controls a running broker.
 
     Attributes:
@@ -106,7 +105,7 @@ async def run_broker(
     config: BrokerConfig,
     *,
     tls: ServerTLS | None = None,
-    task_status: "trio.TaskStatus[Running]" = trio.TASK_STATUS_IGNORED,
+    task_status: "trio.TaskStatus[RunningBroker]" = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run a broker until it is drained or cancelled; then answer the open requests and close the folder.
 
@@ -117,13 +116,13 @@ async def run_broker(
         ConfigurationError: the port or the folder cannot be used.
     """
     with _data_path(config) as path:
-        chores, front = _Chores(), _Front()
+        chores, service = _Chores(), _BrokerService()
         # The listener opens before the folder is created: a broker that cannot listen leaves no folder behind.
         connections = min(config.max_connections, descriptors_for_connections())
         listener = Listener(
-            Limits(max_frame=config.max_request_bytes, max_connections=connections, pipeline=config.pipeline)
+            ListenerLimits(max_frame=config.max_request_bytes, max_connections=connections, pipeline=config.pipeline)
         )
-        port = await listener.open(config.host, config.port, front, tls)
+        port = await listener.open(config.host, config.port, service, tls)
         folder = DataFolder(
             path,
             index_interval_bytes=config.index_interval_bytes,
@@ -138,13 +137,13 @@ async def run_broker(
             raise
         _log_recovery(folder, trio.current_time() - began)
         try:
-            await _serve(config, listener, port, folder, front, chores, task_status)
+            await _serve(config, listener, port, folder, service, chores, task_status)
         except BaseExceptionGroup as group:  # the nursery wraps errors; the caller gets a ConfigurationError as it is
             raise _plain(group) from None
         finally:
             with trio.CancelScope(shield=True):
                 await trio.to_thread.run_sync(chores.finish)
-                await trio.to_thread.run_sync(folder.abandon if front.killed else folder.close)
+                await trio.to_thread.run_sync(folder.abandon if service.killed else folder.close)
             log.info("stopped", extra={"data": str(path)})
 
 
@@ -153,12 +152,12 @@ async def _serve(
     listener: Listener,
     port: int,
     folder: DataFolder,
-    front: "_Front",
+    service: "_BrokerService",
     chores: "_Chores",
-    task_status: "trio.TaskStatus[Running]",
+    task_status: "trio.TaskStatus[RunningBroker]",
 ) -> None:
     settings = _settings(config, folder.cluster_id, port)
-    front.core = BrokerCore(
+    service.core = BrokerCore(
         settings,
         folder,
         SERVED,
@@ -168,9 +167,9 @@ async def _serve(
         timestamp=_timestamp(),
         asleep=_asleep(),
     )
-    running = _running(config, folder, front.core, port)
+    running = _running(config, folder, service.core, port)
     async with trio.open_nursery() as nursery:
-        work: trio.CancelScope = await nursery.start(_work, config, listener, folder, front, chores, running)
+        work: trio.CancelScope = await nursery.start(_work, config, listener, folder, service, chores, running)
         task_status.started(running)
         extra = {
             "listen": running.listen,
@@ -184,11 +183,11 @@ async def _serve(
             await running._end.wait()
         finally:
             running.ready = False
-            front.killed = not running.clean
-            front.core.housekeeping.stop()
-            if not front.killed:
+            service.killed = not running.clean
+            service.core.housekeeping.stop()
+            if not service.killed:
                 with trio.CancelScope(shield=True):
-                    front.drain()
+                    service.drain()
                     await listener.drain()
             work.cancel()
 
@@ -202,19 +201,19 @@ async def _work(
     config: BrokerConfig,
     listener: Listener,
     folder: DataFolder,
-    front: "_Front",
+    service: "_BrokerService",
     chores: "_Chores",
-    running: Running,
+    running: RunningBroker,
     *,
     task_status: "trio.TaskStatus[trio.CancelScope]",
 ) -> None:
     with trio.CancelScope(shield=True) as scope:
         async with trio.open_nursery() as nursery:
-            front.begin = lambda job: nursery.start_soon(_work_off, front, job)
+            service.begin = lambda job: nursery.start_soon(_work_off, service, job)
             nursery.start_soon(listener.run)
-            nursery.start_soon(front.pump)
+            nursery.start_soon(service.pump)
             nursery.start_soon(chores.run)
-            nursery.start_soon(front.flush, folder)
+            nursery.start_soon(service.flush, folder)
             nursery.start_soon(_import_handlers)
             if config.health is not None:
                 host, port = parse_address(config.health, "health", any_port=True)
@@ -222,19 +221,19 @@ async def _work(
             task_status.started(scope)
 
 
-async def _probes(host: str, port: int, running: Running, *, task_status: "trio.TaskStatus[int]") -> None:
+async def _probes(host: str, port: int, running: RunningBroker, *, task_status: "trio.TaskStatus[int]") -> None:
     await serve_health(host, port, lambda: running.ready, opened=task_status.started)
 
 
 class _Ticket(NamedTuple):
     """Identifies the request that a response belongs to."""
 
-    connection: Connection
-    place: Place
+    connection: AcceptedConnection
+    answer: PendingAnswer
     correlation_id: int
 
 
-class _Front:
+class _BrokerService:
     """Serves the listener's connections: passes requests to the core and sends its responses.
 
     Attributes:
@@ -252,20 +251,20 @@ class _Front:
         """Set when responses wait for a flush to disk."""
         self._not_before = -math.inf
 
-    def connected(self, connection: Connection) -> None:
+    def connected(self, connection: AcceptedConnection) -> None:
         pass
 
-    def handed_out(self, connection: Connection) -> None:
+    def handed_out(self, connection: AcceptedConnection) -> None:
         pass
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: AcceptedConnection) -> None:
         self.core.lost(connection.id)
         self.send()
 
-    def disconnected(self, connection: Connection) -> None:
+    def disconnected(self, connection: AcceptedConnection) -> None:
         self.core.disconnected(connection.id)
 
-    def request(self, connection: Connection, frame: Buffer, answer: Place) -> None:
+    def request(self, connection: AcceptedConnection, frame: Buffer, answer: PendingAnswer) -> None:
         if len(frame) > MOST_NAMES and has_more_elements(frame, MOST_NAMES):  # an element takes at least a byte
             name = APIS[frames.asked(frame)[0]].request.__name__.removesuffix("Request")
             raise RemoteProtocolError(f"{name} names more than {MOST_NAMES} topics, partitions or groups")
@@ -356,12 +355,12 @@ class _Front:
 def _carry_out(action: Action, ticket: _Ticket) -> None:
     match action:
         case Answer(message=None):
-            ticket.place.nothing()
+            ticket.answer.nothing()
         case Answer(message=message, version=version):
-            ticket.place.send(*frames.build_response_parts(message, version, ticket.correlation_id))
-        case Hold(held=held):
+            ticket.answer.send(*frames.build_response_parts(message, version, ticket.correlation_id))
+        case HoldConnection(held=held):
             ticket.connection.hold(held)
-        case Close(why=why):
+        case CloseConnection(why=why):
             ticket.connection.close(why)
 
 
@@ -370,12 +369,12 @@ def _serves(api_key: int, api_version: int) -> bool:
     return served is not None and served.lowest <= api_version <= served.highest
 
 
-async def _work_off(front: _Front, job: Job) -> None:
+async def _work_off(service: _BrokerService, job: Job) -> None:
     """Run a job of the core: its blocking work in threads, the rest here."""
     raised: Exception | None = None
     try:
         while True:
-            work = front.resume(job, raised)
+            work = service.resume(job, raised)
             try:
                 await trio.to_thread.run_sync(work)
                 raised = None
@@ -389,7 +388,7 @@ async def _work_off(front: _Front, job: Job) -> None:
         job.close()
         if raised is not None:
             raised.with_traceback(None)  # breaks a cycle: its traceback's frames hold the error itself, and open files
-    front.send()
+    service.send()
 
 
 class _Chores:
@@ -492,10 +491,10 @@ def _topic_defaults(config: BrokerConfig) -> dict[str, str]:
     return {key: value for key, value in given.items() if value != CONFIGS[key].default}
 
 
-def _running(config: BrokerConfig, folder: DataFolder, core: BrokerCore, port: int) -> Running:
+def _running(config: BrokerConfig, folder: DataFolder, core: BrokerCore, port: int) -> RunningBroker:
     settings = core.settings
     near = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(config.host, config.host)
-    return Running(
+    return RunningBroker(
         bootstrap=format_address(near, port),
         listen=format_address(config.host, port),
         host=near,

@@ -68,7 +68,7 @@ HEADER_SIZE = _HEAD.size
 _LENGTH_END = 12
 _MAGIC = 2
 LOG_APPEND_TIME = 0x08
-ODD, ODD_TOO = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9
+MIX_MULTIPLIER, SECOND_MIX_MULTIPLIER = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9
 """Multipliers for fingerprints: random-looking odd numbers."""
 FARTHEST = _INT64_MAX - (1 << 32)
 """The largest base offset to which the offset deltas of a batch can be added without overflow."""
@@ -339,8 +339,8 @@ def _mix_bytes(mixed: int, data: bytes | None) -> int:
 
 def _mix(mixed: int, number: int) -> int:
     """Bijective in each of the two arguments, so a difference in one number always changes the result."""
-    number = number * ODD & _UINT64_MAX
-    mixed = ((mixed ^ number ^ (number >> 29)) * ODD_TOO) & _UINT64_MAX
+    number = number * MIX_MULTIPLIER & _UINT64_MAX
+    mixed = ((mixed ^ number ^ (number >> 29)) * SECOND_MIX_MULTIPLIER) & _UINT64_MAX
     return mixed ^ (mixed >> 32)
 
 

@@ -36,7 +36,7 @@ from libc.string cimport memcpy, memmove, memset
 import warnings
 
 from ottla.codec._loops import (
-    BEYOND, FARTHEST, HEADER_MEMORY, NO_TIMESTAMP, NOT_AWAITED, ODD, ODD_TOO, RECORD_OVERHEAD, WIDE, DamagedRecord,
+    BEYOND, FARTHEST, HEADER_MEMORY, MIX_MULTIPLIER, NO_TIMESTAMP, NOT_AWAITED, RECORD_OVERHEAD, SECOND_MIX_MULTIPLIER, WIDE, DamagedRecord,
     Record as PythonRecord, TooMuchMemory, check_columns, check_offsets, encode_headers, make_record, no_partitioner,
     no_records, positive, refuse, refuse_pickling, refuse_record, too_large,
 )
@@ -144,8 +144,8 @@ cdef enum:
     LOG_APPEND_TIME = 0x08
     LEAST_RECORD = 7
 
-cdef uint64_t odd = ODD
-cdef uint64_t odd_too = ODD_TOO
+cdef uint64_t odd = MIX_MULTIPLIER
+cdef uint64_t odd_too = SECOND_MIX_MULTIPLIER
 cdef int64_t farthest = FARTHEST
 cdef int64_t header_memory = HEADER_MEMORY
 cdef int64_t wide = WIDE

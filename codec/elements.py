@@ -26,22 +26,22 @@ def has_more_elements(frame: Buffer, most: int) -> bool:
     key, version = asked(frame)
     if not is_known(key, version):
         return False
-    walk = _Walk(memoryview(frame), most)
+    walk = _ElementCounter(memoryview(frame), most)
     try:
         walk.struct(program(cast(Any, RequestHeader), header_version(key, version)))
         walk.struct(program(cast(Any, APIS[key].request), version))
     except IndexError:
         return False
-    except _TooMany:
+    except _TooManyElements:
         return True
     return False
 
 
-class _TooMany(Exception):
+class _TooManyElements(Exception):
     pass
 
 
-class _Walk:
+class _ElementCounter:
     def __init__(self, data: memoryview, most: int) -> None:
         self._data, self._left, self._at = data, most, 0
 
@@ -85,7 +85,7 @@ class _Walk:
         elements = max(0, elements)
         self._left -= elements
         if self._left < 0:
-            raise _TooMany
+            raise _TooManyElements
         return elements
 
     def _length(self, code: Code) -> int:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
 from ottla.codec import wire
-from ottla.codec.program import Code, Op, Program, Tagged, program
+from ottla.codec.program import Code, Op, Program, TaggedField, program
 from ottla.codec.wire import NO_TAGS, UNKNOWN_TAGS, Buffer, Declared, M, Part, Unread, in_memory
 
 LETTERS = {
@@ -95,7 +95,7 @@ class Bad(Exception):
     """The generated code found an error that Python does not notice itself."""
 
 
-class _Source:
+class _GeneratedCode:
     """Collects lines of Python source, and the constants that they use."""
 
     def __init__(self, program: Program, head: str) -> None:
@@ -152,7 +152,7 @@ def _runs(fields: tuple[tuple[str, Op], ...]) -> Iterator[list[tuple[str, Op]]]:
         yield run
 
 
-class _Reader(_Source):
+class _Reader(_GeneratedCode):
     """Generates a reader. In its code ``data`` are the bytes, ``size`` their number, ``at`` where the next value is."""
 
     def __init__(self, program: Program) -> None:
@@ -271,7 +271,7 @@ class _Reader(_Source):
         with self.block("else:"):
             yield
 
-    def tags(self, made: str, tagged: tuple[Tagged, ...]) -> None:
+    def tags(self, made: str, tagged: tuple[TaggedField, ...]) -> None:
         for each in tagged:
             self.default(f"{made}.{each.name}", each.default)
         self(f"{made}.{UNKNOWN_TAGS} = NO_TAGS")
@@ -306,7 +306,7 @@ def _has_window(program: Program) -> bool:
     return any(inside(op) for _, op in program.fields) or any(inside(each.op) for each in program.tagged or ())
 
 
-class _Writer(_Source):
+class _Writer(_GeneratedCode):
     """Generates a writer. In its code ``put`` appends a part of the bytes; each tagged field has its own ``put``."""
 
     def __init__(self, program: Program) -> None:
@@ -421,7 +421,7 @@ class _Writer(_Source):
                 layout = struct.Struct(">" + LETTERS[code])
                 self(f"{self._put}({self.constant(layout.pack, 'pack')}({value}))")
 
-    def tags(self, made: str, tagged: tuple[Tagged, ...] | None) -> None:
+    def tags(self, made: str, tagged: tuple[TaggedField, ...] | None) -> None:
         if tagged is None:
             self(f"if {made}.{UNKNOWN_TAGS} is not NO_TAGS and fit({made}.{UNKNOWN_TAGS}, {{}}): raise Bad")
             return

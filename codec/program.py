@@ -50,7 +50,7 @@ class Code(IntEnum):
 
 
 INTEGERS = {"b": Code.INT8, "h": Code.INT16, "l": Code.INT32, "q": Code.INT64, "H": Code.UINT16, "L": Code.UINT32}
-SIZED = {wire.Window: Code.WINDOW, wire.Blob: Code.BYTES, wire.Text: Code.STRING, wire.Sequence: Code.ARRAY}
+SIZED = {wire.BlobView: Code.WINDOW, wire.Blob: Code.BYTES, wire.Text: Code.STRING, wire.Sequence: Code.ARRAY}
 """Subclasses come before their bases."""
 
 
@@ -79,7 +79,7 @@ class Op:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tagged:
+class TaggedField:
     """A field among the tagged fields of a struct. It is only sent if it differs from its default."""
 
     tag: int
@@ -113,7 +113,7 @@ class Program:
 
     cls: type[Any]
     fields: tuple[tuple[str, Op], ...]
-    tagged: tuple[Tagged, ...] | None
+    tagged: tuple[TaggedField, ...] | None
     absent: tuple[Absent, ...]
 
 
@@ -135,7 +135,7 @@ def _struct(tree: Any) -> Program:
         tagged=None
         if tree.tagged is None
         else tuple(
-            Tagged(tag=each.tag, name=each.name, op=_op(each.node), default=each.default) for each in tree.tagged
+            TaggedField(tag=each.tag, name=each.name, op=_op(each.node), default=each.default) for each in tree.tagged
         ),
         absent=tuple(
             Absent(name=each.name, default=each.absent_value, ignorable=each.ignorable) for each in tree.absent

@@ -372,7 +372,7 @@ class Blob(Sized):
             raise EncodeError(f"bytes wanted, and these cannot be read: {error}") from None
 
 
-class Window(Blob):
+class BlobView(Blob):
     """Bytes that are not copied: they parse to a view of the input."""
 
     def _parse(self, stream: io.BytesIO, context: Any, path: str) -> Any:
@@ -431,7 +431,7 @@ class Sequence(Sized):
             raise EncodeError("the list was changed while it was built")
 
 
-class Tagged(NamedTuple):
+class TaggedNode(NamedTuple):
     tag: int
     name: str
     node: Construct
@@ -447,7 +447,7 @@ class Structure(Struct):
         version: int,
         members: list[tuple[str, Construct]],
         absent: list["Field"],
-        tagged: list[Tagged] | None,
+        tagged: list[TaggedNode] | None,
         null: bool = False,
         mark: Construct = INT8,
     ) -> None:
@@ -477,7 +477,7 @@ class Structure(Struct):
         return self.cls(**values)
 
     def _parse_tags(
-        self, tagged: list[Tagged], stream: io.BytesIO, context: Any, path: str, values: dict[str, Any]
+        self, tagged: list[TaggedNode], stream: io.BytesIO, context: Any, path: str, values: dict[str, Any]
     ) -> None:
         for each in tagged:
             values[each.name] = _copy(each.default)
@@ -634,7 +634,7 @@ String = _sized(Text, INT16, "")
 Bytes = _sized(Blob, INT32, b"")
 VarString = WireType(lambda version, flexible, null: Text(ZigZag(32), null), "")
 VarBytes = WireType(lambda version, flexible, null: Blob(ZigZag(32), null), b"")
-Records = _sized(Window, INT32, None)
+Records = _sized(BlobView, INT32, None)
 """A record set, as an opaque view of the parsed bytes: `ottla.codec.records` reads and writes it."""
 
 
@@ -834,7 +834,7 @@ def tree(cls: Any, version: int, flexible: bool, null: bool = False) -> Structur
     """Return the construct tree of ``cls`` at ``version``: the definition of its bytes."""
     members: list[tuple[str, Construct]] = []
     absent: list[Field] = []
-    tagged: list[Tagged] = []
+    tagged: list[TaggedNode] = []
     for field in cls.__wire__:
         if version not in field.versions:
             absent.append(field)
@@ -850,7 +850,7 @@ def tree(cls: Any, version: int, flexible: bool, null: bool = False) -> Structur
                 + ("another field has it" if flexible else "only flexible versions have tagged fields")
             )
         else:
-            tagged.append(Tagged(field.tag, field.name, node, field.absent_value))
+            tagged.append(TaggedNode(field.tag, field.name, node, field.absent_value))
     return Structure(cls, version, members, absent, sorted(tagged) if flexible else None, null)
 
 

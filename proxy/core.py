@@ -22,35 +22,35 @@ from ottla.complaints import Complaints
 from ottla.errors import AuthenticationFailed, BrokerUnreachable, ConfigurationError, RemoteProtocolError
 from ottla.proxy.clients.admission import Admission
 from ottla.proxy.clients.buffered import Buffered
-from ottla.proxy.clients.observed import Observer, Tallies
+from ottla.proxy.clients.client_session import ClientSession
+from ottla.proxy.clients.observer import Observer, Tallies
 from ottla.proxy.clients.opening import Opener
 from ottla.proxy.clients.rewriter import Rewriter
-from ottla.proxy.clients.session import Session
-from ottla.proxy.clients.topics import Topics
-from ottla.proxy.clients.transactions import Transactions
+from ottla.proxy.clients.routed_topics import RoutedTopics
+from ottla.proxy.clients.transactions import ClientTransactions
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.contained import as_ottla_error, contained
 from ottla.proxy.events import (
     Action,
     Address,
-    Connected,
     Event,
     HoldClients,
     Left,
     Listen,
     Listening,
-    Lost,
-    Received,
     Requested,
+    UpstreamConnected,
+    UpstreamLost,
+    UpstreamReceived,
     Worked,
 )
 from ottla.proxy.journal.restored import restore
 from ottla.proxy.routing import RuleHistory, TopicRules
 from ottla.proxy.threads import Threads
-from ottla.proxy.upstream.cluster import Cluster
+from ottla.proxy.upstream.cluster import UpstreamCluster
 from ottla.proxy.upstream.control import Control
 from ottla.proxy.upstream.delivery import Delivery
-from ottla.proxy.upstream.link import Link, Links
+from ottla.proxy.upstream.link import UpstreamLink, UpstreamLinks
 from ottla.sdk.connection.credentials import Credentials
 from ottla.sdk.events import TokenFetched
 from ottla.sdk.options import Options
@@ -91,12 +91,14 @@ class ProxyCore:
         self.rules = TopicRules(config.topics)
         self.timers = Timers()
         self._credentials = Credentials(Options(sasl=config.sasl), rng, self.timers, self.actions, lambda: None)
-        self.links = Links(self.actions, config.connect_timeout, config.tls, self._credentials, config.max_connections)
-        self.cluster = Cluster(self.actions, config.advertised[0])
+        self.links = UpstreamLinks(
+            self.actions, config.connect_timeout, config.tls, self._credentials, config.max_connections
+        )
+        self.cluster = UpstreamCluster(self.actions, config.advertised[0])
         self.control = Control(self.links, self.cluster, bootstrap, config.request_timeout, self._learned)
         self.threads = Threads(self.actions)
         self.delivery = Delivery(self.links, self.cluster, self.control, self.threads, config, journal)
-        self.topics = Topics(self.rules, self.cluster, self.control, journal)
+        self.topics = RoutedTopics(self.rules, self.cluster, self.control, journal)
         self.buffered, self.tallies, opener = Buffered(config.max_buffered), Tallies(), Opener(self.threads)
         self.observer = Observer(self.tallies, self.topics, self.control, opener, self.buffered)
         self.admission = Admission(self.topics, self.control, self.delivery, config, journal)
@@ -104,10 +106,10 @@ class ProxyCore:
         self.rewriter = Rewriter(
             self.topics, self.admission, self.delivery, self.threads, opener, self.tallies, self.buffered, journal
         )
-        self.transactions = Transactions(self.rules, self.topics, self.admission, self.rewriter, self.delivery)
+        self.transactions = ClientTransactions(self.rules, self.topics, self.admission, self.rewriter, self.delivery)
         self._journal = journal
         self._complaints = Complaints()
-        self._sessions: dict[int, Session] = {}
+        self._sessions: dict[int, ClientSession] = {}
         self._opening: set[int] = set()
         self._after_opening: list[Callable[[], None]] = []
         self._held: frozenset[int] = frozenset()
@@ -168,11 +170,11 @@ class ProxyCore:
                     with contained("a client has left"):
                         session.left(now)
                         self.rewriter.left(client, now)
-            case Connected(number):
+            case UpstreamConnected(number):
                 self._on_link(number, lambda link: link.connected(now), now)
-            case Received(number, data):
+            case UpstreamReceived(number, data):
                 self._on_link(number, lambda link: link.received(data, now), now)
-            case Lost(number, why):
+            case UpstreamLost(number, why):
                 self._on_link(number, lambda link: link.lost(why, now), now)
             case Listening(node, port):
                 self._opening.discard(node)
@@ -199,7 +201,7 @@ class ProxyCore:
             self.delivery.pump,
             self.control.pump,
         ):
-            self.threads.begin_step()
+            self.threads.renew_budget()
             try:
                 part(now)
             except Exception:
@@ -208,7 +210,7 @@ class ProxyCore:
         for line in self._complaints.counted(now):
             log.warning("%s", line)
         self._hold(now)
-        self.threads.begin_step()  # for the events until the next poll
+        self.threads.renew_budget()  # for the events until the next poll
         actions = self.actions.copy()
         self.actions.clear()
         if self._journal is not None and (stored := self._journal.take()):
@@ -249,7 +251,7 @@ class ProxyCore:
     def _requested(self, event: Requested, now: float) -> None:
         session = self._sessions.get(event.client)
         if session is None:
-            session = self._sessions[event.client] = Session(self, event.client, event.node, event.peer)
+            session = self._sessions[event.client] = ClientSession(self, event.client, event.node, event.peer)
         if session.closed:  # requests behind the one that closed the connection
             return
         try:
@@ -259,7 +261,7 @@ class ProxyCore:
         except Exception:
             session.failed("a request")
 
-    def _on_link(self, number: int, step: Callable[[Link], None], now: float) -> None:
+    def _on_link(self, number: int, step: Callable[[UpstreamLink], None], now: float) -> None:
         link = self.links.find(number)
         if link is None:
             return

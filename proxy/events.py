@@ -38,12 +38,12 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True)
-class Connected:
+class UpstreamConnected:
     link: int
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class UpstreamReceived:
     """Bytes arrived on an upstream connection."""
 
     link: int
@@ -51,7 +51,7 @@ class Received:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class UpstreamLost:
     """An upstream connection ended, or could not be opened."""
 
     link: int
@@ -74,11 +74,11 @@ class Worked:
     result: Any
 
 
-Event = Requested | Left | Connected | Received | Lost | Listening | Worked | TokenFetched
+Event = Requested | Left | UpstreamConnected | UpstreamReceived | UpstreamLost | Listening | Worked | TokenFetched
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AnswerClient:
     """Answer a client's request with a frame, in parts; no parts if the request has no response."""
 
     client: int
@@ -103,7 +103,7 @@ class HoldClients:
 
 
 @dataclass(frozen=True, slots=True)
-class Connect:
+class ConnectUpstream:
     """Open an upstream connection, for one client or (``None``) for the proxy itself."""
 
     link: int
@@ -112,7 +112,7 @@ class Connect:
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
+class SendUpstream:
     """Send these parts in order."""
 
     link: int
@@ -120,14 +120,14 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
-class Finish:
-    """Shut down the writing half once all bytes are written; `Lost` follows when upstream closes."""
+class FinishUpstream:
+    """Shut down the writing half once all bytes are written; `UpstreamLost` follows when upstream closes."""
 
     link: int
 
 
 @dataclass(frozen=True, slots=True)
-class Disconnect:
+class DisconnectUpstream:
     """Close an upstream connection at once, even with unwritten bytes."""
 
     link: int
@@ -170,4 +170,16 @@ class Work:
     call: Callable[[], Any]
 
 
-Action = Answer | CloseClient | HoldClients | Store | Connect | Send | Finish | Disconnect | Listen | Work | RunInThread
+Action = (
+    AnswerClient
+    | CloseClient
+    | HoldClients
+    | Store
+    | ConnectUpstream
+    | SendUpstream
+    | FinishUpstream
+    | DisconnectUpstream
+    | Listen
+    | Work
+    | RunInThread
+)

@@ -26,38 +26,46 @@ import trio
 from ottla.addresses import format_address, parse_address
 from ottla.codec.wire import Buffer
 from ottla.errors import ConfigurationError, OttlaError, RemoteProtocolError, reason
-from ottla.proxy.clients.observed import Tally
+from ottla.proxy.clients.observer import Tally
 from ottla.proxy.config import EVERY_ADDRESS, Mode, ProxyConfig
 from ottla.proxy.core import ProxyCore
 from ottla.proxy.events import (
     Action,
     Address,
-    Answer,
+    AnswerClient,
     CloseClient,
-    Connect,
-    Connected,
-    Disconnect,
+    ConnectUpstream,
+    DisconnectUpstream,
     Event,
-    Finish,
+    FinishUpstream,
     HoldClients,
     Left,
     Listen,
     Listening,
-    Lost,
-    Received,
     Requested,
-    Send,
+    SendUpstream,
     Store,
+    UpstreamConnected,
+    UpstreamLost,
+    UpstreamReceived,
     Work,
     Worked,
 )
-from ottla.proxy.journal.files import StateDirectory
 from ottla.proxy.journal.journal import Journal
 from ottla.proxy.journal.restored import Noted
+from ottla.proxy.journal.state_directory import StateDirectory
 from ottla.sdk.discovery import resolve
 from ottla.sdk.events import RunInThread, TokenFetched
-from ottla.serve import Answer as Ticket
-from ottla.serve import Connection, Limits, Listener, Outbox, bare, serve_health, write_on
+from ottla.serve import (
+    AcceptedConnection,
+    Listener,
+    ListenerLimits,
+    Outbox,
+    PendingAnswer,
+    bare,
+    serve_health,
+    write_on,
+)
 
 log = logging.getLogger("ottla.proxy")
 
@@ -73,7 +81,7 @@ _DRAIN = 3.0
 
 
 @dataclass
-class Running:
+class RunningProxy:
     """A running proxy.
 
     Attributes:
@@ -100,8 +108,10 @@ class Running:
         self._end.set()
 
 
-async def run_proxy(config: ProxyConfig, *, task_status: trio.TaskStatus[Running] = trio.TASK_STATUS_IGNORED) -> None:
-    """Serve until `Running.drain` or cancellation.
+async def run_proxy(
+    config: ProxyConfig, *, task_status: trio.TaskStatus[RunningProxy] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Serve until `RunningProxy.drain` or cancellation.
 
     Raises:
         ConfigurationError: the proxy cannot listen on an address, or cannot use the state directory.
@@ -143,25 +153,25 @@ def _core(config: ProxyConfig, bootstrap: tuple[Address, ...], state: StateDirec
     return core
 
 
-class _Door:
+class _ListenerService:
     """Serves the port of one broker."""
 
     def __init__(self, driver: "_Driver", node: int) -> None:
         self._driver, self._node = driver, node
 
-    def connected(self, connection: Connection) -> None:
+    def connected(self, connection: AcceptedConnection) -> None:
         self._driver.arrived(connection)
 
-    def request(self, connection: Connection, frame: Buffer, answer: Ticket) -> None:
+    def request(self, connection: AcceptedConnection, frame: Buffer, answer: PendingAnswer) -> None:
         self._driver.request(connection, self._node, frame, answer)
 
-    def handed_out(self, connection: Connection) -> None:
+    def handed_out(self, connection: AcceptedConnection) -> None:
         self._driver.act()
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: AcceptedConnection) -> None:
         pass
 
-    def disconnected(self, connection: Connection) -> None:
+    def disconnected(self, connection: AcceptedConnection) -> None:
         self._driver.left(connection.id)
 
 
@@ -171,9 +181,11 @@ class _Driver:
     def __init__(self, config: ProxyConfig, bootstrap: tuple[Address, ...], state: StateDirectory | None) -> None:
         self.config, self._state = config, state
         self.core = _core(config, bootstrap, state)
-        self.clients: dict[int, Connection] = {}
+        self.clients: dict[int, AcceptedConnection] = {}
         self.failure: OttlaError | None = None
-        self._listener = Listener(Limits(max_frame=config.max_request_bytes, max_connections=config.max_connections))
+        self._listener = Listener(
+            ListenerLimits(max_frame=config.max_request_bytes, max_connections=config.max_connections)
+        )
         self._host, self._port = config.listens
         self._first = config.first_node
         """The id of the broker with the port of `ProxyConfig.listen`."""
@@ -181,7 +193,7 @@ class _Driver:
         self._pipes: dict[int, _Pipe] = {}
         self._finishing: dict[_Pipe, None] = {}
         """Pipes that only write their remaining bytes, the oldest first."""
-        self._tickets: dict[int, dict[int, Ticket]] = {}
+        self._tickets: dict[int, dict[int, PendingAnswer]] = {}
         self._ticket_numbers = itertools.count()
         self._holds: dict[int, set[str]] = {}
         self._threads = trio.CapacityLimiter(_THREADS)
@@ -189,10 +201,10 @@ class _Driver:
         """Set when a port was opened, or could not be."""
         self._nap = trio.CancelScope(deadline=-math.inf)
         self._health: str | None = None
-        self._running: Running | None = None
+        self._running: RunningProxy | None = None
         self._logged: dict[str, Tally] = {}
 
-    async def serve(self, nursery: trio.Nursery, task_status: trio.TaskStatus[Running]) -> None:
+    async def serve(self, nursery: trio.Nursery, task_status: trio.TaskStatus[RunningProxy]) -> None:
         """Start, serve until drained, and stop all tasks in the nursery; `failure` has an error of the start."""
         self._nursery = nursery
         try:
@@ -213,11 +225,11 @@ class _Driver:
         finally:
             nursery.cancel_scope.cancel()
 
-    async def _run(self, task_status: trio.TaskStatus[Running]) -> None:
+    async def _run(self, task_status: trio.TaskStatus[RunningProxy]) -> None:
         first = min(self._ports)
         advertised = format_address(self.core.cluster.host, self.core.cluster.ports[first])
         bootstrap = advertised if self._host in EVERY_ADDRESS else format_address(self._host, self._ports[first])
-        running = Running(bootstrap, advertised, self._ports, self._health, self.core)
+        running = RunningProxy(bootstrap, advertised, self._ports, self._health, self.core)
         self._running = running
         extra = {"bootstrap": bootstrap, "advertised": advertised, "upstream": self.config.upstream}
         log.info("the proxy takes requests", extra=extra)
@@ -239,12 +251,12 @@ class _Driver:
 
     # -- events and actions
 
-    def request(self, connection: Connection, node: int, frame: Buffer, answer: Ticket) -> None:
+    def request(self, connection: AcceptedConnection, node: int, frame: Buffer, answer: PendingAnswer) -> None:
         client, ticket = connection.id, next(self._ticket_numbers)
         self._tickets[client][ticket] = answer
         self.core.handle(Requested(client, node, ticket, frame, connection.peer), trio.current_time())
 
-    def arrived(self, connection: Connection) -> None:
+    def arrived(self, connection: AcceptedConnection) -> None:
         self.clients[connection.id] = connection
         self._tickets[connection.id] = {}
 
@@ -274,16 +286,16 @@ class _Driver:
 
     def _do(self, action: Action) -> None:
         match action:
-            case Answer(client, ticket, parts):
+            case AnswerClient(client, ticket, parts):
                 self._tickets[client].pop(ticket).send(*parts)
-            case Send(link, parts):
+            case SendUpstream(link, parts):
                 self._pipes[link].send(*parts)
-            case Connect(link, address, client):
+            case ConnectUpstream(link, address, client):
                 self._pipes[link] = _Pipe(self, link, address, self.clients.get(client or 0))
                 self._nursery.start_soon(self._pipes[link].run)
-            case Finish(link):
+            case FinishUpstream(link):
                 self._finish(self._pipes[link])
-            case Disconnect(link):
+            case DisconnectUpstream(link):
                 self._finishing.pop(pipe := self._pipes.pop(link), None)
                 pipe.close()
             case CloseClient(client, why):
@@ -328,9 +340,9 @@ class _Driver:
     def _give_up(self, action: Action) -> None:
         """End the connection of an action that failed."""
         match action:
-            case Answer(client) if connection := self.clients.get(client):
+            case AnswerClient(client) if connection := self.clients.get(client):
                 connection.close("internal error")
-            case Send(link) | Connect(link) if pipe := self._pipes.get(link):
+            case SendUpstream(link) | ConnectUpstream(link) if pipe := self._pipes.get(link):
                 pipe.close()
 
     async def _watch_deadlines(self) -> None:
@@ -354,7 +366,9 @@ class _Driver:
         try:
             if above < 0:
                 raise ConfigurationError(f"node {node} is below the first, {node - above}: say so with first-node")
-            port = await self._listener.open(self._host, self._port + above if self._port else 0, _Door(self, node))
+            port = await self._listener.open(
+                self._host, self._port + above if self._port else 0, _ListenerService(self, node)
+            )
             _, first = self.config.advertised
             told = port if first is None else first + above
             self._ports[node] = port
@@ -404,7 +418,7 @@ class _Driver:
 class _Pipe:
     """Pumps bytes between the core and one upstream connection."""
 
-    def __init__(self, driver: _Driver, link: int, address: Address, client: Connection | None) -> None:
+    def __init__(self, driver: _Driver, link: int, address: Address, client: AcceptedConnection | None) -> None:
         self._driver, self._link, self._address, self._client = driver, link, address, client
         self._scope = trio.CancelScope()
         self._outbox = Outbox()
@@ -451,7 +465,7 @@ class _Pipe:
             self._driver.core.dropped(self._why, self.queued, trio.current_time())
         if self._client is not None and self._holds:
             self._driver.hold(self._client.id, "upstream", False)
-        self._driver.happened(Lost(self._link, self._why))
+        self._driver.happened(UpstreamLost(self._link, self._why))
 
     async def _pump(self, sock: socket.socket) -> None:
         """Read and write until one of them ends; an exception is a bug or upstream's violation of the protocol."""
@@ -470,7 +484,7 @@ class _Pipe:
             nursery.cancel_scope.cancel()
 
         try:
-            self._driver.happened(Connected(self._link))
+            self._driver.happened(UpstreamConnected(self._link))
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(half, self._read)
                 nursery.start_soon(half, self._write)
@@ -489,7 +503,7 @@ class _Pipe:
                 continue
             if not data:
                 return "closed by upstream"
-            self._driver.happened(Received(self._link, data))
+            self._driver.happened(UpstreamReceived(self._link, data))
             if self._client is not None:
                 await self._client.room(_ROOM)
 

@@ -42,7 +42,7 @@ class Threads:
     def idle(self) -> bool:
         return not self._then
 
-    def begin_step(self) -> None:
+    def renew_budget(self) -> None:
         self._left = STEP
 
     def is_long(self, size: int, compression: int) -> bool:
@@ -54,7 +54,7 @@ class Threads:
         return _work(size, compression) <= self._left
 
     @property
-    def step_is_full(self) -> bool:
+    def budget_is_spent(self) -> bool:
         """The step has used up its budget."""
         return self._left <= 0
 

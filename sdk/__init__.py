@@ -11,18 +11,18 @@ This is the map of the folder, in the order in which it handles a record:
     steps.py, gate.py    how a call waits (it is a generator); and the rule that a client does one thing at a time, and
                          runs the user's code outside of it.
     core.py              `ClientCore`, the whole client as one machine: events go in, actions come out (`events.py`).
-    produce/             `core.py`: all that a producer's calls decide. Then prepare, turns, placing, room, accumulator,
-                         batches, sender, results, deliveries; `identity.py` has producer id and epoch.
-    transaction/         `core.py`: one transaction, from the beginning of its block to the end. `transactions.py`: the
-                         producer's id and epoch, and EndTxn; its states are a table (`states.py`). `joining.py`,
+    produce/             `core.py`: all that a producer's calls decide. Then preparation, turns, placing, room, accumulator,
+                         batches, sender, results, deliveries; `producer_identity.py`: its id.
+    transaction/         `core.py`: one transaction, from the beginning of its block to the end.
+                         `producer_transactions.py`: the producer's id and epoch, and EndTxn; its states are a table (`states.py`). `explicit_joining.py`,
                          `offsets.py`: adding partitions and offsets. `transform.py`: transactions of a consumer's
                          batches.
     cluster/             nodes, topics, leaders, coordinators: the client's view of the cluster, and its refreshes.
-    connection/          `pool.py`: a connection for each node and channel. `connection.py`: its table of states, with
+    connection/          `connections.py`: one for each node and channel. `connection.py`: its table of states, with
                          handshake and pipeline. `versions.py`: everything about versions of APIs.
     consume/             `core.py`: all that a consumer's calls decide. `fetcher.py` lists its parts, from a position to
                          a batch; committing, notices and leaving serve members of a group.
-    group/               a member of a group (`member.py`, a table of states), its commits, the assignors.
+    group/               a member of a group (`classic_member.py`, a table of states), its commits, the assignors.
     consumer.py          the face of a consumer, and `Batch`.
     transform.py         the face of a consume-transform-produce loop.
 

@@ -18,7 +18,7 @@ from ottla.errors import ConfigurationError
 
 V = TypeVar("V")
 
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 """A topic and the number of a partition."""
 
 _ALMOST = 0.8
@@ -52,17 +52,17 @@ def strings(name: str, given: Iterable[str]) -> list[str]:
     return [string(f"each of {name}", each) for each in _several(name, given)]
 
 
-def listed(name: str, given: Iterable[Place]) -> list[Place]:
+def listed(name: str, given: Iterable[TopicPartition]) -> list[TopicPartition]:
     """Check several partitions."""
     return [_place(name, each) for each in _several(name, given)]
 
 
-def scoped(name: str, given: Iterable[str | Place]) -> list[str | Place]:
+def scoped(name: str, given: Iterable[str | TopicPartition]) -> list[str | TopicPartition]:
     """Check several topics, or partitions of topics."""
     return [each if isinstance(each, str) else _place(name, each) for each in _several(name, given)]
 
 
-def by_place(name: str, given: Mapping[Place, V]) -> dict[Place, V]:
+def by_topic_partition(name: str, given: Mapping[TopicPartition, V]) -> dict[TopicPartition, V]:
     """Check a mapping from partitions."""
     if not isinstance(given, Mapping):
         raise ConfigurationError(f"{name} must be a mapping whose keys are partitions, each {_PLACE}, not {given!r}")
@@ -87,7 +87,7 @@ def _several(name: str, given: Iterable[V]) -> Iterable[V]:
     return given
 
 
-def _place(name: str, place: Place) -> Place:
+def _place(name: str, place: TopicPartition) -> TopicPartition:
     if isinstance(place, tuple) and len(place) == 2:
         topic, number = place
         if isinstance(topic, str) and isinstance(number, Integral) and not isinstance(number, bool):

@@ -30,10 +30,10 @@ from ottla.sdk.cluster.cluster import Cluster
 from ottla.sdk.cluster.coordinators import Coordinators, Kind
 from ottla.sdk.cluster.metadata import Metadata
 from ottla.sdk.cluster.nodes import Nodes
+from ottla.sdk.connection.connections import Connections
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.connection.outages import Outages, Trouble
-from ottla.sdk.connection.pool import Connections
-from ottla.sdk.events import DATA, Action, Event, Found, Key, Node, Place, Run, RunInThread, TokenFetched
+from ottla.sdk.events import DATA, Action, Event, Found, Key, Node, Run, RunInThread, RunMode, TokenFetched
 from ottla.sdk.gate import Gate
 from ottla.sdk.logs import logger
 from ottla.sdk.metrics import Metrics
@@ -197,9 +197,9 @@ class ClientCore:
         """Call ``call(now)`` at ``when``."""
         return self.timers.add(when, call)
 
-    def run(self, call: Callable[[], object], place: Place = Place.HERE, *, resumable: bool = False) -> None:
+    def run(self, call: Callable[[], object], mode: RunMode = RunMode.HERE, *, resumable: bool = False) -> None:
         """Have the driver call ``call()``, which is the user's code, once this step has ended (`Run`)."""
-        self._actions.append(Run(call, place, resumable))
+        self._actions.append(Run(call, mode, resumable))
 
     def soon(self, call: Callable[[float], None]) -> Timer:
         """Call ``call(now)`` within the next `poll`."""

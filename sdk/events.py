@@ -90,7 +90,7 @@ class RunInThread:
     otherwise: "Found | TokenFetched"
 
 
-class Place(Enum):
+class RunMode(Enum):
     """Where and when a driver with its own thread carries out a `Run`; other drivers do so in their own, in order."""
 
     HERE = "in the driver, at once"
@@ -106,7 +106,7 @@ class Run:
     """
 
     call: Callable[[], object]
-    place: Place = Place.HERE
+    mode: RunMode = RunMode.HERE
     resumable: bool = False
     """If Ctrl-C interrupts it, it can be called again and continues where it was."""
 

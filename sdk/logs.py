@@ -19,7 +19,7 @@ STALL = 30.0
 """Seconds without progress of a partition before that is logged."""
 
 
-class Line:
+class LogLine:
     """A text and its details.
 
     Attributes:
@@ -68,7 +68,7 @@ class Log(logging.LoggerAdapter[logging.Logger]):
         emit(lambda: super(Log, self).log(level, msg, *args, **kwargs))
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
-        return Line(msg, kwargs.get("extra") or {}), kwargs
+        return LogLine(msg, kwargs.get("extra") or {}), kwargs
 
 
 def logger(name: str) -> Log:

@@ -85,7 +85,7 @@ class Gauge:
         yield self._name, self._ask(now) if self._ask else self.value, False
 
 
-class Shared:
+class SumGauge:
     """Goes up and down; its value is the sum over all owners."""
 
     __slots__ = ("_name", "asks")
@@ -173,8 +173,8 @@ class Spread(Windows):
         yield f"{self._name}-max", highest * self._unit if count else math.nan, False
 
 
-Handle = Counter | Gauge | Shared | Meter | Spread
-H = TypeVar("H", Counter, Gauge, Shared, Meter, Spread)
+Handle = Counter | Gauge | SumGauge | Meter | Spread
+H = TypeVar("H", Counter, Gauge, SumGauge, Meter, Spread)
 Tags = tuple[tuple[str, str], ...]
 
 
@@ -197,7 +197,7 @@ class Metrics:
 
     def share(self, name: str, ask: Callable[[float], float], **tags: object) -> Callable[[], None]:
         """Add a part to a sum, such as ``buffer-available-bytes``; returns a function that removes the part again."""
-        handle = self._handle(name, tags, Shared(name))
+        handle = self._handle(name, tags, SumGauge(name))
         handle.asks[ask] = None
 
         def leave() -> None:

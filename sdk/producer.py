@@ -43,7 +43,7 @@ from ottla.sdk.drivers.driver import Driver
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.partitioners import named
-from ottla.sdk.produce.prepare import Preparation
+from ottla.sdk.produce.preparation import Preparation
 from ottla.sdk.produce.records import (
     DeliveryCallback,
     PendingRecord,

@@ -88,7 +88,7 @@ def _parts(texts: pa.StringArray, kind: pa.StructType, *, fast: bool) -> Parts:
         some = texts[:window]
         try:
             structs = _at_once(some, kind)
-        except _Refused as refusal:
+        except _RefusedText as refusal:
             row = refusal.row
         else:
             yield structs, pa.repeat(pa.scalar(False), len(some))
@@ -122,7 +122,7 @@ def _singly(texts: pa.StringArray, kind: pa.StructType, *, fast: bool) -> Parts:
             return
         try:
             yield (_at_once(texts, kind) if fast else pa.array([{}], kind)), pa.array([not fast])
-        except _Refused:
+        except _RefusedText:
             yield pa.array([{}], kind), pa.array([True])
 
 
@@ -138,7 +138,7 @@ def _arrow_can(kind: pa.DataType) -> bool:
     return not pa.types.is_map(kind) and not pa.types.is_binary(kind)
 
 
-class _Refused(Exception):
+class _RefusedText(Exception):
     """Arrow refuses one of the texts: the one in ``row``, if Arrow reports which."""
 
     def __init__(self, row: int | None) -> None:
@@ -164,14 +164,14 @@ def _at_once(texts: pa.StringArray, kind: pa.StructType) -> pa.StructArray:
             parse_options=_parse_options(kind),
         )
         if len(table) != len(texts):
-            raise _Refused(None)
+            raise _RefusedText(None)
         columns = [table[field.name].combine_chunks() for field in kind]
         columns = [_converted(column, field.type) for column, field in zip(columns, kind, strict=True)]
         return pa.StructArray.from_arrays(columns, fields=list(kind))
     except pa.ArrowException as error:
         found = _row_in(str(error))
         row = int(found[1]) if found else len(texts)
-        raise _Refused(row if row < len(texts) else None) from None
+        raise _RefusedText(row if row < len(texts) else None) from None
 
 
 @cache

@@ -25,7 +25,7 @@ from uuid import UUID
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.errors import ConfigurationError, DataLoss
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.consume.ranges import Lost, OffsetRange
+from ottla.sdk.consume.range_reader import LostRange, OffsetRange
 from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED, AnyBatch
 
 SMALL_TASK = 5_000
@@ -35,7 +35,7 @@ SMALL_TASK = 5_000
 log = logging.getLogger("ottla.spark")
 
 
-class Client(Protocol):
+class OffsetsClient(Protocol):
     """The part of `ottla.sdk.drivers.blocking.BlockingClient` that is used here."""
 
     def topic_ids(self, names: Sequence[str] | None) -> dict[str, tuple[UUID, int]]: ...
@@ -43,7 +43,7 @@ class Client(Protocol):
         self, wanted: Mapping[TopicPartition, int], *, isolation: int = ...
     ) -> Mapping[TopicPartition, int]: ...
     def fetch(
-        self, ranges: Iterable[OffsetRange], *, isolation: int = ..., on_lost: Callable[[Lost], int] = ...
+        self, ranges: Iterable[OffsetRange], *, isolation: int = ..., on_lost: Callable[[LostRange], int] = ...
     ) -> Generator[tuple[OffsetRange, AnyBatch], None, None]: ...
 
 
@@ -118,7 +118,7 @@ def parse_places(
 
 
 def resolve(
-    client: Client,
+    client: OffsetsClient,
     partitions: Mapping[TopicPartition, UUID],
     starting: Limit,
     ending: Limit,
@@ -170,7 +170,7 @@ def resolve(
 
 
 def known_starts(
-    client: Client,
+    client: OffsetsClient,
     partitions: Collection[TopicPartition],
     starting: Limit,
     *,

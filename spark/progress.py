@@ -98,7 +98,7 @@ class Progress:
         return next(value for name, value, _ in self._partitions[place][1].read(now) if name.endswith("-rate"))
 
 
-class Served:
+class MetricsEndpoint:
     """Serves the metrics at ``http://host:port/metrics`` for as long as the query's process lives."""
 
     def __init__(self, address: tuple[str, int], progress: Progress) -> None:

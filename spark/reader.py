@@ -2,7 +2,7 @@
 
 Rules:
 - `partitions` runs once, on the driver; only it looks up the ends of logs. `read` depends on nothing but its task.
-- A worker process runs many tasks, one after the other, and keeps its client for the next one (`ottla.spark.kept`).
+- A worker process runs many tasks, one after the other, and keeps its client for the next one (`ottla.spark.client_cache`).
 - When a task has enough rows (`take`), Spark closes its generator, and the fetch ends with it.
 - Spark reuses the plan of a DataFrame's first use for all later ones (`PythonDataSourceV2.getOrCreateReadInfo`). So a
   plan must not depend on a query's filters (no `pushFilters`): the next query would miss rows that they exclude.
@@ -31,13 +31,13 @@ from ottla.errors import (
     UnknownTopicOrPartition,
 )
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.consume.ranges import Lost, OffsetRange
+from ottla.sdk.consume.range_reader import LostRange, OffsetRange
 from ottla.sdk.consume.record_sets import AnyBatch
 from ottla.sdk.drivers.blocking import BlockingClient
+from ottla.spark.client_cache import ClientCache
 from ottla.spark.failures import one_sentence
 from ottla.spark.kafka_options import ClientConfig
-from ottla.spark.kept import Kept
-from ottla.spark.offsets import Client, resolve
+from ottla.spark.offsets import OffsetsClient, resolve
 from ottla.spark.options import ReadOptions, Source, SourceOptions
 
 log = logging.getLogger("ottla.spark")
@@ -51,7 +51,7 @@ def _connect(config: ClientConfig) -> BlockingClient:
 
 
 # A task's fetch ends when its generator is closed, and the client can be used again.
-clients = Kept(_connect, unharmed=(GeneratorExit,))
+clients = ClientCache(_connect, unharmed=(GeneratorExit,))
 
 OLD_PLAN, OLD_REUSED_PLAN = 3600.0, 5.0
 """Age in seconds at which a plan that reads to the ends of that time causes a warning. The second is for a plan that an
@@ -66,7 +66,7 @@ _WARNED = "warned"
 
 
 @dataclass
-class Task(InputPartition):
+class ReadTask(InputPartition):
     """The offsets that one task reads, and from which brokers. Has no ranges if there is nothing to read."""
 
     client: ClientConfig
@@ -81,7 +81,7 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
 
-    def partitions(self) -> list[Task]:
+    def partitions(self) -> list[ReadTask]:
         """Return the tasks, at least one: from an empty list, Spark would make a task of its own.
 
         Raises:
@@ -103,7 +103,7 @@ class BatchReader(DataSourceReader):
                     isolation=options.isolation,
                 )
         until = time.time() if options.ending.places == LATEST else None
-        return [Task(config, task, until) for task in options.tasks(ranges) or [()]]
+        return [ReadTask(config, task, until) for task in options.tasks(ranges) or [()]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task.
@@ -112,11 +112,11 @@ class BatchReader(DataSourceReader):
             DataLoss: records were deleted since the query was planned.
             BrokerUnreachable, TimeoutExpired: the brokers do not answer.
         """
-        assert isinstance(partition, Task)  # Spark hands back what `partitions` gave
+        assert isinstance(partition, ReadTask)  # Spark hands back what `partitions` gave
         return read_task(partition, self.options)
 
 
-def read_task(task: Task, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+def read_task(task: ReadTask, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a task.
 
     Raises:
@@ -156,7 +156,7 @@ def _unreadable(fail: bool, wanted: OffsetRange, batch: AnyBatch, error: DecodeE
     )
 
 
-def _warn_of_old_plan(task: Task) -> None:
+def _warn_of_old_plan(task: ReadTask) -> None:
     """Warn that data is old: Spark plans a DataFrame or view once, and reads the same offsets as long as it lives."""
     planned = task.latest_as_of
     if planned is None:
@@ -182,7 +182,7 @@ def _for_people(seconds: float) -> str:
     return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def topics_of(client: Client, source: Source, *, missing: bool = False) -> Topics:
+def topics_of(client: OffsetsClient, source: Source, *, missing: bool = False) -> Topics:
     """Return the topics that a query reads.
 
     Args:
@@ -223,11 +223,11 @@ def places_of(topics: Topics, source: Source, *, missing: bool = False) -> dict[
 
 
 def fetch(
-    client: Client, ranges: Iterable[OffsetRange], *, isolation: int, fail_on_data_loss: bool
+    client: OffsetsClient, ranges: Iterable[OffsetRange], *, isolation: int, fail_on_data_loss: bool
 ) -> Generator[tuple[OffsetRange, AnyBatch], None, None]:
     """Yield the batches of all ranges in the order of arrival. Lost records raise an error, or are skipped."""
 
-    def go_on(lost: Lost) -> int:
+    def go_on(lost: LostRange) -> int:
         wanted = lost.range
         where = f"offsets {lost.offset} to {wanted.end - 1} of {wanted.topic}-{wanted.partition}"
         try:
@@ -253,7 +253,7 @@ def _why(error: OttlaError) -> str:
     return str(error)
 
 
-def _where_to_go_on(client: Client, lost: Lost) -> int:
+def _where_to_go_on(client: OffsetsClient, lost: LostRange) -> int:
     """Return the first offset of the range that the log still has; its end if there is none, or if the topic was
     deleted or recreated."""
     place, end = lost.range.place, lost.range.end
@@ -266,6 +266,6 @@ def _where_to_go_on(client: Client, lost: Lost) -> int:
     return min(first, end) if first > lost.offset else end
 
 
-def _fields(lost: Lost) -> dict[str, object]:
+def _fields(lost: LostRange) -> dict[str, object]:
     wanted = lost.range
     return {"topic": wanted.topic, "partition": wanted.partition, "start": lost.offset, "end": wanted.end}

@@ -43,8 +43,8 @@ from ottla.spark.failures import one_sentence
 from ottla.spark.group_commits import GroupCommits
 from ottla.spark.offsets import known_starts
 from ottla.spark.options import StreamOptions
-from ottla.spark.progress import Progress, Served
-from ottla.spark.reader import Task, Topics, clients, places_of, read_task, topics_of
+from ottla.spark.progress import MetricsEndpoint, Progress
+from ottla.spark.reader import ReadTask, Topics, clients, places_of, read_task, topics_of
 from ottla.spark.stream_offsets import BEGINNING, Positions, StreamOffset, limited
 
 log = logging.getLogger("ottla.spark")
@@ -88,7 +88,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._logged: tuple[StreamOffset, set[str]] = BEGINNING, set()
         """The start of a batch, and the warnings logged for it."""
         self._progress = Progress(Options(**dict(self._config.options)).client_id, options.read.names)
-        self._served = Served(options.prometheus, self._progress) if options.prometheus else None
+        self._served = MetricsEndpoint(options.prometheus, self._progress) if options.prometheus else None
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle the options only: tasks only read."""
@@ -176,11 +176,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 StreamOffset.parse(end), lambda new: self._earliest(new, dict.fromkeys(new, 0))
             )
         self._progress.begun({each.place: each.start for each in ranges})
-        return [Task(self._config, task) for task in read.tasks(ranges)]
+        return [ReadTask(self._config, task) for task in read.tasks(ranges)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task; see `ottla.spark.reader.read_task`."""
-        assert isinstance(partition, Task)  # Spark hands back what `partitions` gave
+        assert isinstance(partition, ReadTask)  # Spark hands back what `partitions` gave
         return read_task(partition, self.options.read)
 
     def commit(self, end: Mapping[str, Any]) -> None:

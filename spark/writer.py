@@ -5,7 +5,7 @@
 Rules:
 - At least once: a task returns when all its records are acknowledged. A task that fails may have written some of them;
   Spark runs it again, from its first row on.
-- A worker process keeps its producer for the next task (`ottla.spark.kept`). Each task flushes it at its end, so the
+- A worker process keeps its producer for the next task (`ottla.spark.client_cache`). Each task flushes it at its end, so the
   next task finds it empty.
 - A row never becomes a Python object: Arrow sorts the columns, and the producer sends them as they lie in memory.
 - The rows of a task keep their order in each partition, as they do with the Java producer, which takes rows one by one.
@@ -39,10 +39,10 @@ from ottla.codec.columns import BinaryColumn, HeaderColumn
 from ottla.codec.partitioners import PARTITIONERS, partition_column
 from ottla.errors import ConfigurationError, EncodeError, UnknownTopicOrPartition
 from ottla.sdk.drivers.blocking_producer import BlockingProducer
-from ottla.sdk.produce.columns import ColumnRecords
+from ottla.sdk.produce.column_records import ColumnRecords
 from ottla.sdk.produce.partitioners import KEYED, Keyed
+from ottla.spark.client_cache import ClientCache
 from ottla.spark.failures import one_sentence
-from ottla.spark.kept import Kept
 from ottla.spark.write_options import ProducerConfig, WriteOptions
 
 MAX_BYTES = 4 * 2**20
@@ -59,11 +59,11 @@ def _connect(config: ProducerConfig) -> BlockingProducer:
 
 
 # A producer cannot be used again after an exception: it holds records that no task would flush.
-producers = Kept(_connect)
+producers = ClientCache(_connect)
 
 
 @dataclass
-class Written(WriterCommitMessage):
+class WrittenRows(WriterCommitMessage):
     """Reports how many rows a task has written."""
 
     rows: int
@@ -82,7 +82,7 @@ class RowWriter:
         producer = replace(options.producer, client=options.producer.client.found())
         self.options = replace(options, producer=producer)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenRows:
         """Write all rows; return when they are stored.
 
         Raises:
@@ -93,10 +93,10 @@ class RowWriter:
         with one_sentence():
             return self._write(each for each in iterator if each.num_rows)
 
-    def _write(self, batches: Iterator[pa.RecordBatch]) -> Written:
+    def _write(self, batches: Iterator[pa.RecordBatch]) -> WrittenRows:
         batch, rows = next(batches, None), 0
         if batch is None:  # no rows, so connect to no broker
-            return Written(0)
+            return WrittenRows(0)
         with producers.use(self.options.producer) as producer:
             partitioner = dict(self.options.producer.arguments).get("partitioner", "murmur2")
             batch_size = self.options.producer.options.batch_size
@@ -109,7 +109,7 @@ class RowWriter:
                 with producer.paused():
                     batch = next(batches, None)
             producer.flush()
-        return Written(rows)
+        return WrittenRows(rows)
 
 
 class BatchWriter(RowWriter, DataSourceArrowWriter):
@@ -126,7 +126,7 @@ class StreamWriter(RowWriter, DataSourceStreamArrowWriter):
             ConfigurationError: no task ran. This happens with the trigger continuous: Spark does not run Python sinks
                 for it, but would count all rows as written.
         """
-        if not all(isinstance(each, Written) for each in messages):
+        if not all(isinstance(each, WrittenRows) for each in messages):
             with one_sentence():
                 raise ConfigurationError(
                     "no rows were written: Spark does not run Python sinks with trigger(continuous=…); "

@@ -14,9 +14,9 @@ from contextlib import asynccontextmanager
 import trio
 import trio.testing
 
-from ottla.serve import Limits, Listener
+from ottla.client_info import ClientInfo
+from ottla.serve import Listener, ListenerLimits
 from ottla.serve.connection import Service
-from ottla.session import Session
 from ottla.tls import ServerTLS
 from tests.serving import LIMITS, LOCAL
 
@@ -47,7 +47,7 @@ class Place:
 
     def connect(self) -> trio.SocketStream:
         ours, theirs = pair()
-        session = Session(
+        session = ClientInfo(
             local_host=LOCAL,
             local_port=9092,
             peer_host=LOCAL,
@@ -70,7 +70,7 @@ class Place:
 
 @asynccontextmanager
 async def listening(
-    service: Service, limits: Limits = LIMITS, tls: ServerTLS | None = None
+    service: Service, limits: ListenerLimits = LIMITS, tls: ServerTLS | None = None
 ) -> AsyncIterator[tuple[Listener, Place]]:
     listener = Listener(limits)
     async with trio.open_nursery() as nursery:

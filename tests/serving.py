@@ -11,17 +11,17 @@ import trio
 
 from ottla.codec.frames import framed
 from ottla.codec.wire import Buffer
-from ottla.serve import Answer, Connection, Limits
+from ottla.serve import AcceptedConnection, ListenerLimits, PendingAnswer
 from tests.patience import HUNG
 
 LOCAL = "127.0.0.1"
-LIMITS = Limits(max_frame=1000, max_connections=3, pipeline=4, idle=60.0, write=20.0, drain=5.0)
+LIMITS = ListenerLimits(max_frame=1000, max_connections=3, pipeline=4, idle=60.0, write=20.0, drain=5.0)
 
 
 class Desk:
     """A service that keeps its requests; ``answering``, if given, is called with each of them."""
 
-    def __init__(self, answering: Callable[[bytes, Answer], None] | None = None) -> None:
+    def __init__(self, answering: Callable[[bytes, PendingAnswer], None] | None = None) -> None:
         self.asked: list[bytes] = []
         self.places: dict[bytes, Answer] = {}
         self.connections: list[Connection] = []
@@ -32,27 +32,27 @@ class Desk:
         """The number of requests so far, each time that all requests of one read were handed out."""
         self.answering = answering
 
-    def connected(self, connection: Connection) -> None:
+    def connected(self, connection: AcceptedConnection) -> None:
         self.connections.append(connection)
 
-    def request(self, connection: Connection, frame: Buffer, answer: Answer) -> None:
+    def request(self, connection: AcceptedConnection, frame: Buffer, answer: PendingAnswer) -> None:
         frame = bytes(frame)
         self.asked.append(frame)
         self.places[frame] = answer
         if self.answering is not None:
             self.answering(frame, answer)
 
-    def handed_out(self, connection: Connection) -> None:
+    def handed_out(self, connection: AcceptedConnection) -> None:
         self.together.append(len(self.asked))
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: AcceptedConnection) -> None:
         self.lost_ones.append(connection)
 
-    def disconnected(self, connection: Connection) -> None:
+    def disconnected(self, connection: AcceptedConnection) -> None:
         self.left.append(connection)
 
 
-def echo(frame: bytes, answer: Answer) -> None:
+def echo(frame: bytes, answer: PendingAnswer) -> None:
     answer.send(framed(frame))
 
 

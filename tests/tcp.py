@@ -6,13 +6,13 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from ottla.serve import Limits, Listener
+from ottla.serve import Listener, ListenerLimits
 from ottla.serve.connection import Service
 from tests.serving import LIMITS, LOCAL
 
 
 @asynccontextmanager
-async def listening(service: Service, limits: Limits = LIMITS) -> AsyncIterator[tuple[Listener, int]]:
+async def listening(service: Service, limits: ListenerLimits = LIMITS) -> AsyncIterator[tuple[Listener, int]]:
     listener = Listener(limits)
     port = await listener.open(LOCAL, 0, service)
     async with trio.open_nursery() as nursery:

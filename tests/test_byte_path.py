@@ -19,7 +19,7 @@ from ottla.brokerlite.storage.disk import FileSystem
 from ottla.codec.frames import framed
 from ottla.codec.inbox import LARGE
 from ottla.codec.wire import Buffer
-from ottla.serve import Answer, Connection
+from ottla.serve import AcceptedConnection, PendingAnswer
 from ottla.serve.memory import Memory
 from tests.pairs import listening, peer
 from tests.serving import LIMITS, Desk, closed, received, until
@@ -40,9 +40,9 @@ class Keeper(Desk):
     def __init__(self) -> None:
         super().__init__()
         self.frames: list[Buffer] = []
-        self.answers: list[Answer] = []
+        self.answers: list[PendingAnswer] = []
 
-    def request(self, connection: Connection, frame: Buffer, answer: Answer) -> None:
+    def request(self, connection: AcceptedConnection, frame: Buffer, answer: PendingAnswer) -> None:
         self.frames.append(frame)
         self.answers.append(answer)
 
@@ -118,7 +118,7 @@ async def test_requests_of_many_connections_do_not_mix_however_they_are_torn(clo
 
 
 async def test_a_flood_of_small_requests_leaves_others_their_turn(clock: MockClock) -> None:
-    def work(frame: bytes, answer: Answer) -> None:
+    def work(frame: bytes, answer: PendingAnswer) -> None:
         end = time.thread_time() + 0.002
         while time.thread_time() < end:
             pass
@@ -169,7 +169,7 @@ async def test_what_lies_in_files_goes_from_there_between_what_lies_in_memory(cl
         disk.write_file(tmp_path / str(i), b"before" + content + b"behind")
     whole = b"".join(b"memory" + content for content in contents) + b"the end"
 
-    def answer(frame: bytes, answer: Answer) -> None:
+    def answer(frame: bytes, answer: PendingAnswer) -> None:
         ranges = [disk.range(tmp_path / str(i), size, 6) for i, size in enumerate(sizes)]
         answer.send(len(whole).to_bytes(4, "big"), *chain(*((b"mem", b"ory", each) for each in ranges)), b"the end")
 
@@ -185,7 +185,7 @@ async def test_a_file_that_cannot_be_sent_ends_its_connection_with_a_line_in_the
     disk = FileSystem()
     disk.write_file(tmp_path / "file", bytes(10))
 
-    def answer(frame: bytes, answer: Answer) -> None:
+    def answer(frame: bytes, answer: PendingAnswer) -> None:
         one = disk.range(tmp_path / "file", 10, 0)
         disk.truncate(tmp_path / "file", 5)
         answer.send((10).to_bytes(4, "big"), one)

@@ -16,7 +16,7 @@ from trio.testing import MockClock, memory_stream_pair
 from ottla.codec.frames import framed
 from ottla.codec.wire import Buffer
 from ottla.errors import RemoteProtocolError
-from ottla.serve import Answer, Connection
+from ottla.serve import AcceptedConnection, PendingAnswer
 from ottla.serve.health import answer_probe
 from tests.pairs import listening, peer
 from tests.patience import HUNG
@@ -237,7 +237,7 @@ async def test_a_peer_that_closes_only_its_side_gets_the_answers_of_full_pipelin
 async def test_a_peer_that_closes_only_its_side_may_still_take_large_answers(clock: MockClock) -> None:
     much = framed(bytes(1_000_000))
 
-    def answer(frame: bytes, place: Answer) -> None:
+    def answer(frame: bytes, place: PendingAnswer) -> None:
         if frame == b"much":
             place.send(much)
         else:
@@ -367,7 +367,7 @@ async def test_garbage_closes_its_connection_only_and_the_log_says_what_it_looks
 async def test_a_request_that_breaks_the_protocol_closes_its_connection(
     clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(frame: bytes, answer: Answer) -> None:
+    def refuse(frame: bytes, answer: PendingAnswer) -> None:
         raise RemoteProtocolError("nobody speaks so")
 
     desk = Desk(refuse)
@@ -385,22 +385,22 @@ class Faulty(Desk):
         super().__init__(echo)
         self._where, self._error = where, error
 
-    def connected(self, connection: Connection) -> None:
+    def connected(self, connection: AcceptedConnection) -> None:
         super().connected(connection)
         self._fail("connected", connection)
 
-    def request(self, connection: Connection, frame: Buffer, answer: Answer) -> None:
+    def request(self, connection: AcceptedConnection, frame: Buffer, answer: PendingAnswer) -> None:
         self._fail("request", connection)
         if self._where == "answer" and connection.id == 1:
             answer.send("not bytes")  # type: ignore[arg-type] # on purpose
         else:
             super().request(connection, frame, answer)
 
-    def disconnected(self, connection: Connection) -> None:
+    def disconnected(self, connection: AcceptedConnection) -> None:
         super().disconnected(connection)
         self._fail("disconnected", connection)
 
-    def _fail(self, here: str, connection: Connection) -> None:
+    def _fail(self, here: str, connection: AcceptedConnection) -> None:
         if here == self._where and connection.id == 1:
             raise self._error(here)
 

@@ -15,7 +15,7 @@ from trio.testing import MockClock
 from ottla.brokerlite.storage.disk import FileSystem
 from ottla.codec.frames import framed
 from ottla.errors import ConfigurationError
-from ottla.serve import Answer
+from ottla.serve import PendingAnswer
 from ottla.tls import ClientCertificates, ServerTLS
 from tests import tls
 from tests.pairs import Place, listening, peer
@@ -75,7 +75,7 @@ async def test_what_lies_in_a_file_is_read_for_tls_in_pieces(clock: MockClock, c
     disk, content = FileSystem(), os.urandom(MIB + 1)
     disk.write_file(tmp_path / "file", content)
 
-    def answer(frame: bytes, answer: Answer) -> None:
+    def answer(frame: bytes, answer: PendingAnswer) -> None:
         answer.send(len(content).to_bytes(4, "big"), disk.range(tmp_path / "file", len(content), 0))
 
     async with secured(Desk(answer), tls.serving(ca, LOCAL)) as place, secure_peer(place, ca) as stream:
@@ -196,7 +196,7 @@ async def test_who_does_not_come_to_an_agreement_is_dropped(
 async def test_an_answer_that_is_none_costs_its_connection_only_within_tls_too(
     clock: MockClock, ca: trustme.CA, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def answering(frame: bytes, answer: Answer) -> None:
+    def answering(frame: bytes, answer: PendingAnswer) -> None:
         if frame == b"bad":
             answer.send("text", b"more")  # type: ignore[arg-type] # on purpose
         else:

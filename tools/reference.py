@@ -334,7 +334,7 @@ PAGES: dict[str, Page] = {
             Part("sdk/admin.py", ("TransactionListing", "TransactionDescription", "ProducerState")),
             Part("sdk/admin.py", ("HangingTransaction", "ProducerIdAndEpoch")),
             Part("sdk/events.py", ("Node",)),
-            Part("sdk/consume/positions.py", ("Fetched",)),
+            Part("sdk/consume/position.py", ("Fetched",)),
         ),
     ),
     "errors": Page(

@@ -11,7 +11,7 @@ import importlib
 import pkgutil
 from collections.abc import Iterator
 
-from ottla.brokerlite.machines.core import Handler, Served
+from ottla.brokerlite.machines.core import Handler, ServedApi
 
 
 @functools.cache
@@ -32,37 +32,37 @@ def import_all() -> Iterator[None]:
         yield
 
 
-SERVED: dict[int, Served] = {
-    0: Served(3, 13, _in("produce"), advertised_from=0),
-    1: Served(4, 18, _in("fetch")),
-    2: Served(1, 11, _in("list_offsets")),
-    3: Served(0, 13, _in("metadata")),
-    8: Served(2, 10, _in("offset_commit")),
-    9: Served(1, 10, _in("offset_fetch")),
-    10: Served(0, 6, _in("find_coordinator")),
-    11: Served(0, 9, _in("join_group")),
-    12: Served(0, 4, _in("heartbeat")),
-    13: Served(0, 5, _in("leave_group")),
-    14: Served(0, 5, _in("sync_group")),
-    15: Served(0, 6, _in("describe_groups")),
-    16: Served(0, 5, _in("list_groups")),
-    18: Served(0, 4, _in("api_versions")),
-    19: Served(2, 7, _in("create_topics")),
-    20: Served(1, 6, _in("delete_topics")),
-    21: Served(0, 2, _in("delete_records")),
-    22: Served(0, 5, _in("init_producer_id")),
-    23: Served(2, 4, _in("offset_for_leader_epoch")),
-    24: Served(0, 5, _in("add_partitions_to_txn")),
-    25: Served(0, 4, _in("add_offsets_to_txn")),
-    26: Served(0, 5, _in("end_txn")),
-    27: Served(1, 2, _in("write_txn_markers")),
-    28: Served(0, 5, _in("txn_offset_commit")),
-    32: Served(1, 4, _in("describe_configs")),
-    37: Served(0, 3, _in("create_partitions")),
-    42: Served(0, 2, _in("delete_groups")),
-    47: Served(0, 0, _in("offset_delete")),
-    61: Served(0, 0, _in("describe_producers")),
-    65: Served(0, 0, _in("describe_transactions")),
-    66: Served(0, 1, _in("list_transactions")),
+SERVED: dict[int, ServedApi] = {
+    0: ServedApi(3, 13, _in("produce"), advertised_from=0),
+    1: ServedApi(4, 18, _in("fetch")),
+    2: ServedApi(1, 11, _in("list_offsets")),
+    3: ServedApi(0, 13, _in("metadata")),
+    8: ServedApi(2, 10, _in("offset_commit")),
+    9: ServedApi(1, 10, _in("offset_fetch")),
+    10: ServedApi(0, 6, _in("find_coordinator")),
+    11: ServedApi(0, 9, _in("join_group")),
+    12: ServedApi(0, 4, _in("heartbeat")),
+    13: ServedApi(0, 5, _in("leave_group")),
+    14: ServedApi(0, 5, _in("sync_group")),
+    15: ServedApi(0, 6, _in("describe_groups")),
+    16: ServedApi(0, 5, _in("list_groups")),
+    18: ServedApi(0, 4, _in("api_versions")),
+    19: ServedApi(2, 7, _in("create_topics")),
+    20: ServedApi(1, 6, _in("delete_topics")),
+    21: ServedApi(0, 2, _in("delete_records")),
+    22: ServedApi(0, 5, _in("init_producer_id")),
+    23: ServedApi(2, 4, _in("offset_for_leader_epoch")),
+    24: ServedApi(0, 5, _in("add_partitions_to_txn")),
+    25: ServedApi(0, 4, _in("add_offsets_to_txn")),
+    26: ServedApi(0, 5, _in("end_txn")),
+    27: ServedApi(1, 2, _in("write_txn_markers")),
+    28: ServedApi(0, 5, _in("txn_offset_commit")),
+    32: ServedApi(1, 4, _in("describe_configs")),
+    37: ServedApi(0, 3, _in("create_partitions")),
+    42: ServedApi(0, 2, _in("delete_groups")),
+    47: ServedApi(0, 0, _in("offset_delete")),
+    61: ServedApi(0, 0, _in("describe_producers")),
+    65: ServedApi(0, 0, _in("describe_transactions")),
+    66: ServedApi(0, 1, _in("list_transactions")),
 }
 """API key -> its versions and handler."""

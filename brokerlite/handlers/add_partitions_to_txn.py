@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from ottla.brokerlite.handlers.known_errors import known
 from ottla.brokerlite.machines.core import BrokerCore, Call
-from ottla.brokerlite.machines.topics import INTERNAL, Place
-from ottla.brokerlite.machines.transaction import EPOCH_RISES
-from ottla.brokerlite.machines.transactions import Producing
+from ottla.brokerlite.machines.topics import INTERNAL, TopicPartition
+from ottla.brokerlite.machines.transaction_coordinator import Producing
+from ottla.brokerlite.machines.transaction_metadata import EPOCH_RISES
 from ottla.codec.apis.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
@@ -81,7 +81,7 @@ def _add(
     return _results(topics, codes)
 
 
-def _refused(broker: BrokerCore, place: Place) -> int:
+def _refused(broker: BrokerCore, place: TopicPartition) -> int:
     """Return an error code if clients may not add the partition to a transaction, otherwise 0."""
     if place[0] in INTERNAL:
         return TopicAuthorizationFailed.code

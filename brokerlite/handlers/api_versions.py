@@ -8,8 +8,8 @@ API alone, so that the client can retry. Features: transactions of version 2 (KI
 import re
 from collections.abc import Mapping
 
-from ottla.brokerlite.machines.core import BrokerCore, Call, Served
-from ottla.brokerlite.machines.transaction import EPOCH_RISES
+from ottla.brokerlite.machines.core import BrokerCore, Call, ServedApi
+from ottla.brokerlite.machines.transaction_metadata import EPOCH_RISES
 from ottla.codec.apis.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -42,13 +42,13 @@ def handle(broker: BrokerCore, call: Call) -> ApiVersionsResponse:
     )
 
 
-def unsupported(handlers: Mapping[int, Served]) -> ApiVersionsResponse:
+def unsupported(handlers: Mapping[int, ServedApi]) -> ApiVersionsResponse:
     """Return the response, in v0, to a request with an unknown version."""
     own = tuple(each for each in _advertised(handlers) if each.api_key == API_VERSIONS)
     return ApiVersionsResponse(error_code=UnsupportedVersion.code, api_keys=own)
 
 
-def _advertised(handlers: Mapping[int, Served]) -> tuple[ApiVersion, ...]:
+def _advertised(handlers: Mapping[int, ServedApi]) -> tuple[ApiVersion, ...]:
     return tuple(
         ApiVersion(
             api_key=key,

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 
 from ottla.brokerlite.handlers.once import by_name
 from ottla.brokerlite.machines.core import BrokerCore, Call
-from ottla.brokerlite.machines.log import PartitionLog
-from ottla.brokerlite.machines.topics import INTERNAL, Place
+from ottla.brokerlite.machines.partition_log import PartitionLog
+from ottla.brokerlite.machines.topics import INTERNAL, TopicPartition
 from ottla.brokerlite.machines.waits import Later
 from ottla.codec.apis.delete_records import (
     DeleteRecordsPartitionResult,
@@ -30,9 +30,9 @@ _NO_LOW_WATERMARK = -1
 
 def handle(broker: BrokerCore, call: Call) -> DeleteRecordsResponse | Later:
     request: DeleteRecordsRequest = call.message
-    results: dict[Place, tuple[int, int]] = {}
+    results: dict[TopicPartition, tuple[int, int]] = {}
     """Holds low watermark and error code of a partition."""
-    starts: dict[Place, int] = {}
+    starts: dict[TopicPartition, int] = {}
     refused, first = 0, ""
     asked = {(topic.name, each.partition_index): each.offset for topic in request.topics for each in topic.partitions}
     for place, offset in asked.items():
@@ -62,13 +62,13 @@ def handle(broker: BrokerCore, call: Call) -> DeleteRecordsResponse | Later:
     return later
 
 
-def _low_watermark(broker: BrokerCore, place: Place) -> int:
+def _low_watermark(broker: BrokerCore, place: TopicPartition) -> int:
     """Return the current start offset: on a full disk, whole segments may have been removed despite the error."""
     partition = broker.topics.partition(*place)
     return _NO_LOW_WATERMARK if partition is None else partition.start_offset
 
 
-def _partition(broker: BrokerCore, place: Place) -> PartitionLog:
+def _partition(broker: BrokerCore, place: TopicPartition) -> PartitionLog:
     if place[0] in INTERNAL:
         raise InvalidTopic(f"{place[0]} is an internal topic")
     partition = broker.topics.partition(*place)
@@ -77,7 +77,7 @@ def _partition(broker: BrokerCore, place: Place) -> PartitionLog:
     return partition
 
 
-def _response(results: Mapping[Place, tuple[int, int]]) -> DeleteRecordsResponse:
+def _response(results: Mapping[TopicPartition, tuple[int, int]]) -> DeleteRecordsResponse:
     topics = by_name((name, (index,)) for name, index in results)
     return DeleteRecordsResponse(
         topics=tuple(

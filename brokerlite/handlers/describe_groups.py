@@ -7,7 +7,7 @@ Source: GroupMetadataManager.java (describeGroups), ClassicGroupMember.java (des
 """
 
 from ottla.brokerlite.machines.core import BrokerCore, Call
-from ottla.brokerlite.machines.group import DEAD, State
+from ottla.brokerlite.machines.group import DEAD, GroupState
 from ottla.codec.apis.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -45,7 +45,7 @@ def _described(broker: BrokerCore, version: int, group_id: str, operations: int)
         if version < NOT_FOUND_SINCE:
             return _undescribed(group_id, 0, None)
         return _undescribed(group_id, GroupIdNotFound.code, f"Group {group_id} not found.")
-    protocol = group.protocol if group.state is State.STABLE else None
+    protocol = group.protocol if group.state is GroupState.STABLE else None
     return DescribedGroup(
         error_code=0,
         group_id=group_id,

@@ -11,8 +11,8 @@ from typing import NamedTuple, cast
 from uuid import UUID
 
 from ottla.brokerlite.machines.core import BrokerCore, Call
-from ottla.brokerlite.machines.fetch_sessions import Answers, Asked, Fetch
-from ottla.brokerlite.machines.log import PartitionLog
+from ottla.brokerlite.machines.fetch_sessions import Answers, Fetch, PartitionToFetch
+from ottla.brokerlite.machines.partition_log import PartitionLog
 from ottla.brokerlite.machines.waits import Wait
 from ottla.codec.apis.fetch import (
     AbortedTransaction,
@@ -70,7 +70,7 @@ def _read(broker: BrokerCore, call: Call, fetch: Fetch) -> _Read:
     follower = replica >= 0  # this broker has no followers
     limit = min(request.max_bytes, broker.settings.fetch_max_bytes)
     size, final = 0, False
-    answers: list[tuple[Asked, PartitionData]] = []
+    answers: list[tuple[PartitionToFetch, PartitionData]] = []
     logs: list[PartitionLog] = []
     for each in fetch.asked:
         asked = each.partition

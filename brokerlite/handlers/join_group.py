@@ -7,7 +7,7 @@ reason, for the log. v9+: a restarted leader need not assign again (KIP-814).
 
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.group import Joined, Protocol
-from ottla.brokerlite.machines.groups import Joining
+from ottla.brokerlite.machines.groups import JoinRequest
 from ottla.brokerlite.machines.waits import Later
 from ottla.codec.apis.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
@@ -22,7 +22,7 @@ def handle(broker: BrokerCore, call: Call) -> Later:
     version = call.header.api_version
     later = Later()
     broker.groups.join(
-        Joining(
+        JoinRequest(
             group_id=request.group_id,
             member_id=request.member_id,
             instance_id=request.group_instance_id,

@@ -5,7 +5,7 @@ even if the group does not exist. v5+: a reason, for the log.
 """
 
 from ottla.brokerlite.machines.core import BrokerCore, Call
-from ottla.brokerlite.machines.groups import Leaver
+from ottla.brokerlite.machines.groups import LeavingMember
 from ottla.codec.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 from ottla.errors import BrokerError, UnknownMemberId
 
@@ -16,9 +16,9 @@ def handle(broker: BrokerCore, call: Call) -> LeaveGroupResponse:
     request: LeaveGroupRequest = call.message
     many = call.header.api_version >= MANY_SINCE
     leavers = (
-        [Leaver(each.member_id, each.group_instance_id, each.reason) for each in request.members]
+        [LeavingMember(each.member_id, each.group_instance_id, each.reason) for each in request.members]
         if many
-        else [Leaver(request.member_id)]
+        else [LeavingMember(request.member_id)]
     )
     try:
         codes = broker.groups.leave(request.group_id, leavers, call.now)

@@ -7,10 +7,10 @@ Source: TransactionStateManager.scala (listTransactionStates).
 """
 
 from ottla.brokerlite.machines.core import BrokerCore, Call
-from ottla.brokerlite.machines.transaction import State
+from ottla.brokerlite.machines.transaction_metadata import TransactionalIdState
 from ottla.codec.apis.list_transactions import ListTransactionsRequest, ListTransactionsResponse, TransactionState
 
-_NAMES = {state.value for state in State} | {"PrepareEpochFence", "Dead"}
+_NAMES = {state.value for state in TransactionalIdState} | {"PrepareEpochFence", "Dead"}
 """All names of states, including Kafka's transient ones."""
 
 

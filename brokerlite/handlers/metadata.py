@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from uuid import UUID
 
 from ottla.brokerlite.machines.core import BrokerCore, Call
-from ottla.brokerlite.machines.topics import CONSUMER_OFFSETS, INTERNAL, Topic, Unserved, check_name
+from ottla.brokerlite.machines.topics import CONSUMER_OFFSETS, INTERNAL, TopicLogs, UnservedTopic, check_name
 from ottla.codec.apis.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -111,7 +111,7 @@ def _topics(
             )
 
 
-def _found(broker: BrokerCore, asked: MetadataRequestTopic, create: bool) -> Topic:
+def _found(broker: BrokerCore, asked: MetadataRequestTopic, create: bool) -> TopicLogs:
     if asked.name is None:
         if topic := broker.topics.by_id.get(asked.topic_id):
             return topic
@@ -126,14 +126,14 @@ def _found(broker: BrokerCore, asked: MetadataRequestTopic, create: bool) -> Top
     return broker.create_topic(asked.name, broker.settings.default_partitions, {})
 
 
-def _unserved(broker: BrokerCore, name: str | None, topic_id: UUID) -> tuple[str, Unserved] | None:
+def _unserved(broker: BrokerCore, name: str | None, topic_id: UUID) -> tuple[str, UnservedTopic] | None:
     if name is None:
         return next((each for each in broker.topics.unserved.items() if each[1].topic_id == topic_id), None)
     unserved = broker.topics.unserved.get(name)
     return None if unserved is None else (name, unserved)
 
 
-def _leaderless(broker: BrokerCore, name: str, topic: Unserved, operations: int) -> MetadataResponseTopic:
+def _leaderless(broker: BrokerCore, name: str, topic: UnservedTopic, operations: int) -> MetadataResponseTopic:
     """Describe a topic like Apache Kafka does when its disk is offline: clients wait for a leader."""
     node = broker.settings.node_id
     return MetadataResponseTopic(
@@ -156,7 +156,7 @@ def _leaderless(broker: BrokerCore, name: str, topic: Unserved, operations: int)
     )
 
 
-def _described(broker: BrokerCore, topic: Topic, operations: int) -> MetadataResponseTopic:
+def _described(broker: BrokerCore, topic: TopicLogs, operations: int) -> MetadataResponseTopic:
     node = broker.settings.node_id
     return MetadataResponseTopic(
         error_code=0,

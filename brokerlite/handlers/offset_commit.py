@@ -12,7 +12,7 @@ Source: KafkaApis.scala (handleOffsetCommitRequest), OffsetMetadataManager.java 
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.offset_group import Committer
 from ottla.brokerlite.machines.offsets import GROUP_ID_NOT_FOUND_SINCE, Committed
-from ottla.brokerlite.machines.topics import Topic
+from ottla.brokerlite.machines.topics import TopicLogs
 from ottla.codec.apis.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -56,7 +56,7 @@ def handle(broker: BrokerCore, call: Call) -> OffsetCommitResponse:
     )
 
 
-def _commit(broker: BrokerCore, call: Call, topics: list[tuple[OffsetCommitRequestTopic, Topic | None]]) -> int:
+def _commit(broker: BrokerCore, call: Call, topics: list[tuple[OffsetCommitRequestTopic, TopicLogs | None]]) -> int:
     """Commit the valid offsets; return the error code for all of them."""
     request: OffsetCommitRequest = call.message
     known = [
@@ -88,7 +88,7 @@ def _commit(broker: BrokerCore, call: Call, topics: list[tuple[OffsetCommitReque
     return 0
 
 
-def _unknown(topic: Topic | None, asked: OffsetCommitRequestPartition, by_id: bool = False) -> int:
+def _unknown(topic: TopicLogs | None, asked: OffsetCommitRequestPartition, by_id: bool = False) -> int:
     """Return an error code if the partition does not exist, otherwise 0."""
     if topic is None:
         return UnknownTopicId.code if by_id else UnknownTopicOrPartition.code

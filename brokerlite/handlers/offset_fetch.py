@@ -17,7 +17,7 @@ from uuid import UUID
 from ottla.brokerlite.handlers.once import by_name
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.offsets import Committed
-from ottla.brokerlite.machines.topics import Place, Topic
+from ottla.brokerlite.machines.topics import TopicLogs, TopicPartition
 from ottla.codec.apis.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestTopics,
@@ -41,14 +41,14 @@ BY_ID = 10
 _NONE = Committed(-1, -1, "", -1)
 
 
-class _Group(NamedTuple):
+class _GroupOffsets(NamedTuple):
     """Holds a group's committed offsets, and the partitions with pending ones if the client wants stable offsets."""
 
-    topics: Mapping[str, Topic]
-    offsets: Mapping[Place, Committed]
-    unstable: Set[Place]
+    topics: Mapping[str, TopicLogs]
+    offsets: Mapping[TopicPartition, Committed]
+    unstable: Set[TopicPartition]
 
-    def at(self, place: Place) -> tuple[Committed, int]:
+    def at(self, place: TopicPartition) -> tuple[Committed, int]:
         """Return the offset and an error code."""
         if place in self.unstable:
             return _NONE, UnstableOffsetCommit.code
@@ -60,7 +60,7 @@ class _Group(NamedTuple):
         topic = self.topics.get(name)
         return topic is not None and committed.topic_id not in (None, topic.topic_id)
 
-    def places(self) -> Iterator[Place]:
+    def places(self) -> Iterator[TopicPartition]:
         """Iterate over partitions with a valid offset; pending offsets of open transactions do not count."""
         return (place for place, each in self.offsets.items() if not self._is_of_deleted_topic(place[0], each))
 
@@ -85,12 +85,12 @@ def handle(broker: BrokerCore, call: Call) -> OffsetFetchResponse:
     )
 
 
-def _known(broker: BrokerCore, group_id: str, require_stable: bool) -> _Group:
+def _known(broker: BrokerCore, group_id: str, require_stable: bool) -> _GroupOffsets:
     unstable = broker.offsets.pending(group_id) if require_stable else set()
-    return _Group(broker.topics.by_name, broker.offsets.of(group_id), unstable)
+    return _GroupOffsets(broker.topics.by_name, broker.offsets.of(group_id), unstable)
 
 
-def _all(group: _Group) -> dict[str, dict[int, None]]:
+def _all(group: _GroupOffsets) -> dict[str, dict[int, None]]:
     """Return every topic of the group and its partitions."""
     return by_name((name, (index,)) for name, index in group.places())
 
@@ -145,7 +145,7 @@ def _group(
 
 
 def _topic(
-    broker: BrokerCore, group: _Group, name: str, topic_id: UUID, indexes: Iterable[int], by_id: bool
+    broker: BrokerCore, group: _GroupOffsets, name: str, topic_id: UUID, indexes: Iterable[int], by_id: bool
 ) -> OffsetFetchResponseTopics:
     topic = broker.topics.by_id.get(topic_id) if by_id else None
     name = topic.name if topic else name

@@ -25,11 +25,11 @@ from ottla.brokerlite.handlers.known_errors import known
 from ottla.brokerlite.machines.configs import LogSettings
 from ottla.brokerlite.machines.core import BrokerCore, Call, NoAnswer
 from ottla.brokerlite.machines.jobs import Work
-from ottla.brokerlite.machines.log import IMPLICIT_SINCE, PartitionLog
+from ottla.brokerlite.machines.partition_log import IMPLICIT_SINCE, PartitionLog
 from ottla.brokerlite.machines.request_work import WorkFirst
-from ottla.brokerlite.machines.topics import INTERNAL, Place
-from ottla.brokerlite.machines.transaction import EPOCH_RISES
-from ottla.brokerlite.machines.transactions import Producing
+from ottla.brokerlite.machines.topics import INTERNAL, TopicPartition
+from ottla.brokerlite.machines.transaction_coordinator import Producing
+from ottla.brokerlite.machines.transaction_metadata import EPOCH_RISES
 from ottla.brokerlite.machines.validation import (
     DECOMPRESSED_LIMIT,
     InvalidRecords,
@@ -91,7 +91,7 @@ class _RecordSet:
 
     topic: TopicProduceData
     data: PartitionProduceData
-    place: Place = ("", -1)
+    place: TopicPartition = ("", -1)
     partition: PartitionLog | None = None
     """The partition to append to; ``None`` if the record set is refused."""
     settings: LogSettings | None = None
@@ -301,9 +301,11 @@ def _join(broker: BrokerCore, call: Call, record_sets: Iterable[_RecordSet], tra
                 each.partition, each.error = None, refused[each.place]
 
 
-def _ask(broker: BrokerCore, call: Call, asked: Producing, places: Sequence[Place]) -> dict[Place, BrokerError]:
+def _ask(
+    broker: BrokerCore, call: Call, asked: Producing, places: Sequence[TopicPartition]
+) -> dict[TopicPartition, BrokerError]:
     """Add or verify partitions with the coordinator; return the refused ones, with errors that the client knows."""
-    refused: dict[Place, BrokerError] = {}
+    refused: dict[TopicPartition, BrokerError] = {}
     try:
         if call.header.api_version >= IMPLICIT_SINCE:
             broker.transactions.add(asked, places, EPOCH_RISES)

@@ -5,7 +5,7 @@ v3+: static members. v5+: the request has the protocol type and name, which must
 
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.group import Synced
-from ottla.brokerlite.machines.groups import Syncing
+from ottla.brokerlite.machines.groups import SyncRequest
 from ottla.brokerlite.machines.waits import Later
 from ottla.codec.apis.sync_group import SyncGroupRequest, SyncGroupResponse
 from ottla.errors import InconsistentGroupProtocol
@@ -19,7 +19,7 @@ def handle(broker: BrokerCore, call: Call) -> SyncGroupResponse | Later:
         return SyncGroupResponse(error_code=InconsistentGroupProtocol.code, assignment=b"")
     later = Later()
     broker.groups.sync(
-        Syncing(
+        SyncRequest(
             group_id=request.group_id,
             generation=request.generation_id,
             member_id=request.member_id,

@@ -12,9 +12,9 @@ from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.keyed_log import Transactional
 from ottla.brokerlite.machines.offset_group import Committer
 from ottla.brokerlite.machines.offsets import Committed
-from ottla.brokerlite.machines.topics import Place
-from ottla.brokerlite.machines.transaction import EPOCH_RISES
-from ottla.brokerlite.machines.transactions import Producing
+from ottla.brokerlite.machines.topics import TopicPartition
+from ottla.brokerlite.machines.transaction_coordinator import Producing
+from ottla.brokerlite.machines.transaction_metadata import EPOCH_RISES
 from ottla.codec.apis.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
@@ -33,8 +33,8 @@ IMPLICIT_SINCE = 5
 
 def handle(broker: BrokerCore, call: Call) -> TxnOffsetCommitResponse:
     request: TxnOffsetCommitRequest = call.message
-    codes: dict[Place, int] = {}
-    offsets: dict[Place, Committed] = {}
+    codes: dict[TopicPartition, int] = {}
+    offsets: dict[TopicPartition, Committed] = {}
     for topic in request.topics:
         for each in topic.partitions:
             place = topic.name, each.partition_index
@@ -69,7 +69,7 @@ def handle(broker: BrokerCore, call: Call) -> TxnOffsetCommitResponse:
     )
 
 
-def _commit(broker: BrokerCore, call: Call, offsets: dict[Place, Committed]) -> int:
+def _commit(broker: BrokerCore, call: Call, offsets: dict[TopicPartition, Committed]) -> int:
     """Commit the valid offsets; return the error code for all of them."""
     request: TxnOffsetCommitRequest = call.message
     committer = Committer(

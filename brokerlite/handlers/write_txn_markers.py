@@ -7,8 +7,8 @@ Source: KafkaApis.scala (handleWriteTxnMarkersRequest).
 
 from ottla.brokerlite.handlers.once import by_name
 from ottla.brokerlite.machines.core import BrokerCore, Call
-from ottla.brokerlite.machines.topics import Place
-from ottla.brokerlite.machines.transaction import EPOCH_RISES
+from ottla.brokerlite.machines.topics import TopicPartition
+from ottla.brokerlite.machines.transaction_metadata import EPOCH_RISES
 from ottla.codec.apis.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
@@ -43,7 +43,7 @@ def _write(broker: BrokerCore, marker: WritableTxnMarker) -> WritableTxnMarkerRe
     )
 
 
-def _code(broker: BrokerCore, marker: WritableTxnMarker, place: Place) -> int:
+def _code(broker: BrokerCore, marker: WritableTxnMarker, place: TopicPartition) -> int:
     if marker.producer_id < 0 or marker.producer_epoch < 0:  # no error code fits better
         return UnknownServerError.code
     try:

@@ -104,7 +104,7 @@ def grouped(segments: Iterable[SegmentState], segment_bytes: int, index_bytes: i
     return groups
 
 
-class Transactions:
+class CleanedTransactions:
     """Follows the transactions of a log, batch by batch from its start.
 
     It finds aborted records, and markers whose records are all gone.
@@ -170,7 +170,7 @@ class OffsetMap:
     def __init__(self, start_offset: int, aborted: Iterable[AbortedTxn] = (), most: int = MAP_ENTRIES) -> None:
         self.start_offset = self.end_offset = start_offset
         self._most = most
-        self._transactions = Transactions(aborted)
+        self._transactions = CleanedTransactions(aborted)
         self._offsets: dict[bytes, int] = {}
 
     def add(self, batch: RecordBatch) -> bool:
@@ -247,7 +247,7 @@ class Cleaner:
         now: int,
         delete_retention_ms: int,
     ) -> None:
-        self.transactions = Transactions(aborted)
+        self.transactions = CleanedTransactions(aborted)
         self.unreadable: dict[int, str] = {}
         self._offsets = offsets
         self._producers = producers

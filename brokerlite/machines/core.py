@@ -11,7 +11,7 @@ Rules:
 - An answer that waits for records (a long poll) is a `Wait`; an answer that waits for other members of a group is a
   `Later`. If an answer needs much computing, the handler returns `WorkFirst`, and a job computes it.
 - A request begins when the requests before it on its connection are done, as in Apache Kafka: a delayed answer holds
-  the connection (`Hold`). An answer that only waits for the disk does not: its request is done, and the answers of a
+  the connection (`HoldConnection`). An answer that only waits for the disk does not: its request is done, and the answers of a
   connection leave in order anyway.
 - With `Settings.sync` no answer leaves before everything written before it is on disk: answers wait in order, the
   driver syncs when `unsynced` asks for it, and reports that with `synced`.
@@ -31,21 +31,28 @@ from ottla.brokerlite.machines.groups import Groups, GroupSettings
 from ottla.brokerlite.machines.housekeeping import Housekeeping, HousekeepingSettings
 from ottla.brokerlite.machines.jobs import Job, Work
 from ottla.brokerlite.machines.keyed_log import KeyedLog
-from ottla.brokerlite.machines.log import PartitionLog
 from ottla.brokerlite.machines.offsets import Offsets
+from ottla.brokerlite.machines.partition_log import PartitionLog
 from ottla.brokerlite.machines.request_work import RequestWork, WorkFirst
 from ottla.brokerlite.machines.timers import Timers
-from ottla.brokerlite.machines.topics import CONSUMER_OFFSETS, TRANSACTION_STATE, Place, Storage, Topic, Topics
-from ottla.brokerlite.machines.transaction import EPOCH_RISES, State, Transaction
-from ottla.brokerlite.machines.transactions import Transactions, TransactionSettings
+from ottla.brokerlite.machines.topics import (
+    CONSUMER_OFFSETS,
+    TRANSACTION_STATE,
+    Storage,
+    TopicLogs,
+    TopicPartition,
+    Topics,
+)
+from ottla.brokerlite.machines.transaction_coordinator import TransactionCoordinator, TransactionSettings
+from ottla.brokerlite.machines.transaction_metadata import EPOCH_RISES, TransactionalIdState, TransactionMetadata
 from ottla.brokerlite.machines.waits import Later, Wait, Waits
+from ottla.client_info import ClientInfo
 from ottla.codec.frames import RequestHeader
 from ottla.errors import (
     BrokerError,
     KafkaStorageError,
     RemoteProtocolError,
 )
-from ottla.session import Session
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -86,7 +93,7 @@ class Call(NamedTuple):
     """A request and its circumstances."""
 
     connection: int
-    session: Session
+    session: ClientInfo
     header: RequestHeader
     message: Any
     now: float
@@ -104,21 +111,21 @@ class Answer(NamedTuple):
     version: int
 
 
-class Close(NamedTuple):
+class CloseConnection(NamedTuple):
     """Instead of an answer, the connection of the request is to be closed."""
 
     ticket: Any
     why: str
 
 
-class Hold(NamedTuple):
+class HoldConnection(NamedTuple):
     """The connection of the request must hand in no further request, or may do so again."""
 
     ticket: Any
     held: bool
 
 
-Action = Answer | Close | Hold
+Action = Answer | CloseConnection | HoldConnection
 
 
 class _Held(NamedTuple):
@@ -159,7 +166,7 @@ class BrokerCore:
         self,
         settings: Settings,
         storage: Storage,
-        handlers: "Mapping[int, Served]",
+        handlers: "Mapping[int, ServedApi]",
         *,
         new_id: "Callable[[], UUID]",
         defaults: Mapping[str, str] | None = None,
@@ -173,7 +180,9 @@ class BrokerCore:
         self.timers = Timers()
         self.topics = Topics(storage, defaults or {}, new_id)
         self.fetch_sessions = FetchSessions(lambda: new_id().int % MAX_EPOCH + 1)
-        self.waits = Waits(self.timers, self._answer_later, lambda ticket: self._act(Close(ticket, "internal error")))
+        self.waits = Waits(
+            self.timers, self._answer_later, lambda ticket: self._act(CloseConnection(ticket, "internal error"))
+        )
         self.offsets_log = KeyedLog(CONSUMER_OFFSETS, group_log.CONFIGS, self.topics, self.clock, self.grown)
         groups = group_log.GroupLog(self.offsets_log)
         self.groups = Groups(settings.groups, groups.store_group, new_id, self.clock, self.timers)
@@ -182,7 +191,7 @@ class BrokerCore:
             TRANSACTION_STATE, transaction_log.CONFIGS, self.topics, self.clock, self.grown
         )
         transactions = transaction_log.TransactionLog(self.transactions_log)
-        self.transactions = Transactions(
+        self.transactions = TransactionCoordinator(
             settings.transactions,
             self.clock,
             self.timers,
@@ -246,13 +255,13 @@ class BrokerCore:
             case WorkFirst():
                 self._work_first(ticket, call, result)
             case Wait():
-                self._actions.append(Hold(ticket, True))
+                self._actions.append(HoldConnection(ticket, True))
                 self.waits.park(result, ticket, call.connection, version)
             case Later():
-                self._actions.append(Hold(ticket, True))
+                self._actions.append(HoldConnection(ticket, True))
                 self.waits.promise(result, ticket, call.connection, version)
             case NoAnswer(close=why):
-                self._act(Answer(ticket, None, version) if why is None else Close(ticket, why))
+                self._act(Answer(ticket, None, version) if why is None else CloseConnection(ticket, why))
             case _:
                 self._act(Answer(ticket, result, version))
 
@@ -260,10 +269,10 @@ class BrokerCore:
         def settle(result: Any) -> None:
             self._settle(ticket, call, result)
             if not isinstance(result, Wait | Later):  # these hold the connection themselves
-                self._actions.append(Hold(ticket, False))
+                self._actions.append(HoldConnection(ticket, False))
 
-        self._actions.append(Hold(ticket, True))
-        self._request_work.add(first, settle, lambda: self._actions.append(Close(ticket, "internal error")))
+        self._actions.append(HoldConnection(ticket, True))
+        self._request_work.add(first, settle, lambda: self._actions.append(CloseConnection(ticket, "internal error")))
 
     def poll(self, now: float) -> list[Action]:
         """Return the actions that are ready, in no particular order of connections."""
@@ -317,7 +326,7 @@ class BrokerCore:
         if not self._disk_failed:
             then()
         elif ticket is not None:
-            self._actions.append(Close(ticket, "the disk refused to flush the writes"))
+            self._actions.append(CloseConnection(ticket, "the disk refused to flush the writes"))
 
     def lost(self, connection: int) -> None:
         """The client is gone: give up the delayed answers, but keep handling requests received before."""
@@ -352,20 +361,20 @@ class BrokerCore:
         else:
             self._when_held(then, ticket)
 
-    def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
+    def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> TopicLogs:
         """Create a topic, as `Topics.create`."""
         topic = self.topics.create(name, partitions, configs)
         self._writes += 1
         log.info("topic created", extra={"topic": name, "partitions": partitions})
         return topic
 
-    def add_partitions(self, topic: Topic, partitions: int) -> None:
+    def add_partitions(self, topic: TopicLogs, partitions: int) -> None:
         """Add partitions, as `Topics.grow`."""
         self.topics.grow(topic, partitions)
         self._writes += 1
         log.info("partitions added", extra={"topic": topic.name, "partitions": partitions})
 
-    def delete_topic(self, topic: Topic) -> None:
+    def delete_topic(self, topic: TopicLogs) -> None:
         """Delete a topic, as `Topics.delete`, and answer the requests that wait for its records."""
         self.topics.delete(topic)
         self._writes += 1
@@ -373,7 +382,7 @@ class BrokerCore:
         log.info("topic deleted", extra={"topic": topic.name})
         self.waits.gone(topic.partitions)
 
-    def set_start_offsets(self, starts: Mapping[Place, int], done: Callable[[OSError | None], None]) -> None:
+    def set_start_offsets(self, starts: Mapping[TopicPartition, int], done: Callable[[OSError | None], None]) -> None:
         """Start the job of `Storage.set_start_offsets`."""
         self._jobs.append(self._storage.set_start_offsets(starts, done))
 
@@ -390,7 +399,14 @@ class BrokerCore:
         return first
 
     def write_marker(
-        self, place: Place, producer_id: int, epoch: int, *, commit: bool, coordinator_epoch: int, newer: bool = False
+        self,
+        place: TopicPartition,
+        producer_id: int,
+        epoch: int,
+        *,
+        commit: bool,
+        coordinator_epoch: int,
+        newer: bool = False,
     ) -> None:
         """End a transaction in one partition, as `PartitionLog.end_transaction`.
 
@@ -416,7 +432,7 @@ class BrokerCore:
 
     # -- transactions
 
-    def _mark(self, transaction: Transaction) -> Iterator[Place]:
+    def _mark(self, transaction: TransactionMetadata) -> Iterator[TopicPartition]:
         """Write the markers of a transaction; yield the partitions whose marker the disk refused."""
         own = self.transactions_log.topic().partitions[0].epochs.current
         for place in transaction.partitions:
@@ -489,22 +505,26 @@ class BrokerCore:
                         epochs[producer_id] = max(producer.epoch, epochs.get(producer_id, producer.epoch))
         return epochs
 
-    def _is_part(self, place: Place, partition: PartitionLog, known: Transaction) -> bool:
+    def _is_part(self, place: TopicPartition, partition: PartitionLog, known: TransactionMetadata) -> bool:
         """Return whether the open transaction in a partition is the one at the coordinator, with this partition."""
         return place in known.partitions and partition.producers.entries[known.producer_id].epoch == known.epoch
 
-    def _end_or_join(self, place: Place, partition: PartitionLog, producer_id: int, known: Transaction | None) -> bool:
+    def _end_or_join(
+        self, place: TopicPartition, partition: PartitionLog, producer_id: int, known: TransactionMetadata | None
+    ) -> bool:
         """Add the partition to the transaction, or end it there; return ``False`` if the disk refused."""
         epoch = partition.producers.entries[producer_id].epoch
         goes_on = known is not None and known.epoch == epoch
         if known is not None and goes_on and (not known.has_ended or known.version >= EPOCH_RISES):
-            version = known.version if known.state is State.ONGOING else EPOCH_RISES
+            version = known.version if known.state is TransactionalIdState.ONGOING else EPOCH_RISES
             log.warning("%s-%d added to an open transaction: the coordinator had lost that it takes part", *place)
             self.transactions.joined(known.transactional_id, place, version)
             return True
         return self._end_lost(place, partition, producer_id, known)
 
-    def _end_lost(self, place: Place, partition: PartitionLog, producer_id: int, known: Transaction | None) -> bool:
+    def _end_lost(
+        self, place: TopicPartition, partition: PartitionLog, producer_id: int, known: TransactionMetadata | None
+    ) -> bool:
         epoch = partition.producers.entries[producer_id].epoch
         has_lost_a_marker = (
             known is not None and known.has_ended and known.epoch - epoch == int(known.version >= EPOCH_RISES)
@@ -524,7 +544,7 @@ class BrokerCore:
 
     def _answer_later(self, ticket: Any, message: Any, version: int) -> None:
         self._act(Answer(ticket, message, version))
-        self._actions.append(Hold(ticket, False))
+        self._actions.append(HoldConnection(ticket, False))
 
     def _act(self, action: Action) -> None:
         if self.settings.sync:
@@ -537,7 +557,7 @@ Handler = Callable[[BrokerCore, Call], Any]
 """Returns the response message, a `Wait`, a `Later`, a `WorkFirst` or a `NoAnswer`."""
 
 
-class Served(NamedTuple):
+class ServedApi(NamedTuple):
     """A served API: its versions and its handler."""
 
     lowest: int

@@ -40,7 +40,7 @@ Key = tuple["str | UUID", int]
 """The topic's name or id, and the partition."""
 
 
-class Asked(NamedTuple):
+class PartitionToFetch(NamedTuple):
     """One partition of a Fetch request."""
 
     topic: str
@@ -48,15 +48,15 @@ class Asked(NamedTuple):
     partition: FetchPartition
 
 
-Answers = Sequence[tuple[Asked, PartitionData]]
+Answers = Sequence[tuple[PartitionToFetch, PartitionData]]
 """The requested partitions, each with the log's answer."""
 
 
 @dataclass(slots=True)
-class Kept:
+class CachedPartition:
     """A partition of a session."""
 
-    asked: Asked
+    asked: PartitionToFetch
     high_watermark: int = -1
     start_offset: int = -1
 
@@ -74,7 +74,7 @@ class Kept:
 
 
 @dataclass(slots=True, eq=False)
-class Session:
+class CachedSession:
     """A fetch session.
 
     Attributes:
@@ -87,7 +87,7 @@ class Session:
     by_id: bool
     used: float
     epoch: int = 1
-    partitions: dict[Key, Kept] = field(default_factory=dict)
+    partitions: dict[Key, CachedPartition] = field(default_factory=dict)
 
     def key(self, topic: str, topic_id: "UUID", partition: int) -> Key:
         return (topic_id if self.by_id else topic), partition
@@ -96,7 +96,9 @@ class Session:
 class Fetch:
     """Handles one Fetch request, within a session or without."""
 
-    def __init__(self, sessions: "FetchSessions", asked: Sequence[Asked], session: Session | None) -> None:
+    def __init__(
+        self, sessions: "FetchSessions", asked: Sequence[PartitionToFetch], session: CachedSession | None
+    ) -> None:
         self.asked = asked
         self._sessions = sessions
         self._session = session
@@ -126,13 +128,13 @@ class Fetch:
         return session.session_id, told
 
 
-def _once(request: FetchRequest, by_id: bool) -> list[Asked]:
+def _once(request: FetchRequest, by_id: bool) -> list[PartitionToFetch]:
     """Return the partitions of a request. If it has a partition twice, the last entry counts."""
-    once: dict[Key, Asked] = {}
+    once: dict[Key, PartitionToFetch] = {}
     for topic in request.topics:
         name = topic.topic_id if by_id else topic.topic
         for each in topic.partitions:
-            once[name, each.partition] = Asked(topic.topic, topic.topic_id, each)
+            once[name, each.partition] = PartitionToFetch(topic.topic, topic.topic_id, each)
     return list(once.values())
 
 
@@ -145,7 +147,7 @@ class FetchSessions:
 
     def __init__(self, new_id: Callable[[], int]) -> None:
         self._new_id = new_id
-        self._sessions: dict[int, Session] = {}
+        self._sessions: dict[int, CachedSession] = {}
         self._partitions = 0
 
     def __len__(self) -> int:
@@ -161,7 +163,7 @@ class FetchSessions:
         asked = _once(request, by_id)
         if request.session_epoch in (FULL, NONE):
             self._drop(request.session_id)
-            wanted = Session(NO_SESSION, by_id, now) if request.session_epoch == FULL else None
+            wanted = CachedSession(NO_SESSION, by_id, now) if request.session_epoch == FULL else None
             return Fetch(self, asked, wanted)
         session = self._sessions.get(request.session_id)
         if session is None:
@@ -182,10 +184,10 @@ class FetchSessions:
             raise FetchSessionIdNotFound("the fetch sessions of this broker have too many partitions")
         return Fetch(self, [kept.asked for kept in session.partitions.values()], session)
 
-    def keep(self, session: Session, answers: Answers) -> int:
+    def keep(self, session: CachedSession, answers: Answers) -> int:
         """Begin a session with its first answers; return its id, or `NO_SESSION` if there is no room."""
         for asked, told in answers:
-            kept = Kept(asked)
+            kept = CachedPartition(asked)
             kept.changed(told)
             session.partitions[session.key(asked.topic, asked.topic_id, asked.partition.partition)] = kept
         if not self._has_room(session):
@@ -197,7 +199,7 @@ class FetchSessions:
         self._partitions += len(session.partitions)
         return session.session_id
 
-    def _has_room(self, session: Session) -> bool:
+    def _has_room(self, session: CachedSession) -> bool:
         while len(self._sessions) >= MAX_SESSIONS or self._partitions + len(session.partitions) > MAX_PARTITIONS:
             oldest = next(iter(self._sessions.values()), None)
             if oldest is None or session.used - oldest.used <= PATIENCE:
@@ -205,12 +207,12 @@ class FetchSessions:
             self._drop(oldest.session_id)
         return True
 
-    def _update(self, session: Session, asked: Iterable[Asked], request: FetchRequest) -> None:
+    def _update(self, session: CachedSession, asked: Iterable[PartitionToFetch], request: FetchRequest) -> None:
         before = len(session.partitions)
         for each in asked:
             key = session.key(each.topic, each.topic_id, each.partition.partition)
             if (kept := session.partitions.get(key)) is None:
-                session.partitions[key] = Kept(each)
+                session.partitions[key] = CachedPartition(each)
             else:
                 kept.asked = each
         for topic in request.forgotten_topics_data:

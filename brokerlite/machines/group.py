@@ -38,7 +38,7 @@ CONSUMER = "consumer"
 DEAD = "Dead"
 
 
-class State(enum.Enum):
+class GroupState(enum.Enum):
     """The state of a group; the values are Kafka's names."""
 
     EMPTY = "Empty"
@@ -49,7 +49,7 @@ class State(enum.Enum):
     STABLE = "Stable"
 
 
-class Input(enum.Enum):
+class GroupInput(enum.Enum):
     """An event that changes the state of a group."""
 
     REBALANCE = "a member joined, left or changed"
@@ -58,13 +58,13 @@ class Input(enum.Enum):
     ASSIGNED = "the leader's assignment is stored"
 
 
-TRANSITIONS: dict[tuple[State, Input], State] = {
-    (State.EMPTY, Input.REBALANCE): State.PREPARING,
-    (State.STABLE, Input.REBALANCE): State.PREPARING,
-    (State.COMPLETING, Input.REBALANCE): State.PREPARING,
-    (State.PREPARING, Input.JOINED): State.COMPLETING,
-    (State.PREPARING, Input.EMPTIED): State.EMPTY,
-    (State.COMPLETING, Input.ASSIGNED): State.STABLE,
+TRANSITIONS: dict[tuple[GroupState, GroupInput], GroupState] = {
+    (GroupState.EMPTY, GroupInput.REBALANCE): GroupState.PREPARING,
+    (GroupState.STABLE, GroupInput.REBALANCE): GroupState.PREPARING,
+    (GroupState.COMPLETING, GroupInput.REBALANCE): GroupState.PREPARING,
+    (GroupState.PREPARING, GroupInput.JOINED): GroupState.COMPLETING,
+    (GroupState.PREPARING, GroupInput.EMPTIED): GroupState.EMPTY,
+    (GroupState.COMPLETING, GroupInput.ASSIGNED): GroupState.STABLE,
 }
 
 
@@ -80,7 +80,7 @@ def size_of(protocols: Iterable[Protocol]) -> int:
     return sum(len(name) + len(metadata) for name, metadata in protocols)
 
 
-class Subscription(NamedTuple):
+class DescribedMember(NamedTuple):
     """A member as described to the leader."""
 
     member_id: str
@@ -97,7 +97,7 @@ class Joined(NamedTuple):
     protocol_type: str | None = None
     protocol: str | None = None
     leader: str = ""
-    members: tuple[Subscription, ...] = ()
+    members: tuple[DescribedMember, ...] = ()
     """All members, in the answer to the leader; empty in the others."""
     skip_assignment: bool = False
 
@@ -112,7 +112,7 @@ class Synced(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Member:
+class JoinedMember:
     """A member of a group.
 
     Attributes:
@@ -167,14 +167,14 @@ class Group:
     """
 
     group_id: str
-    state: State = State.EMPTY
-    previous: State | None = None
+    state: GroupState = GroupState.EMPTY
+    previous: GroupState | None = None
     since: int = -1
     generation: int = 0
     protocol_type: str | None = None
     protocol: str | None = None
     leader: str | None = None
-    members: dict[str, Member] = field(default_factory=dict)
+    members: dict[str, JoinedMember] = field(default_factory=dict)
     pending: dict[str, None] = field(default_factory=dict)
     unsynced: dict[str, None] = field(default_factory=dict)
     size: int = 0
@@ -185,14 +185,14 @@ class Group:
     _supported: Counter[str] = field(default_factory=Counter)
     """Protocol -> how many members support it."""
 
-    def go(self, change: Input, timestamp: int) -> None:
+    def go(self, change: GroupInput, timestamp: int) -> None:
         """Change the state by `TRANSITIONS`."""
         self.previous, self.state = self.state, TRANSITIONS[self.state, change]
         self.since = timestamp
 
     @property
     def can_rebalance(self) -> bool:
-        return (self.state, Input.REBALANCE) in TRANSITIONS
+        return (self.state, GroupInput.REBALANCE) in TRANSITIONS
 
     @property
     def is_simple(self) -> bool:
@@ -201,7 +201,7 @@ class Group:
 
     # -- members
 
-    def add(self, member: Member, protocol_type: str) -> None:
+    def add(self, member: JoinedMember, protocol_type: str) -> None:
         """Add a member, which `supports` must allow."""
         if not self.members:
             self.protocol_type = protocol_type
@@ -225,13 +225,13 @@ class Group:
         if self.leader == member_id:
             self.leader = next(iter(self.members), None)
 
-    def update(self, member: Member, protocols: tuple[Protocol, ...]) -> None:
+    def update(self, member: JoinedMember, protocols: tuple[Protocol, ...]) -> None:
         """Replace a member's protocols."""
         self._discount(member.protocols)
         member.protocols = protocols
         self._count(protocols)
 
-    def rename(self, member: Member, member_id: str) -> None:
+    def rename(self, member: JoinedMember, member_id: str) -> None:
         """Give a static member that was restarted its new member id."""
         old = member.member_id
         self.members = {member_id if key == old else key: value for key, value in self.members.items()}
@@ -242,12 +242,12 @@ class Group:
         if self.leader == old:
             self.leader = member_id
 
-    def static_member(self, instance_id: str | None) -> Member | None:
+    def static_member(self, instance_id: str | None) -> JoinedMember | None:
         """Return the member with this instance id, if any."""
         member_id = None if instance_id is None else self._static.get(instance_id)
         return None if member_id is None else self.members[member_id]
 
-    def member(self, member_id: str, instance_id: str | None, generation: int | None = None) -> Member:
+    def member(self, member_id: str, instance_id: str | None, generation: int | None = None) -> JoinedMember:
         """Return the member that a request comes from.
 
         Args:
@@ -286,7 +286,7 @@ class Group:
 
     @property
     def is_empty(self) -> bool:
-        return self.state is State.EMPTY
+        return self.state is GroupState.EMPTY
 
     @property
     def is_unused(self) -> bool:
@@ -299,7 +299,7 @@ class Group:
         if anonymous:
             raise UnknownMemberId(f"group {self.group_id} has members, and only they may commit")
         self.member(committer.member_id, committer.instance_id, committer.generation)
-        if self.state is State.COMPLETING and not committer.transactional:
+        if self.state is GroupState.COMPLETING and not committer.transactional:
             raise RebalanceInProgress(f"group {self.group_id} waits for its leader's assignment")
 
     def check_offset_delete(self) -> None:
@@ -314,7 +314,7 @@ class Group:
             return self.since
         if self.is_empty or self.protocol_type is None:
             return commit_timestamp
-        return commit_timestamp if self.state is State.STABLE and self.subscribed is not None else None
+        return commit_timestamp if self.state is GroupState.STABLE and self.subscribed is not None else None
 
     # -- protocols and leader
 
@@ -330,7 +330,7 @@ class Group:
 
     def supports(self, protocol_type: str, protocols: tuple[Protocol, ...]) -> bool:
         """Return whether a member with these protocols may join the group."""
-        if self.state is State.EMPTY:
+        if self.state is GroupState.EMPTY:
             return bool(protocol_type and protocols)
         return protocol_type == self.protocol_type and any(
             self._supported[name] == len(self.members) for name, _ in protocols
@@ -350,7 +350,7 @@ class Group:
         self.protocol = self.vote() if self.members else None
         self.learn_subscriptions()
         self.unsynced.clear()
-        self.go(Input.JOINED if self.members else Input.EMPTIED, timestamp)
+        self.go(GroupInput.JOINED if self.members else GroupInput.EMPTIED, timestamp)
 
     def learn_subscriptions(self) -> None:
         """Parse which topics the members of a consumer group subscribe to."""
@@ -373,7 +373,7 @@ class Group:
                 self.leader = leader.member_id
         return leader is not None
 
-    def described_to(self, member: Member, *, skip_assignment: bool = False) -> Joined:
+    def described_to(self, member: JoinedMember, *, skip_assignment: bool = False) -> Joined:
         """Return the JoinGroup answer for a member; only the leader's lists all members."""
         return Joined(
             member_id=member.member_id,
@@ -385,6 +385,6 @@ class Group:
             skip_assignment=skip_assignment,
         )
 
-    def _subscriptions(self) -> Iterator[Subscription]:
+    def _subscriptions(self) -> Iterator[DescribedMember]:
         for member in self.members.values():
-            yield Subscription(member.member_id, member.instance_id, member.metadata(self.protocol))
+            yield DescribedMember(member.member_id, member.instance_id, member.metadata(self.protocol))

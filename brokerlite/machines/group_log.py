@@ -11,10 +11,10 @@ Source: GroupCoordinatorRecordHelpers.java, GroupMetadataManager.java and Offset
 import logging
 from collections.abc import Mapping
 
-from ottla.brokerlite.machines.group import Group, Member, Protocol, State
-from ottla.brokerlite.machines.keyed_log import Entry, KeyedLog, Pair, Transactional
+from ottla.brokerlite.machines.group import Group, GroupState, JoinedMember, Protocol
+from ottla.brokerlite.machines.keyed_log import KeyedLog, KeyedRecord, Pair, Transactional
 from ottla.brokerlite.machines.offsets import Committed, Offsets
-from ottla.brokerlite.machines.topics import Place
+from ottla.brokerlite.machines.topics import TopicPartition
 from ottla.codec import messages
 from ottla.codec.prefixed import SIZE, build_prefixed, parse_prefixed, version_of
 from ottla.codec.stored.classic_groups import (
@@ -56,7 +56,7 @@ class GroupLog:
         (self._stored.discard if gone else self._stored.add)(group.group_id)
 
     def store_offsets(
-        self, group_id: str, offsets: Mapping[Place, Committed | None], transactional: Transactional | None
+        self, group_id: str, offsets: Mapping[TopicPartition, Committed | None], transactional: Transactional | None
     ) -> int:
         """Write committed offsets of a group, with a tombstone for ``None``; return the offset of the first record.
 
@@ -77,7 +77,7 @@ class GroupLog:
             group.learn_subscriptions()
 
     def _restore(
-        self, entry: Entry, groups: dict[str, Group], offsets: Offsets, producer_id: int | None = None
+        self, entry: KeyedRecord, groups: dict[str, Group], offsets: Offsets, producer_id: int | None = None
     ) -> None:
         if entry.value is None:
             return
@@ -163,7 +163,7 @@ def _group(group_id: str, value: GroupMetadataValue) -> Group:
     """Return the group that a record describes: stable, or empty."""
     group = Group(group_id, since=value.current_state_timestamp, generation=value.generation, protocol=value.protocol)
     for each in value.members:
-        member = Member(
+        member = JoinedMember(
             each.member_id,
             each.group_instance_id,
             each.client_id,
@@ -177,5 +177,5 @@ def _group(group_id: str, value: GroupMetadataValue) -> Group:
     group.protocol_type = value.protocol_type or None
     group.leader = value.leader
     if group.members:
-        group.state = State.STABLE
+        group.state = GroupState.STABLE
     return group

@@ -32,7 +32,16 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.brokerlite.machines.clock import Clock
-from ottla.brokerlite.machines.group import Group, Input, Joined, Member, Protocol, State, Synced, size_of
+from ottla.brokerlite.machines.group import (
+    Group,
+    GroupInput,
+    GroupState,
+    Joined,
+    JoinedMember,
+    Protocol,
+    Synced,
+    size_of,
+)
 from ottla.brokerlite.machines.timers import Timers
 from ottla.errors import (
     BrokerError,
@@ -90,7 +99,7 @@ class GroupSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Joining:
+class JoinRequest:
     """A JoinGroup request.
 
     Attributes:
@@ -116,7 +125,7 @@ class Joining:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Syncing:
+class SyncRequest:
     """A SyncGroup request.
 
     Attributes:
@@ -135,7 +144,7 @@ class Syncing:
     answer: Callable[[Synced], None]
 
 
-class Leaver(NamedTuple):
+class LeavingMember(NamedTuple):
     """A member that leaves, named by its member id or, if that is empty, by its instance id."""
 
     member_id: str
@@ -224,7 +233,7 @@ class Groups:
 
     # -- joining
 
-    def join(self, asked: Joining, now: float) -> None:
+    def join(self, asked: JoinRequest, now: float) -> None:
         """Handle JoinGroup: add the member to the next generation."""
         try:
             self._join(asked, now)
@@ -232,7 +241,7 @@ class Groups:
             kept = "" if isinstance(error, GroupMaxSizeReached) else asked.member_id
             asked.answer(Joined(error.code, kept))
 
-    def _join(self, asked: Joining, now: float) -> None:
+    def _join(self, asked: JoinRequest, now: float) -> None:
         if self._draining:
             raise CoordinatorNotAvailable
         if not asked.group_id:
@@ -257,18 +266,18 @@ class Groups:
         else:
             self._rejoin(group, group.member(asked.member_id, asked.instance_id), asked, now)
 
-    def _has_room(self, group: Group, asked: Joining) -> bool:
+    def _has_room(self, group: Group, asked: JoinRequest) -> bool:
         member = group.members.get(asked.member_id)
         others = group.size - (size_of(member.protocols) if member else 0)
         if others + size_of(asked.protocols) > self.settings.max_group_bytes:
             return False
-        if group.state is State.EMPTY:
+        if group.state is GroupState.EMPTY:
             return True
-        if group.state is State.PREPARING:  # only members that have joined count, so the last to join are refused
+        if group.state is GroupState.PREPARING:  # only members that have joined count, so the last to join are refused
             return bool(member and member.joining) or group.waiting < self.settings.max_members
         return member is not None or len(group.members) < self.settings.max_members
 
-    def _join_again(self, group: Group, asked: Joining, now: float) -> None:
+    def _join_again(self, group: Group, asked: JoinRequest, now: float) -> None:
         """Handle a JoinGroup without a member id."""
         name = asked.instance_id or asked.client_id or "member"
         member_id = f"{name[:_LONGEST_NAME]}-{self._new_id()}"
@@ -284,8 +293,8 @@ class Groups:
             self.timers.set(("session", group.group_id, member_id), deadline, partial(self._end, group, member_id))
             asked.answer(Joined(MemberIdRequired.code, member_id))
 
-    def _add(self, group: Group, member_id: str, asked: Joining, now: float) -> None:
-        member = Member(
+    def _add(self, group: Group, member_id: str, asked: JoinRequest, now: float) -> None:
+        member = JoinedMember(
             member_id,
             asked.instance_id,
             asked.client_id,
@@ -296,22 +305,22 @@ class Groups:
             joining=asked.answer,
             is_new=True,
         )
-        if group.state is State.PREPARING and group.previous is State.EMPTY:
+        if group.state is GroupState.PREPARING and group.previous is GroupState.EMPTY:
             group.grown = True
         group.add(member, asked.protocol_type)
         self._renew(group, member, now, self.settings.new_member_timeout)
         self._rebalance(group, f"member {member_id} joined: {asked.reason}", now)
 
-    def _rejoin(self, group: Group, member: Member, asked: Joining, now: float) -> None:
+    def _rejoin(self, group: Group, member: JoinedMember, asked: JoinRequest, now: float) -> None:
         """Handle the JoinGroup of a member of the group."""
-        follows = group.state is State.STABLE and member.member_id != group.leader
-        if member.protocols == asked.protocols and (follows or group.state is State.COMPLETING):
+        follows = group.state is GroupState.STABLE and member.member_id != group.leader
+        if member.protocols == asked.protocols and (follows or group.state is GroupState.COMPLETING):
             asked.answer(group.described_to(member))  # the answer may have been lost
         else:
             self._update(group, member, asked)
             self._rebalance(group, f"member {member.member_id} rejoined: {asked.reason}", now)
 
-    def _replace(self, group: Group, member: Member, member_id: str, asked: Joining, now: float) -> None:
+    def _replace(self, group: Group, member: JoinedMember, member_id: str, asked: JoinRequest, now: float) -> None:
         """Handle the JoinGroup of a static member that was restarted."""
         log.info("static member %s restarted as %s", asked.instance_id, member_id, extra={"group": group.group_id})
         old_id, old_protocols, old_leader = member.member_id, member.protocols, group.leader or ""
@@ -320,7 +329,7 @@ class Groups:
         self.timers.cancel(("session", group.group_id, old_id))
         group.rename(member, member_id)
         self._update(group, member, asked)
-        if group.state is not State.STABLE or group.vote() != group.protocol:
+        if group.state is not GroupState.STABLE or group.vote() != group.protocol:
             self._renew(group, member, now)
             self._rebalance(group, f"static member {member_id} restarted: {asked.reason}", now)
             return
@@ -339,7 +348,7 @@ class Groups:
         else:  # a restarted leader must take itself for a follower and not assign: the others do not rejoin
             asked.answer(group.described_to(member)._replace(leader=old_leader, members=()))
 
-    def _update(self, group: Group, member: Member, asked: Joining) -> None:
+    def _update(self, group: Group, member: JoinedMember, asked: JoinRequest) -> None:
         """Take over timeouts and protocols of a member that rejoins."""
         member.answer_join(Joined(RebalanceInProgress.code, member.member_id))  # a request of an earlier connection
         group.update(member, asked.protocols)
@@ -355,13 +364,13 @@ class Groups:
             self._try_complete_join(group, now)
             return
         log.info("rebalance: %s", reason, extra={"group": group.group_id, "generation": group.generation})
-        if group.state is State.COMPLETING:
+        if group.state is GroupState.COMPLETING:
             self._answer_syncs(group, RebalanceInProgress.code, now)
         group.unsynced.clear()
         self.timers.cancel(("sync", group.group_id))
         self.timers.cancel(("assign", group.group_id))
-        first = group.state is State.EMPTY
-        group.go(Input.REBALANCE, self.timestamp)
+        first = group.state is GroupState.EMPTY
+        group.go(GroupInput.REBALANCE, self.timestamp)
         if first:
             group.grown = False
             delay = self.settings.initial_rebalance_delay
@@ -388,7 +397,7 @@ class Groups:
 
     def _try_complete_join(self, group: Group, now: float) -> None:
         """Complete the join if all members have joined, unless the first rebalance waits for more members."""
-        if group.state is State.PREPARING and group.previous is not State.EMPTY and group.all_joined:
+        if group.state is GroupState.PREPARING and group.previous is not GroupState.EMPTY and group.all_joined:
             self._complete_join(group, now)
 
     def _complete_join(self, group: Group, now: float) -> None:
@@ -405,7 +414,7 @@ class Groups:
         group.next_generation(self.timestamp)
         extra = {"group": group.group_id, "members": len(group.members)}
         log.info("generation %d begins", group.generation, extra=extra)
-        if group.state is State.EMPTY:
+        if group.state is GroupState.EMPTY:
             try:
                 self._store(group, False)
             except BrokerError as error:  # after a restart the last generation is back, until its sessions time out
@@ -433,14 +442,14 @@ class Groups:
 
     # -- assignments
 
-    def sync(self, asked: Syncing, now: float) -> None:
+    def sync(self, asked: SyncRequest, now: float) -> None:
         """Handle SyncGroup: answer with the assignment as soon as the leader has sent it."""
         try:
             self._sync(asked, now)
         except BrokerError as error:
             asked.answer(Synced(error.code))
 
-    def _sync(self, asked: Syncing, now: float) -> None:
+    def _sync(self, asked: SyncRequest, now: float) -> None:
         group = self._member_group(asked.group_id)
         member = group.member(asked.member_id, asked.instance_id, asked.generation)
         if asked.protocol_type not in (None, group.protocol_type) or asked.protocol not in (None, group.protocol):
@@ -448,12 +457,12 @@ class Groups:
                 f"protocol {asked.protocol_type} {asked.protocol}; group {group.group_id} uses "
                 f"{group.protocol_type} {group.protocol}"
             )
-        if group.state is State.PREPARING:
+        if group.state is GroupState.PREPARING:
             raise RebalanceInProgress(f"group {group.group_id} waits for members to join")
         group.unsynced.pop(asked.member_id, None)
         if not group.unsynced:
             self.timers.cancel(("sync", group.group_id))
-        if group.state is State.STABLE:
+        if group.state is GroupState.STABLE:
             asked.answer(self._synced(group, member))
             return
         member.answer_sync(Synced(RebalanceInProgress.code))  # a request of an earlier connection
@@ -484,7 +493,7 @@ class Groups:
             self._rebalance(group, "the assignment could not be stored", now)
             return
         self.timers.cancel(again)
-        group.go(Input.ASSIGNED, self.timestamp)
+        group.go(GroupInput.ASSIGNED, self.timestamp)
         for member in group.members.values():
             if member.answer_sync(self._synced(group, member)):
                 self._renew(group, member, now)
@@ -497,7 +506,7 @@ class Groups:
                 self._renew(group, member, now)
 
     @staticmethod
-    def _synced(group: Group, member: Member) -> Synced:
+    def _synced(group: Group, member: JoinedMember) -> Synced:
         return Synced(0, group.protocol_type, group.protocol, member.assignment)
 
     # -- heartbeats and leaving
@@ -512,10 +521,10 @@ class Groups:
         """
         group = self._member_group(group_id)
         self._renew(group, group.member(member_id, instance_id, generation), now)
-        if group.state is State.PREPARING:
+        if group.state is GroupState.PREPARING:
             raise RebalanceInProgress(f"group {group_id} waits for members to join")
 
-    def leave(self, group_id: str, leavers: Sequence[Leaver], now: float) -> list[int]:
+    def leave(self, group_id: str, leavers: Sequence[LeavingMember], now: float) -> list[int]:
         """Remove members; return an error code for each.
 
         Raises:
@@ -531,7 +540,7 @@ class Groups:
             self._try_complete_join(group, now)
         return codes
 
-    def _leave(self, group: Group, leaver: Leaver) -> int:
+    def _leave(self, group: Group, leaver: LeavingMember) -> int:
         if leaver.member_id in group.pending:
             group.remove(leaver.member_id)
             self.timers.cancel(("session", group.group_id, leaver.member_id))
@@ -556,7 +565,7 @@ class Groups:
         if (member := group.members.get(member_id)) is not None:
             self._renew(group, member, now)
 
-    def _renew(self, group: Group, member: Member, now: float, timeout: float | None = None) -> None:
+    def _renew(self, group: Group, member: JoinedMember, now: float, timeout: float | None = None) -> None:
         deadline = now + (member.session_timeout_ms / 1000 if timeout is None else timeout)
         end = partial(self._end, group, member.member_id)
         self.timers.set(("session", group.group_id, member.member_id), deadline, end)
@@ -572,10 +581,10 @@ class Groups:
             self._drop(group, member)
             if group.can_rebalance:
                 self._rebalance(group, f"member {member_id} timed out", now)
-        if group.state is State.PREPARING and group.all_joined:
+        if group.state is GroupState.PREPARING and group.all_joined:
             self._complete_join(group, now)
 
-    def _drop(self, group: Group, member: Member) -> None:
+    def _drop(self, group: Group, member: JoinedMember) -> None:
         """Remove a member, and answer its waiting requests with UNKNOWN_MEMBER_ID."""
         self.timers.cancel(("session", group.group_id, member.member_id))
         member.answer_join(Joined(UnknownMemberId.code))

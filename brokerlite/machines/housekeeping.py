@@ -21,10 +21,10 @@ from ottla.brokerlite.machines.clock import Clock
 from ottla.brokerlite.machines.compaction import LastBatch, Round, next_round
 from ottla.brokerlite.machines.configs import LONGEST
 from ottla.brokerlite.machines.jobs import Job
-from ottla.brokerlite.machines.log import Compaction, PartitionLog
+from ottla.brokerlite.machines.partition_log import CompactionRound, PartitionLog
 from ottla.brokerlite.machines.retention import deletable
 from ottla.brokerlite.machines.timers import Timers
-from ottla.brokerlite.machines.topics import Place, Storage, Topics
+from ottla.brokerlite.machines.topics import Storage, TopicPartition, Topics
 from ottla.errors import KafkaStorageError
 
 log = logging.getLogger("ottla.brokerlite")
@@ -82,12 +82,12 @@ class Housekeeping:
         self._timers = timers
         self._storage = storage
         self._start = start
-        self._left: Iterator[tuple[Place, PartitionLog]] = iter(())
+        self._left: Iterator[tuple[TopicPartition, PartitionLog]] = iter(())
         """Partitions that this check of retention has not reached yet."""
         self._uncleanable: set[PartitionLog] = set()
         """Partitions whose last compaction failed; it is retried after the next check of retention."""
         self._flushing: set[PartitionLog] = set()
-        self._compaction: Compaction | None = None
+        self._compaction: CompactionRound | None = None
         """The round of compaction that is running."""
         self._stopped = False
 
@@ -128,9 +128,9 @@ class Housekeeping:
         else:
             self._timers.set(_RETENTION, now + self._settings.retention_check, self._check_retention)
 
-    def _delete_expired(self, partitions: Mapping[Place, PartitionLog]) -> None:
+    def _delete_expired(self, partitions: Mapping[TopicPartition, PartitionLog]) -> None:
         """Delete the expired segments of ``partitions``."""
-        due: dict[Place, Expired] = {}
+        due: dict[TopicPartition, Expired] = {}
         for place, partition in partitions.items():
             if self._topics.partition(*place) is not partition:  # it was deleted meanwhile
                 continue
@@ -144,7 +144,10 @@ class Housekeeping:
             self._start(self._storage.set_start_offsets(starts, partial(self._deleted, partitions, due)))
 
     def _deleted(
-        self, partitions: Mapping[Place, PartitionLog], due: Mapping[Place, Expired], refused: OSError | None
+        self,
+        partitions: Mapping[TopicPartition, PartitionLog],
+        due: Mapping[TopicPartition, Expired],
+        refused: OSError | None,
     ) -> None:
         for place, each in due.items():
             if refused is None:

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ottla.brokerlite.machines.clock import Clock
-from ottla.brokerlite.machines.log import PartitionLog
+from ottla.brokerlite.machines.partition_log import PartitionLog
 from ottla.brokerlite.machines.producers import end_marker
-from ottla.brokerlite.machines.topics import Topic, Topics
+from ottla.brokerlite.machines.topics import TopicLogs, Topics
 from ottla.codec.records import BatchBuilder, RecordBatch
 from ottla.codec.stored.control import COMMIT
 
@@ -37,7 +37,7 @@ class Transactional(NamedTuple):
     epoch: int
 
 
-class Entry(NamedTuple):
+class KeyedRecord(NamedTuple):
     """A record of the log."""
 
     offset: int
@@ -54,8 +54,8 @@ class Loaded:
         pending: producer id -> the records of its open transaction.
     """
 
-    entries: list[Entry] = field(default_factory=list)
-    pending: dict[int, list[Entry]] = field(default_factory=dict)
+    entries: list[KeyedRecord] = field(default_factory=list)
+    pending: dict[int, list[KeyedRecord]] = field(default_factory=dict)
 
 
 class KeyedLog:
@@ -80,7 +80,7 @@ class KeyedLog:
         self._clock = clock
         self._grown = grown
 
-    def topic(self) -> Topic:
+    def topic(self) -> TopicLogs:
         """Return the topic; create it if it does not exist.
 
         Raises:
@@ -116,8 +116,8 @@ class KeyedLog:
         if (topic := self._topics.by_name.get(self.name)) is None:
             return Loaded()
         self._topics.configure(topic, self._configs)
-        newest: dict[bytes, Entry] = {}
-        pending: dict[int, list[Entry]] = {}
+        newest: dict[bytes, KeyedRecord] = {}
+        pending: dict[int, list[KeyedRecord]] = {}
         for batch in topic.partitions[0].batches():
             if batch.control:
                 marker = end_marker(batch)
@@ -133,17 +133,17 @@ class KeyedLog:
         return Loaded([each for each in newest.values() if each.value is not None], pending)
 
 
-def _is_forgotten(pending: Entry, newest: Mapping[bytes, Entry]) -> bool:
+def _is_forgotten(pending: KeyedRecord, newest: Mapping[bytes, KeyedRecord]) -> bool:
     """Return whether a tombstone for its key was written after it."""
     known = newest.get(pending.key)
     return known is not None and known.value is None and known.offset > pending.offset
 
 
-def _entries(batch: RecordBatch) -> Iterator[Entry]:
-    return (Entry(record.offset, record.key or b"", record.value) for record in batch.records())
+def _entries(batch: RecordBatch) -> Iterator[KeyedRecord]:
+    return (KeyedRecord(record.offset, record.key or b"", record.value) for record in batch.records())
 
 
-def _take(newest: dict[bytes, Entry], entries: Iterable[Entry]) -> None:
+def _take(newest: dict[bytes, KeyedRecord], entries: Iterable[KeyedRecord]) -> None:
     for entry in entries:
         known = newest.get(entry.key)
         if known is None or known.offset < entry.offset:

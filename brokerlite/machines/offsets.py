@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from ottla.brokerlite.machines.groups import Groups
 from ottla.brokerlite.machines.keyed_log import Transactional
 from ottla.brokerlite.machines.offset_group import Committer, OffsetGroup
-from ottla.brokerlite.machines.topics import Place
+from ottla.brokerlite.machines.topics import TopicPartition
 from ottla.errors import BrokerError, CoordinatorLoadInProgress, GroupIdNotFound, IllegalGeneration, NonEmptyGroup
 
 if TYPE_CHECKING:
@@ -62,26 +62,28 @@ class Offsets:
     def __init__(
         self,
         groups: Groups,
-        write: "Callable[[str, Mapping[Place, Committed | None], Transactional | None], int]",
+        write: "Callable[[str, Mapping[TopicPartition, Committed | None], Transactional | None], int]",
     ) -> None:
         self._groups = groups
         self._write_log = write
-        self._offsets: dict[str, dict[Place, Committed]] = {}
-        self._pending: dict[str, dict[Place, dict[int, Committed]]] = {}
+        self._offsets: dict[str, dict[TopicPartition, Committed]] = {}
+        self._pending: dict[str, dict[TopicPartition, dict[int, Committed]]] = {}
         """Group -> topic-partition -> producer id -> the offset that its open transaction commits."""
-        self._producers: dict[int, dict[tuple[str, Place], None]] = {}
+        self._producers: dict[int, dict[tuple[str, TopicPartition], None]] = {}
         """Producer id -> the groups and topic-partitions for which its open transaction commits."""
         groups.created = self.watch
 
-    def of(self, group_id: str) -> Mapping[Place, Committed]:
+    def of(self, group_id: str) -> Mapping[TopicPartition, Committed]:
         """Return the committed offsets of the group."""
         return self._offsets.get(group_id, {})
 
-    def pending(self, group_id: str) -> Set[Place]:
+    def pending(self, group_id: str) -> Set[TopicPartition]:
         """Return the topic-partitions for which open transactions commit offsets of the group."""
         return self._pending.get(group_id, {}).keys()
 
-    def restore(self, group_id: str, place: Place, committed: Committed, producer_id: int | None = None) -> None:
+    def restore(
+        self, group_id: str, place: TopicPartition, committed: Committed, producer_id: int | None = None
+    ) -> None:
         """Take over an offset that is stored: valid, or pending in the transaction of ``producer_id``."""
         if producer_id is None:
             self._offsets.setdefault(group_id, {})[place] = committed
@@ -112,7 +114,10 @@ class Offsets:
         return group
 
     def commit(
-        self, group: OffsetGroup, offsets: Mapping[Place, Committed], transactional: Transactional | None = None
+        self,
+        group: OffsetGroup,
+        offsets: Mapping[TopicPartition, Committed],
+        transactional: Transactional | None = None,
     ) -> None:
         """Store offsets of a group that `begin_commit` returned.
 
@@ -134,7 +139,7 @@ class Offsets:
 
     # -- removing
 
-    def delete(self, group_id: str, places: Iterable[Place]) -> dict[Place, bool]:
+    def delete(self, group_id: str, places: Iterable[TopicPartition]) -> dict[TopicPartition, bool]:
         """Remove offsets; return for each topic-partition whether it was allowed: no member may subscribe to its topic.
 
         Raises:
@@ -196,7 +201,7 @@ class Offsets:
                 log.error("removing expired offsets failed: %s", error, extra={"group": group.group_id})
         self.watch(now)
 
-    def _expired(self, group: OffsetGroup) -> Iterator[Place]:
+    def _expired(self, group: OffsetGroup) -> Iterator[TopicPartition]:
         retention = round(self._groups.settings.offsets_retention * 1000)
         for place, each in self.of(group.group_id).items():
             begins = group.retention_begins(each.commit_timestamp)
@@ -211,13 +216,16 @@ class Offsets:
         self._offsets.pop(group_id, None)
         self._groups.remove(self._groups.by_id[group_id])
 
-    def _forget(self, group_id: str, places: Iterable[Place]) -> None:
+    def _forget(self, group_id: str, places: Iterable[TopicPartition]) -> None:
         pending = self.pending(group_id)
         known = self.of(group_id)
         self._write(group_id, {place: None for place in places if place in known or place in pending})
 
     def _write(
-        self, group_id: str, offsets: Mapping[Place, Committed | None], transactional: Transactional | None = None
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, Committed | None],
+        transactional: Transactional | None = None,
     ) -> None:
         if not offsets:
             return
@@ -232,11 +240,11 @@ class Offsets:
                 producer_id = transactional.producer_id if transactional else None
                 self.restore(group_id, place, replace(committed, record_offset=record_offset), producer_id)
 
-    def _drop(self, group_id: str, place: Place) -> None:
+    def _drop(self, group_id: str, place: TopicPartition) -> None:
         self._offsets.get(group_id, {}).pop(place, None)
         self._drop_pending(group_id, place)
 
-    def _drop_pending(self, group_id: str, place: Place) -> None:
+    def _drop_pending(self, group_id: str, place: TopicPartition) -> None:
         places = self._pending.get(group_id, {})
         for producer_id in places.pop(place, {}):
             del self._producers[producer_id][group_id, place]

@@ -84,7 +84,7 @@ class CompletedTransaction(NamedTuple):
 
 
 @dataclass(slots=True)
-class Producer:
+class ProducerStateEntry:
     """The state of one producer id.
 
     Attributes:
@@ -122,12 +122,14 @@ class Producers:
     """Checks and remembers the producers of one partition.
 
     Attributes:
-        entries: producer id -> `Producer`.
+        entries: producer id -> `ProducerStateEntry`.
         ongoing: producer id -> the first offset of its open transaction, in ascending order of offsets.
     """
 
-    def __init__(self, entries: dict[int, Producer] | None = None, ongoing: dict[int, int] | None = None) -> None:
-        self.entries: dict[int, Producer] = entries or {}
+    def __init__(
+        self, entries: dict[int, ProducerStateEntry] | None = None, ongoing: dict[int, int] | None = None
+    ) -> None:
+        self.entries: dict[int, ProducerStateEntry] = entries or {}
         self.ongoing: dict[int, int] = ongoing or {}
         self._attempts: dict[int, Attempt] = {}
         self._sweep_at = _SWEEP_AT
@@ -238,7 +240,7 @@ class Producers:
         if producer is None:
             if len(self.entries) >= self._sweep_at:
                 self.expire(now)
-            producer = self.entries[batch.producer_id] = Producer(batch.producer_epoch, batch.max_timestamp)
+            producer = self.entries[batch.producer_id] = ProducerStateEntry(batch.producer_epoch, batch.max_timestamp)
         if producer.epoch != batch.producer_epoch:
             producer.batches.clear()
             producer.epoch = batch.producer_epoch
@@ -261,7 +263,7 @@ class Producers:
         if attempt is not None and not (batch.control and attempt.rises and attempt.epoch == batch.producer_epoch):
             del self._attempts[batch.producer_id]
 
-    def _end(self, producer: Producer, batch: RecordBatch) -> CompletedTransaction | None:
+    def _end(self, producer: ProducerStateEntry, batch: RecordBatch) -> CompletedTransaction | None:
         """End the producer's open transaction, if ``batch`` is a marker."""
         if (marker := end_marker(batch)) is None:
             return None

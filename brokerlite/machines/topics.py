@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ottla.brokerlite.machines.configs import CONFIGS, LogSettings, check_configs, log_settings, unheeded
 from ottla.brokerlite.machines.jobs import Job, Work
-from ottla.brokerlite.machines.log import PartitionLog, Segments
+from ottla.brokerlite.machines.partition_log import PartitionLog, Segments
 from ottla.brokerlite.machines.producers import Producers
 from ottla.errors import (
     InvalidPartitions,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.brokerlite")
 
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 """A topic's name and a partition."""
 
 CONSUMER_OFFSETS = "__consumer_offsets"
@@ -52,23 +52,23 @@ MAX_PARTITIONS = 10_000
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
-class Partition(NamedTuple):
+class StoredPartition(NamedTuple):
     """A partition as the storage returns it."""
 
     segments: Segments
     producers: Producers
 
 
-class Stored(NamedTuple):
+class StoredTopic(NamedTuple):
     """A topic as the storage returns it."""
 
     name: str
     topic_id: "UUID"
     configs: dict[str, str]
-    partitions: list[Partition]
+    partitions: list[StoredPartition]
 
 
-class Unserved(NamedTuple):
+class UnservedTopic(NamedTuple):
     """A topic that exists but cannot be served, as far as its folders show."""
 
     topic_id: "UUID"
@@ -79,16 +79,16 @@ class Unserved(NamedTuple):
 class Storage(Protocol):
     """Stores topics. Every method may raise `KafkaStorageError`."""
 
-    unserved: Mapping[str, Unserved]
+    unserved: Mapping[str, UnservedTopic]
     """Topics that cannot be served, by name; the names stay taken."""
 
-    def topics(self) -> Iterable[Stored]: ...
+    def topics(self) -> Iterable[StoredTopic]: ...
 
-    def create_topic(self, name: str, topic_id: "UUID", partitions: int, configs: Mapping[str, str]) -> Stored: ...
+    def create_topic(self, name: str, topic_id: "UUID", partitions: int, configs: Mapping[str, str]) -> StoredTopic: ...
 
     def delete_topic(self, name: str) -> None: ...
 
-    def add_partitions(self, name: str, count: int) -> list[Partition]:
+    def add_partitions(self, name: str, count: int) -> list[StoredPartition]:
         """Add partitions up to ``count`` in total; return the new ones."""
 
     def begin_flush(self, partitions: "Iterable[Segments] | None" = None) -> "Callable[[], None]":
@@ -97,7 +97,7 @@ class Storage(Protocol):
         The work tries everything, then raises the first `OSError`; `Segments.synced_offset` shows what succeeded.
         """
 
-    def set_start_offsets(self, starts: Mapping[Place, int], done: "Callable[[OSError | None], None]") -> Job:
+    def set_start_offsets(self, starts: Mapping[TopicPartition, int], done: "Callable[[OSError | None], None]") -> Job:
         """Return a job that raises the start offsets of logs and deletes the segments before them.
 
         The new offsets are on disk before clients can see them. If the disk is too full for that, whole segments are
@@ -115,7 +115,7 @@ class Storage(Protocol):
 
 
 @dataclass(slots=True)
-class Topic:
+class TopicLogs:
     """A topic.
 
     Attributes:
@@ -141,8 +141,8 @@ class Topics:
 
     def __init__(self, storage: Storage, defaults: Mapping[str, str], new_id: "Callable[[], UUID]") -> None:
         self.defaults = dict(defaults)
-        self.by_name: dict[str, Topic] = {}
-        self.by_id: dict[UUID, Topic] = {}
+        self.by_name: dict[str, TopicLogs] = {}
+        self.by_id: dict[UUID, TopicLogs] = {}
         self._folded = {_folded(name): name for name in INTERNAL}
         """Topic names by their names in Kafka's metrics, where ``.`` becomes ``_``."""
         self._folded.update((_folded(name), name) for name in storage.unserved)
@@ -151,7 +151,7 @@ class Topics:
         for stored in storage.topics():
             self._add(stored)
 
-    def create(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
+    def create(self, name: str, partitions: int, configs: Mapping[str, str]) -> TopicLogs:
         """Create a topic.
 
         Raises:
@@ -173,7 +173,7 @@ class Topics:
             raise InvalidPartitions(f"{partitions} partitions; a topic has 1 to {MAX_PARTITIONS}")
         return check_configs(configs)
 
-    def grow(self, topic: Topic, partitions: int) -> None:
+    def grow(self, topic: TopicLogs, partitions: int) -> None:
         """Add partitions up to ``partitions`` in total.
 
         Raises:
@@ -184,7 +184,7 @@ class Topics:
         for i, each in enumerate(self._storage.add_partitions(topic.name, partitions), first):
             topic.partitions.append(PartitionLog(f"{topic.name}-{i}", each.segments, each.producers, settings))
 
-    def check_growth(self, topic: Topic, partitions: int) -> None:
+    def check_growth(self, topic: TopicLogs, partitions: int) -> None:
         """Check whether a topic may grow to ``partitions``, with the errors of `grow`."""
         _check_own(topic.name)
         known = len(topic.partitions)
@@ -195,14 +195,14 @@ class Topics:
         if partitions > MAX_PARTITIONS:
             raise InvalidPartitions(f"{partitions} partitions; a topic has 1 to {MAX_PARTITIONS}")
 
-    def configure(self, topic: Topic, configs: Mapping[str, str]) -> None:
+    def configure(self, topic: TopicLogs, configs: Mapping[str, str]) -> None:
         """Set the configuration that the broker wants now for an internal topic, whatever it was created with."""
         topic.configs.update(configs)
         settings = self._settings(topic.configs)
         for partition in topic.partitions:
             partition.settings = settings
 
-    def delete(self, topic: Topic) -> None:
+    def delete(self, topic: TopicLogs) -> None:
         """Delete a topic with all its records.
 
         Raises:
@@ -216,7 +216,7 @@ class Topics:
         del self.by_id[topic.topic_id]
 
     @property
-    def unserved(self) -> Mapping[str, Unserved]:
+    def unserved(self) -> Mapping[str, UnservedTopic]:
         """Topics that cannot be served, as `Storage.unserved`."""
         return self._storage.unserved
 
@@ -234,9 +234,9 @@ class Topics:
         """Return the value of a configuration that a topic does not set."""
         return self.defaults.get(key, CONFIGS[key].default)
 
-    def _add(self, stored: Stored) -> Topic:
+    def _add(self, stored: StoredTopic) -> TopicLogs:
         settings = self._settings(stored.configs)
-        topic = Topic(
+        topic = TopicLogs(
             stored.name,
             stored.topic_id,
             stored.configs,

@@ -5,9 +5,9 @@ Source: TransactionLog.java, TransactionStateManager.scala (loadTransactionMetad
 
 import logging
 
-from ottla.brokerlite.machines.keyed_log import Entry, KeyedLog
-from ottla.brokerlite.machines.topics import Place
-from ottla.brokerlite.machines.transaction import State, Transaction
+from ottla.brokerlite.machines.keyed_log import KeyedLog, KeyedRecord
+from ottla.brokerlite.machines.topics import TopicPartition
+from ottla.brokerlite.machines.transaction_metadata import TransactionalIdState, TransactionMetadata
 from ottla.codec import messages
 from ottla.codec.prefixed import SIZE, build_prefixed, parse_prefixed
 from ottla.codec.stored.transaction_state import PartitionsSchema, TransactionLogKey, TransactionLogValue
@@ -22,12 +22,12 @@ CONFIGS = {"cleanup.policy": "compact", "segment.bytes": str(4 * 2**20), "max.me
 _VERSION = 1
 """The version of record values. Kafka 4.3 writes this one, which has the fields of KIP-890."""
 _STATES = {
-    State.EMPTY: 0,
-    State.ONGOING: 1,
-    State.PREPARE_COMMIT: 2,
-    State.PREPARE_ABORT: 3,
-    State.COMPLETE_COMMIT: 4,
-    State.COMPLETE_ABORT: 5,
+    TransactionalIdState.EMPTY: 0,
+    TransactionalIdState.ONGOING: 1,
+    TransactionalIdState.PREPARE_COMMIT: 2,
+    TransactionalIdState.PREPARE_ABORT: 3,
+    TransactionalIdState.COMPLETE_COMMIT: 4,
+    TransactionalIdState.COMPLETE_ABORT: 5,
 }
 _BY_NUMBER = {number: state for state, number in _STATES.items()}
 
@@ -38,7 +38,7 @@ class TransactionLog:
     def __init__(self, log: KeyedLog) -> None:
         self._log = log
 
-    def store(self, transaction: Transaction, gone: bool) -> None:
+    def store(self, transaction: TransactionMetadata, gone: bool) -> None:
         """Write a transaction's state, or a tombstone if it is ``gone``.
 
         Raises:
@@ -49,7 +49,7 @@ class TransactionLog:
         value = None if gone else build_prefixed(_value(transaction), _VERSION)
         self._log.write([(number + messages.build(key, 0), value)])
 
-    def load(self, transactions: dict[str, Transaction]) -> None:
+    def load(self, transactions: dict[str, TransactionMetadata]) -> None:
         """Put the stored transactions into ``transactions``."""
         for entry in self._log.load().entries:
             try:
@@ -60,7 +60,7 @@ class TransactionLog:
                 transactions[transaction.transactional_id] = transaction
 
 
-def _value(transaction: Transaction) -> TransactionLogValue:
+def _value(transaction: TransactionMetadata) -> TransactionLogValue:
     topics: dict[str, list[int]] = {}
     for topic, partition in transaction.partitions:
         topics.setdefault(topic, []).append(partition)
@@ -73,22 +73,22 @@ def _value(transaction: Transaction) -> TransactionLogValue:
         next_producer_epoch=0 if transaction.next_producer_id >= 0 else -1,
         transaction_timeout_ms=transaction.timeout_ms,
         transaction_status=_STATES[transaction.state],
-        transaction_partitions=None if transaction.state is State.EMPTY else partitions,
+        transaction_partitions=None if transaction.state is TransactionalIdState.EMPTY else partitions,
         transaction_last_update_timestamp_ms=transaction.updated,
         transaction_start_timestamp_ms=transaction.started,
         client_transaction_version=transaction.version,
     )
 
 
-def _transaction(entry: Entry) -> Transaction:
+def _transaction(entry: KeyedRecord) -> TransactionMetadata:
     name, _ = messages.parse(TransactionLogKey, 0, entry.key, SIZE)
     _, value, _ = parse_prefixed(TransactionLogValue, entry.value or b"")
     if (state := _BY_NUMBER.get(value.transaction_status)) is None:
         raise DecodeError(f"{name.transactional_id} is in unknown state {value.transaction_status}")
-    places: list[Place] = [
+    places: list[TopicPartition] = [
         (each.topic, index) for each in value.transaction_partitions or () for index in each.partition_ids
     ]
-    return Transaction(
+    return TransactionMetadata(
         transactional_id=name.transactional_id,
         producer_id=value.producer_id,
         epoch=value.producer_epoch,

@@ -16,7 +16,7 @@ from typing import Any
 
 from crc32c import crc32c
 
-from ottla.brokerlite.machines.topics import Place
+from ottla.brokerlite.machines.topics import TopicPartition
 from ottla.brokerlite.storage.disk import Disk
 from ottla.codec.stored.checkpoints import PartitionOffset, build_offsets, parse_offsets
 from ottla.errors import DecodeError
@@ -79,9 +79,9 @@ class OffsetCheckpoint:
         self._path = path
         self._sync = sync
         self._guard = threading.Lock()
-        self._known: dict[Place, int] | None = None
+        self._known: dict[TopicPartition, int] | None = None
 
-    def read(self, *, expected: bool = False) -> dict[Place, int] | None:
+    def read(self, *, expected: bool = False) -> dict[TopicPartition, int] | None:
         """Return the offsets; ``None`` if the file is missing or damaged.
 
         Args:
@@ -98,7 +98,7 @@ class OffsetCheckpoint:
             return None
         return dict(self._known)
 
-    def write(self, current: Callable[[], dict[Place, int]]) -> None:
+    def write(self, current: Callable[[], dict[TopicPartition, int]]) -> None:
         """Write the offsets that ``current`` returns, unless the file has them already; this waits for the disk."""
         with self._guard:
             offsets = current()  # under the lock: older offsets must not replace those of another thread
@@ -110,7 +110,7 @@ class OffsetCheckpoint:
                 self._known = offsets
 
 
-def _checked_offsets(data: bytes) -> dict[Place, int]:
+def _checked_offsets(data: bytes) -> dict[TopicPartition, int]:
     """Parse the offsets in a checkpoint file.
 
     Raises:

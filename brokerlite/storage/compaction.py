@@ -57,7 +57,7 @@ class Host(Protocol):
         """All segments but the active one."""
 
     def aborted(self, offset: int, up_to: int) -> Sequence[AbortedTxn]:
-        """See `ottla.brokerlite.machines.log.Segments.aborted`."""
+        """See `ottla.brokerlite.machines.partition_log.Segments.aborted`."""
 
     def new_segment(self, base_offset: int, suffix: str) -> Segment:
         """Create a segment outside the partition's list."""
@@ -84,7 +84,7 @@ class _Made:
 
 
 class Compaction:
-    """Runs one round of compaction on a partition (implements `ottla.brokerlite.machines.log.Compaction`).
+    """Runs one round of compaction on a partition (implements `ottla.brokerlite.machines.partition_log.CompactionRound`).
 
     Args:
         due: the offsets to clean.

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from ottla.brokerlite.machines.topics import INTERNAL, Unserved
+from ottla.brokerlite.machines.topics import INTERNAL, UnservedTopic
 from ottla.brokerlite.storage.disk import Disk
 from ottla.brokerlite.storage.segment import LOG
 from ottla.brokerlite.storage.topic_files import (
@@ -58,15 +58,15 @@ def set_aside(disk: Disk, folder: Path) -> None:
     log.warning("folder belongs to no known topic, renamed", extra={"folder": str(stray)})
 
 
-class Topics(NamedTuple):
+class FoundTopics(NamedTuple):
     """The topics of a folder."""
 
     known: dict[str, TopicFile]
-    unserved: dict[str, Unserved]
+    unserved: dict[str, UnservedTopic]
     """Topics that exist but cannot be served."""
 
 
-def find_topics(disk: Disk, data: Path, listed: Mapping[str, TopicFile] | None, *, clean: bool) -> Topics:
+def find_topics(disk: Disk, data: Path, listed: Mapping[str, TopicFile] | None, *, clean: bool) -> FoundTopics:
     """Return the topics by name; set stray folders aside, and remove half-created and half-deleted topics.
 
     Args:
@@ -75,7 +75,7 @@ def find_topics(disk: Disk, data: Path, listed: Mapping[str, TopicFile] | None, 
     """
     names = disk.names(data)
     _finish_deleting(disk, data, names)
-    found = Topics(dict(listed or {}), {})
+    found = FoundTopics(dict(listed or {}), {})
     for name, ids in _partitions(disk, data).items():
         try:
             topic = read_topic(disk, data / f"{name}-0") if 0 in ids else None
@@ -85,7 +85,7 @@ def find_topics(disk: Disk, data: Path, listed: Mapping[str, TopicFile] | None, 
             if unusable.later or name not in INTERNAL:
                 log.error("topic %s is not served; its name stays taken and its folders untouched: %s", name, unusable)
                 known = next((each for each in ids.values() if each is not None), NO_UUID)
-                found.unserved[name] = Unserved(known, 1 + max(ids), str(unusable))
+                found.unserved[name] = UnservedTopic(known, 1 + max(ids), str(unusable))
                 continue
             log.warning("topic %s has lost its file, recreating it: %s", name, unusable)
             topic = TopicFile(-1, ids.get(0) or uuid.uuid4(), 1, {})

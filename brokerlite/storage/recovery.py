@@ -26,7 +26,7 @@ import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from ottla.brokerlite.machines.epochs import LeaderEpochs
+from ottla.brokerlite.machines.leader_epochs import LeaderEpochs
 from ottla.brokerlite.machines.producers import Producers
 from ottla.brokerlite.storage.compaction import finish_swaps
 from ottla.brokerlite.storage.disk import Disk

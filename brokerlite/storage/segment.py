@@ -261,7 +261,7 @@ class Segment:
     # -- reading
 
     def read(self, offset: int, max_bytes: int, at_least_one: bool, up_to: int | None = None) -> Part | None:
-        """Read as `ottla.brokerlite.machines.log.Segments.read`; ``None`` if all records here are before ``offset``.
+        """Read as `ottla.brokerlite.machines.partition_log.Segments.read`; ``None`` if all records here are before ``offset``.
 
         Raises:
             Damaged: the batch with ``offset`` is missing or damaged.
@@ -279,7 +279,7 @@ class Segment:
         return read(self.log_path, want, first.position)
 
     def bound(self, offset: int, size: int) -> int:
-        """See `ottla.brokerlite.machines.log.Segments.bound`."""
+        """See `ottla.brokerlite.machines.partition_log.Segments.bound`."""
         behind = self._indexes.behind(offset, size)
         return self.end_offset if behind is None else behind
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from crc32c import crc32c
 
-from ottla.brokerlite.machines.producers import BatchMetadata, Producer, Producers
+from ottla.brokerlite.machines.producers import BatchMetadata, Producers, ProducerStateEntry
 from ottla.brokerlite.storage.disk import Disk
 from ottla.codec.stored.snapshots import ProducerEntry, build_snapshot, parse_snapshot
 from ottla.errors import DecodeError
@@ -73,7 +73,7 @@ def drop_snapshots(disk: Disk, folder: Path, offset: int) -> None:
         drop_snapshot(disk, folder, each)
 
 
-def _entry(producer_id: int, producer: Producer, first_offset: int) -> ProducerEntry:
+def _entry(producer_id: int, producer: ProducerStateEntry, first_offset: int) -> ProducerEntry:
     last = producer.batches[-1] if producer.batches else BatchMetadata(-1, -1, 0, -1)
     return ProducerEntry(
         producer_id=producer_id,
@@ -106,7 +106,7 @@ def read_snapshot(disk: Disk, path: Path) -> Producers | None:
         return None
     producers = {}
     for entry in entries:
-        producer = Producer(entry.epoch, entry.timestamp, entry.coordinator_epoch)
+        producer = ProducerStateEntry(entry.epoch, entry.timestamp, entry.coordinator_epoch)
         if entry.last_offset >= 0:
             producer.batches.append(
                 BatchMetadata(entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp)
@@ -118,7 +118,7 @@ def read_snapshot(disk: Disk, path: Path) -> Producers | None:
     return Producers(producers, {producer_id: offset for offset, producer_id in begun})
 
 
-def complete(disk: Disk, path: Path, producers: dict[int, Producer]) -> bool:
+def complete(disk: Disk, path: Path, producers: dict[int, ProducerStateEntry]) -> bool:
     """Add the earlier batches to ``producers``, read from the snapshot at ``path``; return whether the window file is
     intact."""
     window = path.with_suffix(WINDOW_SUFFIX)

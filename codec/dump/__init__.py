@@ -27,14 +27,14 @@ from ottla.codec.dump.files import (
     dump_time_index,
     dump_transaction_index,
 )
-from ottla.codec.dump.items import BROKEN, Item, Options
+from ottla.codec.dump.items import BROKEN, DumpOptions, Item
 from ottla.codec.dump.segments import dump_segment, dump_segment_07
 from ottla.codec.dump.text import text
 
 __all__ = [
     "BROKEN",
+    "DumpOptions",
     "Item",
-    "Options",
     "dump_leader_epochs",
     "dump_offset_index",
     "dump_offsets",

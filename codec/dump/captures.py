@@ -9,8 +9,8 @@ from typing import Any
 
 from ottla.codec import frames, messages
 from ottla.codec.apis import APIS, NAMES
-from ottla.codec.dump.items import Dump, Item, Options, View, broken
-from ottla.codec.dump.readable import Plain
+from ottla.codec.dump.items import Dump, DumpOptions, Item, View, broken
+from ottla.codec.dump.readable import PlainValues
 from ottla.codec.dump.segments import (
     LOST,
     batch_fields,
@@ -81,7 +81,7 @@ class _Opened:
         return f"{self.kind} {self.fields['api']} v{self.version}"
 
 
-def dump_requests(pieces: Iterable[Buffer], options: Options) -> Dump:
+def dump_requests(pieces: Iterable[Buffer], options: DumpOptions) -> Dump:
     """Dump the frames that a client has sent."""
     for frame in _frames(pieces):
         if isinstance(frame, Item):
@@ -95,7 +95,7 @@ def dump_requests(pieces: Iterable[Buffer], options: Options) -> Dump:
         yield from _items(frame, opened, options)
 
 
-def dump_responses(pieces: Iterable[Buffer], options: Options, *, api_key: int, version: int) -> Dump:
+def dump_responses(pieces: Iterable[Buffer], options: DumpOptions, *, api_key: int, version: int) -> Dump:
     """Dump the frames that a broker has sent, all of them responses of one API and version.
 
     Raises:
@@ -134,7 +134,7 @@ def _frames(pieces: Iterable[Buffer]) -> Iterator[_Frame | Item]:
 
 def _open_request(data: bytes) -> _Opened:
     header, start = frames.parse_header(data)
-    fields = {"api": NAMES.get(header.api_key, "?"), **Plain(0).message(header)}
+    fields = {"api": NAMES.get(header.api_key, "?"), **PlainValues(0).message(header)}
     cls = APIS[header.api_key].request if header.api_key in APIS else None
     if cls is not None and header.api_version not in api(cls).versions:
         cls = None
@@ -145,18 +145,18 @@ def _open_response(data: bytes, api_key: int, version: int) -> _Opened:
     header, start = messages.parse(ResponseHeader, frames.response_header_version(api_key, version), data)
     if api_key == frames.API_VERSIONS and data[start : start + 2] == _UNSUPPORTED_VERSION:
         version = 0  # a broker that does not know the request's version answers in this one (KIP-511)
-    fields = {"api": NAMES[api_key], "api_key": api_key, "api_version": version, **Plain(0).message(header)}
+    fields = {"api": NAMES[api_key], "api_key": api_key, "api_version": version, **PlainValues(0).message(header)}
     return _Opened("response", fields, APIS[api_key].response, version, start)
 
 
-def _items(frame: _Frame, opened: _Opened, options: Options) -> Dump:
+def _items(frame: _Frame, opened: _Opened, options: DumpOptions) -> Dump:
     """Yield the frame, and the errors in it."""
     fields = {"at": frame.at, "size": frame.size, **opened.fields}
     if opened.cls is None:
         yield Item(opened.kind, {**fields, "message": frame.data[opened.start :]})
         return
     sets = _RecordSets(options)
-    plain = Plain(opened.version, options.deep, sets.plain)
+    plain = PlainValues(opened.version, options.deep, sets.plain)
     try:
         message, end = messages.parse(opened.cls, opened.version, frame.data, opened.start)
     except DecodeError as error:
@@ -182,7 +182,7 @@ class _RecordSets:
         damages: the errors in them: the number of the set, and an error whose offset counts within the set.
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: DumpOptions) -> None:
         self._options = options
         self._number = -1
         self.damages: list[tuple[int, DecodeError]] = []

@@ -5,8 +5,8 @@ from itertools import chain
 from typing import Any
 
 from ottla.codec import prefixed
-from ottla.codec.dump.items import Dump, Item, Options, View, broken
-from ottla.codec.dump.readable import Plain
+from ottla.codec.dump.items import Dump, DumpOptions, Item, View, broken
+from ottla.codec.dump.readable import PlainValues
 from ottla.codec.pieces import Pieces
 from ottla.codec.stored import checkpoints, snapshots
 from ottla.codec.stored.indexes import ENTRY_SIZES, AbortedTxn, OffsetIndexEntry, TimeIndexEntry, parse_entry
@@ -31,22 +31,22 @@ _RISING: dict[type[Any], dict[str, int]] = {
 # Indexes.
 
 
-def dump_offset_index(pieces: Iterable[Buffer], options: Options) -> Dump:
+def dump_offset_index(pieces: Iterable[Buffer], options: DumpOptions) -> Dump:
     """Dump an ``.index`` file."""
     return _index(OffsetIndexEntry, pieces, options)
 
 
-def dump_time_index(pieces: Iterable[Buffer], options: Options) -> Dump:
+def dump_time_index(pieces: Iterable[Buffer], options: DumpOptions) -> Dump:
     """Dump a ``.timeindex`` file."""
     return _index(TimeIndexEntry, pieces, options)
 
 
-def dump_transaction_index(pieces: Iterable[Buffer], options: Options) -> Dump:
+def dump_transaction_index(pieces: Iterable[Buffer], options: DumpOptions) -> Dump:
     """Dump a ``.txnindex`` file."""
     return _index(AbortedTxn, pieces, options)
 
 
-def _index(cls: type[Any], pieces: Iterable[Buffer], options: Options) -> Dump:
+def _index(cls: type[Any], pieces: Iterable[Buffer], options: DumpOptions) -> Dump:
     source, size = Pieces(pieces), ENTRY_SIZES[cls]
     previous: Any = None
     zeros = 0
@@ -88,8 +88,8 @@ def _broken_entry(error: DecodeError, data: bytes, at: int) -> Item:
     return broken(error, at=at + max(error.offset, 0), within=f"entry at {at}", view=View(data, at))
 
 
-def _entry_items(entry: Any, at: int, options: Options) -> Dump:
-    fields = Plain(0).message(entry)
+def _entry_items(entry: Any, at: int, options: DumpOptions) -> Dump:
+    fields = PlainValues(0).message(entry)
     if isinstance(entry, AbortedTxn):
         last = entry.last_offset
     else:
@@ -104,7 +104,7 @@ def _entry_items(entry: Any, at: int, options: Options) -> Dump:
 # Files that are held as a whole.
 
 
-def dump_snapshot(pieces: Iterable[Buffer], options: Options) -> Dump:
+def dump_snapshot(pieces: Iterable[Buffer], options: DumpOptions) -> Dump:
     """Dump a ``.snapshot`` file: the producers of a partition."""
     return _whole(pieces, _snapshot)
 
@@ -112,28 +112,28 @@ def dump_snapshot(pieces: Iterable[Buffer], options: Options) -> Dump:
 def _snapshot(data: bytes) -> Dump:
     try:
         version, snapshot, _ = prefixed.parse_prefixed(ProducerSnapshot, data)
-        fields = Plain(version).message(snapshot)
+        fields = PlainValues(version).message(snapshot)
     except DecodeError:
-        fields = Plain(snapshots.VERSION).begun(ProducerSnapshot, data, prefixed.SIZE, len(data))
+        fields = PlainValues(snapshots.VERSION).begun(ProducerSnapshot, data, prefixed.SIZE, len(data))
     producers = fields.pop("producer_entries", [])
     yield Item("snapshot", {"at": 0, **fields, "producers": len(producers)})
     yield from (Item("producer", producer) for producer in producers)
     snapshots.parse_snapshot(data)
 
 
-def dump_leader_epochs(pieces: Iterable[Buffer], options: Options) -> Dump:
+def dump_leader_epochs(pieces: Iterable[Buffer], options: DumpOptions) -> Dump:
     """Dump ``leader-epoch-checkpoint``: the leader epochs, each with its start offset."""
     return _whole(
         pieces, lambda data: (Item("leader_epoch", line._asdict()) for line in checkpoints.parse_leader_epochs(data))
     )
 
 
-def dump_offsets(pieces: Iterable[Buffer], options: Options) -> Dump:
+def dump_offsets(pieces: Iterable[Buffer], options: DumpOptions) -> Dump:
     """Dump an ``…-offset-checkpoint``: an offset for each partition."""
     return _whole(pieces, lambda data: (Item("offset", line._asdict()) for line in checkpoints.parse_offsets(data)))
 
 
-def dump_partition_metadata(pieces: Iterable[Buffer], options: Options) -> Dump:
+def dump_partition_metadata(pieces: Iterable[Buffer], options: DumpOptions) -> Dump:
     """Dump ``partition.metadata``: the topic's id."""
     return _whole(pieces, _partition_metadata)
 
@@ -143,7 +143,7 @@ def _partition_metadata(data: bytes) -> Dump:
     yield Item("partition_metadata", {"topic_id": checkpoints.short_id(topic_id)})
 
 
-def dump_properties(pieces: Iterable[Buffer], options: Options) -> Dump:
+def dump_properties(pieces: Iterable[Buffer], options: DumpOptions) -> Dump:
     """Dump ``meta.properties``: the node that the data folder belongs to."""
     return _whole(pieces, _properties)
 

@@ -14,7 +14,7 @@ _BEFORE, _BEHIND = 8, 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class DumpOptions:
     """What to show, and how.
 
     Attributes:

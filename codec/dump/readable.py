@@ -140,7 +140,7 @@ def _second_text(seconds: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Plain:
+class PlainValues:
     """Turns messages of one version into plain values.
 
     Attributes:
@@ -175,7 +175,7 @@ class Plain:
         stream, starts = io.BytesIO(bytes(data)), list[int]()
         stream.seek(offset)
         hashable: Any = cls
-        reads = Plain(self.version, record_set=lambda path, records: starts.append(stream.tell() - len(records)))
+        reads = PlainValues(self.version, record_set=lambda path, records: starts.append(stream.tell() - len(records)))
         reads._begin(wire.message_tree(hashable, self.version), stream, {})
         return starts
 
@@ -224,7 +224,7 @@ class Plain:
         except DecodeError:
             return data  # the members are not consumers, or use a custom assignor
         newest = wire.api(type(message)).versions.high
-        return {"version": version, **Plain(min(version, newest), self.deep).message(message)}
+        return {"version": version, **PlainValues(min(version, newest), self.deep).message(message)}
 
     def _begin(self, node: Any, stream: io.BytesIO, made: dict[str, Any]) -> None:
         """Parse into ``made``, as far as the bytes go."""

@@ -6,8 +6,8 @@ from typing import Any
 
 from ottla.codec import kafka07, messages
 from ottla.codec.compression import DECOMPRESSED, Compression, decompress
-from ottla.codec.dump.items import Dump, Item, Options, View, broken
-from ottla.codec.dump.readable import Plain
+from ottla.codec.dump.items import Dump, DumpOptions, Item, View, broken
+from ottla.codec.dump.readable import PlainValues
 from ottla.codec.message_sets import Message
 from ottla.codec.records import HEADER_SIZE, MAGIC, Record, RecordBatch, RecordBody, RecordLength
 from ottla.codec.stored.control import parse_control
@@ -20,17 +20,17 @@ LOST = "not read, because it is unknown where the next {} begins"
 """The ``rest`` of an item at which a dump ends."""
 
 
-def dump_segment(pieces: Iterable[Buffer], options: Options) -> Dump:
+def dump_segment(pieces: Iterable[Buffer], options: DumpOptions) -> Dump:
     """Dump a ``.log`` or ``.checkpoint`` file."""
     return _dump(Segment(pieces), options)
 
 
-def dump_segment_07(pieces: Iterable[Buffer], options: Options) -> Dump:
+def dump_segment_07(pieces: Iterable[Buffer], options: DumpOptions) -> Dump:
     """Dump a ``.kafka`` file of Kafka 0.7, or a ``.jafka`` file."""
     return _dump(Segment07(pieces, options.base_offset or 0), options)
 
 
-def _dump(segment: Segment, options: Options) -> Dump:
+def _dump(segment: Segment, options: DumpOptions) -> Dump:
     while True:
         try:
             batch = next(segment)
@@ -47,7 +47,7 @@ def _dump(segment: Segment, options: Options) -> Dump:
         yield Item("unused", {"at": segment.position, "size": segment.unused})
 
 
-def _batch_items(batch: Batch, view: View, options: Options) -> Dump:
+def _batch_items(batch: Batch, view: View, options: DumpOptions) -> Dump:
     fields = batch_fields(batch, len(view.data))
     yield Item("batch", {"at": view.at, **fields})
     records, damage = readable_records(batch) if options.records else ((), None)
@@ -132,7 +132,7 @@ def _time(batch: RecordBatch | Message, latest: int) -> dict[str, Any]:
     return {"timestamp_type": "LogAppendTime" if batch.log_append_time else "CreateTime", "max_timestamp": latest}
 
 
-def record_fields(record: Record, control: bool, options: Options) -> dict[str, Any]:
+def record_fields(record: Record, control: bool, options: DumpOptions) -> dict[str, Any]:
     """Return the fields of a record; in internal topics and control batches its key and value are parsed.
 
     Raises:
@@ -150,8 +150,8 @@ def record_fields(record: Record, control: bool, options: Options) -> dict[str, 
     return {**place, "key": record.key, "value": record.value, "headers": headers}
 
 
-def _message(value: Any, version: int, options: Options) -> Any:
-    return Plain(version, options.deep).message(value) if hasattr(value, "__wire__") else value
+def _message(value: Any, version: int, options: DumpOptions) -> Any:
+    return PlainValues(version, options.deep).message(value) if hasattr(value, "__wire__") else value
 
 
 # ---------------------------------------------------------------------------------------------------------------------

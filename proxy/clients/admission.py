@@ -24,14 +24,14 @@ from ottla.errors import (
     broker_error,
 )
 from ottla.proxy.clients.batches import ClientBatch, Offer, Origin
-from ottla.proxy.clients.producers import KnownProducer, Producers
-from ottla.proxy.clients.topics import Topics
-from ottla.proxy.clients.windows import Outcome
+from ottla.proxy.clients.producers import ClientProducers, KnownProducer
+from ottla.proxy.clients.routed_topics import RoutedTopics
+from ottla.proxy.clients.windows import ClientResult
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.routing import Routes, RuleHistory
 from ottla.proxy.upstream.control import Control
 from ottla.proxy.upstream.delivery import IMPLICIT, Delivery
-from ottla.proxy.upstream.producer import Producer, Transaction
+from ottla.proxy.upstream.producer import UpstreamProducer, UpstreamTransaction
 
 if TYPE_CHECKING:
     from ottla.proxy.journal.journal import Journal
@@ -52,10 +52,10 @@ class Admission:
     """
 
     def __init__(
-        self, topics: Topics, control: Control, delivery: Delivery, config: ProxyConfig, journal: "Journal | None"
+        self, topics: RoutedTopics, control: Control, delivery: Delivery, config: ProxyConfig, journal: "Journal | None"
     ) -> None:
         self._topics, self._control, self._delivery, self._journal = topics, control, delivery, journal
-        self.producers: Producers[ClientBatch] = Producers(self._forget)
+        self.producers: ClientProducers[ClientBatch] = ClientProducers(self._forget)
         self.history = RuleHistory(config.topics)
         self._fenced: set[int] = set()
         """Producers that are logged as fenced."""
@@ -72,11 +72,11 @@ class Admission:
             self._journal.allocated(producer_id, producer.since)
         return producer
 
-    def knows(self, producer: Producer) -> bool:
+    def knows(self, producer: UpstreamProducer) -> bool:
         """Whether the producer is remembered, and its id has not been given to another one."""
         return self.producers.has(producer)
 
-    def _forget(self, producer: Producer) -> None:
+    def _forget(self, producer: UpstreamProducer) -> None:
         assert producer.producer_id is not None, "clients' producers have an id"
         self._delivery.drop(producer)
         if self._journal is not None:
@@ -90,12 +90,12 @@ class Admission:
         """Take back the producer lent to a client that has disconnected; its batches are still sent."""
         self._delivery.lent.back(client)
 
-    def note_transaction(self, producer: Producer) -> None:
+    def note_transaction(self, producer: UpstreamProducer) -> None:
         """Record the state of a producer's transaction in the journal, because it has changed."""
         if self._journal is not None:
             self._journal.transaction(producer)
 
-    def transaction(self, batch: RecordBatch) -> tuple[KnownProducer[ClientBatch], Transaction] | None:
+    def transaction(self, batch: RecordBatch) -> tuple[KnownProducer[ClientBatch], UpstreamTransaction] | None:
         """The producer and the transaction of a batch; ``None`` if it has none, or its epoch is unknown."""
         return self.producers.in_transaction(batch.producer_id, batch.producer_epoch) if batch.transactional else None
 
@@ -123,7 +123,7 @@ class Admission:
             raise UnknownTopicOrPartition(f"{topic} has no partition {offer.partition}")
         return routes
 
-    def producer(self, offer: Offer, batch: RecordBatch) -> Producer:
+    def producer(self, offer: Offer, batch: RecordBatch) -> UpstreamProducer:
         """The producer that sends a batch upstream.
 
         Raises:
@@ -191,7 +191,7 @@ class Admission:
         what = "transaction must be aborted, its producer needs a new epoch"
         log.warning(what, extra=facts | offer.origin.facts)
 
-    def refuses_to_pass(self, topic: str, data: Buffer | None, origin: Origin) -> Outcome | None:
+    def refuses_to_pass(self, topic: str, data: Buffer | None, origin: Origin) -> ClientResult | None:
         """The error for records of a topic that is no longer rewritten, if their producer was open before that.
 
         Upstream knows this producer by the proxy's sequences, and could take new records for duplicates.
@@ -210,7 +210,7 @@ class Admission:
         if not batch.transactional:
             self.tell_of_fencing(batch.producer_id, topic, _RULE_CHANGED, origin)
         error = OutOfOrderSequenceNumber if batch.transactional else ProducerFenced
-        return Outcome(error.code, error_message=_RULE_CHANGED)
+        return ClientResult(error.code, error_message=_RULE_CHANGED)
 
     def tell_of_fencing(self, producer_id: int, topic: str, why: str, origin: Origin) -> None:
         """Log that a producer is fenced, once for each: some clients keep sending and hide the error."""

@@ -7,12 +7,12 @@ from typing import Protocol
 from ottla.codec.records import RecordBatch, Records
 from ottla.codec.wire import Buffer
 from ottla.errors import BrokerError
-from ottla.proxy.clients.windows import Numbered, Outcome, Window
+from ottla.proxy.clients.windows import ClientResult, Numbered, Window
 from ottla.proxy.routing import Routes
-from ottla.proxy.upstream.batches import Part, Result, SomeRecords
-from ottla.proxy.upstream.producer import Producer
+from ottla.proxy.upstream.batches import Part, PartResult, SomeRecords
+from ottla.proxy.upstream.producer import UpstreamProducer
 
-Answered = Callable[[Outcome, float], None]
+Answered = Callable[[ClientResult, float], None]
 
 
 _LONG_ID = 100
@@ -60,13 +60,13 @@ class Offer:
     answered: Answered
 
     def refuse(self, error: BrokerError, now: float) -> None:
-        self.answered(Outcome(error.code, error_message=error.detail or None), now)
+        self.answered(ClientResult(error.code, error_message=error.detail or None), now)
 
 
 class Owner(Protocol):
     """Gets the outcome of a batch."""
 
-    def failed(self, batch: "ClientBatch", result: Result, now: float) -> None:
+    def failed(self, batch: "ClientBatch", result: PartResult, now: float) -> None:
         """Handle a part that is refused, or whose outcome is unknown."""
 
     def finished(self, batch: "ClientBatch", now: float) -> None:
@@ -75,12 +75,12 @@ class Owner(Protocol):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class ClientBatch(Numbered):
-    """A client's batch under way. Its parts are settled one by one (see `Result`)."""
+    """A client's batch under way. Its parts are settled one by one (see `PartResult`)."""
 
     owner: Owner
     number: int
     """Unique in this proxy; goes up."""
-    producer: Producer
+    producer: UpstreamProducer
     origin: Origin
     topic: str
     partition: int
@@ -109,13 +109,16 @@ class ClientBatch(Numbered):
         self.left_out = indexes
         if indexes:
             self.in_place = False
-            kept = {place: [each for each in part if each.offset not in indexes] for place, part in self.parts.items()}
-            self.parts = {place: part for place, part in kept.items() if part}
+            kept = {
+                partition: [each for each in part if each.offset not in indexes]
+                for partition, part in self.parts.items()
+            }
+            self.parts = {partition: part for partition, part in kept.items() if part}
 
     def parted(self) -> None:
         self.open_parts += 1
 
-    def settled(self, part: Part, result: Result, now: float) -> None:
+    def settled(self, part: Part, result: PartResult, now: float) -> None:
         self.open_parts -= 1
         if result.error_code:
             self.unstored.append((part, result.unknown))

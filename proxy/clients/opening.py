@@ -74,11 +74,11 @@ class Opener:
             self._threads.run(call, then)
             return
         found = call()
-        self._threads.spend(size_of(batch, found.records) if isinstance(found, Opened) else most, compression)
+        self._threads.spend(memory_of(batch, found.records) if isinstance(found, Opened) else most, compression)
         then(found, now)
 
 
-def own(data: Buffer) -> Buffer:
+def detached(data: Buffer) -> Buffer:
     """``data``, copied if it is less than half of its request: a view would keep the whole request in memory."""
     whole = memoryview(data).obj
     return bytes(data) if isinstance(whole, bytes | bytearray) and len(whole) > 2 * len(data) else data
@@ -126,13 +126,13 @@ def opened(batch: RecordBatch, routes: Routes, partition: int) -> Opened | Broke
         return UnknownServerError(BUG)
 
 
-def size_of(batch: RecordBatch, records: Records) -> int:
+def memory_of(batch: RecordBatch, records: Records) -> int:
     """Bytes of memory for a batch under way: the client's batch, its records, and upstream's batches."""
     return len(batch.data) + 2 * records.memory
 
 
-def most_of(batch: RecordBatch) -> int:
-    """The upper bound of `size_of` before the records are read."""
+def max_memory_of(batch: RecordBatch) -> int:
+    """The upper bound of `memory_of` before the records are read."""
     content = _decompressed(batch)
     opened = content + _PER_RECORD * min(max(batch.count, 0), content // _LEAST_RECORD)
     return len(batch.data) + 2 * min(opened, DECOMPRESSED_LIMIT)

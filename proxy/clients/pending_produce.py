@@ -13,7 +13,7 @@ from ottla.codec.frames import build_response
 from ottla.errors import PolicyViolation, RemoteProtocolError, TransactionAbortable
 from ottla.proxy.clients.carried import ABORTABLE_SINCE, PRODUCE
 from ottla.proxy.clients.dialects import Dialect
-from ottla.proxy.clients.windows import Outcome
+from ottla.proxy.clients.windows import ClientResult
 
 
 class PendingProduce:
@@ -40,7 +40,7 @@ class PendingProduce:
         self._settled: dict[tuple[str, int], PartitionProduceResponse] = {}
         self._upstream = ProduceResponse(responses=())
 
-    def settle(self, topic: str, partition: int, outcome: Outcome, now: float) -> None:
+    def settle(self, topic: str, partition: int, outcome: ClientResult, now: float) -> None:
         """Take the proxy's result for one partition."""
         code = self._dialect.of(outcome.error_code, transactional=self._transactional)
         if code == TransactionAbortable.code and self.version < ABORTABLE_SINCE[PRODUCE]:

@@ -7,7 +7,7 @@ from typing import Generic
 
 from ottla.errors import ProducerFenced
 from ottla.proxy.clients.windows import B, Window
-from ottla.proxy.upstream.producer import Producer, Transaction
+from ottla.proxy.upstream.producer import UpstreamProducer, UpstreamTransaction
 
 REMEMBERED_PRODUCERS = 100_000
 """Beyond this the proxy forgets the least recently used idle producer, and fences it if it sends again."""
@@ -15,7 +15,7 @@ _SEARCHED = 1000
 """How many of the least recently used producers are searched for an idle one."""
 
 
-class KnownProducer(Producer, Generic[B]):
+class KnownProducer(UpstreamProducer, Generic[B]):
     """A client's producer id, which the proxy also uses upstream.
 
     Attributes:
@@ -48,14 +48,14 @@ class KnownProducer(Producer, Generic[B]):
         return self.settled and (transaction is None or (transaction.failure is None and not transaction.waiting))
 
 
-class Producers(Generic[B]):
+class ClientProducers(Generic[B]):
     """Keeps the producer ids that were allocated through this proxy.
 
     Args:
         forgotten: called with each producer that is forgotten.
     """
 
-    def __init__(self, forgotten: Callable[[Producer], None]) -> None:
+    def __init__(self, forgotten: Callable[[UpstreamProducer], None]) -> None:
         self._known: OrderedDict[int, KnownProducer[B]] = OrderedDict()
         self._forgotten = forgotten
 
@@ -66,7 +66,7 @@ class Producers(Generic[B]):
         """The least recently used first."""
         return iter(self._known.values())
 
-    def has(self, producer: Producer) -> bool:
+    def has(self, producer: UpstreamProducer) -> bool:
         """Whether this producer is known, and not only its id."""
         return producer.producer_id is not None and self._known.get(producer.producer_id) is producer
 
@@ -100,7 +100,7 @@ class Producers(Generic[B]):
         self._known.move_to_end(producer_id)
         return producer
 
-    def in_transaction(self, producer_id: int, epoch: int) -> tuple[KnownProducer[B], Transaction] | None:
+    def in_transaction(self, producer_id: int, epoch: int) -> tuple[KnownProducer[B], UpstreamTransaction] | None:
         """A transactional producer and its transaction; ``None`` if this epoch is unknown."""
         producer = self._known.get(producer_id)
         if producer is None or producer.transaction is None or producer.transaction.epoch != epoch:

@@ -28,19 +28,19 @@ from ottla.errors import (
 from ottla.proxy.clients.admission import Admission
 from ottla.proxy.clients.batches import NOBODY, ClientBatch, Offer, Origin
 from ottla.proxy.clients.buffered import Buffered
-from ottla.proxy.clients.line import OVERHEAD, Line
-from ottla.proxy.clients.observed import Tallies
-from ottla.proxy.clients.opening import BUG, Opened, Opener, checked, most_of, opened, size_of
+from ottla.proxy.clients.observer import Tallies
+from ottla.proxy.clients.opening import BUG, Opened, Opener, checked, max_memory_of, memory_of, opened
 from ottla.proxy.clients.producers import KnownProducer
-from ottla.proxy.clients.topics import Topics
-from ottla.proxy.clients.windows import Outcome, Window
+from ottla.proxy.clients.record_set_queue import OVERHEAD, RecordSetQueue
+from ottla.proxy.clients.routed_topics import RoutedTopics
+from ottla.proxy.clients.windows import ClientResult, Window
 from ottla.proxy.contained import contained
 from ottla.proxy.journal.notes import NotedBatch
 from ottla.proxy.routing import Routes
 from ottla.proxy.threads import Threads
-from ottla.proxy.upstream.batches import Part, Result
+from ottla.proxy.upstream.batches import Part, PartResult
 from ottla.proxy.upstream.delivery import Delivery
-from ottla.proxy.upstream.producer import Producer
+from ottla.proxy.upstream.producer import UpstreamProducer
 from ottla.proxy.upstream.streams import ABORTED, LAST_EPOCH, OVERTAKEN, RECREATED, UNAWAITED, WITHDRAWN
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Rewriter:
 
     def __init__(
         self,
-        topics: Topics,
+        topics: RoutedTopics,
         admission: Admission,
         delivery: Delivery,
         threads: Threads,
@@ -75,7 +75,7 @@ class Rewriter:
         self._topics, self._admission, self._delivery = topics, admission, delivery
         self._threads, self._opener = threads, opener
         self._tallies, self._buffered, self._journal = tallies, buffered, journal
-        self.line = Line(topics, threads, buffered, self._judge, self._refuse)
+        self.line = RecordSetQueue(topics, threads, buffered, self._judge, self._refuse)
         self._numbers = count(1)
         self._complaints = Complaints()
 
@@ -131,7 +131,7 @@ class Rewriter:
 
     def _broken(self, offer: Offer, now: float) -> None:
         log.exception("a bug in the proxy, please report it: records for %s-%d", offer.topic, offer.partition)
-        offer.answered(Outcome(UnknownServerError.code, error_message=BUG), now)
+        offer.answered(ClientResult(UnknownServerError.code, error_message=BUG), now)
 
     def _park(self, offer: Offer, batch: RecordBatch, now: float) -> None:
         """Have a record set wait for its topic's metadata, and then for its turn; EndTxn waits for it, too."""
@@ -164,13 +164,13 @@ class Rewriter:
                         self._threads.spend_a_look()
                         under_way.waiting.append(offer.answered)
                         return
-                    case Outcome() as outcome:
+                    case ClientResult() as outcome:
                         self._threads.spend_a_look()
                         offer.answered(outcome, now)
                         return
                 if len(window.under_way) >= UNDER_WAY:
                     raise NotEnoughReplicas(f"this partition has {UNDER_WAY} unsettled batches already")
-            self._buffered.check_room(offer.origin.client, most_of(batch))
+            self._buffered.check_room(offer.origin.client, max_memory_of(batch))
         except BrokerError as error:
             if isinstance(error, ProducerFenced):
                 self._admission.tell_of_fencing(batch.producer_id, offer.topic, error.detail, offer.origin)
@@ -196,7 +196,7 @@ class Rewriter:
         """Deliver or refuse a batch whose records were read, and the batches that wait for it."""
         batch.opening = False
         if isinstance(found, BrokerError):
-            self.failed(batch, Result(found.code, message=found.detail or None), now)
+            self.failed(batch, PartResult(found.code, message=found.detail or None), now)
         else:
             self._take(batch, found)
         window = batch.window
@@ -210,11 +210,11 @@ class Rewriter:
     def _take(self, batch: ClientBatch, found: Opened) -> None:
         batch.records, batch.parts = found.records, {**found.parts}
         batch.in_place = list(batch.parts) == [batch.partition]
-        size = size_of(batch.batch, batch.records)
+        size = memory_of(batch.batch, batch.records)
         self._buffered.count(batch.origin.client, size - batch.size)
         batch.size = size
 
-    def _deliver_unopened(self, producer: Producer, now: float) -> None:
+    def _deliver_unopened(self, producer: UpstreamProducer, now: float) -> None:
         """Deliver the batches of a lent producer in their order, up to the first that is being read."""
         while producer.unopened and not producer.unopened[0].opening:
             batch: ClientBatch = producer.unopened.popleft()
@@ -227,13 +227,13 @@ class Rewriter:
         self,
         batch: RecordBatch,
         origin: Origin,
-        producer: Producer,
+        producer: UpstreamProducer,
         place: tuple[str, int],
         window: "Window[ClientBatch] | None",
         routes: Routes,
         number: int,
     ) -> ClientBatch:
-        size = most_of(batch)
+        size = max_memory_of(batch)
         self._buffered.count(origin.client, size)
         return ClientBatch(
             epoch=batch.producer_epoch,
@@ -318,12 +318,12 @@ class Rewriter:
         try:
             self._sift(batch)
         except ProducerFenced as error:
-            self.failed(batch, Result(error.code, message=error.detail, unknown=True), now)
+            self.failed(batch, PartResult(error.code, message=error.detail, unknown=True), now)
             self.finished(batch, now)
             return
         except Exception:
             log.exception("a bug in the proxy, please report it: records for %s-%d", batch.topic, batch.partition)
-            self.failed(batch, Result(UnknownServerError.code, message=BUG), now)
+            self.failed(batch, PartResult(UnknownServerError.code, message=BUG), now)
             self.finished(batch, now)
             return
         if not self._topics.is_still(batch.topic, batch.routes.topic_id):
@@ -331,7 +331,7 @@ class Rewriter:
             self.finished(batch, now)
             return
         if not self._may_go(batch):
-            self.failed(batch, Result(TransactionAbortable.code, message=_NOT_ADDED), now)
+            self.failed(batch, PartResult(TransactionAbortable.code, message=_NOT_ADDED), now)
             self.finished(batch, now)
             return
         batch.begun = True
@@ -350,7 +350,7 @@ class Rewriter:
                 self._delivery.put(batch.producer, batch.topic, part, now)
             except Exception:
                 log.exception("a bug in the proxy, please report it: records for %s-%d", batch.topic, destination)
-                batch.settled(part, Result(UnknownServerError.code, message=BUG), now)
+                batch.settled(part, PartResult(UnknownServerError.code, message=BUG), now)
 
     def _may_go(self, batch: ClientBatch) -> bool:
         """Whether all partitions of a batch belong to its transaction.
@@ -366,16 +366,16 @@ class Rewriter:
 
     # -- out
 
-    def failed(self, batch: ClientBatch, result: Result, now: float) -> None:
+    def failed(self, batch: ClientBatch, result: PartResult, now: float) -> None:
         """Handle a part that is refused, or whose outcome is unknown."""
         self._note(batch)
         try:
             self._fail(batch, result, now)
         except Exception:
             log.exception("a bug in the proxy, please report it: records for %s-%d", batch.topic, batch.partition)
-            batch.refused, batch.failure = True, Result(UnknownServerError.code, message=BUG, unknown=True)
+            batch.refused, batch.failure = True, PartResult(UnknownServerError.code, message=BUG, unknown=True)
 
-    def _fail(self, batch: ClientBatch, result: Result, now: float) -> None:
+    def _fail(self, batch: ClientBatch, result: PartResult, now: float) -> None:
         window = batch.window
         if window is None:
             batch.failure = batch.failure or result
@@ -390,7 +390,7 @@ class Rewriter:
         if not unknown and (not batch.begun or unstored == batch.count):
             return
         if batch.failure is None:
-            batch.failure = Result(TransactionAbortable.code, message=_IN_PART)
+            batch.failure = PartResult(TransactionAbortable.code, message=_IN_PART)
         transaction = batch.producer.transaction
         if transaction is None or transaction.epoch != batch.epoch:
             return
@@ -418,12 +418,12 @@ class Rewriter:
                 log.exception(
                     "a bug in the proxy, please report it: records for %s-%d", settled.topic, settled.partition
                 )
-                outcome = Outcome(UnknownServerError.code, error_message=BUG)
+                outcome = ClientResult(UnknownServerError.code, error_message=BUG)
                 for each in window.abandon():
                     self._tell(each, outcome, now)
             self._tell(settled, outcome, now)
 
-    def _tell(self, batch: ClientBatch, outcome: Outcome, now: float) -> None:
+    def _tell(self, batch: ClientBatch, outcome: ClientResult, now: float) -> None:
         with contained("a batch is settled"):
             self._buffered.count(batch.origin.client, -batch.size)
             if batch.failure is not None and batch.failure is not UNAWAITED:
@@ -441,7 +441,7 @@ class Rewriter:
         if transaction is not None and transaction.waiting and producer.settled:
             transaction.go_on(now)
 
-    def _log_refusal(self, batch: ClientBatch, result: Result, now: float) -> None:
+    def _log_refusal(self, batch: ClientBatch, result: PartResult, now: float) -> None:
         self._tallies[batch.topic].refused += 1
         what = "outcome unknown: records may or may not be stored" if result.unknown else "records were refused"
         error = broker_error(result.error_code).name

@@ -37,10 +37,10 @@ from ottla.errors import (
 )
 from ottla.proxy.clients.admission import Admission
 from ottla.proxy.clients.rewriter import Rewriter
-from ottla.proxy.clients.topics import Topics
+from ottla.proxy.clients.routed_topics import RoutedTopics
 from ottla.proxy.routing import TopicRules
 from ottla.proxy.upstream.delivery import Delivery
-from ottla.proxy.upstream.producer import Transaction
+from ottla.proxy.upstream.producer import UpstreamTransaction
 from ottla.proxy.upstream.streams import ABORTED
 
 MOST_WAITING = 100
@@ -49,18 +49,18 @@ MOST_WIDENING = 1000
 """The most AddPartitionsToTxn requests of all clients that wait for metadata; a client needs one at a time."""
 
 
-class Transactions:
+class ClientTransactions:
     """Follows clients' transactions, widens AddPartitionsToTxn, and delays or refuses EndTxn."""
 
     def __init__(
-        self, rules: TopicRules, topics: Topics, admission: Admission, rewriter: Rewriter, delivery: Delivery
+        self, rules: TopicRules, topics: RoutedTopics, admission: Admission, rewriter: Rewriter, delivery: Delivery
     ) -> None:
         self._rules, self._topics = rules, topics
         self._admission, self._rewriter, self._delivery = admission, rewriter, delivery
         self._widening = 0
         """How many AddPartitionsToTxn requests wait for metadata."""
         self.newest = 0
-        """The number of the newest `Transaction`."""
+        """The number of the newest `UpstreamTransaction`."""
 
     def initialized(
         self, transactional_id: str, producer_id: int, epoch: int, now: float, *, older: int | None = None
@@ -80,7 +80,7 @@ class Transactions:
         else:
             producer = self._rewriter.allocated(producer_id, now)  # upstream has lost its data
         self.newest += 1
-        producer.transaction = Transaction(transactional_id, epoch, number=self.newest)
+        producer.transaction = UpstreamTransaction(transactional_id, epoch, number=self.newest)
         self._admission.note_transaction(producer)
         self._delivery.renew(producer, epoch, now)
         self._rewriter.withdraw(producer, now, before=epoch)

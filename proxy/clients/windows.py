@@ -36,7 +36,7 @@ from ottla.errors import (
     UnknownProducerId,
     UnknownServerError,
 )
-from ottla.proxy.upstream.batches import Result
+from ottla.proxy.upstream.batches import PartResult
 
 REMEMBERED_BATCHES = 5
 _SEQUENCES = 2**31
@@ -45,7 +45,7 @@ B = TypeVar("B", bound="Numbered")
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ClientResult:
     """The result of a batch in the response to its client."""
 
     error_code: int
@@ -54,7 +54,7 @@ class Outcome:
 
 
 @dataclass(slots=True)
-class Told:
+class AnsweredBatch:
     """A batch that was answered.
 
     Attributes:
@@ -65,16 +65,16 @@ class Told:
 
     sequence: int
     count: int
-    outcome: Outcome
+    outcome: ClientResult
     noted: Any = None
 
 
-GAP = Outcome(OutOfOrderSequenceNumber.code, error_message="a batch before it failed")
+GAP = ClientResult(OutOfOrderSequenceNumber.code, error_message="a batch before it failed")
 _OF_OTHERS = {OutOfOrderSequenceNumber.code, UnknownProducerId.code}
 """Errors that are about earlier batches, and not about these records."""
 
 
-def abortable(result: Result) -> Outcome:
+def abortable(result: PartResult) -> ClientResult:
     """The outcome of failed records in a transaction: the client must abort it.
 
     If upstream's error is about the records or the producer (also if it fences the producer), the client gets that.
@@ -82,7 +82,7 @@ def abortable(result: Result) -> Outcome:
     code = result.error_code
     if code in _OF_OTHERS or BY_CODE.get(code, UnknownServerError).retriable:
         code = TransactionAbortable.code
-    return Outcome(code, error_message=result.message)
+    return ClientResult(code, error_message=result.message)
 
 
 @dataclass(slots=True, eq=False)
@@ -108,7 +108,7 @@ class Numbered:
     begun: bool = False
     open_parts: int = 0
     offset: int = -1
-    failure: Result | None = None
+    failure: PartResult | None = None
     refused: bool = False
     noted: Any = None
 
@@ -121,23 +121,25 @@ class Numbered:
     def next_sequence(self) -> int:
         return (self.base_sequence + self.count) % _SEQUENCES
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> ClientResult:
         """The outcome for its client, once its parts are settled."""
         if not self.refused and self.failure is None:
-            return Outcome(0, self.offset)
+            return ClientResult(0, self.offset)
         if self.failure is None:
             return GAP
         if self.transactional:
             return abortable(self.failure)
         fenced = self.failure.unknown and self.epoch >= 0
-        return Outcome(ProducerFenced.code if fenced else self.failure.error_code, error_message=self.failure.message)
+        return ClientResult(
+            ProducerFenced.code if fenced else self.failure.error_code, error_message=self.failure.message
+        )
 
     def fingerprints(self) -> Iterable[tuple[int, bool | None]]:
         """For each record the hash of its content, and whether it is stored (``None``: unknown)."""
         return ()
 
 
-class _Refused:
+class _RefusedRecords:
     """Remembers the records of refused batches by the hash of their content."""
 
     def __init__(self) -> None:
@@ -164,7 +166,7 @@ class _Refused:
         known = False
         for index, each in enumerate(fingerprints):
             if each in self._by[None]:
-                raise ProducerFenced(_DOUBT)
+                raise ProducerFenced(_OUTCOME_UNKNOWN)
             if _took(self._by[True], each):
                 found.add(index)
             else:
@@ -172,7 +174,7 @@ class _Refused:
         return found, known
 
 
-_DOUBT = "the outcome of an earlier batch of this producer is unknown"
+_OUTCOME_UNKNOWN = "the outcome of an earlier batch of this producer is unknown"
 
 
 def _took(counted: Counter[int], one: int) -> bool:
@@ -201,8 +203,8 @@ class Window(Generic[B]):
         self.under_way: list[B] = []  # no deque, which takes 600 bytes when it is empty
         self.epoch = -1
         self.next_sequence = 0
-        self.done: list[Told] = []
-        self._refused: _Refused | None = None
+        self.done: list[AnsweredBatch] = []
+        self._refused: _RefusedRecords | None = None
         self.fenced = False
 
     @classmethod
@@ -211,7 +213,7 @@ class Window(Generic[B]):
         epoch: int,
         next_sequence: int,
         fenced: bool,
-        done: Iterable[Told],
+        done: Iterable[AnsweredBatch],
         refused: tuple[Sequence[int], Sequence[int], Sequence[int]],
     ) -> "Window[B]":
         """Restore a window from the journal; ``refused`` is the result of `refused_records`."""
@@ -226,7 +228,7 @@ class Window(Generic[B]):
         """Fingerprints of refused batches' records: those stored, those not stored, and those with unknown outcome."""
         return self._refused.all() if self._refused is not None else ((), (), ())
 
-    def look_up(self, epoch: int, base_sequence: int, count: int) -> B | Outcome | None:
+    def look_up(self, epoch: int, base_sequence: int, count: int) -> B | ClientResult | None:
         """Look up a batch: returns the same batch under way, its outcome, or ``None`` if it is the next new one.
 
         Raises:
@@ -244,7 +246,7 @@ class Window(Generic[B]):
             if (batch.epoch, batch.base_sequence, batch.count) == (epoch, base_sequence, count):
                 return batch
         if self.fenced:
-            raise ProducerFenced(_DOUBT)
+            raise ProducerFenced(_OUTCOME_UNKNOWN)
         for told in self.done:
             if (told.sequence, told.count) == (base_sequence, count):
                 return told.outcome
@@ -271,7 +273,7 @@ class Window(Generic[B]):
                 return batch
         return None
 
-    def failed(self, batch: B, result: Result) -> list[B]:
+    def failed(self, batch: B, result: PartResult) -> list[B]:
         """Mark a batch that failed, at least in part, and the later ones of its epoch as refused; returns the newly
         refused ones.
         """
@@ -296,12 +298,12 @@ class Window(Generic[B]):
             self._refused = None
         return None
 
-    def judged(self, batch: B) -> Outcome:
+    def judged(self, batch: B) -> ClientResult:
         """The outcome for the client of a settled batch, which is remembered for retries."""
         outcome = batch.outcome()
         if not batch.refused:
             if batch.epoch == self.epoch:
-                self.done = [*self.done, Told(batch.base_sequence, batch.count, outcome)][-REMEMBERED_BATCHES:]
+                self.done = [*self.done, AnsweredBatch(batch.base_sequence, batch.count, outcome)][-REMEMBERED_BATCHES:]
             return outcome
         if not batch.transactional:  # the abort of a transaction removes its stored records, so all are sent again
             self._remember(batch.fingerprints())
@@ -313,7 +315,7 @@ class Window(Generic[B]):
     def _remember(self, fingerprints: Iterable[tuple[int, bool | None]]) -> None:
         for each, stored in fingerprints:
             if self._refused is None:
-                self._refused = _Refused()
+                self._refused = _RefusedRecords()
             self._refused.add(each, stored)
 
     def abandon(self) -> list[B]:

@@ -18,7 +18,7 @@ from ottla.codec.messages import build_parts
 from ottla.codec.wire import Buffer, in_memory
 from ottla.proxy.events import Store
 from ottla.proxy.journal.notes import (
-    Entry,
+    JournalEntry,
     NotedAdded,
     NotedBatch,
     NotedOutcome,
@@ -37,11 +37,11 @@ from ottla.proxy.routing import RuleHistory
 
 if TYPE_CHECKING:
     from ottla.codec.records import RecordBatch
-    from ottla.proxy.clients.producers import KnownProducer, Producers
-    from ottla.proxy.clients.windows import Told, Window
+    from ottla.proxy.clients.producers import ClientProducers, KnownProducer
+    from ottla.proxy.clients.windows import AnsweredBatch, Window
     from ottla.proxy.routing import Routes
-    from ottla.proxy.upstream.batches import Batch, Part, Result
-    from ottla.proxy.upstream.producer import Producer, Transaction
+    from ottla.proxy.upstream.batches import Part, PartResult, UpstreamBatch
+    from ottla.proxy.upstream.producer import UpstreamProducer, UpstreamTransaction
     from ottla.proxy.upstream.streams import Stream
 
 log = logging.getLogger("ottla.proxy")
@@ -52,21 +52,21 @@ LARGE_FIELD = 4 * 2**10
 COPIED_AT_ONCE = 256 * 2**10
 """Approximate bytes that are copied to a new segment with each entry."""
 
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 
 
-class ClientBatch(Protocol):
+class JournaledBatch(Protocol):
     """The fields of `ottla.proxy.clients.batches.ClientBatch` that the journal keeps."""
 
     number: int
     topic: str
     partition: int
-    producer: "Producer"
+    producer: "UpstreamProducer"
     batch: "RecordBatch"
     routes: "Routes"
     begun: bool
     refused: bool
-    failure: "Result | None"
+    failure: "PartResult | None"
     offset: int
     left_out: set[int]
     unstored: "list[tuple[Part, bool]]"
@@ -86,12 +86,12 @@ class Journal:
         self._forgotten: list[int] = []
         self._topics: dict[str, Routes] = {}
         self._batches: list[NotedBatch] = []
-        self._windows: dict[Window[Any], tuple[int, Place]] = {}
+        self._windows: dict[Window[Any], tuple[int, TopicPartition]] = {}
         self._streams: dict[Stream, int] = {}
         """Changed streams, each with its producer id; a stream that changes more than once is written once."""
-        self._transactions: dict[int, Transaction] = {}
+        self._transactions: dict[int, UpstreamTransaction] = {}
         self._segment, self._size, self._limit, self._least = segment, 0, segment_bytes, segment_bytes
-        self._known: Producers[Any] | None = None
+        self._known: ClientProducers[Any] | None = None
         self._pins: Callable[[], dict[str, Routes]] = dict
         self._history = RuleHistory(())
         self._cluster_id = ""
@@ -99,7 +99,9 @@ class Journal:
         self._given_up = False
         self._copying: Iterator[KnownProducer[Any]] | None = None
 
-    def watch(self, known: "Producers[Any]", pins: "Callable[[], dict[str, Routes]]", history: RuleHistory) -> None:
+    def watch(
+        self, known: "ClientProducers[Any]", pins: "Callable[[], dict[str, Routes]]", history: RuleHistory
+    ) -> None:
         """Set the state that is copied to each new segment, also to the first."""
         self._known, self._pins, self._history = known, pins, history
         self._begin_copying()
@@ -125,11 +127,11 @@ class Journal:
     def pinned(self, topic: str, routes: "Routes") -> None:
         self._topics[topic] = routes
 
-    def begun(self, batch: ClientBatch) -> None:
+    def begun(self, batch: JournaledBatch) -> None:
         """Record an accepted client's batch."""
         self._batches.append(_batch(batch))
 
-    def window(self, batch: ClientBatch, window: "Window[Any]") -> None:
+    def window(self, batch: JournaledBatch, window: "Window[Any]") -> None:
         """Record the window of a batch, because it has changed."""
         assert batch.producer.producer_id is not None, "it is a client's"
         self._windows[window] = batch.producer.producer_id, (batch.topic, batch.partition)
@@ -137,7 +139,7 @@ class Journal:
     def stream(self, producer_id: int, stream: "Stream") -> None:
         self._streams[stream] = producer_id
 
-    def transaction(self, producer: "Producer") -> None:
+    def transaction(self, producer: "UpstreamProducer") -> None:
         """Record the state of a producer's transaction, because it has changed."""
         assert producer.producer_id is not None and producer.transaction is not None, "it is a client's"
         self._transactions[producer.producer_id] = producer.transaction
@@ -170,7 +172,7 @@ class Journal:
         if not any(changed) and self._copying is None:
             return None
         copied = self._copying is not None and self._copy()
-        entry = Entry(
+        entry = JournalEntry(
             cluster_id=self._cluster_ids[-1] if self._cluster_ids else None,
             rules=tuple(NotedRules(rules=each) for each in self._rules),
             producers=tuple(self._producers),
@@ -248,7 +250,7 @@ def _topic(name: str, routes: "Routes") -> NotedTopic:
     return NotedTopic(name=name, topic_id=routes.topic_id, partitions=routes.partitions, partitioner=routes.partitioner)
 
 
-def _batch(batch: ClientBatch) -> NotedBatch:
+def _batch(batch: JournaledBatch) -> NotedBatch:
     return NotedBatch(
         number=batch.number,
         topic_id=batch.routes.topic_id,
@@ -261,7 +263,7 @@ def _batch(batch: ClientBatch) -> NotedBatch:
 def _part(part: "Part") -> NotedPart:
     noted: NotedPart | None = part.noted
     if noted is None or noted.alone != part.alone or len(noted.maybe_in) != len(part.maybe_in):
-        sender: Any = part.sender  # a `ClientBatch`: the journal has only producers with an id
+        sender: Any = part.sender  # a `JournaledBatch`: the journal has only producers with an id
         noted = NotedPart(
             batch=sender.number,
             first=part.first,
@@ -273,7 +275,7 @@ def _part(part: "Part") -> NotedPart:
     return noted
 
 
-def _sent(batch: "Batch") -> NotedSent:
+def _sent(batch: "UpstreamBatch") -> NotedSent:
     noted: NotedSent | None = batch.noted
     maybe_stored = batch.maybe_stored or batch.in_flight
     if (
@@ -310,7 +312,7 @@ def _stream(producer_id: int, stream: "Stream") -> NotedStream:
     )
 
 
-def _window(producer_id: int, place: Place, window: "Window[Any]") -> NotedWindow:
+def _window(producer_id: int, place: TopicPartition, window: "Window[Any]") -> NotedWindow:
     stored, others, unknown = window.refused_records()
     return NotedWindow(
         producer_id=producer_id,
@@ -327,7 +329,7 @@ def _window(producer_id: int, place: Place, window: "Window[Any]") -> NotedWindo
     )
 
 
-def _outcome(told: "Told") -> NotedOutcome:
+def _outcome(told: "AnsweredBatch") -> NotedOutcome:
     if told.noted is None:
         told.noted = NotedOutcome(
             sequence=told.sequence,
@@ -340,7 +342,7 @@ def _outcome(told: "Told") -> NotedOutcome:
     return noted
 
 
-def _transaction(producer_id: int, transaction: "Transaction") -> NotedTransaction:
+def _transaction(producer_id: int, transaction: "UpstreamTransaction") -> NotedTransaction:
     failure = transaction.failure
     return NotedTransaction(
         producer_id=producer_id,
@@ -358,7 +360,7 @@ def _transaction(producer_id: int, transaction: "Transaction") -> NotedTransacti
     )
 
 
-def _under_way(batch: ClientBatch) -> NotedUnderWay:
+def _under_way(batch: JournaledBatch) -> NotedUnderWay:
     failure = batch.failure
     noted: NotedUnderWay | None = batch.noted
     plain = failure is None and not batch.refused and not batch.unstored

@@ -1,4 +1,4 @@
-"""Declares the format of the journal: each entry is one `Entry` with the changes of one poll.
+"""Declares the format of the journal: each entry is one `JournalEntry` with the changes of one poll.
 
 An entry has the whole new state of each changed object. So a reader takes entry after entry, and keeps the newest state
 of each producer, window, stream and topic. Client batches are separate from their windows, because their bytes never
@@ -176,7 +176,7 @@ class NotedTransaction:
 
 
 @message(key=0, versions="0", flexible="0+")
-class Entry:
+class JournalEntry:
     """
     Attributes:
         cluster_id: upstream's; ``None`` if it has not changed.

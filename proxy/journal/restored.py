@@ -15,10 +15,10 @@ from ottla.codec.compression import Compression
 from ottla.codec.messages import parse
 from ottla.codec.wire import Buffer
 from ottla.errors import DecodeError
-from ottla.proxy.clients.windows import Outcome, Told, Window
+from ottla.proxy.clients.windows import AnsweredBatch, ClientResult, Window
 from ottla.proxy.config import parse_rule
 from ottla.proxy.journal.notes import (
-    Entry,
+    JournalEntry,
     NotedBatch,
     NotedPart,
     NotedStream,
@@ -28,18 +28,18 @@ from ottla.proxy.journal.notes import (
     NotedWindow,
 )
 from ottla.proxy.routing import Routes, TopicRules
-from ottla.proxy.upstream.batches import Batch, Part, Result, built
-from ottla.proxy.upstream.producer import Transaction
+from ottla.proxy.upstream.batches import Part, PartResult, UpstreamBatch, built
+from ottla.proxy.upstream.producer import UpstreamTransaction
 from ottla.proxy.upstream.streams import Stream
 
 if TYPE_CHECKING:
     from ottla.proxy.clients.batches import ClientBatch
-    from ottla.proxy.clients.producers import Producers
+    from ottla.proxy.clients.producers import ClientProducers
     from ottla.proxy.clients.rewriter import Rewriter
-    from ottla.proxy.clients.topics import Topics
+    from ottla.proxy.clients.routed_topics import RoutedTopics
     from ottla.proxy.upstream.delivery import Delivery
 
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 
 
 @dataclass
@@ -53,8 +53,8 @@ class Noted:
     """Producer id -> the number of the topic rules at its allocation."""
     topics: dict[str, NotedTopic] = field(default_factory=dict)
     batches: dict[int, NotedBatch] = field(default_factory=dict)
-    windows: dict[int, dict[Place, NotedWindow]] = field(default_factory=lambda: defaultdict(dict))
-    streams: dict[int, dict[Place, NotedStream]] = field(default_factory=lambda: defaultdict(dict))
+    windows: dict[int, dict[TopicPartition, NotedWindow]] = field(default_factory=lambda: defaultdict(dict))
+    streams: dict[int, dict[TopicPartition, NotedStream]] = field(default_factory=lambda: defaultdict(dict))
     transactions: dict[int, NotedTransaction] = field(default_factory=dict)
 
     def take(self, data: bytes) -> None:
@@ -63,7 +63,7 @@ class Noted:
         Raises:
             DecodeError: the entry is malformed.
         """
-        entry, end = parse(Entry, 0, data)
+        entry, end = parse(JournalEntry, 0, data)
         if end != len(data):
             raise DecodeError(f"{len(data) - end} bytes too many in an entry of the journal")
         self.cluster_id = entry.cluster_id or self.cluster_id
@@ -114,8 +114,8 @@ def noted(entries: Iterable[bytes]) -> Noted:
 
 def restore(
     found: Noted,
-    topics: "Topics",
-    producers: "Producers[ClientBatch]",
+    topics: "RoutedTopics",
+    producers: "ClientProducers[ClientBatch]",
     rewriter: "Rewriter",
     delivery: "Delivery",
     now: float,
@@ -159,10 +159,12 @@ def restore(
         topics.tell_of_unused(TopicRules([parse_rule(text) for text in found.rules[-1]]))
 
 
-def _transaction(noted: NotedTransaction) -> Transaction:
-    failure = Result(noted.error_code, message=noted.message, unknown=noted.unknown) if noted.failed else None
+def _transaction(noted: NotedTransaction) -> UpstreamTransaction:
+    failure = PartResult(noted.error_code, message=noted.message, unknown=noted.unknown) if noted.failed else None
     added = {each.name: set(each.partitions) for each in noted.added}
-    return Transaction(noted.transactional_id, noted.epoch, noted.implicit, failure, noted.aborting, added=added)
+    return UpstreamTransaction(
+        noted.transactional_id, noted.epoch, noted.implicit, failure, noted.aborting, added=added
+    )
 
 
 def _window(noted: NotedWindow) -> "Window[ClientBatch]":
@@ -171,7 +173,7 @@ def _window(noted: NotedWindow) -> "Window[ClientBatch]":
         noted.next_sequence,
         noted.fenced,
         [
-            Told(each.sequence, each.count, Outcome(each.error_code, each.base_offset, each.message))
+            AnsweredBatch(each.sequence, each.count, ClientResult(each.error_code, each.base_offset, each.message))
             for each in noted.done
         ],
         (noted.stored, noted.others, noted.unknown),
@@ -181,7 +183,7 @@ def _window(noted: NotedWindow) -> "Window[ClientBatch]":
 def _mark(batch: "ClientBatch", noted: NotedUnderWay, now: float) -> None:
     batch.refused, batch.offset = noted.refused, noted.offset
     if noted.failed:
-        batch.failure = Result(noted.error_code, message=noted.message, unknown=noted.unknown)
+        batch.failure = PartResult(noted.error_code, message=noted.message, unknown=noted.unknown)
     batch.leave_out(set(noted.left_out))
     for each in noted.unstored:
         batch.unstored.append((_part(batch, each.partition, each.first, each.count, False, now), each.unknown))
@@ -218,7 +220,7 @@ def _stream(noted: NotedStream, batches: "dict[int, ClientBatch]", transactional
         data: Buffer = b""
         if own and not each.refused:
             data = built(own, noted.producer_id, noted.epoch, each.sequence, transactional=transactional)[1]
-        batch = Batch(own, data, each.sequence)
+        batch = UpstreamBatch(own, data, each.sequence)
         batch.stored, batch.refused, batch.named = each.stored, each.refused, each.named
         batch.tries, batch.maybe_stored = 1, each.maybe_stored
         sent.append(batch)

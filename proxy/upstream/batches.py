@@ -20,7 +20,7 @@ SomeRecords = Records | list[Record]
 """Some records of a client's batch."""
 
 
-class Result(NamedTuple):
+class PartResult(NamedTuple):
     """The outcome of a part."""
 
     error_code: int
@@ -31,7 +31,7 @@ class Result(NamedTuple):
     """Outcome unknown: the part may or may not be stored."""
 
 
-class Sender(Protocol):
+class PartOwner(Protocol):
     """A client's batch with unsettled parts."""
 
     @property
@@ -41,7 +41,7 @@ class Sender(Protocol):
     def parted(self) -> None:
         """Count one more part, because a part was split in two."""
 
-    def settled(self, part: "Part", result: Result, now: float) -> None:
+    def settled(self, part: "Part", result: PartResult, now: float) -> None:
         """Take the outcome of a part: stored, refused or unknown."""
 
 
@@ -60,7 +60,7 @@ class Part:
         maybe_in: the ids of replaced topics in which it may be stored.
     """
 
-    sender: Sender
+    sender: PartOwner
     partition: int
     records: SomeRecords
     size: int
@@ -80,14 +80,16 @@ class Part:
         def some(start: int, end: int) -> Part:
             records = self.records[start:end]
             size = each * (end - start)
-            kind, place, since = self.compression, self.partition, self.since
+            kind, partition, since = self.compression, self.partition, self.since
             first = self.first + start
-            return Part(self.sender, place, records, size, kind, since, None, first, alone=True, maybe_in=self.maybe_in)
+            return Part(
+                self.sender, partition, records, size, kind, since, None, first, alone=True, maybe_in=self.maybe_in
+            )
 
         return some(0, half), some(half, len(self.records))
 
 
-class Batch:
+class UpstreamBatch:
     """Parts that are sent together under one sequence. Retries send the same bytes.
 
     Attributes:

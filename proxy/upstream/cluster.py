@@ -27,7 +27,7 @@ _LISTEN_AGAIN = 5.0
 
 
 @dataclass(slots=True)
-class Topic:
+class UpstreamTopic:
     """A topic as upstream last described it."""
 
     topic_id: "UUID"
@@ -41,7 +41,7 @@ class Topic:
     """When a response last named its id."""
 
 
-class Cluster:
+class UpstreamCluster:
     """Tracks the brokers and topics of upstream.
 
     Responses arrive in no particular order, and a broker's metadata may be old. So a response with a replaced topic id
@@ -57,7 +57,7 @@ class Cluster:
         """Node id -> the address that upstream gives."""
         self.ports: dict[int, int] = {}
         """Node id -> the port that clients get."""
-        self.topics: dict[str, Topic] = {}
+        self.topics: dict[str, UpstreamTopic] = {}
         self._missing: dict[str, tuple[float, float]] = {}
         """Known topic -> when upstream first said that it is unknown, and when it last said so."""
         self.changes = 0
@@ -135,11 +135,11 @@ class Cluster:
         )
 
 
-def _described(topic: MetadataResponseTopic, known: Topic | None, now: float) -> Topic:
+def _described(topic: MetadataResponseTopic, known: UpstreamTopic | None, now: float) -> UpstreamTopic:
     """The topic as a response describes it; a response without topic ids keeps the known id."""
     leaders = {partition.partition_index: partition.leader_id for partition in topic.partitions}
     if known is None:
-        return Topic(topic.topic_id, leaders, named_at=now)
+        return UpstreamTopic(topic.topic_id, leaders, named_at=now)
     if topic.topic_id == NO_UUID:
         topic_id, named_at = known.topic_id, known.named_at
     else:
@@ -147,8 +147,8 @@ def _described(topic: MetadataResponseTopic, known: Topic | None, now: float) ->
     if topic_id == known.topic_id:
         if topic_id != NO_UUID:
             leaders = known.leaders | leaders
-        return Topic(topic_id, leaders, former=known.former, named_at=named_at)
+        return UpstreamTopic(topic_id, leaders, former=known.former, named_at=named_at)
     former = tuple(each for each in known.former if each != topic_id)
     if known.topic_id != NO_UUID:
         former = (*former, known.topic_id)[-_FORMER_IDS:]
-    return Topic(topic_id, leaders, former=former, named_at=named_at)
+    return UpstreamTopic(topic_id, leaders, former=former, named_at=named_at)

@@ -12,10 +12,10 @@ from ottla.codec.apis.produce import ProduceRequest
 from ottla.errors import OttlaError
 from ottla.proxy.contained import as_ottla_error
 from ottla.proxy.threads import Threads
-from ottla.proxy.upstream.cluster import Cluster
+from ottla.proxy.upstream.cluster import UpstreamCluster
 from ottla.proxy.upstream.lent import Lent
-from ottla.proxy.upstream.link import Link, Links
-from ottla.proxy.upstream.producer import Connection, Producer
+from ottla.proxy.upstream.link import UpstreamLink, UpstreamLinks
+from ottla.proxy.upstream.producer import ProducerConnection, UpstreamProducer
 from ottla.proxy.upstream.streams import Stream
 from ottla.sdk.timers import Timers
 
@@ -30,11 +30,11 @@ IDLE_CONNECTION = 60.0
 MOST_CONNECTIONS = 500
 """Beyond this, each new connection closes an idle one: one client may have thousands of producers."""
 
-Send = Callable[[Connection, Link, float], bool]
-Stranded = Callable[[Producer, Iterable[Stream], float], None]
+Send = Callable[[ProducerConnection, UpstreamLink, float], bool]
+Stranded = Callable[[UpstreamProducer, Iterable[Stream], float], None]
 
 
-class Connections:
+class ProducerConnections:
     """Opens, drives and closes the connections that carry records.
 
     Args:
@@ -45,8 +45,8 @@ class Connections:
 
     def __init__(
         self,
-        links: Links,
-        cluster: Cluster,
+        links: UpstreamLinks,
+        cluster: UpstreamCluster,
         threads: Threads,
         lent: Lent,
         later: Timers,
@@ -55,9 +55,9 @@ class Connections:
     ) -> None:
         self._links, self._cluster, self._threads, self._lent = links, cluster, threads, lent
         self._later, self._send, self._stranded = later, send, stranded
-        self._all: dict[Connection, None] = {}
+        self._all: dict[ProducerConnection, None] = {}
         """The least recently used first."""
-        self._pressing: dict[Connection, None] = {}
+        self._pressing: dict[ProducerConnection, None] = {}
         """Connections for the next `pump`."""
         self._silent: set[int] = set()
         """Brokers that did not answer, or were unreachable, at the last attempt."""
@@ -70,12 +70,12 @@ class Connections:
         """Whether a connection may have something to send."""
         return bool(self._pressing)
 
-    def lead(self, producer: Producer, stream: Stream, node: int, now: float) -> None:
+    def lead(self, producer: UpstreamProducer, stream: Stream, node: int, now: float) -> None:
         """Register a stream with the connection to its leader, opening one if there is none."""
         connection = producer.connections.get(node)
         if connection is None:
             self._make_room(producer)
-            connection = producer.connections[node] = Connection(producer, node, now)
+            connection = producer.connections[node] = ProducerConnection(producer, node, now)
         self._all.pop(connection, None)
         self._all[connection] = None
         connection.ready[stream] = None
@@ -86,15 +86,15 @@ class Connections:
         for connection in self._all:
             connection.ready.clear()
 
-    def press(self, connection: Connection) -> None:
+    def press(self, connection: ProducerConnection) -> None:
         """Check this connection in the next `pump`."""
         self._pressing[connection] = None
 
-    def press_all(self, producer: Producer) -> None:
+    def press_all(self, producer: UpstreamProducer) -> None:
         """Check all connections of a producer in the next `pump`."""
         self._pressing |= dict.fromkeys(producer.connections.values())
 
-    def drop(self, producer: Producer) -> None:
+    def drop(self, producer: UpstreamProducer) -> None:
         """Close the idle connections of a producer that sends no more."""
         for connection in list(producer.connections.values()):
             if connection.idle:
@@ -102,7 +102,7 @@ class Connections:
 
     def pump(self, now: float) -> None:
         """Send on every connection that can, as far as the step's budget goes."""
-        while self._pressing and not self._threads.step_is_full:  # the rest waits for the next step
+        while self._pressing and not self._threads.budget_is_spent:  # the rest waits for the next step
             connection = next(iter(self._pressing))
             del self._pressing[connection]
             try:
@@ -114,7 +114,7 @@ class Connections:
                 else:
                     connection.link.end(as_ottla_error(bug), now)
 
-    def _drive(self, connection: Connection, now: float) -> None:
+    def _drive(self, connection: ProducerConnection, now: float) -> None:
         if not connection.ready or connection.in_flight >= REQUESTS:
             return
         if now < connection.not_before:
@@ -136,21 +136,21 @@ class Connections:
             connection.link = self._links.connect(address, now, ready=ready, lost=lost)
         elif connection.link.ready and self._lent.has_id(connection.producer):
             while connection.ready and connection.in_flight < REQUESTS and self._send(connection, connection.link, now):
-                if self._threads.step_is_full:
+                if self._threads.budget_is_spent:
                     self.press(connection)
                     break
 
-    def _has_waited(self, connection: Connection, now: float) -> None:
+    def _has_waited(self, connection: ProducerConnection, now: float) -> None:
         connection.waits = False
         self.press(connection)
 
-    def _ready(self, connection: Connection, now: float) -> None:
+    def _ready(self, connection: ProducerConnection, now: float) -> None:
         assert connection.link is not None, "only an open link becomes ready"
         connection.version = connection.link.version(ProduceRequest, NEWEST_PRODUCE)
         connection.failures = 0
         self.press(connection)
 
-    def _lost(self, connection: Connection, error: OttlaError, now: float) -> None:
+    def _lost(self, connection: ProducerConnection, error: OttlaError, now: float) -> None:
         connection.link = None
         connection.not_before = now + min(BACKOFF * 2**connection.failures, LONGEST_BACKOFF)
         if connection.ready:
@@ -181,14 +181,14 @@ class Connections:
             if connection.idle and now >= connection.idle_since + IDLE_CONNECTION:
                 self._close(connection)
 
-    def _make_room(self, producer: Producer) -> None:
+    def _make_room(self, producer: UpstreamProducer) -> None:
         """Close an idle connection of another producer if there are too many."""
         if len(self._all) >= MOST_CONNECTIONS:
             others = (each for each in self._all if each.idle and each.producer is not producer)
             if unused := next(others, None):
                 self._close(unused)
 
-    def _close(self, connection: Connection) -> None:
+    def _close(self, connection: ProducerConnection) -> None:
         if connection.link is not None:
             connection.link.close()
         del self._all[connection], connection.producer.connections[connection.node]

@@ -22,8 +22,8 @@ from ottla.errors import (
 )
 from ottla.proxy.contained import as_ottla_error
 from ottla.proxy.events import Address
-from ottla.proxy.upstream.cluster import Cluster
-from ottla.proxy.upstream.link import Link, Links
+from ottla.proxy.upstream.cluster import UpstreamCluster
+from ottla.proxy.upstream.link import UpstreamLink, UpstreamLinks
 
 log = logging.getLogger("ottla.proxy")
 
@@ -42,7 +42,7 @@ Identity = tuple[int, int]
 
 
 @dataclass(slots=True)
-class _Question:
+class _RequestBackoff:
     """Tracks when a kind of request may be sent again."""
 
     version: int = 0
@@ -61,13 +61,13 @@ class Control:
 
     Args:
         bootstrap: addresses that are tried beside the known brokers.
-        learned: called with each Metadata response, after `Cluster` has taken it over.
+        learned: called with each Metadata response, after `UpstreamCluster` has taken it over.
     """
 
     def __init__(
         self,
-        links: Links,
-        cluster: Cluster,
+        links: UpstreamLinks,
+        cluster: UpstreamCluster,
         bootstrap: tuple[Address, ...],
         request_timeout: float,
         learned: Callable[[MetadataResponse, float], None],
@@ -82,13 +82,13 @@ class Control:
         """Address -> why the last attempt failed there."""
         self._links, self._cluster, self._bootstrap = links, cluster, bootstrap
         self._request_timeout, self._learned = request_timeout, learned
-        self._link: Link | None = None
+        self._link: UpstreamLink | None = None
         self._turn = count()
         self._look_at = 0.0
         """When to check whether upstream still answers."""
         self._connect_not_before = 0.0
         self._failures = 0
-        self._metadata, self._identity = _Question(), _Question()
+        self._metadata, self._identity = _RequestBackoff(), _RequestBackoff()
         self._topics: dict[str, None] = {}
         self._nodes_requested = True
         self._identity_for: dict[object, Callable[[Identity, float], None]] = {}
@@ -116,7 +116,7 @@ class Control:
         due = [question.not_before for question in self._questions() if not question.under_way]
         return min([*due, self._look_at]) if self._link.ready else None
 
-    def _questions(self) -> list[_Question]:
+    def _questions(self) -> list[_RequestBackoff]:
         """The kinds of request that have something to ask."""
         wanted = [self._metadata] if self._nodes_requested or self._topics else []
         return [*wanted, self._identity] if self._identity_for else wanted
@@ -135,7 +135,7 @@ class Control:
                 log.exception("a bug in the proxy, please report it: a question to upstream")
                 self._link.end(as_ottla_error(bug), now)
 
-    def _ask(self, link: Link, now: float) -> None:
+    def _ask(self, link: UpstreamLink, now: float) -> None:
         if now >= self._look_at:
             self._look_at = now + LOOK
             self._nodes_requested = True
@@ -150,7 +150,7 @@ class Control:
         self._metadata.version = self._link.version(MetadataRequest, _METADATA_VERSION)
         self._identity.version = self._link.version(InitProducerIdRequest, _PRODUCER_ID_VERSION)
 
-    def _ask_metadata(self, link: Link, deadline: float) -> None:
+    def _ask_metadata(self, link: UpstreamLink, deadline: float) -> None:
         names = list(self._topics)[:TOPICS_AT_ONCE]
         for name in names:
             del self._topics[name]
@@ -166,7 +166,7 @@ class Control:
             failed=lambda error, now: self.request_topics(*names),
         )
 
-    def _ask_identity(self, link: Link, deadline: float) -> None:
+    def _ask_identity(self, link: UpstreamLink, deadline: float) -> None:
         link.ask(
             InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000),
             InitProducerIdResponse,

@@ -36,13 +36,13 @@ from ottla.errors import (
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.contained import as_ottla_error
 from ottla.proxy.threads import Threads
-from ottla.proxy.upstream.batches import Batch, Part, Result, build_whole
-from ottla.proxy.upstream.cluster import NO_LEADER, Cluster
-from ottla.proxy.upstream.connections import BACKOFF, LONGEST_BACKOFF, Connections
+from ottla.proxy.upstream.batches import Part, PartResult, UpstreamBatch, build_whole
+from ottla.proxy.upstream.cluster import NO_LEADER, UpstreamCluster
+from ottla.proxy.upstream.connections import BACKOFF, LONGEST_BACKOFF, ProducerConnections
 from ottla.proxy.upstream.control import Control
 from ottla.proxy.upstream.lent import Lent
-from ottla.proxy.upstream.link import Link, Links
-from ottla.proxy.upstream.producer import Connection, Producer
+from ottla.proxy.upstream.link import UpstreamLink, UpstreamLinks
+from ottla.proxy.upstream.producer import ProducerConnection, UpstreamProducer
 from ottla.proxy.upstream.streams import UNAWAITED, Settled, Stream, first_parts
 from ottla.sdk.timers import Timers
 
@@ -55,21 +55,21 @@ log = logging.getLogger("ottla.proxy")
 
 BY_ID, IMPLICIT = 13, 12
 """Versions of Produce: the first with topic ids, and the first that adds partitions to the transaction."""
-LOST = Result(OutOfOrderSequenceNumber.code, message="the outcome of an earlier batch in the same epoch is unknown")
+LOST = PartResult(OutOfOrderSequenceNumber.code, message="the outcome of an earlier batch in the same epoch is unknown")
 REQUEST_BYTES = 8 * 2**20
 """No batch is added to a request of at least this size."""
 LONG_REST = 600.0
 """Seconds of rest after which upstream may have forgotten a producer (`producer.id.expiration.ms`, a day usually)."""
 LIMIT_LASTS = 600.0
 """Seconds of rest after which larger batches are tried again: upstream may have raised its limit."""
-_UNBUILT = Result(UnknownServerError.code, message="the proxy cannot build a batch of these records")
-_TRY_AGAIN = Result(NotEnoughReplicas.code, message="the proxy needs another producer id, retry the batch")
+_UNBUILT = PartResult(UnknownServerError.code, message="the proxy cannot build a batch of these records")
+_TRY_AGAIN = PartResult(NotEnoughReplicas.code, message="the proxy needs another producer id, retry the batch")
 _CALLS = 500
 """The most timers that fire, and the most streams that are steered, in one step; each takes about ten microseconds."""
 _LOOK = 1.0
 """Seconds between two checks for expired batches."""
 
-Sent = list[tuple[Stream, Batch]]
+Sent = list[tuple[Stream, UpstreamBatch]]
 
 
 class Delivery:
@@ -77,8 +77,8 @@ class Delivery:
 
     def __init__(
         self,
-        links: Links,
-        cluster: Cluster,
+        links: UpstreamLinks,
+        cluster: UpstreamCluster,
         control: Control,
         threads: Threads,
         config: ProxyConfig,
@@ -86,17 +86,19 @@ class Delivery:
     ) -> None:
         self._threads, self._journal = threads, journal
         self._cluster, self._control, self._config = cluster, control, config
-        self._busy: dict[Stream, Producer] = {}
+        self._busy: dict[Stream, UpstreamProducer] = {}
         """Streams with unsettled parts."""
         self._next_look = 0.0
         """When to check next for expired batches."""
         self._seen = 0
-        """The value of `Cluster.changes` that this has handled."""
-        self._to_steer: deque[tuple[Stream, Producer]] = deque()
+        """The value of `UpstreamCluster.changes` that this has handled."""
+        self._to_steer: deque[tuple[Stream, UpstreamProducer]] = deque()
         """Streams to register with a connection again, because leaders have changed."""
         self._later = Timers()
         self.lent = Lent(control, self._identified)
-        self.connections = Connections(links, cluster, threads, self.lent, self._later, self._send, self._stranded)
+        self.connections = ProducerConnections(
+            links, cluster, threads, self.lent, self._later, self._send, self._stranded
+        )
 
     @property
     def idle(self) -> bool:
@@ -114,13 +116,13 @@ class Delivery:
 
     # -- producers
 
-    def drop(self, producer: Producer) -> None:
+    def drop(self, producer: UpstreamProducer) -> None:
         """Close the idle connections of a producer that gets no more parts; its unsettled parts are still sent."""
         self.connections.drop(producer)
 
     # -- in
 
-    def put(self, producer: Producer, topic: str, part: Part, now: float) -> None:
+    def put(self, producer: UpstreamProducer, topic: str, part: Part, now: float) -> None:
         """Deliver a part behind the producer's earlier parts for its partition, and give its sender the outcome."""
         stream = producer.streams.get((topic, part.partition))
         if stream is None:
@@ -140,13 +142,13 @@ class Delivery:
             self._busy[stream] = producer
             self._steer(producer, stream, now)
 
-    def resume(self, producer: Producer, stream: Stream, now: float) -> None:
+    def resume(self, producer: UpstreamProducer, stream: Stream, now: float) -> None:
         """Send the batches of a stream that was restored from the journal, once the partition's leader is known."""
         self._busy[stream] = producer
         self._control.request_topics(stream.topic)
         self._go_on(producer, stream, now)
 
-    def withdraw(self, producer: Producer, topic: str, partitions: Iterable[int], now: float) -> None:
+    def withdraw(self, producer: UpstreamProducer, topic: str, partitions: Iterable[int], now: float) -> None:
         """Withdraw the unsent parts of clients' batches that must not be stored, because a batch before them failed."""
         for partition in partitions:
             if stream := producer.streams.get((topic, partition)):
@@ -168,19 +170,19 @@ class Delivery:
         for producer in self.lent.of_the_gone:
             self._give_back_unsent(producer, UNAWAITED, now)
 
-    def _give_back_unsent(self, producer: Producer, result: Result, now: float) -> None:
+    def _give_back_unsent(self, producer: UpstreamProducer, result: PartResult, now: float) -> None:
         for stream in list(producer.streams.values()):
             if stream.waiting:
                 self._settle(producer, stream, stream.give_back_unsent(result), now)
                 self._go_on(producer, stream, now)
 
-    def stop(self, producer: Producer, now: float) -> None:
+    def stop(self, producer: UpstreamProducer, now: float) -> None:
         """Stop sending a transaction that is being aborted; batches in flight still get their responses."""
         for stream in list(producer.streams.values()):
             if not stream.idle:
                 self._go_on(producer, stream, now)
 
-    def renew(self, producer: Producer, epoch: int, now: float) -> None:
+    def renew(self, producer: UpstreamProducer, epoch: int, now: float) -> None:
         """Move a transactional producer to a new epoch."""
         for stream in list(producer.streams.values()):
             self._settle(producer, stream, stream.overtaken(epoch), now)
@@ -209,7 +211,7 @@ class Delivery:
 
     # -- steering streams to leaders
 
-    def _steer(self, producer: Producer, stream: Stream, now: float) -> None:
+    def _steer(self, producer: UpstreamProducer, stream: Stream, now: float) -> None:
         """Register a stream with the connection to its leader, or retry later."""
         try:
             self._steer_to_leader(producer, stream, now)
@@ -217,7 +219,7 @@ class Delivery:
             log.exception("a bug in the proxy, please report it: the leader of %s-%d", stream.topic, stream.partition)
             self._try_later(producer, stream, now)
 
-    def _steer_to_leader(self, producer: Producer, stream: Stream, now: float) -> None:
+    def _steer_to_leader(self, producer: UpstreamProducer, stream: Stream, now: float) -> None:
         if not self._is_described(producer, stream, now) or not stream.may_send():
             self._rest_if_idle(producer, stream)
             return
@@ -232,7 +234,7 @@ class Delivery:
             return
         self.connections.lead(producer, stream, node, now)
 
-    def _is_late(self, producer: Producer, stream: Stream) -> bool:
+    def _is_late(self, producer: UpstreamProducer, stream: Stream) -> bool:
         """Whether a batch of an aborted transaction has an unknown outcome, and could arrive in the next transaction.
 
         Such a batch is sent again until upstream confirms it, so that no copy can arrive later. With transactions of
@@ -240,7 +242,7 @@ class Delivery:
         """
         return stream.maybe_stored and producer.transaction is not None and not producer.transaction.implicit
 
-    def _is_described(self, producer: Producer, stream: Stream, now: float) -> bool:
+    def _is_described(self, producer: UpstreamProducer, stream: Stream, now: float) -> bool:
         """Take over the topic's id; false while batches for a deleted topic of the same name are in flight."""
         known = self._cluster.topics.get(stream.topic)
         if known is None or known.topic_id is stream.topic_id or known.topic_id == stream.topic_id:
@@ -253,7 +255,7 @@ class Delivery:
         self._settle(producer, stream, stream.described(known.topic_id), now)
         return True
 
-    def _go_on(self, producer: Producer, stream: Stream, now: float) -> None:
+    def _go_on(self, producer: UpstreamProducer, stream: Stream, now: float) -> None:
         """Continue with a stream after a response, or after some of its parts were settled."""
         if producer.stopped:
             self._give_back_the_expired(producer, stream, now)
@@ -266,19 +268,19 @@ class Delivery:
         if not stream.idle and not stream.needs_mending:
             self._steer(producer, stream, now)
 
-    def _rest_if_idle(self, producer: Producer, stream: Stream) -> None:
+    def _rest_if_idle(self, producer: UpstreamProducer, stream: Stream) -> None:
         if stream.idle:
             self._busy.pop(stream, None)
             for connection in producer.connections.values():
                 connection.ready.pop(stream, None)
 
-    def _try_later(self, producer: Producer, stream: Stream, now: float) -> None:
+    def _try_later(self, producer: UpstreamProducer, stream: Stream, now: float) -> None:
         stream.failures = min(stream.failures + 1, 10)
         self._control.request_topics(stream.topic)
         pause = min(BACKOFF * 2 ** (stream.failures - 1), LONGEST_BACKOFF)
         self._later.add(now + pause, partial(self._try_again, producer, stream))
 
-    def _try_again(self, producer: Producer, stream: Stream, now: float) -> None:
+    def _try_again(self, producer: UpstreamProducer, stream: Stream, now: float) -> None:
         try:
             self._give_back_the_expired(producer, stream, now)
             if stream.needs_mending and not stream.in_flight:
@@ -288,7 +290,7 @@ class Delivery:
             log.exception("a bug in the proxy, please report it: records for %s-%d", stream.topic, stream.partition)
             self._try_later(producer, stream, now)
 
-    def _mend(self, producer: Producer, stream: Stream, now: float) -> None:
+    def _mend(self, producer: UpstreamProducer, stream: Stream, now: float) -> None:
         epoch = stream.epoch
         self._settle(producer, stream, stream.mend(), now)
         if stream.epoch != epoch:
@@ -308,7 +310,7 @@ class Delivery:
                 self._give_back_the_expired(producer, stream, now)
                 self._go_on(producer, stream, now)
 
-    def _give_back_the_expired(self, producer: Producer, stream: Stream, now: float) -> None:
+    def _give_back_the_expired(self, producer: UpstreamProducer, stream: Stream, now: float) -> None:
         """Fail parts that have expired, or whose partition was deleted."""
         limit = 0.0 if producer.stopped and not self._is_late(producer, stream) else self._config.delivery_timeout
         gone = self._cluster.is_gone(stream.topic, stream.partition, now)
@@ -320,15 +322,15 @@ class Delivery:
             if producer.stopped:
                 reason = "the transaction is aborted"
             message = f"{broker_error(code).name}: upstream did not {said} ({reason})"
-            given_back = stream.expire(Result(code, message=message, unknown=unknown))
+            given_back = stream.expire(PartResult(code, message=message, unknown=unknown))
             self._settle(producer, stream, given_back, now)
 
     # -- requests
 
-    def _identified(self, producer: Producer) -> None:
+    def _identified(self, producer: UpstreamProducer) -> None:
         self.connections.press_all(producer)
 
-    def _send(self, connection: Connection, link: Link, now: float) -> bool:
+    def _send(self, connection: ProducerConnection, link: UpstreamLink, now: float) -> bool:
         """Send a request with a batch of each ready stream; returns whether there was any."""
         sent: Sent = []
         size = 0
@@ -337,7 +339,7 @@ class Delivery:
         topics: dict[str, list[PartitionProduceData]] = {}
         ids: dict[str, UUID] = {}
         for stream in list(connection.ready):
-            if sent and (size >= REQUEST_BYTES or self._threads.step_is_full):
+            if sent and (size >= REQUEST_BYTES or self._threads.budget_is_spent):
                 break
             if (batch := self._next(connection, stream, by_id, now)) is None:
                 continue
@@ -373,19 +375,19 @@ class Delivery:
             raise
         return True
 
-    def _goes_by_id(self, connection: Connection) -> bool:
+    def _goes_by_id(self, connection: ProducerConnection) -> bool:
         """Whether the next request has topic ids, so that no recreated topic can store its records."""
         transaction = connection.producer.transaction
         if connection.version < BY_ID or (transaction is not None and not transaction.implicit):
             return False
         return all(stream.topic_id.int != NO_UUID.int for stream in connection.ready)  # faster than comparing UUIDs
 
-    def _newest(self, producer: Producer) -> int:
+    def _newest(self, producer: UpstreamProducer) -> int:
         """The newest Produce version with topic names that adds partitions to transactions only as the client does."""
         implicit = producer.transaction is None or producer.transaction.implicit
         return BY_ID - 1 if implicit else IMPLICIT - 1
 
-    def _next(self, connection: Connection, stream: Stream, by_id: bool, now: float) -> Batch | None:
+    def _next(self, connection: ProducerConnection, stream: Stream, by_id: bool, now: float) -> UpstreamBatch | None:
         """The next batch of a stream; ``None``, and the stream is no longer ready, if it has none."""
         producer = connection.producer
         try:
@@ -408,7 +410,9 @@ class Delivery:
             self._go_on(producer, stream, now)
         return None
 
-    def _built_here(self, producer: Producer, stream: Stream, producer_id: int, by_id: bool, now: float) -> Batch:
+    def _built_here(
+        self, producer: UpstreamProducer, stream: Stream, producer_id: int, by_id: bool, now: float
+    ) -> UpstreamBatch:
         stream.sent_at = now
         self._note(producer, stream)
         batch = stream.next(producer_id, self._config.max_batch, by_id=by_id)
@@ -417,7 +421,7 @@ class Delivery:
         return batch
 
     def _built_in_a_thread(
-        self, producer: Producer, stream: Stream, part: Part, whole: RecordBatch | None, now: float
+        self, producer: UpstreamProducer, stream: Stream, part: Part, whole: RecordBatch | None, now: float
     ) -> None:
         """Take the batch that a thread has built, or ``None`` if it failed; the part may be settled by now."""
         part.building, part.whole = False, whole
@@ -430,7 +434,7 @@ class Delivery:
         if not stream.idle and not stream.needs_mending:
             self._steer(producer, stream, now)
 
-    def _stranded(self, producer: Producer, streams: Iterable[Stream], now: float) -> None:
+    def _stranded(self, producer: UpstreamProducer, streams: Iterable[Stream], now: float) -> None:
         """Retry later with streams whose connection was lost; their leader may have changed."""
         for stream in streams:
             if stream.may_send():
@@ -438,7 +442,7 @@ class Delivery:
                 if not stream.in_flight:
                     self._try_later(producer, stream, now)
 
-    def _unanswered(self, connection: Connection, sent: Sent, error: OttlaError, now: float) -> None:
+    def _unanswered(self, connection: ProducerConnection, sent: Sent, error: OttlaError, now: float) -> None:
         connection.in_flight -= 1
         connection.idle_since = now
         self.connections.fell_silent(connection.node, error)
@@ -448,7 +452,7 @@ class Delivery:
                 connection.ready.pop(stream, None)
                 self._go_on(connection.producer, stream, now)
 
-    def _answered(self, connection: Connection, sent: Sent, answer: ProduceResponse, now: float) -> None:
+    def _answered(self, connection: ProducerConnection, sent: Sent, answer: ProduceResponse, now: float) -> None:
         self.connections.answers(connection.node)
         results = {
             (topic.name or topic.topic_id, each.index): each
@@ -457,8 +461,8 @@ class Delivery:
         }
         connection.not_before = max(connection.not_before, now + answer.throttle_time_ms / 1000)
         for stream, batch in sent:
-            place = stream.partition
-            result = results.get((stream.topic, place)) or results.get((stream.topic_id, place))
+            partition = stream.partition
+            result = results.get((stream.topic, partition)) or results.get((stream.topic_id, partition))
             if result is None:
                 missing = UnknownServerError.code
                 result = PartitionProduceResponse(index=stream.partition, error_code=missing, base_offset=-1)
@@ -470,7 +474,12 @@ class Delivery:
     # -- outcomes
 
     def _judge(
-        self, producer: Producer, stream: Stream, batch: Batch, answer: PartitionProduceResponse, now: float
+        self,
+        producer: UpstreamProducer,
+        stream: Stream,
+        batch: UpstreamBatch,
+        answer: PartitionProduceResponse,
+        now: float,
     ) -> None:
         """Handle upstream's response to a batch."""
         if batch.given_up:  # its producer id may belong to another producer by now, so the journal must not get this
@@ -479,13 +488,13 @@ class Delivery:
         self._settle(producer, stream, settled, now)
         self._go_on(producer, stream, now)
 
-    def _note(self, producer: Producer, stream: Stream) -> None:
+    def _note(self, producer: UpstreamProducer, stream: Stream) -> None:
         """Record a stream in the journal, because it has changed."""
         if self._journal is not None and not producer.own:
             assert producer.producer_id is not None, "clients' producers have an id"
             self._journal.stream(producer.producer_id, stream)
 
-    def _settle(self, producer: Producer, stream: Stream, settled: Settled, now: float) -> None:
+    def _settle(self, producer: UpstreamProducer, stream: Stream, settled: Settled, now: float) -> None:
         """Record a stream in the journal, and pass the outcomes of its parts to their senders."""
         self._note(producer, stream)
         for part, result in settled:
@@ -494,14 +503,14 @@ class Delivery:
             except Exception:
                 log.exception("a bug in the proxy, please report it: records of a client are settled")
 
-    def _give_back_the_rest(self, producer: Producer, stream: Stream, now: float) -> None:
+    def _give_back_the_rest(self, producer: UpstreamProducer, stream: Stream, now: float) -> None:
         """Fail the waiting parts of a stream whose epochs are exhausted."""
         if producer.own:
             self.lent.use_up(producer)
             result = _TRY_AGAIN
         else:
             why = "all epochs of the producer id are used up: open a new producer"
-            result = Result(ProducerFenced.code, message=why)
+            result = PartResult(ProducerFenced.code, message=why)
         while stream.waiting:
             self._settle(producer, stream, [(stream.waiting.popleft(), result)], now)
         self._busy.pop(stream, None)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from ottla.proxy.upstream.control import Control, Identity
-from ottla.proxy.upstream.producer import Producer
+from ottla.proxy.upstream.producer import UpstreamProducer
 
 
 class Lent:
@@ -23,21 +23,21 @@ class Lent:
         is_a_clients: whether a client has this producer id: upstream allocates an id twice if it has lost its data.
     """
 
-    def __init__(self, control: Control, identified: Callable[[Producer], None]) -> None:
+    def __init__(self, control: Control, identified: Callable[[UpstreamProducer], None]) -> None:
         self._control, self._identified = control, identified
         self.is_a_clients: Callable[[int], bool] = lambda _: False
-        self._of: dict[int, Producer] = {}
+        self._of: dict[int, UpstreamProducer] = {}
         """Client -> the producer lent to it."""
-        self._free: list[Producer] = []
+        self._free: list[UpstreamProducer] = []
         """Producers without a client; they may still have batches under way."""
 
-    def to(self, client: int) -> Producer:
+    def to(self, client: int) -> UpstreamProducer:
         """The producer that sends for a client."""
         if client not in self._of:
             idle = next((each for each in self._free if each.idle), None)
             if idle is not None:
                 self._free.remove(idle)
-            self._of[client] = idle or Producer()
+            self._of[client] = idle or UpstreamProducer()
         return self._of[client]
 
     def back(self, client: int) -> None:
@@ -47,11 +47,11 @@ class Lent:
             self.sweep()
 
     @property
-    def of_the_gone(self) -> Sequence[Producer]:
+    def of_the_gone(self) -> Sequence[UpstreamProducer]:
         """The producers whose clients have disconnected."""
         return tuple(self._free)
 
-    def use_up(self, producer: Producer) -> None:
+    def use_up(self, producer: UpstreamProducer) -> None:
         """Stop lending a producer whose epochs are exhausted; its client gets another one."""
         self._of = {client: each for client, each in self._of.items() if each is not producer}
         self._free = [each for each in self._free if each is not producer]
@@ -64,17 +64,17 @@ class Lent:
             for each in gone:
                 self._control.withdraw_identity(each)
 
-    def has_id(self, producer: Producer) -> bool:
+    def has_id(self, producer: UpstreamProducer) -> bool:
         """Whether a producer has an id; if not, requests one."""
         if producer.producer_id is None:
             self._control.request_identity(producer, partial(self._identify, producer))
         return producer.producer_id is not None
 
-    def of_id(self, producer_id: int) -> list[Producer]:
+    def of_id(self, producer_id: int) -> list[UpstreamProducer]:
         """The producers with this producer id."""
         return [each for each in (*self._of.values(), *self._free) if each.producer_id == producer_id]
 
-    def _identify(self, producer: Producer, identity: Identity, now: float) -> None:
+    def _identify(self, producer: UpstreamProducer, identity: Identity, now: float) -> None:
         if self.is_a_clients(identity[0]):  # upstream would mix up the sequences of two producers with one id
             self.has_id(producer)
             return

@@ -38,10 +38,10 @@ from ottla.errors import (
 )
 from ottla.proxy.clients.carried import Versions
 from ottla.proxy.contained import as_ottla_error, contained
-from ottla.proxy.events import Action, Address, Connect, Disconnect, Finish, Send
+from ottla.proxy.events import Action, Address, ConnectUpstream, DisconnectUpstream, FinishUpstream, SendUpstream
 from ottla.sdk.connection.connection import SHORTEST_SESSION
 from ottla.sdk.connection.credentials import Credentials
-from ottla.sdk.connection.handshake import HINT_AFTER, HINT_BEFORE, Features, Handshake, Step
+from ottla.sdk.connection.handshake import HINT_AFTER, HINT_BEFORE, Features, Handshake, HandshakeRequest
 from ottla.sdk.connection.wire import Wire
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class _Expected:
     failed: Failed
 
 
-class Links:
+class UpstreamLinks:
     """Opens links, and finds the live ones by number.
 
     Args:
@@ -104,10 +104,10 @@ class Links:
         """The cluster id that upstream must have; ``None``: any."""
         self._most_ending = most_ending
         self._tls, self._stale = tls, ""
-        self._live: dict[int, Link] = {}
-        self._ending: dict[Link, None] = {}
+        self._live: dict[int, UpstreamLink] = {}
+        self._ending: dict[UpstreamLink, None] = {}
         """Links that linger or finish, the oldest first."""
-        self._waiting: dict[Link, Connect] = {}
+        self._waiting: dict[UpstreamLink, ConnectUpstream] = {}
         """Links that wait for a token before they connect."""
         self._numbers = count(1)
         self._next_look = 0.0
@@ -120,7 +120,7 @@ class Links:
         ready: Callable[[float], None],
         lost: Failed,
         client: int | None = None,
-    ) -> "Link":
+    ) -> "UpstreamLink":
         """Open a link.
 
         Args:
@@ -128,26 +128,26 @@ class Links:
             lost: called once when the link has ended, after all its waiting requests have failed.
             client: the client that the link serves; ``None`` for a link of the proxy's own.
         """
-        link = Link(self, next(self._numbers), address, now, ready, lost)
+        link = UpstreamLink(self, next(self._numbers), address, now, ready, lost)
         self._live[link.number] = link
-        wanted = Connect(link.number, address, client)
+        wanted = ConnectUpstream(link.number, address, client)
         if self.credentials.usable(now):
             self.actions.append(wanted)
         else:
             self._waiting[link] = wanted
         return link
 
-    def find(self, number: int) -> "Link | None":
+    def find(self, number: int) -> "UpstreamLink | None":
         return self._live.get(number)
 
-    def hang_up(self, link: "Link") -> None:
+    def hang_up(self, link: "UpstreamLink") -> None:
         """Close the connection of a link."""
         del self._live[link.number]
         self._ending.pop(link, None)
         if self._waiting.pop(link, None) is None:
-            self.actions.append(Disconnect(link.number))
+            self.actions.append(DisconnectUpstream(link.number))
 
-    def ends(self, link: "Link", now: float) -> None:
+    def ends(self, link: "UpstreamLink", now: float) -> None:
         """Register a link that lingers or finishes; ends the oldest one if there are too many."""
         self._ending[link] = None
         if len(self._ending) <= MOST_ENDING:
@@ -210,12 +210,12 @@ class Links:
                 link.time_out(now)
 
 
-class Link:
+class UpstreamLink:
     """One upstream connection."""
 
     def __init__(
         self,
-        links: Links,
+        links: UpstreamLinks,
         number: int,
         address: Address,
         now: float,
@@ -331,12 +331,12 @@ class Link:
     def _secure(self, now: float) -> None:
         """Send what TLS has to send; start the handshake once TLS is established."""
         if answers := self._wire.take_answers():
-            self._links.actions.append(Send(self.number, answers))
+            self._links.actions.append(SendUpstream(self.number, answers))
         if self._handshake is None and self._wire.agreed:
             self._handshake = Handshake(credentials=self._links.credentials)
             self._shake(self._handshake.begin(), self._connect_by, now)
 
-    def _shake(self, step: Step, deadline: float, now: float) -> None:
+    def _shake(self, step: HandshakeRequest, deadline: float, now: float) -> None:
         """Send a request of the handshake."""
         assert self._handshake is not None
         correlation_id = self._correlation_id()
@@ -471,7 +471,7 @@ class Link:
 
     def _finish_if_due(self) -> None:
         if self._finishes and self.ready:
-            self._links.actions.append(Finish(self.number))
+            self._links.actions.append(FinishUpstream(self.number))
 
     def end(self, error: OttlaError, now: float) -> None:
         """Close the link and fail all its waiting requests with ``error``."""
@@ -514,7 +514,7 @@ class Link:
         self._write(*parts)
 
     def _write(self, *parts: Buffer) -> None:
-        self._links.actions.append(Send(self.number, self._wire.seal(parts)))
+        self._links.actions.append(SendUpstream(self.number, self._wire.seal(parts)))
 
     def __str__(self) -> str:
         return f"upstream {format_address(*self.address)}"

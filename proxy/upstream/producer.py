@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ottla.proxy.upstream.batches import Result
-from ottla.proxy.upstream.link import Link
+from ottla.proxy.upstream.batches import PartResult
+from ottla.proxy.upstream.link import UpstreamLink
 from ottla.proxy.upstream.streams import Stream
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, eq=False)
-class Transaction:
+class UpstreamTransaction:
     """Tracks the transactions of a transactional producer in one epoch.
 
     Attributes:
@@ -32,7 +32,7 @@ class Transaction:
     transactional_id: str
     epoch: int
     implicit: bool = False
-    failure: Result | None = None
+    failure: PartResult | None = None
     aborting: bool = False
     parked: int = 0
     waiting: list[Callable[[float], None]] = field(default_factory=list)
@@ -47,7 +47,7 @@ class Transaction:
             each(now)
 
 
-class Producer:
+class UpstreamProducer:
     """Holds the streams and connections of one producer id.
 
     Attributes:
@@ -66,9 +66,9 @@ class Producer:
         self.producer_id = producer_id
         self.own = producer_id is None
         self.epoch = 0
-        self.transaction: Transaction | None = None
+        self.transaction: UpstreamTransaction | None = None
         self.streams: dict[tuple[str, int], Stream] = {}
-        self.connections: dict[int, Connection] = {}
+        self.connections: dict[int, ProducerConnection] = {}
         self.unopened: deque[Any] = deque()
 
     @property
@@ -89,7 +89,7 @@ class Producer:
         return stream
 
 
-class Connection:
+class ProducerConnection:
     """A producer's connection to one broker.
 
     Attributes:
@@ -116,9 +116,9 @@ class Connection:
         "waits",
     )
 
-    def __init__(self, producer: Producer, node: int, now: float) -> None:
+    def __init__(self, producer: UpstreamProducer, node: int, now: float) -> None:
         self.producer, self.node = producer, node
-        self.link: Link | None = None
+        self.link: UpstreamLink | None = None
         self.version = 0
         self.ready: dict[Stream, None] = {}
         self.in_flight = 0

@@ -57,7 +57,7 @@ from ottla.errors import (
     UnknownTopicOrPartition,
     broker_error,
 )
-from ottla.proxy.upstream.batches import Batch, Part, Result, built
+from ottla.proxy.upstream.batches import Part, PartResult, UpstreamBatch, built
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -84,14 +84,14 @@ SURELY_NOT_STORED = frozenset(
 )
 """Retriable errors before the append. Others, also NOT_LEADER_OR_FOLLOWER, can come after it."""
 TOO_LARGE = frozenset(each.code for each in (MessageTooLarge, RecordListTooLarge))
-WITHDRAWN = Result(OutOfOrderSequenceNumber.code, message="a batch before it failed")
-ABORTED = Result(TransactionAbortable.code, message="the transaction is aborted")
-UNAWAITED = Result(NotEnoughReplicas.code, message="the proxy's buffer is full, and the client has gone")
-RECREATED = Result(NotLeaderOrFollower.code, message="the topic was deleted and created again")
+WITHDRAWN = PartResult(OutOfOrderSequenceNumber.code, message="a batch before it failed")
+ABORTED = PartResult(TransactionAbortable.code, message="the transaction is aborted")
+UNAWAITED = PartResult(NotEnoughReplicas.code, message="the proxy's buffer is full, and the client has gone")
+RECREATED = PartResult(NotLeaderOrFollower.code, message="the topic was deleted and created again")
 """The client retries, and its records go to the new topic's partitions."""
-OVERTAKEN = Result(InvalidProducerEpoch.code, message="the producer has a newer epoch")
+OVERTAKEN = PartResult(InvalidProducerEpoch.code, message="the producer has a newer epoch")
 
-Settled = list[tuple[Part, Result]]
+Settled = list[tuple[Part, PartResult]]
 
 
 class Stream:
@@ -145,7 +145,7 @@ class Stream:
         transactional: bool = False,
     ) -> None:
         self.topic, self.partition, self.topic_id, self.transactional = topic, partition, topic_id, transactional
-        self.sent: list[Batch] = []  # no deque, which takes 600 bytes when it is empty
+        self.sent: list[UpstreamBatch] = []  # no deque, which takes 600 bytes when it is empty
         self.waiting: deque[Part] = deque()
         self.in_flight = 0
         self.broken = self.patient = False
@@ -177,7 +177,7 @@ class Stream:
         return first.parts[0] if first else next(iter(self.waiting), None)
 
     @property
-    def _first_unsettled(self) -> Batch | None:
+    def _first_unsettled(self) -> UpstreamBatch | None:
         return next((each for each in self.sent if each.parts and not each.stored), None)
 
     @property
@@ -214,7 +214,7 @@ class Stream:
         first = self._first_waiting()
         return first if first.whole is None and is_long(first.size, first.compression) else None
 
-    def next(self, producer_id: int, limit: int, *, by_id: bool = False) -> Batch:
+    def next(self, producer_id: int, limit: int, *, by_id: bool = False) -> UpstreamBatch:
         """Mark the next batch as in flight and return it; only after `may_send`.
 
         Args:
@@ -230,7 +230,7 @@ class Stream:
         self.in_flight += 1
         return batch
 
-    def _numbered(self, producer_id: int, limit: int) -> Batch:
+    def _numbered(self, producer_id: int, limit: int) -> UpstreamBatch:
         parts = self._fitting(limit)
         count, data = built(parts, producer_id, self.epoch, self.next_sequence, transactional=self.transactional)
         return self.number(count, data)
@@ -256,22 +256,22 @@ class Stream:
             self.waiting.extendleft(reversed(first.halves()))
         return first
 
-    def number(self, count: int, data: Buffer) -> Batch:
+    def number(self, count: int, data: Buffer) -> UpstreamBatch:
         """Make a batch of the first ``count`` waiting parts, with the next sequence."""
-        batch = Batch([self.waiting.popleft() for _ in range(count)], data, self.next_sequence)
+        batch = UpstreamBatch([self.waiting.popleft() for _ in range(count)], data, self.next_sequence)
         self.next_sequence = (self.next_sequence + batch.count) % _SEQUENCES
         self.sent.append(batch)
         return batch
 
     # -- answers
 
-    def unanswered(self, batch: Batch) -> None:
+    def unanswered(self, batch: UpstreamBatch) -> None:
         """Handle a request without response: the outcome of the batch is unknown."""
         if not batch.given_up:
             self._landed(batch)
             self._failed(batch, RequestTimedOut.code, maybe_stored=True)
 
-    def answered(self, batch: Batch, code: int, base_offset: int, message: str | None) -> Settled:
+    def answered(self, batch: UpstreamBatch, code: int, base_offset: int, message: str | None) -> Settled:
         """Handle upstream's response to a batch; returns the settled parts."""
         if batch.given_up:
             return []
@@ -284,14 +284,14 @@ class Stream:
             self._failed(batch, code, maybe_stored=code not in SURELY_NOT_STORED)
             return []
         if batch.maybe_stored:
-            return self._give_up(batch, Result(code, message=message, unknown=True))
+            return self._give_up(batch, PartResult(code, message=message, unknown=True))
         return self._refused(batch, code, message)
 
-    def _landed(self, batch: Batch) -> None:
+    def _landed(self, batch: UpstreamBatch) -> None:
         batch.in_flight = False
         self.in_flight -= 1
 
-    def _failed(self, batch: Batch, code: int, *, maybe_stored: bool) -> None:
+    def _failed(self, batch: UpstreamBatch, code: int, *, maybe_stored: bool) -> None:
         batch.maybe_stored = batch.maybe_stored or maybe_stored
         self.last_error = code
         self.pause()
@@ -300,40 +300,40 @@ class Stream:
         """Stop sending until `mend`, after a backoff."""
         self.broken = self.patient = True
 
-    def _stored(self, batch: Batch, code: int, offset: int) -> Settled:
+    def _stored(self, batch: UpstreamBatch, code: int, offset: int) -> Settled:
         if batch.tries == 1 and (code == DuplicateSequenceNumber.code or 0 <= offset <= self.last_offset):
             # Upstream took this first attempt for a duplicate of an earlier batch: acknowledged, but not stored.
-            return self._give_up(batch, Result(UnknownServerError.code, message=_FALSE_DUPLICATE, unknown=True))
+            return self._give_up(batch, PartResult(UnknownServerError.code, message=_FALSE_DUPLICATE, unknown=True))
         self.last_offset = max(self.last_offset, offset)
         self._known = True
         self.failures, self.last_error = 0, LeaderNotAvailable.code
         return self._keep(batch, offset)
 
-    def _keep(self, batch: Batch, offset: int) -> Settled:
+    def _keep(self, batch: UpstreamBatch, offset: int) -> Settled:
         """Settle the parts of a stored batch."""
         batch.stored = True
         settled: Settled = []
         for part in batch.parts:
-            settled.append((part, Result(0, offset)))
+            settled.append((part, PartResult(0, offset)))
             offset += len(part.records) if offset >= 0 else 0
         while self.sent and self.sent[0].stored:
             del self.sent[0]
         return settled
 
-    def _sequence_lost(self, batch: Batch, code: int) -> Settled:
+    def _sequence_lost(self, batch: UpstreamBatch, code: int) -> Settled:
         if batch is not next(each for each in self.sent if not each.stored):  # refused because of the one before it
             self.broken = True
             return []
         if batch.maybe_stored:
             message = f"{broker_error(code).name}: upstream no longer knows whether it stored this batch"
-            return self._give_up(batch, Result(code, message=message, unknown=True))
+            return self._give_up(batch, PartResult(code, message=message, unknown=True))
         if self.transactional:
-            return self._give_up(batch, Result(code))
+            return self._give_up(batch, PartResult(code))
         batch.refused = True
         self._failed(batch, code, maybe_stored=False)
         return []
 
-    def _refused(self, batch: Batch, code: int, message: str | None) -> Settled:
+    def _refused(self, batch: UpstreamBatch, code: int, message: str | None) -> Settled:
         """Handle a refusal because of the records, which upstream stores under no sequence; a batch of several parts,
         or one that is too large, is split and retried."""
         batch.refused = True
@@ -350,7 +350,7 @@ class Stream:
             batch.parts = [*parts[0].halves()]
             self.most = max(part.size for part in batch.parts)
         else:
-            return [(parts[0], Result(code, message=message))]
+            return [(parts[0], PartResult(code, message=message))]
         return []
 
     def rested(self) -> None:
@@ -377,10 +377,10 @@ class Stream:
         if not self.sent or not self.sent[0].refused:
             return []
         if self.transactional and (unsure := next((each for each in self.sent if each.maybe_stored), None)):
-            return self._give_up(unsure, Result(self.last_error, message=_BEHIND, unknown=True))
+            return self._give_up(unsure, PartResult(self.last_error, message=_BEHIND, unknown=True))
         return self.start_over()
 
-    def expire(self, result: Result) -> Settled:
+    def expire(self, result: PartResult) -> Settled:
         """Settle the oldest batch or part with ``result``; if a batch is in flight, ``result`` must be unknown."""
         batch = self._first_unsettled
         if batch is None:
@@ -412,12 +412,12 @@ class Stream:
         parts, self.waiting = self.waiting, deque(part for part in self.waiting if not part.sender.refused)
         return [(part, WITHDRAWN) for part in parts if part.sender.refused]
 
-    def give_back_unsent(self, result: Result) -> Settled:
+    def give_back_unsent(self, result: PartResult) -> Settled:
         """Take back all waiting parts, except one that a thread is building."""
         parts, self.waiting = self.waiting, deque(part for part in self.waiting if part.building)
         return [(part, result) for part in parts if not part.building]
 
-    def _give_up(self, batch: Batch, result: Result) -> Settled:
+    def _give_up(self, batch: UpstreamBatch, result: PartResult) -> Settled:
         """Settle a batch, and all others that may be stored, with ``result``; the rest goes into the next epoch."""
         given_up: Settled = []
         kept: list[Part] = []
@@ -461,21 +461,23 @@ class Stream:
         unsettled = (each for each in self.sent if not each.stored)
         lost = next((each for each in unsettled if self.transactional or (each.maybe_stored and each.named)), None)
         if lost is not None:
-            return self._give_up(lost, Result(UnknownTopicOrPartition.code, message=_RECREATED, unknown=True))
+            return self._give_up(lost, PartResult(UnknownTopicOrPartition.code, message=_RECREATED, unknown=True))
         for batch in self.sent:
             if batch.maybe_stored and not batch.stored:
                 for part in batch.parts:
                     part.maybe_in |= {old}
         settled = self.start_over()
         if any(topic_id in part.maybe_in for part in self.waiting):  # not replaced: a broker's metadata was old
-            unknown = Result(UnknownTopicOrPartition.code, message=_RETURNED, unknown=True)
+            unknown = PartResult(UnknownTopicOrPartition.code, message=_RETURNED, unknown=True)
             settled += [(part, unknown) for part in self.waiting if topic_id in part.maybe_in]
             self.waiting = deque(part for part in self.waiting if topic_id not in part.maybe_in)
         while self.waiting and not self.waiting[-1].maybe_in:
             settled.append((self.waiting.pop(), RECREATED))
         return settled
 
-    def resume(self, next_sequence: int, last_offset: int, sent: Iterable[Batch], waiting: Iterable[Part]) -> None:
+    def resume(
+        self, next_sequence: int, last_offset: int, sent: Iterable[UpstreamBatch], waiting: Iterable[Part]
+    ) -> None:
         """Restore the state that the journal has of this stream."""
         self.next_sequence, self.last_offset = next_sequence, last_offset
         self.sent.extend(sent)

@@ -23,7 +23,7 @@ from ottla.errors import (
     UnsupportedVersion,
     broker_error,
 )
-from ottla.sdk.calls.call import UNSURE, Task
+from ottla.sdk.calls.task import UNSURE, Task
 from ottla.sdk.cluster.cluster import Topic, TopicPartition
 from ottla.sdk.cluster.coordinators import Coordinators
 from ottla.sdk.cluster.metadata import UNKNOWN_TOPIC_GRACE

@@ -69,9 +69,9 @@ from ottla.sdk.admin import (
     PartitionLag,
 )
 from ottla.sdk.arguments import known
-from ottla.sdk.calls.call import Task
 from ottla.sdk.calls.fan_out import Reply, all_or_partial, ask_brokers, ask_coordinators
 from ottla.sdk.calls.offsets import reachable_offsets
+from ottla.sdk.calls.task import Task
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.connection import requests
 from ottla.sdk.connection.versions import (

@@ -28,7 +28,6 @@ from ottla.codec.apis.list_offsets import (
 )
 from ottla.errors import OttlaError, UnsupportedVersion, broker_error
 from ottla.sdk.admin import ListedOffset
-from ottla.sdk.calls.call import Task, mapped
 from ottla.sdk.calls.fan_out import (
     PATIENCE,
     Reply,
@@ -38,6 +37,7 @@ from ottla.sdk.calls.fan_out import (
     left_out,
     place_name,
 )
+from ottla.sdk.calls.task import Task, mapped
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.connection import requests
 from ottla.sdk.connection.versions import LIST_OFFSETS_MAX_TIMESTAMP

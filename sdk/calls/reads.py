@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from ottla.codec.apis.fetch import FetchPartition, FetchResponse, FetchTopic, PartitionData
 from ottla.codec.wire import NO_UUID
 from ottla.errors import CorruptMessage, OttlaError, broker_error
-from ottla.sdk.calls.call import Task
 from ottla.sdk.calls.fan_out import (
     Reply,
     ask_leaders,
@@ -22,10 +21,11 @@ from ottla.sdk.calls.fan_out import (
     no_partition,
     place_name,
 )
+from ottla.sdk.calls.task import Task
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.connection import requests
 from ottla.sdk.connection.versions import FETCH_BY_NAME
-from ottla.sdk.consume.positions import Fetched
+from ottla.sdk.consume.position import Fetched
 from ottla.sdk.consume.record_sets import about, corrupt, cut, found, needed, sound, too_large, visible
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import FETCH, Node

@@ -17,10 +17,10 @@ from typing import Any
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.errors import LocalProtocolError
 from ottla.sdk.admin import CommittedOffset, PlannedOffset, ResetPlan
-from ottla.sdk.calls.call import Task
 from ottla.sdk.calls.fan_out import partitions_in
 from ottla.sdk.calls.groups import committed_by, committing, refuse_members
 from ottla.sdk.calls.offsets import first_or_end, offsets_at
+from ottla.sdk.calls.task import Task
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.fetcher import Offset, Time
 from ottla.sdk.core import ClientCore

@@ -44,8 +44,8 @@ from ottla.errors import (
     broker_error,
 )
 from ottla.sdk.admin import BrokerDescription, TopicDescription
-from ottla.sdk.calls.call import Task
 from ottla.sdk.calls.fan_out import partition_counts
+from ottla.sdk.calls.task import Task
 from ottla.sdk.cluster.cluster import Topic
 from ottla.sdk.connection.versions import CREATE_TOPIC_DEFAULTS
 from ottla.sdk.core import ClientCore

@@ -62,7 +62,6 @@ from ottla.sdk.admin import (
     TransactionListing,
 )
 from ottla.sdk.arguments import known
-from ottla.sdk.calls.call import Task
 from ottla.sdk.calls.fan_out import (
     PATIENCE,
     Reply,
@@ -77,6 +76,7 @@ from ottla.sdk.calls.fan_out import (
     place_name,
     refuse_unsupported,
 )
+from ottla.sdk.calls.task import Task
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.connection import requests
 from ottla.sdk.connection.versions import INITIALIZE, LIST_TRANSACTIONS_BY_DURATION

@@ -24,7 +24,7 @@ from ottla.errors import (
     TimeoutExpired,
     broker_error,
 )
-from ottla.sdk.cluster.client import Client
+from ottla.sdk.cluster.client_interface import ClientInterface
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.connection.versions import FIND_ONE_COORDINATOR, FIND_TRANSACTION_COORDINATOR
 from ottla.sdk.events import Node
@@ -49,12 +49,12 @@ class Kind(IntEnum):
 class Coordinators:
     """Looks up and caches the coordinators of one kind of key."""
 
-    def __init__(self, core: Client, kind: Kind = Kind.GROUP) -> None:
+    def __init__(self, core: ClientInterface, kind: Kind = Kind.GROUP) -> None:
         self._core, self.kind = core, kind
         self._known: dict[str, Node] = {}
         self._used: dict[str, float] = {}
         """When each key was last looked up, oldest first."""
-        self._asked: dict[str, _Question] = {}
+        self._asked: dict[str, _CoordinatorLookup] = {}
 
     def known(self, key: str) -> Node | None:
         """The coordinator if it is known; sends no request."""
@@ -78,7 +78,7 @@ class Coordinators:
         self._use(key, now)
         question = self._asked.get(key)
         if question is None:
-            question = self._asked[key] = _Question(self._core, self.kind, key, now)
+            question = self._asked[key] = _CoordinatorLookup(self._core, self.kind, key, now)
             question.outcome.when_done(partial(self._end, key, question.outcome))
             question.begin(now)
         return own(question.outcome)
@@ -114,10 +114,10 @@ class Coordinators:
             self.forget(key)
 
 
-class _Question:
+class _CoordinatorLookup:
     """Repeats FindCoordinator until a node answers."""
 
-    def __init__(self, core: Client, kind: Kind, key: str, now: float) -> None:
+    def __init__(self, core: ClientInterface, kind: Kind, key: str, now: float) -> None:
         self._core, self.kind, self._key = core, kind, key
         self.outcome: Outcome[Node] = Outcome()
         self.trouble = ""

@@ -38,9 +38,9 @@ from ottla.errors import (
     UnknownTopicOrPartition,
     broker_error,
 )
-from ottla.sdk.cluster.client import MetadataClient
+from ottla.sdk.cluster.client_interface import MetadataClient
 from ottla.sdk.cluster.cluster import Cluster, Topic
-from ottla.sdk.cluster.held import HeldTopics
+from ottla.sdk.cluster.held_topics import HeldTopics
 from ottla.sdk.cluster.nodes import Nodes
 from ottla.sdk.cluster.questions import Question, Questions, TopicWait
 from ottla.sdk.connection import requests
@@ -63,7 +63,7 @@ KNOWN_TOPIC_GRACE = 1.0
 just started knows no topic."""
 
 
-class Asked(NamedTuple):
+class AskedNode(NamedTuple):
     """A request in flight to a node, and the timer that asks another node as well."""
 
     question: Question
@@ -99,7 +99,7 @@ class Metadata:
         self._topics = HeldTopics(cluster, self._options.metadata_max_age)
         self._questions = Questions(cluster, self._topics)
         self._due: Timer | None = None
-        self._asked: dict[int, Asked] = {}
+        self._asked: dict[int, AskedNode] = {}
         """Requests in flight, by node id."""
         self._gave_none: set[int] = set()
         """Nodes that failed in this round."""
@@ -325,7 +325,7 @@ class Metadata:
                 self._answered(node, answer, question, now)
 
         hedge = self._client.later(now + HEDGE_DELAY * 2 ** len(self._asked), partial(self._hedge, node.id))
-        self._asked[node.id] = Asked(question, hedge)
+        self._asked[node.id] = AskedNode(question, hedge)
         timeout = min(self._options.request_timeout, self._options.connect_timeout)
         request = requests.metadata(question.topics, create=question.create)
         if math.isnan(self.asked_since):

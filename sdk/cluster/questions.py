@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ottla.sdk.cluster.cluster import Cluster, Topic
-from ottla.sdk.cluster.held import HeldTopics
+from ottla.sdk.cluster.held_topics import HeldTopics
 from ottla.sdk.outcome import Outcome
 
 

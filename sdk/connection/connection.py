@@ -48,7 +48,7 @@ from ottla.errors import (
     TimeoutExpired,
 )
 from ottla.sdk.connection.exchange import WAIT_FOR_MEMBERS, Exchange, ignored
-from ottla.sdk.connection.handshake import HINT_AFTER, HINT_BEFORE, Handshake, Step
+from ottla.sdk.connection.handshake import HINT_AFTER, HINT_BEFORE, Handshake, HandshakeRequest
 from ottla.sdk.connection.peer import Peer
 from ottla.sdk.connection.pipeline import Pipeline
 from ottla.sdk.connection.wire import Wire
@@ -69,7 +69,7 @@ SHORTEST_SESSION = 1.0
 """Seconds between two renewals; brokers refuse an earlier one. Source: KafkaChannel.java."""
 
 
-class State(Enum):
+class ConnectionState(Enum):
     """The states of a connection."""
 
     DOWN = "there is none"
@@ -81,7 +81,7 @@ class State(Enum):
     FINISHING = "nothing more is sent, and the broker closes the connection once it has read everything"
 
 
-class Input(Enum):
+class ConnectionInput(Enum):
     """The events that change the state of a connection."""
 
     DIALED = "there is a request, and the driver was asked to connect"
@@ -94,25 +94,25 @@ class Input(Enum):
     ENDED = "the connection was lost, given up or closed"
 
 
-TRANSITIONS: dict[tuple[State, Input], State] = {
-    (State.DOWN, Input.DIALED): State.CONNECTING,
-    (State.CONNECTING, Input.CONNECTED): State.SECURING,
-    (State.CONNECTING, Input.ENDED): State.DOWN,
-    (State.SECURING, Input.SECURED): State.HANDSHAKE,
-    (State.SECURING, Input.ENDED): State.DOWN,
-    (State.HANDSHAKE, Input.AGREED): State.READY,
-    (State.HANDSHAKE, Input.ENDED): State.DOWN,
-    (State.READY, Input.EXPIRING): State.REAUTHENTICATING,
-    (State.REAUTHENTICATING, Input.AGREED): State.READY,
-    (State.REAUTHENTICATING, Input.ENDED): State.DOWN,
-    (State.REAUTHENTICATING, Input.FINISHED): State.FINISHING,
-    (State.READY, Input.IDLE): State.DOWN,
-    (State.READY, Input.ENDED): State.DOWN,
-    (State.READY, Input.FINISHED): State.FINISHING,
-    (State.FINISHING, Input.ENDED): State.DOWN,
+TRANSITIONS: dict[tuple[ConnectionState, ConnectionInput], ConnectionState] = {
+    (ConnectionState.DOWN, ConnectionInput.DIALED): ConnectionState.CONNECTING,
+    (ConnectionState.CONNECTING, ConnectionInput.CONNECTED): ConnectionState.SECURING,
+    (ConnectionState.CONNECTING, ConnectionInput.ENDED): ConnectionState.DOWN,
+    (ConnectionState.SECURING, ConnectionInput.SECURED): ConnectionState.HANDSHAKE,
+    (ConnectionState.SECURING, ConnectionInput.ENDED): ConnectionState.DOWN,
+    (ConnectionState.HANDSHAKE, ConnectionInput.AGREED): ConnectionState.READY,
+    (ConnectionState.HANDSHAKE, ConnectionInput.ENDED): ConnectionState.DOWN,
+    (ConnectionState.READY, ConnectionInput.EXPIRING): ConnectionState.REAUTHENTICATING,
+    (ConnectionState.REAUTHENTICATING, ConnectionInput.AGREED): ConnectionState.READY,
+    (ConnectionState.REAUTHENTICATING, ConnectionInput.ENDED): ConnectionState.DOWN,
+    (ConnectionState.REAUTHENTICATING, ConnectionInput.FINISHED): ConnectionState.FINISHING,
+    (ConnectionState.READY, ConnectionInput.IDLE): ConnectionState.DOWN,
+    (ConnectionState.READY, ConnectionInput.ENDED): ConnectionState.DOWN,
+    (ConnectionState.READY, ConnectionInput.FINISHED): ConnectionState.FINISHING,
+    (ConnectionState.FINISHING, ConnectionInput.ENDED): ConnectionState.DOWN,
 }
 
-LIVE = (State.READY, State.REAUTHENTICATING)
+LIVE = (ConnectionState.READY, ConnectionState.REAUTHENTICATING)
 """States after the first complete handshake."""
 
 
@@ -123,7 +123,7 @@ class Connection:
         self.key, self.peer = key, peer
         self.node: Node = peer.node
         """The node at the time of the last attempt to connect."""
-        self.state = State.DOWN
+        self.state = ConnectionState.DOWN
         self.requests = Pipeline(key, peer.traffic, client_id)
         self._timers = Timers()
         self._actions: list[Action] = []
@@ -154,9 +154,9 @@ class Connection:
     @property
     def load(self) -> int:
         """Requests that have not ended, without the handshake's."""
-        if self.state is State.REAUTHENTICATING:
+        if self.state is ConnectionState.REAUTHENTICATING:
             return self.requests.load - 1
-        return self.requests.load if self.state is State.READY else len(self.requests.waiting)
+        return self.requests.load if self.state is ConnectionState.READY else len(self.requests.waiting)
 
     def unanswered_for(self, now: float) -> float:
         """Seconds since the oldest unanswered request was sent, less the time that the broker may hold it back."""
@@ -170,7 +170,7 @@ class Connection:
 
         If another connection to the node gets answers, the node works, and only this one request is slow.
         """
-        if self.state is State.READY:
+        if self.state is ConnectionState.READY:
             since = max(now - self.unanswered_for(now), self.peer.answered_at)
             if now - since <= EXPLAIN_AFTER:
                 return None
@@ -186,7 +186,7 @@ class Connection:
     @property
     def silence(self) -> str:
         """The usual cause if the broker does not answer now; empty if there is none."""
-        return self._handshake.silence if self.state is State.HANDSHAKE else ""
+        return self._handshake.silence if self.state is ConnectionState.HANDSHAKE else ""
 
     def submit(self, exchange: Exchange, now: float) -> None:
         exchange.timer = self._timers.add(exchange.deadline, functools.partial(self._late, exchange))
@@ -194,17 +194,17 @@ class Connection:
 
     def open(self, now: float) -> None:
         """Connect before there is a request, unless an attempt has just failed."""
-        if self.state is State.DOWN and self.peer.retry_at <= now and self.peer.credentials.usable(now):
+        if self.state is ConnectionState.DOWN and self.peer.retry_at <= now and self.peer.credentials.usable(now):
             self._dial(now)
 
     def poll(self, now: float) -> list[Action]:
         """Run the timers that are due, and return the actions for the driver."""
         while call := self._timers.due(now):
             call(now)
-        if self.state is State.DOWN:
+        if self.state is ConnectionState.DOWN:
             if self.requests.waiting and self.peer.retry_at <= now:
                 self._begin(now)
-        elif self.state is State.READY:
+        elif self.state is ConnectionState.READY:
             if self._may_send:
                 if self.muted_until > now:
                     pass
@@ -216,7 +216,7 @@ class Connection:
                     self._send_next(now)
             elif not self.load and now >= self._idle_at:
                 log.debug("connection closed, idle", extra=self._extra())
-                self._enter(Input.IDLE, now)
+                self._enter(ConnectionInput.IDLE, now)
                 self._actions.append(Close(self.key))
         actions, self._actions = self._actions, []
         return actions
@@ -225,11 +225,11 @@ class Connection:
     def deadline(self) -> float | None:
         """When `poll` has work if no event comes before; ``None`` for never."""
         due = self._timers.next
-        if self.state is State.DOWN and self.requests.waiting:
+        if self.state is ConnectionState.DOWN and self.requests.waiting:
             own = self.peer.connects_at
-        elif self.state is State.READY and self._may_send and not self._holds:
+        elif self.state is ConnectionState.READY and self._may_send and not self._holds:
             own = self.muted_until
-        elif self.state is State.READY and not self.load:
+        elif self.state is ConnectionState.READY and not self.load:
             own = self._idle_at
         else:
             return due
@@ -248,7 +248,7 @@ class Connection:
 
     def connected(self, now: float) -> list[Action]:
         """The driver's `Connect` succeeded."""
-        if self._enter(Input.CONNECTED, now):
+        if self._enter(ConnectionInput.CONNECTED, now):
             try:
                 self._wire = Wire(self.peer.secured())
                 self._wire.begin()
@@ -284,11 +284,11 @@ class Connection:
         traffic.operations.add(1, now)
         try:
             for frame in whole:
-                if self.state is State.READY:
+                if self.state is ConnectionState.READY:
                     self._answer(frame, now)
-                elif self.state is State.HANDSHAKE:
+                elif self.state is ConnectionState.HANDSHAKE:
                     self._agree(frame, now)
-                elif self.state is State.REAUTHENTICATING:
+                elif self.state is ConnectionState.REAUTHENTICATING:
                     if len(self.requests.in_flight) > 1:  # requests from before the renewal
                         self._answer(frame, now)
                     else:
@@ -304,48 +304,48 @@ class Connection:
 
     def lost(self, why: str, now: float) -> None:
         """The driver could not connect, or the connection ended."""
-        if self.state is State.FINISHING:
+        if self.state is ConnectionState.FINISHING:
             self._end_all(ConnectionLost(f"{self.where}: {why}"), now)
-        elif self.state is not State.DOWN:
+        elif self.state is not ConnectionState.DOWN:
             self._fail(now, ConnectionLost(f"{self.where}: {why}{self._hint()}"))
 
     # -- what its owner decides --------------------------------------------------------------------------------------
 
     def give_up(self, why: str, now: float) -> list[Action]:
         """Close the connection: the node does not work as it should."""
-        if self.state is not State.DOWN:
+        if self.state is not ConnectionState.DOWN:
             self._give_up(now, ConnectionLost(f"{self.where}: {why}"))
         return self.poll(now)
 
     def retire(self, now: float, why: str = "closed here") -> list[Action]:
         """Close a connection that is no longer used: its requests fail, and the node does not count as failed."""
-        close: list[Action] = [Close(self.key)] if self.state is not State.DOWN else []
+        close: list[Action] = [Close(self.key)] if self.state is not ConnectionState.DOWN else []
         self._end_all(ConnectionLost(f"{self.where}: {why}"), now)
         return close
 
     def finish(self, now: float) -> list[Action]:
         """Send nothing more, and let the broker close it; closes it at once unless it is ready."""
-        if not self._enter(Input.FINISHED, now):
+        if not self._enter(ConnectionInput.FINISHED, now):
             return self.retire(now)
         last = self._wire.finish()
         return [*([Send(self.key, last)] if last else []), Finish(self.key)]
 
     def moved(self, now: float) -> list[Action]:
         """React to the node's new address: give up connecting to the old one; waiting requests go to the new one."""
-        if self.state in (State.CONNECTING, State.SECURING, State.HANDSHAKE):
-            self._enter(Input.ENDED, now)
+        if self.state in (ConnectionState.CONNECTING, ConnectionState.SECURING, ConnectionState.HANDSHAKE):
+            self._enter(ConnectionInput.ENDED, now)
             self._actions.append(Close(self.key))
         return self.poll(now)
 
     # -- the connection's life ---------------------------------------------------------------------------------------
 
-    def _enter(self, what: Input, now: float) -> bool:
+    def _enter(self, what: ConnectionInput, now: float) -> bool:
         """Go to the next state of the table; returns whether it has an entry for ``what``."""
         before, state = self.state, TRANSITIONS.get((self.state, what))
         if state is None:
             return False
         self.state, self._since, self._holds = state, now, False
-        if state is State.DOWN:
+        if state is ConnectionState.DOWN:
             self.requests.drop_sent()
             self._wire = Wire()  # frees the memory of the last large responses, too
             self.muted_until, self._renew_at, self._over_at = -math.inf, math.inf, math.inf
@@ -359,7 +359,7 @@ class Connection:
         elif before in LIVE and state not in LIVE:
             traffic.connections.add(-1)
             traffic.closed.add(1, now)
-        if self._setup and state in (State.READY, State.DOWN):
+        if self._setup and state in (ConnectionState.READY, ConnectionState.DOWN):
             self._setup.cancel()
         return True
 
@@ -373,7 +373,7 @@ class Connection:
 
     def _dial(self, now: float) -> None:
         self.node = self.peer.node
-        self._enter(Input.DIALED, now)
+        self._enter(ConnectionInput.DIALED, now)
         self._setup = self._timers.add(now + self.peer.setup_timeout, self._not_set_up)
         log.debug("connecting", extra=self._extra())
         self._actions.append(Connect(self.key, self.node.host, self.node.port, self.peer.failures))
@@ -382,12 +382,12 @@ class Connection:
         """Continue TLS, if it is under way or has bytes to send; then begin the handshake."""
         if answers := self._wire.take_answers():
             self._actions.append(Send(self.key, answers))
-        if self.state is State.SECURING and self._wire.agreed:
-            self._enter(Input.SECURED, now)
+        if self.state is ConnectionState.SECURING and self._wire.agreed:
+            self._enter(ConnectionInput.SECURED, now)
             self._handshake = Handshake(credentials=self.peer.credentials)
             self._ask(self._handshake.begin(), now)
 
-    def _ask(self, step: Step, now: float) -> None:
+    def _ask(self, step: HandshakeRequest, now: float) -> None:
         """Send a request of the handshake; the timeout for the whole setup bounds it."""
         exchange = Exchange(step.request, ignored, math.inf, version=step.version, background=True)
         self._send(self.requests.send_first(exchange, now))
@@ -411,8 +411,8 @@ class Connection:
         self._session = self._handshake.session_lifetime or math.inf
         self._renew_at = asked.sent_at + max(self._session * self.peer.renewal, SHORTEST_SESSION)
         self._over_at = asked.sent_at + max(self._session, SHORTEST_SESSION)
-        renewed = self.state is State.REAUTHENTICATING
-        self._enter(Input.AGREED, now)
+        renewed = self.state is ConnectionState.REAUTHENTICATING
+        self._enter(ConnectionInput.AGREED, now)
         if not renewed:
             self.peer.works(self._handshake.versions, self._handshake.features)
         log.debug("session renewed" if renewed else "connected", extra=self._extra())
@@ -430,13 +430,13 @@ class Connection:
 
     def _renew(self, now: float) -> None:
         """Authenticate again, after the requests in flight."""
-        self._enter(Input.EXPIRING, now)
+        self._enter(ConnectionInput.EXPIRING, now)
         self._handshake = Handshake(credentials=self.peer.credentials, versions=self.peer.versions)
         self._setup = self._timers.add(now + self.peer.setup_timeout, self._not_set_up)
         self._ask(self._handshake.begin(), now)
 
     def _not_set_up(self, now: float) -> None:
-        if self.state is State.REAUTHENTICATING:
+        if self.state is ConnectionState.REAUTHENTICATING:
             # Requests sent before the renewal may take the broker long, and have deadlines of their own.
             since = now if len(self.requests.in_flight) > 1 else self.heard_at
             if since + self.peer.setup_timeout > now:
@@ -444,9 +444,9 @@ class Connection:
                 return
         waited = now - self._since
         what = {
-            State.SECURING: "the TLS handshake was not complete",
-            State.HANDSHAKE: f"no answer to {self._handshake.stage.name}",
-            State.REAUTHENTICATING: "the session was not renewed",
+            ConnectionState.SECURING: "the TLS handshake was not complete",
+            ConnectionState.HANDSHAKE: f"no answer to {self._handshake.stage.name}",
+            ConnectionState.REAUTHENTICATING: "the session was not renewed",
         }.get(self.state, "no connection")
         self._give_up(now, ConnectionLost(f"{self.where}: {what} within {waited:.3g} s"), late=True)
 
@@ -479,7 +479,7 @@ class Connection:
 
     def _end_all(self, error: OttlaError, now: float) -> None:
         ended = [*self.requests.drop_sent(), *self.requests.drop_waiting()]
-        self._enter(Input.ENDED, now)
+        self._enter(ConnectionInput.ENDED, now)
         for exchange in ended:
             exchange.settle(error, now)
 
@@ -531,7 +531,7 @@ class Connection:
     def explain(self, now: float) -> Iterator[str]:
         """The connection's waits, in lines for people; none if all is as usual."""
         waiting, in_flight = self.requests.waiting, self.requests.in_flight
-        if in_flight and self.state is State.READY and now - in_flight[0].sent_at > EXPLAIN_AFTER:
+        if in_flight and self.state is ConnectionState.READY and now - in_flight[0].sent_at > EXPLAIN_AFTER:
             oldest = in_flight[0]
             yield (
                 f"{self.where}, {self.key[1]}: {len(in_flight)} request(s) unanswered, the oldest {oldest.name} for "
@@ -543,38 +543,38 @@ class Connection:
     def _obstacle(self, now: float) -> str:
         """Why waiting requests are not sent."""
         match self.state:
-            case State.READY if self.requests.writing:
+            case ConnectionState.READY if self.requests.writing:
                 return "the socket has not accepted the requests before it"
-            case State.READY if self.muted_until > now:
+            case ConnectionState.READY if self.muted_until > now:
                 return (
                     f"the client is over its quota, and the broker asks it to pause for {self.muted_until - now:.1f} s"
                 )
-            case State.READY if self._holds:
+            case ConnectionState.READY if self._holds:
                 return f"the session has ended, {self.peer.credentials.missing}"
-            case State.READY:
+            case ConnectionState.READY:
                 return "it is the next to be sent"
-            case State.CONNECTING:
+            case ConnectionState.CONNECTING:
                 doing = f"connecting for {now - self._since:.1f} s"
-            case State.SECURING:
+            case ConnectionState.SECURING:
                 doing = f"connected, TLS handshake incomplete for {now - self._since:.1f} s"
-            case State.HANDSHAKE:
+            case ConnectionState.HANDSHAKE:
                 doing = f"connected, but {self._handshake.stage.name} has had no answer for {now - self._since:.1f} s"
-            case State.REAUTHENTICATING:
+            case ConnectionState.REAUTHENTICATING:
                 return f"the session has been renewing for {now - self._since:.1f} s"
-            case State.DOWN if self.peer.credentials.missing:
+            case ConnectionState.DOWN if self.peer.credentials.missing:
                 doing = f"not connected, {self.peer.credentials.missing}"
-            case State.DOWN:
+            case ConnectionState.DOWN:
                 doing = f"not connected, next attempt in {max(self.peer.retry_at - now, 0.0):.1f} s"
         tried = self.peer.attempts(now)
         return f"{doing}; {tried}" if tried else doing
 
     def _hint(self) -> str:
         """The usual cause if the connection ends at this point."""
-        if self.state is State.SECURING:
+        if self.state is ConnectionState.SECURING:
             return HINT_BEFORE
-        if self.state in (State.HANDSHAKE, State.REAUTHENTICATING):
+        if self.state in (ConnectionState.HANDSHAKE, ConnectionState.REAUTHENTICATING):
             return self._handshake.stage.hint
-        if self.state is State.READY and self.requests.in_flight and not self._answered:
+        if self.state is ConnectionState.READY and self.requests.in_flight and not self._answered:
             return HINT_AFTER
         return ""
 

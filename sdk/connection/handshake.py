@@ -45,7 +45,7 @@ NEWEST_API_VERSIONS = 3
 """The version of the first ApiVersions request to an unknown broker."""
 
 
-class Step(NamedTuple):
+class HandshakeRequest(NamedTuple):
     """A request of the handshake, and its version."""
 
     request: Any
@@ -75,11 +75,11 @@ class Stage(Protocol):
     name: str
     hint: str
 
-    def begin(self) -> Step:
+    def begin(self) -> HandshakeRequest:
         """The first request."""
         ...
 
-    def answered(self, frame: Buffer) -> Step | None:
+    def answered(self, frame: Buffer) -> HandshakeRequest | None:
         """Handle the response to the last request, without its length; return the next request, or ``None`` when done.
 
         Raises:
@@ -104,11 +104,11 @@ class ApiVersions:
         self.features = Features()
         self._asked = NEWEST_API_VERSIONS
 
-    def begin(self) -> Step:
+    def begin(self) -> HandshakeRequest:
         request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=__version__)
-        return Step(request, self._asked)
+        return HandshakeRequest(request, self._asked)
 
-    def answered(self, frame: Buffer) -> Step | None:
+    def answered(self, frame: Buffer) -> HandshakeRequest | None:
         if int.from_bytes(frame[4:6], "big") == UnsupportedVersion.code:
             if self._asked == 0:
                 raise RemoteProtocolError("the broker refused ApiVersions v0: it is too old or too new")
@@ -145,13 +145,13 @@ class Sasl:
         self._version = -1
         """The version of SaslAuthenticate, once the mechanism is agreed on."""
 
-    def begin(self) -> Step:
+    def begin(self) -> HandshakeRequest:
         if wire.api(SaslHandshakeRequest).key not in self._versions():  # such as ottla's own broker and proxy
             raise AuthenticationFailed(f"{self._sasl.who}: {_NO_SASL}")
         agreed(SaslHandshakeRequest, (1, 1), self._versions(), "the broker")
-        return Step(SaslHandshakeRequest(mechanism=self._sasl.mechanism), 1)
+        return HandshakeRequest(SaslHandshakeRequest(mechanism=self._sasl.mechanism), 1)
 
-    def answered(self, frame: Buffer) -> Step | None:
+    def answered(self, frame: Buffer) -> HandshakeRequest | None:
         if self._version < 0:
             _, chosen = frames.parse_response(SaslHandshakeResponse, 1, frame)
             self._refused_mechanism(chosen)
@@ -165,8 +165,8 @@ class Sasl:
         following = self._exchange.answered(answer.auth_bytes)
         return None if following is None else self._next(following)
 
-    def _next(self, token: bytes) -> Step:
-        return Step(SaslAuthenticateRequest(auth_bytes=token), self._version)
+    def _next(self, token: bytes) -> HandshakeRequest:
+        return HandshakeRequest(SaslAuthenticateRequest(auth_bytes=token), self._version)
 
     def _refused_mechanism(self, answer: SaslHandshakeResponse) -> None:
         if not answer.error_code:
@@ -227,11 +227,11 @@ class Handshake:
         """Seconds until this client has to authenticate again; 0 if it need not."""
         return self._sasl.lifetime if self._sasl else 0.0
 
-    def begin(self) -> Step:
+    def begin(self) -> HandshakeRequest:
         """The very first request."""
         return self.stage.begin()
 
-    def answered(self, frame: Buffer) -> Step | None:
+    def answered(self, frame: Buffer) -> HandshakeRequest | None:
         """Handle a response; the next request, or ``None`` when the last stage is done. Raises as `Stage.answered`."""
         step = self.stage.answered(frame)
         if step is None and len(self._stages) > 1:

@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
-from ottla.sdk.consume.committing import Claim
-from ottla.sdk.consume.positions import Fetched
+from ottla.sdk.consume.committing import BatchAssignment
+from ottla.sdk.consume.position import Fetched
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ class Ahead(Generic[T]):
         at: when a batch was last taken, in seconds of the driver's clock.
     """
 
-    def __init__(self, make: Callable[[Fetched, Claim | None], T], entered: bytearray) -> None:
+    def __init__(self, make: Callable[[Fetched, BatchAssignment | None], T], entered: bytearray) -> None:
         self._make, self._entered = make, entered
         self._task: Any = None
         self._offered: list[Fetched] = []
@@ -51,7 +51,7 @@ class Ahead(Generic[T]):
             return None
         return taken
 
-    def offer(self, task: Any, batches: Iterable[tuple[Fetched, Claim | None]]) -> None:
+    def offer(self, task: Any, batches: Iterable[tuple[Fetched, BatchAssignment | None]]) -> None:
         """Let the task take these batches."""
         self._task = task
         for fetched, claim in batches:

@@ -21,7 +21,7 @@ class Tasks(Protocol):
     def has_ended(self, task: Any) -> bool: ...
 
 
-class State(Enum):
+class AskingState(Enum):
     IDLE = "no task waits for a batch"
     ASKING = "a task waits for a batch"
     LEFT = "a task is leaving the block, or has left it"
@@ -37,7 +37,7 @@ class Asking:
     def __init__(self, tasks: Tasks, committing: Committing, *, grouped: bool) -> None:
         self._tasks, self._committing, self._grouped = tasks, committing, grouped
         self.holder: Any = None
-        self._state = State.IDLE
+        self._state = AskingState.IDLE
         self._task: Any = None
         """The task that waits for a batch, or that leaves the block."""
 
@@ -48,13 +48,13 @@ class Asking:
             Closed: a task is leaving the block.
             LocalProtocolError: another task waits for a batch or has one in hand.
         """
-        if self._state is not State.IDLE and self._task is task:
+        if self._state is not AskingState.IDLE and self._task is task:
             raise LocalProtocolError("a method of a RebalanceListener must not ask its consumer for a batch")
         in_parallel = "several consumers of the group"
         if not self._grouped:
             in_parallel = "several consumers, each with its own partitions (assign=) or all in one group"
         self.refuse_left()
-        if self._state is State.ASKING:
+        if self._state is AskingState.ASKING:
             raise LocalProtocolError(
                 f"task {self._tasks.name_of(self._task)!r} waits for a batch of this consumer: read it in one task, "
                 f"which may pass the batches on to others; to read in parallel, open {in_parallel}"
@@ -65,25 +65,25 @@ class Asking:
                 "next one would mark it as done: to hand over, let that task commit it (batch.commit_soon()) or end; "
                 f"to read in parallel, open {in_parallel}"
             )
-        self._state, self._task = State.ASKING, task
+        self._state, self._task = AskingState.ASKING, task
 
     def end(self) -> None:
         """End the task's wait for a batch."""
-        if self._state is State.ASKING:
-            self._state = State.IDLE
+        if self._state is AskingState.ASKING:
+            self._state = AskingState.IDLE
 
     def leave(self, task: Any) -> None:
         """Hand out no more batches, because ``task`` leaves the block."""
-        self._state, self._task = State.LEFT, task
+        self._state, self._task = AskingState.LEFT, task
 
     @property
     def reader(self) -> Any:
         """The task that may ask for the next batch; ``None`` while a task asks, or if none may."""
-        return self.holder if self._state is State.IDLE else None
+        return self.holder if self._state is AskingState.IDLE else None
 
     @property
     def left(self) -> bool:
-        return self._state is State.LEFT
+        return self._state is AskingState.LEFT
 
     def refuse_left(self) -> None:
         """Raise `Closed` if a task has left the block."""

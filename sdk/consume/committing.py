@@ -27,7 +27,7 @@ log = logger("ottla.sdk.consumer")
 _NO_GROUP = "a consumer without a group cannot commit: name one, as in group='billing'"
 
 
-class Claim(NamedTuple):
+class BatchAssignment(NamedTuple):
     """Identifies the assignment under which a batch was handed out; needed to commit the batch."""
 
     assignment: Assignment
@@ -68,7 +68,7 @@ class Committing:
         if self._due is not None:
             self._due.cancel()
 
-    def hand_out(self, fetched: Fetched) -> Claim | None:
+    def hand_out(self, fetched: Fetched) -> BatchAssignment | None:
         """Record that a batch goes to the user; in a group, return its claim."""
         self._in_hand = fetched
         claim = self.claim(fetched)
@@ -83,11 +83,11 @@ class Committing:
             claim.assignment.handed = self._handed_before
         self._in_hand = None
 
-    def claim(self, fetched: Fetched) -> Claim | None:
+    def claim(self, fetched: Fetched) -> BatchAssignment | None:
         """In a group, the claim of a batch that is handed out now."""
         place = (fetched.topic, fetched.partition)
         assignment = self._commits.assignment(place) if self._commits is not None else None
-        return None if assignment is None else Claim(assignment, assignment.seeks)
+        return None if assignment is None else BatchAssignment(assignment, assignment.seeks)
 
     @property
     def in_hand(self) -> Fetched | None:
@@ -233,7 +233,7 @@ class Committing:
         position = self._fetcher.position(place) if place in self._fetcher.places else None
         return -1 if position is None else position
 
-    def commit_batch(self, claim: Claim | None, at: CommittedOffset, now: float) -> str:
+    def commit_batch(self, claim: BatchAssignment | None, at: CommittedOffset, now: float) -> str:
         """Commit the offset after a batch; if that is impossible, return the reason, which the caller reports.
 
         Raises:
@@ -244,7 +244,7 @@ class Committing:
             self.commits.commit({assignment: at}, now)
         return why
 
-    def claimed(self, claim: Claim | None, at: CommittedOffset) -> tuple[Assignment, str]:
+    def claimed(self, claim: BatchAssignment | None, at: CommittedOffset) -> tuple[Assignment, str]:
         """The assignment under which a batch was handed out, and why it cannot be committed any more (empty: it can).
 
         Raises:

@@ -13,7 +13,7 @@ Rules:
 - The listener is called between two batches, never during one: the partition of the batch in hand stays assigned until
   the next batch is asked for, unless the group expels the member.
 - Reading of lost partitions stops at once, and their pending commits are dropped (`Committing`).
-- Other calls are in `Navigation` (seek, pause, …), `Committer`, and `Leaving` (the end of the block).
+- Other calls are in `Navigation` (seek, pause, …), `CommitCalls`, and `Leaving` (the end of the block).
 - Asking for a batch marks the previous one as done, so in a group only the task that holds it may ask (`Asking`).
 - A cancelled wait takes no batch. `max_poll_interval` counts from the end of the wait (`PollWatch`).
 - In the blocking client, a thread may take batches without a call if that call would return them at once (`Ahead`).
@@ -30,28 +30,28 @@ from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.ahead import Ahead
 from ottla.sdk.consume.asking import Asking, Tasks
-from ottla.sdk.consume.committer import Committer
-from ottla.sdk.consume.committing import Claim, Committing
+from ottla.sdk.consume.commit_calls import CommitCalls
+from ottla.sdk.consume.committing import BatchAssignment, Committing
 from ottla.sdk.consume.fetcher import Fetched, Fetcher, Start
 from ottla.sdk.consume.leaving import CLOSED, Leaving
 from ottla.sdk.consume.navigation import Navigation
-from ottla.sdk.consume.notices import Listener, Notice, Notices
+from ottla.sdk.consume.notices import Notice, Notices, UserListener
 from ottla.sdk.consume.options import ConsumerOptions
-from ottla.sdk.consume.polls import PollWatch
+from ottla.sdk.consume.poll_watch import PollWatch
 from ottla.sdk.consume.resuming import Resuming
 from ottla.sdk.consume.subscription import Subscription, know_topics
 from ottla.sdk.core import ClientCore
-from ottla.sdk.events import Place
+from ottla.sdk.events import RunMode
+from ottla.sdk.group.classic_member import ClassicMember
 from ottla.sdk.group.commits import Commits
-from ottla.sdk.group.member import ClassicMember
-from ottla.sdk.group.membership import Lose, Membership, Receive, Revoke, Step
+from ottla.sdk.group.membership import AssignmentChange, Lose, Membership, Receive, Revoke
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome, any_of
 from ottla.sdk.steps import TURN, Steps, settled
 
 log = logger("ottla.sdk.consumer")
 
-Taken = tuple[Fetched, Claim | None]
+Taken = tuple[Fetched, BatchAssignment | None]
 """A batch; in a group also the claim with which it can be committed."""
 TURN_EVERY = 0.001
 """Seconds for which small batches are handed out before other tasks run."""
@@ -78,7 +78,7 @@ class ConsumerCore:
         options: ConsumerOptions,
         fetcher: Fetcher,
         tasks: Tasks,
-        listener: Listener | None = None,
+        listener: UserListener | None = None,
         on_commit: Callable[[Mapping[TopicPartition, CommittedOffset]], None] | None = None,
     ) -> None:
         self._core, self._options, self.fetcher = core, options, fetcher
@@ -109,7 +109,7 @@ class ConsumerCore:
         self.navigation = Navigation(
             core, fetcher, self.committing, self.notices, self._refuse_closed, member=member is not None
         )
-        self.committer = Committer(
+        self.committer = CommitCalls(
             core, options.group, self.commits, fetcher, self.committing, self.navigation, self._refuse_closed
         )
         self._leaving = Leaving(core, self.committing, self.commits, self.membership, self.notices, self.explain)
@@ -123,7 +123,9 @@ class ConsumerCore:
             self.commits = Commits(core, group, taken=taken)
         else:
             channel = f"group-{self.fetcher.number}"
-            membership = self.membership = ClassicMember(core, group, self._options.member, channel, self._on_step)
+            membership = self.membership = ClassicMember(
+                core, group, self._options.member, channel, self._on_assignment_change
+            )
             self.commits = Commits(core, group, lambda: membership.identity, membership.refused, taken)
         self._resuming = Resuming(
             core, group, self.commits, self.fetcher, self._subscription.start, self._notify, self._fail
@@ -291,7 +293,7 @@ class ConsumerCore:
 
     # -- batches ahead -----------------------------------------------------------------------------------------------
 
-    def read_ahead(self, make: Callable[[Fetched, Claim | None], Any]) -> None:
+    def read_ahead(self, make: Callable[[Fetched, BatchAssignment | None], Any]) -> None:
         """Let the reading thread take batches without a call, each converted by ``make``."""
         self.ahead = Ahead(make, self._core.gate.entered)
         self._core.gate.offering[self] = None
@@ -372,7 +374,7 @@ class ConsumerCore:
             return error
         return None
 
-    def _done(self, step: Step) -> None:
+    def _done(self, step: AssignmentChange) -> None:
         """Finish a step whose listener call has returned. If the partitions were lost meanwhile, do nothing."""
         if self.membership is None or step not in self.membership.steps:
             return
@@ -387,7 +389,7 @@ class ConsumerCore:
     def _taken(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Call the user's callback with the offsets that the coordinator has stored."""
         if (on_commit := self._on_commit) is not None:
-            self._core.run(lambda: on_commit(offsets), Place.CALLBACK)
+            self._core.run(lambda: on_commit(offsets), RunMode.CALLBACK)
 
     def _subscribe(self, now: float) -> None:
         """Act on the subscription's current topics: join the group, or read their partitions."""
@@ -403,7 +405,7 @@ class ConsumerCore:
         self.fetcher.assign({place: self._subscription.start_again(place) for place in new}, now)
         self.fetcher.follow(topics)
 
-    def _on_step(self, step: Step | None, now: float) -> None:
+    def _on_assignment_change(self, step: AssignmentChange | None, now: float) -> None:
         """Act on a step of the membership, before the user is notified."""
         if isinstance(step, Lose):
             self._end(step.places, step.why)

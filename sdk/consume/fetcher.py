@@ -4,7 +4,7 @@
     Review           decides what each changed partition needs
     Positions        holds the positions: seeks, resets by policy, retries (`Retries`), failures
     PositionLookups  asks leaders where to start, and whether their log still matches the records read
-    FetchScheduler   chooses nodes, partitions and sizes: a `Session` per node, leader or near replica (`NearReplicas`)
+    FetchScheduler   chooses nodes, partitions and sizes: a `FetchSession` per node, leader or near replica (`NearReplicas`)
     FetchAnswers     interprets Fetch responses
     FetchBuffers     holds batches until the user takes them, and takes turns between partitions
     StableOffsets    finds the transactions that hold back a read_committed consumer
@@ -25,19 +25,19 @@ from ottla.codec.apis.fetch import FetchResponse
 from ottla.codec.apis.list_offsets import EARLIEST
 from ottla.errors import LocalProtocolError, OttlaError, TimeoutExpired
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.consume.answers import FetchAnswers
-from ottla.sdk.consume.assigned import Positions
-from ottla.sdk.consume.buffers import FetchBuffers
+from ottla.sdk.consume.assigned_positions import AssignedPositions
 from ottla.sdk.consume.changes import Changes
+from ottla.sdk.consume.fetch_answers import FetchAnswers
+from ottla.sdk.consume.fetch_buffers import FetchBuffers
 from ottla.sdk.consume.fetch_metrics import FetchMetrics
-from ottla.sdk.consume.near import NearReplicas
+from ottla.sdk.consume.fetch_scheduler import FetchScheduler
+from ottla.sdk.consume.fetch_session import FetchSession
+from ottla.sdk.consume.near_replicas import NearReplicas
+from ottla.sdk.consume.position import NO_NODE, Ago, Fetched, Offset, Position, PositionState, Start, Time, troubles
 from ottla.sdk.consume.position_lookups import PositionLookups
-from ottla.sdk.consume.positions import NO_NODE, Ago, Fetched, Offset, Position, Start, State, Time, troubles
 from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED
 from ottla.sdk.consume.review import Review
-from ottla.sdk.consume.scheduler import FetchScheduler
-from ottla.sdk.consume.sessions import Session
-from ottla.sdk.consume.stable import StableOffsets
+from ottla.sdk.consume.stable_offsets import StableOffsets
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import FETCH
 from ottla.sdk.outcome import Outcome
@@ -50,8 +50,8 @@ __all__ = [
     "Fetcher",
     "Offset",
     "Position",
+    "PositionState",
     "Start",
-    "State",
     "Time",
 ]
 
@@ -89,7 +89,7 @@ class Fetcher:
         self._buffers = FetchBuffers(core.options, isolation)
         self._near = NearReplicas(core, channel)
         self._scheduler = FetchScheduler(core, self._buffers, self._near, channel, isolation, self._answered)
-        self._positions = Positions(
+        self._positions = AssignedPositions(
             core, self._buffers, self._scheduler, self._near, self._changes, self._metrics, reset
         )
         self._lookups = PositionLookups(core, self._positions, self._changes, isolation, wall)
@@ -254,7 +254,9 @@ class Fetcher:
     def waiting(self, nodes: Container[int] | None) -> Mapping[str, int]:
         """The number of partitions that cannot be read without these nodes."""
         leader, read = self._core.cluster.leader, self._positions.assigned.items()
-        known = [(each, leader(*place)) for place, each in read if not each.paused and each.state is not State.FAILED]
+        known = [
+            (each, leader(*place)) for place, each in read if not each.paused and each.state is not PositionState.FAILED
+        ]
         count = sum(nodes is None or (led is not None and led.id in nodes) for _, led in known)
         return {"partitions": count} if count else {}
 
@@ -365,7 +367,7 @@ class Fetcher:
 
     # -- events -------------------------------------------------------------------------------------------------------
 
-    def _answered(self, session: Session, answer: FetchResponse | OttlaError, now: float) -> None:
+    def _answered(self, session: FetchSession, answer: FetchResponse | OttlaError, now: float) -> None:
         self._now = now
         self._answers.answered(session, answer, now)
         self._changes.wake()

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple, Protocol
 
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.group.commits import Commits
-from ottla.sdk.group.membership import Lose, Membership, Receive, Step
+from ottla.sdk.group.membership import AssignmentChange, Lose, Membership, Receive
 from ottla.sdk.steps import Await, Steps
 
 
-class Listener(Protocol):
+class UserListener(Protocol):
     """The user's listener, see `ottla.sdk.consumer.RebalanceListener`; async, except in the blocking client."""
 
     @property
@@ -36,7 +36,7 @@ class Listener(Protocol):
 class Notice(NamedTuple):
     """A step of the membership, and the partitions for which to call the listener."""
 
-    step: Step
+    step: AssignmentChange
     places: tuple[TopicPartition, ...]
 
 
@@ -51,7 +51,7 @@ class Notices:
         self,
         membership: Membership | None,
         commits: Commits | None,
-        listener: Listener | None,
+        listener: UserListener | None,
         ready: Callable[[TopicPartition], bool],
     ) -> None:
         self._membership, self._commits, self._listener, self._ready = membership, commits, listener, ready

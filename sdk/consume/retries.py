@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ottla.errors import BrokerError, OttlaError, UnknownTopicOrPartition
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.consume.positions import NO_NODE, Position, State
+from ottla.sdk.consume.position import NO_NODE, Position, PositionState
 from ottla.sdk.core import ClientCore
 from ottla.sdk.logs import STALL, logger
 
@@ -89,7 +89,7 @@ class Retries:
         if not stalled or now - self._reported.get(kind, -math.inf) < STALL:
             return
         self._reported[kind] = now
-        alike = [e for e in self._assigned.values() if type(e.trouble) is kind and e.state is not State.FAILED]
+        alike = [e for e in self._assigned.values() if type(e.trouble) is kind and e.state is not PositionState.FAILED]
         longest = min(alike, key=lambda each: each.failing_since)
         topic, partition = longest.place
         extra = {"topic": topic, "partition": partition, "partitions": len(alike), "why": str(longest.trouble)}

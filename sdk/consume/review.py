@@ -10,10 +10,10 @@ Source: SubscriptionState.java, OffsetFetcher.java.
 from collections.abc import Iterable
 
 from ottla.codec.wire import NO_UUID
-from ottla.sdk.consume.assigned import Positions
+from ottla.sdk.consume.assigned_positions import AssignedPositions
+from ottla.sdk.consume.fetch_scheduler import FetchScheduler
+from ottla.sdk.consume.position import Led, Position, PositionState
 from ottla.sdk.consume.position_lookups import PositionLookups
-from ottla.sdk.consume.positions import Led, Position, State
-from ottla.sdk.consume.scheduler import FetchScheduler
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Node
 
@@ -22,7 +22,7 @@ class Review:
     """Reviews the partitions of one fetcher."""
 
     def __init__(
-        self, core: ClientCore, positions: Positions, lookups: PositionLookups, scheduler: FetchScheduler
+        self, core: ClientCore, positions: AssignedPositions, lookups: PositionLookups, scheduler: FetchScheduler
     ) -> None:
         self._core, self._positions, self._lookups, self._scheduler = core, positions, lookups, scheduler
 
@@ -31,7 +31,7 @@ class Review:
         to_resolve: dict[Node, list[Position]] = {}
         to_validate: dict[Node, list[Position]] = {}
         for position in changed:
-            if position.state is State.FAILED or position.retry_at > now or position.asking:
+            if position.state is PositionState.FAILED or position.retry_at > now or position.asking:
                 continue
             led = self._positions.leader(position)
             if led is None:
@@ -44,11 +44,11 @@ class Review:
             if position.led is None:
                 position.recovered()
             position.led, leader = led, self._core.cluster.nodes[led.node]
-            if position.state is State.FETCHING:
+            if position.state is PositionState.FETCHING:
                 self._schedule(position, leader, led, now)
-            if position.state is State.RESOLVING:
+            if position.state is PositionState.RESOLVING:
                 to_resolve.setdefault(leader, []).append(position)
-            elif position.state is State.VALIDATING:
+            elif position.state is PositionState.VALIDATING:
                 to_validate.setdefault(leader, []).append(position)
         for node, positions in to_resolve.items():
             self._lookups.resolve(node, positions, now)
@@ -67,7 +67,7 @@ class Review:
             position.incarnation = led.incarnation
         good = (led.epoch, led.incarnation) == (position.leader_epoch, position.incarnation)
         if not good and led.epoch >= 0 and position.fetch_epoch >= 0:
-            position.state = State.VALIDATING
+            position.state = PositionState.VALIDATING
             self._scheduler.leave(position)
             return
         position.vouched(led)

@@ -17,7 +17,7 @@ from ottla.sdk import calls
 from ottla.sdk.cluster.cluster import Topic, TopicPartition
 from ottla.sdk.connection import requests
 from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
-from ottla.sdk.consume.positions import Start, Time
+from ottla.sdk.consume.position import Start, Time
 from ottla.sdk.core import ClientCore
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome

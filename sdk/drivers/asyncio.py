@@ -27,7 +27,7 @@ from typing import Any, TypeVar, cast
 from ottla.errors import LocalProtocolError, reason
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.dialing import dial
-from ottla.sdk.drivers.driver import Awaited, Driver
+from ottla.sdk.drivers.driver import Driver, UserResult
 from ottla.sdk.drivers.stepper import CHUNK, Link
 from ottla.sdk.events import Connect, Connected, Event, Filled, Key, Received, RunInThread, Written
 from ottla.sdk.logs import logger
@@ -258,13 +258,13 @@ class AsyncioDriver(Driver[AsyncioLink]):
         outcome.when_done(wake)
         return settled, wake
 
-    async def _awaited(self, wanted: Await) -> Awaited:
+    async def _awaited(self, wanted: Await) -> UserResult:
         if wanted.seconds is None and not wanted.shield:
             await wanted.function(*wanted.args)
-            return Awaited(True)
+            return UserResult(True)
         return await self._awaited_apart(wanted)
 
-    async def _awaited_apart(self, wanted: Await) -> Awaited:
+    async def _awaited_apart(self, wanted: Await) -> UserResult:
         """Await it in a task of its own, which is abandoned if it does not end when cancelled."""
 
         async def work() -> None:
@@ -291,8 +291,8 @@ class AsyncioDriver(Driver[AsyncioLink]):
         if late is not None and not wanted.shield:
             raise late
         if not task.done() or task.cancelled():
-            return Awaited(False, None, late)
-        return Awaited(not over, task.exception(), late)
+            return UserResult(False, None, late)
+        return UserResult(not over, task.exception(), late)
 
     def _stray_ended(self, task: asyncio.Task[None]) -> None:
         self._strays.discard(task)

@@ -21,7 +21,7 @@ from ottla.errors import OttlaError, reason
 from ottla.sdk import calls, mdns
 from ottla.sdk.calls.offsets import reachable_offsets
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.consume.ranges import Lost, OffsetRange, RangeReader
+from ottla.sdk.consume.range_reader import LostRange, OffsetRange, RangeReader
 from ottla.sdk.consume.record_sets import READ_UNCOMMITTED, AnyBatch
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.selecting import SelectorLink, SelectorStepper
@@ -38,7 +38,7 @@ _SEARCH = 2.0
 """Seconds for another search by zeroconf, during which everything else waits."""
 
 
-def _raise(lost: Lost) -> NoReturn:
+def _raise(lost: LostRange) -> NoReturn:
     raise lost.error
 
 
@@ -125,7 +125,7 @@ class BlockingClient(SelectorStepper):
         ranges: Iterable[OffsetRange],
         *,
         isolation: int = READ_UNCOMMITTED,
-        on_lost: Callable[[Lost], int] = _raise,
+        on_lost: Callable[[LostRange], int] = _raise,
     ) -> Generator[tuple[OffsetRange, AnyBatch], None, None]:
         """The batches that cover the ranges, as they arrive: all partitions are read together, each in order.
 
@@ -134,7 +134,7 @@ class BlockingClient(SelectorStepper):
 
         Args:
             on_lost: called with a range that cannot be read further; returns the offset at which to continue, or
-                raises. It may call this client. By default it raises the error in `Lost`.
+                raises. It may call this client. By default it raises the error in `LostRange`.
 
         Raises:
             OffsetOutOfRange: a range starts outside the log.
@@ -149,7 +149,7 @@ class BlockingClient(SelectorStepper):
                 if found is None:
                     if not reader.done:
                         self._await(self.do(reader.wait))
-                elif isinstance(found, Lost):
+                elif isinstance(found, LostRange):
                     self.do(partial(reader.go_on, found, on_lost(found)))
                 else:
                     for batch in found.batches:

@@ -13,8 +13,8 @@ from typing import Any
 
 from ottla.sdk.cluster.cluster import Topic
 from ottla.sdk.drivers.blocking import BlockingClient
-from ottla.sdk.produce import columns
-from ottla.sdk.produce.columns import ColumnRecords
+from ottla.sdk.produce import column_records
+from ottla.sdk.produce.column_records import ColumnRecords
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.records import PendingRecord
@@ -115,7 +115,7 @@ class BlockingProducer(BlockingClient):
         timestamp = time.time_ns() // 1_000_000
         while start < stop:
             core.raise_failures()
-            taken = columns.append(core.appends, topic, partition, records, start, stop, timestamp)
+            taken = column_records.append(core.appends, topic, partition, records, start, stop, timestamp)
             if not taken:
                 self._offer(records.record(start, topic, partition, timestamp))
                 taken = 1

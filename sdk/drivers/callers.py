@@ -5,7 +5,7 @@
             ── report ─►
 
 Rules:
-- Everything here but `left` belongs to the I/O thread. A caller's thread looks at its `Call` only when the I/O thread
+- Everything here but `left` belongs to the I/O thread. A caller's thread looks at its `UserCall` only when the I/O thread
   releases the call's lock.
 - A call has one job at a time, and continues when its thread reports.
 - Callbacks are called in order and one after the other, by one thread at a time: by any whose call waits, or else by
@@ -22,7 +22,7 @@ from typing import Any
 
 from ottla.errors import Closed, LocalProtocolError
 from ottla.sdk.core import ClientCore
-from ottla.sdk.events import Place, Run
+from ottla.sdk.events import Run, RunMode
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import AfterCallbacks, Outcome
 from ottla.sdk.steps import Await, Outside, Shielded, Steps, Turn
@@ -36,7 +36,7 @@ Job = deque[Run] | Await | Outside
 """A task for a call's thread: callbacks, or a function of the user's that the call waits for."""
 
 
-class Call:
+class UserCall:
     """One call of a user.
 
     Args:
@@ -103,18 +103,18 @@ class Callers:
 
     def __init__(self, core: ClientCore, now: Callable[[], float]) -> None:
         self._core, self._now = core, now
-        self._calls: dict[Call, None] = {}
-        self._ready: deque[Call] = deque()
+        self._calls: dict[UserCall, None] = {}
+        self._ready: deque[UserCall] = deque()
         """Calls whose outcome is settled."""
         self._callbacks: deque[Run] = deque()
-        self._server: Call | None = None
+        self._server: UserCall | None = None
         """The call whose thread is calling callbacks."""
-        self.left: dict[Call, BaseException] = {}
+        self.left: dict[UserCall, BaseException] = {}
         """Calls that their threads left because of an exception, perhaps before they could post it."""
 
     # -- posted by callers -------------------------------------------------------------------------------------------
 
-    def begin(self, call: Call) -> None:
+    def begin(self, call: UserCall) -> None:
         if self.left:
             for each in [each for each in list(self.left) if each.thread == call.thread and each is not call]:
                 self.abandon(each, self.left.pop(each))
@@ -129,18 +129,18 @@ class Callers:
             call.error = error
         self._end(call)
 
-    def served(self, call: Call) -> None:
+    def served(self, call: UserCall) -> None:
         """The call's thread has called the callbacks."""
         self._take_back(call)
         self.hand_out()
         self._hand(call)
 
-    def answer(self, call: Call, sent: object, raised: BaseException | None) -> None:
+    def answer(self, call: UserCall, sent: object, raised: BaseException | None) -> None:
         """The call's thread has called the user's function."""
         call.job = None
         self._go_on(call, sent, raised)
 
-    def interrupt(self, call: Call, error: BaseException) -> None:
+    def interrupt(self, call: UserCall, error: BaseException) -> None:
         """An exception was raised in the call's thread, such as Ctrl-C: cancel the call like a task."""
         call.cut = False
         if call.done and call.error is None and call.undo is not None:
@@ -174,7 +174,7 @@ class Callers:
         else:
             call.interrupt = error
 
-    def abandon(self, call: Call, error: BaseException) -> None:
+    def abandon(self, call: UserCall, error: BaseException) -> None:
         """The call's thread no longer waits: let the call end on its own."""
         call.abandoned = True
         self.interrupt(call, error)
@@ -201,7 +201,7 @@ class Callers:
                 resumed = True
         return resumed
 
-    def _go_on(self, call: Call, sent: object = None, raised: BaseException | None = None) -> None:
+    def _go_on(self, call: UserCall, sent: object = None, raised: BaseException | None = None) -> None:
         assert call.steps is not None
         while True:
             try:
@@ -234,7 +234,7 @@ class Callers:
                 return
         self._end(call)
 
-    def _wait(self, call: Call, outcome: Outcome[Any], *, shielded: bool) -> None:
+    def _wait(self, call: UserCall, outcome: Outcome[Any], *, shielded: bool) -> None:
         def wake() -> None:
             self._ready.append(call)
 
@@ -243,7 +243,7 @@ class Callers:
         if self._callbacks:
             self.hand_out()
 
-    def _end(self, call: Call) -> None:
+    def _end(self, call: UserCall) -> None:
         if call.interrupt is not None:  # it could not be raised in the steps
             if call.error is not None and call.error is not call.interrupt:
                 call.interrupt.__cause__ = call.error
@@ -251,7 +251,7 @@ class Callers:
         call.done = True
         self._hand(call)
 
-    def _hand(self, call: Call) -> None:
+    def _hand(self, call: UserCall) -> None:
         """Give the call's thread its next job, unless it has one."""
         if call.job is not None or call.over:
             return
@@ -267,7 +267,7 @@ class Callers:
             return
         self._wake(call)
 
-    def _wake(self, call: Call) -> None:
+    def _wake(self, call: UserCall) -> None:
         if call.ready.locked():  # already released if a job was taken back before the thread saw it
             call.ready.release()
 
@@ -275,7 +275,7 @@ class Callers:
 
     def add(self, run: Run) -> bool:
         """Keep the user's code for one of the user's threads; ``False`` if the driver is to call it."""
-        if run.place is Place.HERE or (run.place is Place.BEHIND and not self._callbacks and self._server is None):
+        if run.mode is RunMode.HERE or (run.mode is RunMode.BEHIND and not self._callbacks and self._server is None):
             return False
         self._callbacks.append(run)
         return True
@@ -294,18 +294,18 @@ class Callers:
         if self.left or (self._callbacks and self._server is None):
             entered[1] = 1
 
-    def _can_serve(self, call: Call) -> bool:
+    def _can_serve(self, call: UserCall) -> bool:
         if not self._callbacks or self._server is not None or call.nested or call.abandoned or call.job is not None:
             return False
         return call.rounds > 0 if call.done else True
 
     def _next_callbacks(self) -> deque[Run]:
         taken: deque[Run] = deque()
-        while self._callbacks and self._callbacks[0].place is Place.CALLBACK:
+        while self._callbacks and self._callbacks[0].mode is RunMode.CALLBACK:
             taken.append(self._callbacks.popleft())
         return taken
 
-    def _take_back(self, call: Call) -> None:
+    def _take_back(self, call: UserCall) -> None:
         """The thread calls no more callbacks; put back the remaining ones."""
         if self._server is call:
             left, call.job, self._server = call.job, None, None
@@ -314,7 +314,7 @@ class Callers:
             self._run_those_behind()
 
     def _run_those_behind(self) -> None:
-        while self._server is None and self._callbacks and self._callbacks[0].place is Place.BEHIND:
+        while self._server is None and self._callbacks and self._callbacks[0].mode is RunMode.BEHIND:
             try:
                 self._callbacks.popleft().call()
             except Exception:  # from the user's code; it must not end the client

@@ -22,7 +22,7 @@ from ottla.sdk.steps import CHECK, Await, Outside, Shielded, Steps, Wait, settle
 T = TypeVar("T")
 
 
-class Awaited(NamedTuple):
+class UserResult(NamedTuple):
     """The result of a function of the user's."""
 
     returned: bool
@@ -86,7 +86,7 @@ class Driver(Stepper[L]):
         """Like `_settled`, despite cancellation; returns the cancellation, if the loop will not raise it again."""
 
     @abstractmethod
-    async def _awaited(self, wanted: Await) -> Awaited:
+    async def _awaited(self, wanted: Await) -> UserResult:
         """Await the user's function. Raises its error, and a cancellation, unless that has to wait."""
 
     @abstractmethod

@@ -31,7 +31,7 @@ from typing import Any, TypeVar
 from ottla.errors import Closed, LocalProtocolError
 from ottla.sdk.arguments import refused_coroutine
 from ottla.sdk.core import ClientCore
-from ottla.sdk.drivers.callers import Call, Callers
+from ottla.sdk.drivers.callers import Callers, UserCall
 from ottla.sdk.drivers.driver import started
 from ottla.sdk.drivers.io_thread import IoThread
 from ottla.sdk.events import Run
@@ -82,7 +82,7 @@ class ThreadDriver(IoThread):
 
     def close(self) -> None:
         """Close the core: fails everything that waits, and runs the callbacks of that."""
-        self._perform(Call(None, super().close, _LAST_ROUNDS))
+        self._perform(UserCall(None, super().close, _LAST_ROUNDS))
 
     def stop(self, error: BaseException | None) -> None:
         """End the I/O thread; raise the bug that stopped it, if there was one."""
@@ -129,7 +129,7 @@ class ThreadDriver(IoThread):
         Args:
             undo: called with a result that does not reach the caller because an exception interrupted it just then.
         """
-        result: T = self._perform(Call(steps, undo=undo))
+        result: T = self._perform(UserCall(steps, undo=undo))
         return result
 
     def send_many(self, core: ProducerCore, take: Take, make: Callable[[Any, Any], PendingRecord]) -> None:
@@ -145,14 +145,14 @@ class ThreadDriver(IoThread):
 
     def do(self, call: Callable[[], T]) -> T:
         """Make a user's call that does not wait."""
-        result: T = self._perform(Call(None, partial(super().do, call)))
+        result: T = self._perform(UserCall(None, partial(super().do, call)))
         return result
 
     def read(self, call: Callable[[], T]) -> T:
         """Read data that belong to the core."""
         return self.do(call)
 
-    def _perform(self, call: Call) -> Any:
+    def _perform(self, call: UserCall) -> Any:
         self.refuse_another_loop()
         if self._stopped or self._runs_here():
             return self._perform_here(call)
@@ -173,7 +173,7 @@ class ThreadDriver(IoThread):
         finally:
             del failed  # breaks the reference cycle through its traceback
 
-    def _cut_short(self, call: Call, error: BaseException) -> None:
+    def _cut_short(self, call: UserCall, error: BaseException) -> None:
         try:
             call.cut = True  # batches that it has taken are put back before this thread asks for more
             self._post(partial(self._callers.interrupt, call, error))
@@ -187,7 +187,7 @@ class ThreadDriver(IoThread):
         if call.error is not None and call.error is not error:  # the steps replaced the error
             raise call.error
 
-    def _attend(self, call: Call) -> None:
+    def _attend(self, call: UserCall) -> None:
         """Wait until the call has ended, and meanwhile do the jobs that need this thread."""
         done: object = None
         while True:
@@ -215,7 +215,7 @@ class ThreadDriver(IoThread):
             self._post(partial(self._callers.answer, call, sent, raised))
             del raised
 
-    def _perform_here(self, call: Call) -> Any:
+    def _perform_here(self, call: UserCall) -> Any:
         """Make a call without waiting: in the I/O thread, which calls log handlers and assignors, or after its end."""
         if call.function is not None:
             return call.function()

@@ -21,7 +21,7 @@ import trio
 
 from ottla.errors import LocalProtocolError, reason
 from ottla.sdk.core import ClientCore
-from ottla.sdk.drivers.driver import Awaited, Driver
+from ottla.sdk.drivers.driver import Driver, UserResult
 from ottla.sdk.drivers.sockets import SocketLink
 from ottla.sdk.events import Connect, Connected, Event, Key, RunInThread, Written
 from ottla.sdk.outcome import Outcome
@@ -53,7 +53,7 @@ class TrioDriver(Driver[TrioLink]):
         self.require_loop()
         super().__init__(core, trio.lowlevel.current_clock().current_time, "trio", TrioLink)
         self._token = trio.lowlevel.current_trio_token()
-        self._manager = trio.open_nursery()
+        self._opening = trio.open_nursery()
         self._nursery: trio.Nursery
         self._alarm = trio.CancelScope()
         """Its deadline is when the timekeeper wakes on its own."""
@@ -79,7 +79,7 @@ class TrioDriver(Driver[TrioLink]):
     # -- beginning and end -------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        around = await self._manager.__aenter__()
+        around = await self._opening.__aenter__()
         with trio.CancelScope(shield=True):
             self._nursery = await around.start(_until_left)
         self._nursery.start_soon(self._keep_time)
@@ -89,7 +89,7 @@ class TrioDriver(Driver[TrioLink]):
         # Only a cancellation may come from the nursery itself; other errors are not passed to it.
         inner = error if isinstance(error, trio.Cancelled) else None
         try:
-            await self._manager.__aexit__(type(inner) if inner else None, inner, inner and inner.__traceback__)
+            await self._opening.__aexit__(type(inner) if inner else None, inner, inner and inner.__traceback__)
         except BaseExceptionGroup as group:
             raise _unwrapped(group) from error
 
@@ -142,12 +142,12 @@ class TrioDriver(Driver[TrioLink]):
         with trio.CancelScope(shield=True):
             await self._settled(outcome)
 
-    async def _awaited(self, wanted: Await) -> Awaited:
+    async def _awaited(self, wanted: Await) -> UserResult:
         with trio.CancelScope(shield=wanted.shield) as scope:
             if wanted.seconds is not None:
                 scope.deadline = trio.current_time() + wanted.seconds
             await wanted.function(*wanted.args)
-        return Awaited(not scope.cancelled_caught)
+        return UserResult(not scope.cancelled_caught)
 
     async def _turn(self) -> None:
         await trio.lowlevel.checkpoint()

@@ -73,7 +73,7 @@ OF_THE_MEMBER = (RebalanceInProgress, IllegalGeneration, UnknownMemberId, Fenced
 _OF_THE_COORDINATOR = (NotCoordinator, CoordinatorNotAvailable, CoordinatorLoadInProgress, GroupAuthorizationFailed)
 
 
-class Identity(NamedTuple):
+class CommittingMember(NamedTuple):
     """The member that commits; by default none, as for a consumer that no group assigns partitions."""
 
     generation: int = -1
@@ -140,8 +140,8 @@ class Commits:
         self,
         core: ClientCore,
         group: str,
-        identity: Callable[[], Identity | None] = Identity,
-        refused: Callable[[OttlaError, Identity, float], bool] = lambda error, identity, now: False,
+        identity: Callable[[], CommittingMember | None] = CommittingMember,
+        refused: Callable[[OttlaError, CommittingMember, float], bool] = lambda error, identity, now: False,
         taken: Callable[[Mapping[TopicPartition, CommittedOffset]], None] | None = None,
     ) -> None:
         self._core, self.group, self._identity, self.refused = core, group, identity, refused
@@ -151,7 +151,7 @@ class Commits:
         self._assignments: dict[TopicPartition, Assignment] = {}
         self._pending: PendingCommits = {}
         """Commits for the next OffsetCommit."""
-        self._waiting = Waiters()
+        self._waiting = CommitWaiters()
         self._number = 0
         self._failures = 0
         """Consecutive attempts that failed because of the coordinator or the member."""
@@ -161,7 +161,7 @@ class Commits:
         self._due: Timer | None = None
         self._failed: CommitFailed | None = None
         self._metrics = CommitMetrics(core.metrics, group)
-        self._sender = Sender(core, group, identity, self._metrics, self._answered)
+        self._sender = CommitSender(core, group, identity, self._metrics, self._answered)
 
     def close(self) -> None:
         """Remove the metrics, because there will be no more commits."""
@@ -292,9 +292,9 @@ class Commits:
 
     # -- in transactions ---------------------------------------------------------------------------------------------
 
-    def identified(self) -> Outcome[Identity]:
+    def identified(self) -> Outcome[CommittingMember]:
         """The identity that commits, as soon as there is one; during SyncGroup there is none."""
-        outcome: Outcome[Identity] = Outcome()
+        outcome: Outcome[CommittingMember] = Outcome()
 
         def look() -> None:
             if outcome.done:
@@ -353,7 +353,7 @@ class Commits:
             self._pending = {place: each for place, each in self._pending.items() if place not in due}
 
     def _answered(
-        self, sent: PendingCommits, identity: Identity, answer: OffsetCommitResponse | OttlaError, now: float
+        self, sent: PendingCommits, identity: CommittingMember, answer: OffsetCommitResponse | OttlaError, now: float
     ) -> None:
         self._judge({place: each for place, each in sent.items() if not each.assignment.over}, identity, answer, now)
         self._sender.in_flight = {}  # only now, or `settled` would succeed before the response is processed
@@ -361,7 +361,7 @@ class Commits:
         self.wake()
 
     def _judge(
-        self, sent: PendingCommits, identity: Identity, answer: OffsetCommitResponse | OttlaError, now: float
+        self, sent: PendingCommits, identity: CommittingMember, answer: OffsetCommitResponse | OttlaError, now: float
     ) -> None:
         """Process the response, or the error, for each partition."""
         if isinstance(answer, OttlaError):
@@ -504,7 +504,7 @@ def _listed(places: Iterable[TopicPartition]) -> str:
     return ", ".join(f"{topic}-{partition}" for topic, partition in places)
 
 
-class Waiter(NamedTuple):
+class CommitWaiter(NamedTuple):
     """A caller that waits for the commits up to a number, of some partitions or (``None``) of all."""
 
     number: int
@@ -516,15 +516,15 @@ class Waiter(NamedTuple):
         return any(each.number <= number and (places is None or each.assignment.place in places) for each in commits)
 
 
-class Waiters:
+class CommitWaiters:
     """Settles the outcomes of callers that wait for commits."""
 
     def __init__(self) -> None:
-        self._waiting: dict[Outcome[None], Waiter] = {}
+        self._waiting: dict[Outcome[None], CommitWaiter] = {}
 
     def add(self, outcome: Outcome[None], number: int, places: frozenset[TopicPartition] | None) -> None:
-        """Add a caller; for the arguments see `Waiter`."""
-        self._waiting[outcome] = Waiter(number, places)
+        """Add a caller; for the arguments see `CommitWaiter`."""
+        self._waiting[outcome] = CommitWaiter(number, places)
         outcome.when_done(lambda: self._waiting.pop(outcome, None))
 
     def settle(self, left: Collection[PendingCommit]) -> None:
@@ -540,7 +540,7 @@ class Waiters:
         return bool(concerned)
 
 
-class Sender:
+class CommitSender:
     """Sends OffsetCommit, at most one at a time.
 
     Args:
@@ -551,9 +551,9 @@ class Sender:
         self,
         core: ClientCore,
         group: str,
-        identity: Callable[[], Identity | None],
+        identity: Callable[[], CommittingMember | None],
         metrics: CommitMetrics,
-        answered: Callable[[PendingCommits, Identity, OffsetCommitResponse | OttlaError, float], None],
+        answered: Callable[[PendingCommits, CommittingMember, OffsetCommitResponse | OttlaError, float], None],
     ) -> None:
         self._core, self._group, self._identity, self._answered = core, group, identity, answered
         self._metrics = metrics

@@ -1,7 +1,7 @@
 """The interface between a consumer and the member of its group, independent of the group protocol.
 
 Rules:
-- The user is notified of each `Step`: `Revoke`, `Lose` or `Receive`. After a `Revoke`, the membership waits until the
+- The user is notified of each `AssignmentChange`: `Revoke`, `Lose` or `Receive`. After a `Revoke`, the membership waits until the
   user is `done` with it; the other steps are only reported.
 - `ClassicMember` (JoinGroup, SyncGroup, Heartbeat) is the only implementation so far; one for KIP-848 is planned.
 
@@ -16,7 +16,7 @@ from typing import Protocol
 from ottla.errors import OttlaError
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.group.assignors import Assignor
-from ottla.sdk.group.commits import Identity
+from ottla.sdk.group.commits import CommittingMember
 from ottla.sdk.outcome import Outcome
 
 
@@ -42,7 +42,7 @@ class Receive:
     places: tuple[TopicPartition, ...]
 
 
-Step = Revoke | Lose | Receive
+AssignmentChange = Revoke | Lose | Receive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class Membership(Protocol):
     """A consumer's membership in its group."""
 
     @property
-    def identity(self) -> Identity | None:
+    def identity(self) -> CommittingMember | None:
         """The member that commits now; ``None`` while the group is between two generations."""
         ...
 
@@ -76,7 +76,7 @@ class Membership(Protocol):
     def owned(self) -> tuple[TopicPartition, ...]: ...
 
     @property
-    def steps(self) -> deque[Step]:
+    def steps(self) -> deque[AssignmentChange]:
         """The steps of which the user has to be notified, in order."""
         ...
 
@@ -93,11 +93,11 @@ class Membership(Protocol):
         """Join the group, unless this client is a member or is joining already."""
         ...
 
-    def done(self, step: Step, now: float) -> None:
+    def done(self, step: AssignmentChange, now: float) -> None:
         """Take note that the user has finished a step; a step that a loss has overtaken is ignored."""
         ...
 
-    def refused(self, error: OttlaError, identity: Identity, now: float) -> bool:
+    def refused(self, error: OttlaError, identity: CommittingMember, now: float) -> bool:
         """Handle a commit's error that concerns the member; return whether the member acts on it."""
         ...
 

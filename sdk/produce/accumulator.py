@@ -17,7 +17,7 @@ from ottla.codec.append import TopicBuffer
 from ottla.codec.records import HEADER_SIZE
 from ottla.sdk.cluster.cluster import Topic
 from ottla.sdk.core import ClientCore
-from ottla.sdk.produce.batches import NOT_OPEN, Batch, PartitionQueue
+from ottla.sdk.produce.batches import NOT_OPEN, PartitionQueue, ProducerBatch
 from ottla.sdk.produce.deliveries import Deliveries
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.placing import Placing
@@ -56,7 +56,7 @@ class Accumulator:
         """Seconds between the first and the last record of a batch."""
         self._sealing: Timer | None = None
 
-    def append(self, record: PendingRecord, topic: Topic, now: float) -> Batch:
+    def append(self, record: PendingRecord, topic: Topic, now: float) -> ProducerBatch:
         """Append a record to the open batch of its partition, even if memory is short; return that batch.
 
         Raises:
@@ -111,7 +111,7 @@ class Accumulator:
         """Begin a new batch, large enough for the record; the previous one is full, or too old."""
         was_full, before = queue.open.left < record.size, queue.close()
         room = max(min(self._options.batch_size, self._core.options.max_request_size), record.size)
-        batch = queue.open = Batch(self._deliveries.number(), queue.place, now, record.deadline, room)
+        batch = queue.open = ProducerBatch(self._deliveries.number(), queue.place, now, record.deadline, room)
         if before is not None:
             self._sender.due(queue, before)
         batch.charged = BATCH_OVERHEAD

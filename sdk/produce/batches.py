@@ -43,14 +43,14 @@ from ottla.codec.wire import Buffer
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.connection.versions import PRODUCE_RECORD_BATCHES
-from ottla.sdk.produce.identity import Identity
+from ottla.sdk.produce.producer_identity import Identity
 from ottla.sdk.timers import Timer
 
 MAX_IN_FLIGHT = 5
 _SEQUENCES = 2**31
 
 
-class Batch(OpenBatch):
+class ProducerBatch(OpenBatch):
     """Records of one partition that are sent together."""
 
     __slots__ = (
@@ -88,7 +88,7 @@ class Batch(OpenBatch):
         self.due = False
         """Whether it may be sent."""
         self.expiry: Timer | None = None
-        self.request: Request | None = None
+        self.request: InFlightBatches | None = None
         """The request in which it is in flight."""
         self.again = False
         """In flight, or waiting to be sent, again with the same sequence."""
@@ -142,7 +142,7 @@ class Batch(OpenBatch):
             self.expiry.cancel()
             self.expiry = None
 
-    def halves(self) -> tuple["Batch", "Batch"]:
+    def halves(self) -> tuple["ProducerBatch", "ProducerBatch"]:
         """Split the batch in two; records keep their sequences."""
         records: Records = parse_batch(self.builder.build()).records(UNLIMITED)
         middle = self.count // 2
@@ -153,8 +153,8 @@ class Batch(OpenBatch):
         second.charged = self.charged - first.charged
         return first, second
 
-    def _part(self, records: Records, start: int) -> "Batch":
-        part = Batch(self.number, self.place, self.opened, self.deadline, -1)
+    def _part(self, records: Records, start: int) -> "ProducerBatch":
+        part = ProducerBatch(self.number, self.place, self.opened, self.deadline, -1)
         part.builder.extend(records)
         stop = start + len(records)
         part.callbacks, part.timestamps = self.callbacks[start:stop], self.timestamps[start:stop]
@@ -164,14 +164,14 @@ class Batch(OpenBatch):
         return part
 
 
-class Request:
+class InFlightBatches:
     """Batches that are in flight together, each with its partition's queue."""
 
     __slots__ = ("batches", "exchange")
 
     exchange: Exchange
 
-    def __init__(self, batches: "dict[Batch, PartitionQueue]") -> None:
+    def __init__(self, batches: "dict[ProducerBatch, PartitionQueue]") -> None:
         self.batches = batches
 
     @property
@@ -179,14 +179,14 @@ class Request:
         """Whether the driver has the request."""
         return self.exchange.correlation_id >= 0
 
-    def remove(self, batch: Batch) -> None:
+    def remove(self, batch: ProducerBatch) -> None:
         """Send the request without ``batch``; if that was the only one, end the request without sending it."""
         del self.batches[batch]
         if not self.batches and self.exchange.withdraw:
             self.exchange.withdraw(self.exchange)
 
 
-NOT_OPEN = Batch(0, ("", -1), 0.0, 0.0, -1)
+NOT_OPEN = ProducerBatch(0, ("", -1), 0.0, 0.0, -1)
 """Placeholder if no batch is open: it never has space."""
 
 
@@ -212,13 +212,13 @@ class PartitionQueue(PartitionBuffer):
         "transactional",
     )
 
-    open: Batch
+    open: ProducerBatch
 
     def __init__(self, place: TopicPartition, idempotent: bool, *, transactional: bool = False) -> None:
         super().__init__(NOT_OPEN)
         self.place = place
         self.idempotent, self.transactional = idempotent, transactional
-        self.batches: deque[Batch] = deque()
+        self.batches: deque[ProducerBatch] = deque()
         self._taken = 0
         self.sticky_until = 0
         """The keyless records of a topic move to another partition once this one was given so many bytes."""
@@ -251,7 +251,7 @@ class PartitionQueue(PartitionBuffer):
         """Whether a sent batch may or may not be stored."""
         return any(each.in_flight or each.outcome_unknown for each in self._sent())
 
-    def sendable(self, now: float) -> Batch | None:
+    def sendable(self, now: float) -> ProducerBatch | None:
         """The batch that may be sent now, if any."""
         in_flight = 0
         for batch in self.batches:
@@ -286,11 +286,11 @@ class PartitionQueue(PartitionBuffer):
         """Whether the oldest batch has to be sent in a new epoch."""
         return self.renumber_from is not None and self.batches[0].number >= self.renumber_from
 
-    def unrenumberable(self) -> list[Batch]:
+    def unrenumberable(self) -> list[ProducerBatch]:
         """Batches that are due to be renumbered but must not be."""
         return [each for each in self._sent() if not each.renumberable] if self.batches and self.renumbering else []
 
-    def renumber(self, batch: Batch) -> None:
+    def renumber(self, batch: ProducerBatch) -> None:
         """The broker lacks the sequences before ``batch``, the oldest: send it in a new epoch."""
         self.renumber_from = batch.number
 
@@ -304,7 +304,7 @@ class PartitionQueue(PartitionBuffer):
         after = unsent or (self.batches[-1].number + 1 if self.batches else 0)
         self.renumber_from = after if self.renumber_from is None else min(after, self.renumber_from)
 
-    def close(self) -> Batch | None:
+    def close(self) -> ProducerBatch | None:
         """Let the open batch accept no more records; return it, if there is one."""
         if (batch := self.open) is NOT_OPEN:
             return None
@@ -321,7 +321,7 @@ class PartitionQueue(PartitionBuffer):
             self.linger.cancel()
             self.linger = None
 
-    def send(self, batch: Batch, node: int, request: Request) -> None:
+    def send(self, batch: ProducerBatch, node: int, request: InFlightBatches) -> None:
         """Account for ``batch`` going to the connection to ``node``; the first time it gets its sequence."""
         if batch is self.open:
             self.close()
@@ -335,7 +335,7 @@ class PartitionQueue(PartitionBuffer):
         batch.sequence = self.next_sequence
         self.next_sequence = (self.next_sequence + batch.count) % _SEQUENCES
 
-    def encode(self, batch: Batch, version: int, compression: Compression, level: int | None) -> Buffer:
+    def encode(self, batch: ProducerBatch, version: int, compression: Compression, level: int | None) -> Buffer:
         """Encode ``batch`` for a ``version`` of Produce.
 
         Raises:
@@ -355,7 +355,7 @@ class PartitionQueue(PartitionBuffer):
             transactional=self.transactional,
         )
 
-    def split(self, batch: Batch) -> tuple[Batch, Batch]:
+    def split(self, batch: ProducerBatch) -> tuple[ProducerBatch, ProducerBatch]:
         """Replace ``batch``, which certainly was not stored, with its halves."""
         index = self.batches.index(batch)
         halves = batch.halves()
@@ -364,7 +364,7 @@ class PartitionQueue(PartitionBuffer):
         self.batches.insert(index, halves[0])
         return halves
 
-    def drop(self, batch: Batch, *, stored: bool | None) -> None:
+    def drop(self, batch: ProducerBatch, *, stored: bool | None) -> None:
         """Remove a settled batch; ``stored`` is ``None`` if the outcome is unknown."""
         index = self.batches.index(batch)
         del self.batches[index]
@@ -383,14 +383,14 @@ class PartitionQueue(PartitionBuffer):
         else:
             self.next_sequence = batch.sequence
 
-    def _alone(self, batch: Batch) -> bool:
+    def _alone(self, batch: ProducerBatch) -> bool:
         """Whether everything before ``batch`` is settled, and no request is in flight."""
         return batch is self.batches[0] and not any(each.in_flight for each in self._sent())
 
     def _retrying(self) -> bool:
         return any(each.again or not each.in_flight for each in self._sent())
 
-    def _sent(self) -> list[Batch]:
+    def _sent(self) -> list[ProducerBatch]:
         """The batches with a sequence: always the first ones."""
         sent = []
         for batch in self.batches:

@@ -32,7 +32,7 @@ from ottla.errors import Closed, ConfigurationError, DeliveryFailed, EncodeError
 from ottla.sdk.arguments import is_async
 from ottla.sdk.cluster.cluster import Topic
 from ottla.sdk.core import ClientCore
-from ottla.sdk.events import Place
+from ottla.sdk.events import RunMode
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome, own
 from ottla.sdk.produce.accumulator import Accumulator
@@ -40,14 +40,14 @@ from ottla.sdk.produce.deliveries import Deliveries
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.partitioners import Keyed, named
 from ottla.sdk.produce.placing import Placing
-from ottla.sdk.produce.records import Acknowledgement, Awaited, PendingRecord, Receipt
+from ottla.sdk.produce.records import Acknowledgement, AwaitedReceipt, PendingRecord, Receipt
 from ottla.sdk.produce.room import Room
 from ottla.sdk.produce.sender import Sender
 from ottla.sdk.produce.turns import Turns
-from ottla.sdk.produce.unplaced import UnplacedRecords
+from ottla.sdk.produce.unplaced_records import UnplacedRecords
 from ottla.sdk.steps import Outside, Shielded, Steps, settled
-from ottla.sdk.transaction.states import State
-from ottla.sdk.transaction.transactions import Transactions
+from ottla.sdk.transaction.producer_transactions import ProducerTransactions
+from ottla.sdk.transaction.states import TransactionalProducerState
 
 if TYPE_CHECKING:
     from random import Random  # a machine is given its randomness
@@ -92,13 +92,13 @@ class ProducerCore:
             core, self.placing, self._accumulator, self._room, self._deliveries, self._delivery_timeout
         )
         identity = self._sender.identity
-        self.transactions = identity if isinstance(identity, Transactions) else None
+        self.transactions = identity if isinstance(identity, ProducerTransactions) else None
         self._shut = self._closed = False
         self.fatal: OttlaError | None = None
         """The error after which the producer can never send again."""
         self._turns = Turns(core, self._show_topics)
         if self.transactions is not None:
-            self.transactions.shown = self._show_topics
+            self.transactions.on_change = self._show_topics
         core.metadata.observers.append(self._metadata_changed)
         core.parts[self] = None
         self._forget = core.on_close(self._client_closes)
@@ -114,7 +114,7 @@ class ProducerCore:
 
     def send(self, record: PendingRecord) -> Steps[Receipt]:
         """Accept a record and wait until it is stored."""
-        awaited = Awaited()
+        awaited = AwaitedReceipt()
         record.await_by(awaited)
         try:
             # Other tasks run while this one waits for its record. A cancellation may come just after space was found.
@@ -238,7 +238,7 @@ class ProducerCore:
             if isinstance(given, str):
                 error.add_note(f"or give the producer a serializer: client.producer({what}_serializer=str.encode)")
         if isinstance(acknowledgement := record.callback, Acknowledgement):
-            self._core.run(lambda: acknowledgement.intercept(error), Place.CALLBACK)
+            self._core.run(lambda: acknowledgement.intercept(error), RunMode.CALLBACK)
 
     def _hurry(self, error: BaseException) -> Steps[None]:
         """Give unacknowledged records a moment, and report undelivered ones: no record is lost silently."""
@@ -334,7 +334,11 @@ class ProducerCore:
     def _show_topics(self) -> None:
         """Let the fast path append if nothing unusual is going on."""
         waiting = self._turns or self._room.waiters
-        closed = self.fatal or self._shut or (self.transactions and self.transactions.state is not State.OPEN)
+        closed = (
+            self.fatal
+            or self._shut
+            or (self.transactions and self.transactions.state is not TransactionalProducerState.OPEN)
+        )
         ordinary = not (waiting or self._deliveries.to_raise or closed)
         self.appends.topics = self._accumulator.topics if ordinary and self._keyed else {}
 

@@ -16,11 +16,11 @@ from functools import partial
 from ottla.errors import ConfigurationError, DeliveryFailed, InvalidRecord, OttlaError
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.core import ClientCore
-from ottla.sdk.events import Place
+from ottla.sdk.events import RunMode
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import AfterCallbacks, Outcome
-from ottla.sdk.produce.batches import Batch
-from ottla.sdk.produce.records import Awaited, DeliveryCallback, PendingRecord, Receipt, awaited_by, unseen
+from ottla.sdk.produce.batches import ProducerBatch
+from ottla.sdk.produce.records import AwaitedReceipt, DeliveryCallback, PendingRecord, Receipt, awaited_by, unseen
 from ottla.sdk.produce.room import Room
 
 log = logger("ottla.sdk.producer")
@@ -66,7 +66,7 @@ class Deliveries:
         self._settle_flushes()
         return outcome
 
-    def placed(self, number: int, batch: Batch) -> bool:
+    def placed(self, number: int, batch: ProducerBatch) -> bool:
         """The numbered record is in ``batch`` now, and is settled with it; returns whether a flush waits for that."""
         awaited = bool(self._flushes) and number <= self._flushes[-1][0]
         if awaited:
@@ -75,7 +75,7 @@ class Deliveries:
             self.settled(number)  # a later flush waits for the batch itself
         return awaited
 
-    def split(self, batch: Batch) -> None:
+    def split(self, batch: ProducerBatch) -> None:
         """The batch was split: two batches have its number now."""
         self._unsettled[batch.number] += 1
 
@@ -104,11 +104,11 @@ class Deliveries:
             if self._core.closed:  # a closed core runs no callbacks
                 outcome.succeed(None)
             else:
-                self._core.run(partial(outcome.succeed, None), Place.BEHIND)
+                self._core.run(partial(outcome.succeed, None), RunMode.BEHIND)
 
     # -- what becomes of batches -------------------------------------------------------------------------------------
 
-    def stored(self, batch: Batch, base_offset: int, append_time: int) -> None:
+    def stored(self, batch: ProducerBatch, base_offset: int, append_time: int) -> None:
         self.release(batch)
         place = batch.place
 
@@ -120,7 +120,7 @@ class Deliveries:
             self._run(call, batch.callbacks)
         self.settled(batch.number)
 
-    def failed(self, batch: Batch, error: OttlaError, guilty: Mapping[int, OttlaError] | None = None) -> None:
+    def failed(self, batch: ProducerBatch, error: OttlaError, guilty: Mapping[int, OttlaError] | None = None) -> None:
         """Fail a batch with ``error``; if only some of its records are ``guilty``, these get their own errors."""
         error_of = _each(error, guilty)
         callbacks, place = batch.callbacks, batch.place
@@ -163,17 +163,17 @@ class Deliveries:
             self.chained |= self._room.used > used
 
         kinds = set(map(type, callbacks))
-        if kinds <= {Awaited, type(None)}:
+        if kinds <= {AwaitedReceipt, type(None)}:
             self._core.run(partial(run, callbacks))
-        elif Awaited not in kinds:
-            self._core.run(partial(run, callbacks), Place.CALLBACK, resumable=True)
+        elif AwaitedReceipt not in kinds:
+            self._core.run(partial(run, callbacks), RunMode.CALLBACK, resumable=True)
         else:
-            users: Callbacks = [None if type(each) is Awaited else each for each in callbacks]
-            awaited: Callbacks = [each if type(each) is Awaited else None for each in callbacks]
-            self._core.run(partial(run, users), Place.CALLBACK, resumable=True)
-            self._core.run(partial(call, awaited), Place.BEHIND)
+            users: Callbacks = [None if type(each) is AwaitedReceipt else each for each in callbacks]
+            awaited: Callbacks = [each if type(each) is AwaitedReceipt else None for each in callbacks]
+            self._core.run(partial(run, users), RunMode.CALLBACK, resumable=True)
+            self._core.run(partial(call, awaited), RunMode.BEHIND)
 
-    def release(self, batch: Batch) -> None:
+    def release(self, batch: ProducerBatch) -> None:
         """Free the memory and the timers of a batch."""
         batch.cancel_timers()
         self._room.give_back(batch.charged)
@@ -221,7 +221,7 @@ class Deliveries:
 
     def _callback_failed(self, error: BaseException, result: Receipt | OttlaError) -> None:
         if isinstance(error, (KeyboardInterrupt, SystemExit)):  # raised once the other callbacks have been called
-            self._core.come_back(lambda: self._core.run(partial(_raise, error), Place.CALLBACK))
+            self._core.come_back(lambda: self._core.run(partial(_raise, error), RunMode.CALLBACK))
             return
         if not isinstance(error, Exception):  # a cancellation of something else, not of the caller
             error, raised = OttlaError(f"on_delivery raised {error!r}"), error

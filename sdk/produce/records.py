@@ -58,7 +58,7 @@ class ProducerInterceptor:
         """Called when ``record`` was stored, or failed."""
 
 
-class Awaited(AfterCallbacks[Receipt]):
+class AwaitedReceipt(AfterCallbacks[Receipt]):
     """The result of a record, for a caller that awaits it."""
 
     __slots__ = ("unseen",)
@@ -129,7 +129,7 @@ class PendingRecord:
         """The record's topic and partition; partition -1 if none is chosen yet."""
         return self.topic, -1 if self.partition is None else self.partition
 
-    def await_by(self, awaited: Awaited) -> None:
+    def await_by(self, awaited: AwaitedReceipt) -> None:
         """Settle ``awaited`` with the result."""
         if isinstance(self.callback, Acknowledgement):
             self.callback.callback = awaited
@@ -154,7 +154,7 @@ def unseen(callback: DeliveryCallback) -> bool:
     return bool(getattr(callback, "unseen", False))
 
 
-def awaited_by(callback: DeliveryCallback) -> Awaited | None:
+def awaited_by(callback: DeliveryCallback) -> AwaitedReceipt | None:
     """The outcome that the callback settles, if that is its purpose."""
     inner = callback.callback if isinstance(callback, Acknowledgement) else callback
-    return inner if isinstance(inner, Awaited) else None
+    return inner if isinstance(inner, AwaitedReceipt) else None

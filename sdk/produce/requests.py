@@ -10,11 +10,11 @@ Source: ProduceRequestData.json.
 from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.errors import EncodeError
 from ottla.sdk.options import broker_timeout_ms
-from ottla.sdk.produce.batches import Batch, PartitionQueue
+from ottla.sdk.produce.batches import PartitionQueue, ProducerBatch
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.sender_metrics import SenderMetrics
 
-Batches = dict[Batch, PartitionQueue]
+Batches = dict[ProducerBatch, PartitionQueue]
 
 
 class ProduceRequests:
@@ -23,7 +23,9 @@ class ProduceRequests:
     def __init__(self, options: ProducerOptions, timeout: float, metrics: SenderMetrics) -> None:
         self._options, self._timeout, self._metrics = options, timeout, metrics
 
-    def build(self, batches: Batches, version: int, unsendable: dict[Batch, EncodeError], now: float) -> ProduceRequest:
+    def build(
+        self, batches: Batches, version: int, unsendable: dict[ProducerBatch, EncodeError], now: float
+    ) -> ProduceRequest:
         """Build a request; adds batches that this version cannot express to ``unsendable``, with the error."""
         topics: dict[str, list[PartitionProduceData]] = {}
         for batch, queue in batches.items():

@@ -46,14 +46,14 @@ from ottla.errors import (
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.core import ClientCore
 from ottla.sdk.logs import logger
-from ottla.sdk.produce.batches import Batch, PartitionQueue
+from ottla.sdk.produce.batches import PartitionQueue, ProducerBatch
 from ottla.sdk.produce.deliveries import Deliveries
-from ottla.sdk.produce.identity import ProducerIdentity
-from ottla.sdk.produce.nodes import NodeQueue
+from ottla.sdk.produce.node_queue import NodeQueue
+from ottla.sdk.produce.producer_identity import ProducerIdentity
 from ottla.sdk.produce.sender_metrics import SenderMetrics
 
 if TYPE_CHECKING:
-    from ottla.sdk.transaction.transactions import Transactions
+    from ottla.sdk.transaction.producer_transactions import ProducerTransactions
 
 log = logger("ottla.sdk.producer")
 
@@ -83,19 +83,21 @@ class Results:
         core: ClientCore,
         deliveries: Deliveries,
         metrics: SenderMetrics,
-        identity: "ProducerIdentity | Transactions",
+        identity: "ProducerIdentity | ProducerTransactions",
         delivery_timeout: float,
         *,
         node: Callable[[int], NodeQueue],
         wake: Callable[[PartitionQueue], None],
-        watch: Callable[[PartitionQueue, Batch], None],
+        watch: Callable[[PartitionQueue, ProducerBatch], None],
         give_up: Callable[[OttlaError], None],
     ) -> None:
         self._core, self._deliveries, self._metrics, self._identity = core, deliveries, metrics, identity
         self._delivery_timeout = delivery_timeout
         self._node, self._wake, self._watch, self._give_up = node, wake, watch, give_up
 
-    def stored(self, queue: PartitionQueue, batch: Batch, base_offset: int, append_time: int, now: float) -> None:
+    def stored(
+        self, queue: PartitionQueue, batch: ProducerBatch, base_offset: int, append_time: int, now: float
+    ) -> None:
         queue.drop(batch, stored=True)
         queue.moved_at = now
         if batch.abandoned:
@@ -107,7 +109,7 @@ class Results:
     def refused(
         self,
         queue: PartitionQueue,
-        batch: Batch,
+        batch: ProducerBatch,
         error: OttlaError,
         now: float,
         *,
@@ -143,7 +145,7 @@ class Results:
     def _out_of_sequence(
         self,
         queue: PartitionQueue,
-        batch: Batch,
+        batch: ProducerBatch,
         error: OttlaError,
         result: PartitionProduceResponse | None,
         now: float,
@@ -177,7 +179,7 @@ class Results:
             self._fail(queue, batch, OutOfOrderSequenceNumber(f"{name_of(queue.place)}; {why}"), None, now)
         return bool(batches)
 
-    def _retry(self, queue: PartitionQueue, batch: Batch, error: OttlaError, now: float) -> None:
+    def _retry(self, queue: PartitionQueue, batch: ProducerBatch, error: OttlaError, now: float) -> None:
         leader = self._core.cluster.leader(*queue.place)
         if leader is not None and leader.id != batch.node:
             batch.retry_at = now  # there is a new leader
@@ -185,7 +187,7 @@ class Results:
             self._node(batch.node).pause(queue, batch, error, now)
         log.debug("retrying batch", extra={"partition": queue.place, "why": batch.trouble})
 
-    def _split(self, queue: PartitionQueue, batch: Batch) -> None:
+    def _split(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         batch.cancel_timers()
         self._deliveries.split(batch)
         for half in queue.split(batch):
@@ -194,7 +196,7 @@ class Results:
     def _fail(
         self,
         queue: PartitionQueue,
-        batch: Batch,
+        batch: ProducerBatch,
         error: OttlaError,
         result: PartitionProduceResponse | None,
         now: float,
@@ -205,12 +207,12 @@ class Results:
         self._deliveries.release(batch)
 
     def _deliver_failure(
-        self, batch: Batch, error: OttlaError, now: float, guilty: Mapping[int, OttlaError] | None = None
+        self, batch: ProducerBatch, error: OttlaError, now: float, guilty: Mapping[int, OttlaError] | None = None
     ) -> None:
         self._metrics.count("record-error", batch.place[0], batch.count, now)
         self._deliveries.failed(batch, error, guilty)
 
-    def withdraw(self, queue: PartitionQueue, batch: Batch, error: OttlaError) -> None:
+    def withdraw(self, queue: PartitionQueue, batch: ProducerBatch, error: OttlaError) -> None:
         """Fail a batch that is no longer wanted, and drop it once it is not in flight."""
         if batch.abandoned:
             return
@@ -224,7 +226,7 @@ class Results:
 
     # -- deadlines ---------------------------------------------------------------------------------------------------
 
-    def expire(self, queue: PartitionQueue, batch: Batch, now: float) -> None:
+    def expire(self, queue: PartitionQueue, batch: ProducerBatch, now: float) -> None:
         """Fail a batch whose delivery timeout has passed."""
         if batch not in queue.batches or batch.abandoned:
             return
@@ -244,7 +246,7 @@ class Results:
         self._deliveries.release(batch)
         self._wake(queue)
 
-    def progress(self, queue: PartitionQueue, batch: Batch, now: float) -> str:
+    def progress(self, queue: PartitionQueue, batch: ProducerBatch, now: float) -> str:
         """Where a batch is, since when, and which attempts were made."""
         topic, partition = queue.place
         node = self._core.cluster.leader(topic, partition)
@@ -280,7 +282,7 @@ def details(place: TopicPartition, result: PartitionProduceResponse) -> str:
     return "; ".join(said)
 
 
-def _why(batch: Batch) -> str:
+def _why(batch: ProducerBatch) -> str:
     """Why a batch cannot be sent in another epoch."""
     return _UNSURE if batch.outcome_unknown else _OVERTAKEN
 

@@ -25,7 +25,7 @@ UNPLACED_OVERHEAD = 320
 
 
 @dataclass(slots=True, eq=False)
-class Waiter:
+class WaitingRecord:
     """A record that waits for space."""
 
     record: PendingRecord
@@ -54,7 +54,7 @@ class Room:
     ) -> None:
         self._core, self._appends, self.memory, self._delivery_timeout = core, appends, memory, delivery_timeout
         self._accept, self._full, self._changed = accept, full, changed
-        self.waiters: OrderedDict[Waiter, None] = OrderedDict()
+        self.waiters: OrderedDict[WaitingRecord, None] = OrderedDict()
 
     @property
     def used(self) -> int:
@@ -81,7 +81,7 @@ class Room:
     def wait(self, record: PendingRecord) -> Outcome[None]:
         """Settled once the record is accepted; if cancelled, the record is never accepted."""
         record.freeze()
-        waiter = Waiter(record, Outcome())
+        waiter = WaitingRecord(record, Outcome())
         self.waiters[waiter] = None
         late = self._core.later(record.deadline, lambda now: self._late(waiter))
 
@@ -113,7 +113,7 @@ class Room:
                 waiter.accepted.succeed(None)
         self._changed()
 
-    def _late(self, waiter: Waiter) -> None:
+    def _late(self, waiter: WaitingRecord) -> None:
         why = f"{self.used} of {self.memory} bytes of buffer_memory wait for the brokers"
         waited = f"there was no space within {self._delivery_timeout:g} s"
         what = f"a record for {waiter.record.topic!r} was not accepted"

@@ -31,17 +31,17 @@ from ottla.sdk.core import ClientCore
 from ottla.sdk.events import PRODUCE, Node
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome
-from ottla.sdk.produce.batches import Batch, PartitionQueue, Request
+from ottla.sdk.produce.batches import InFlightBatches, PartitionQueue, ProducerBatch
 from ottla.sdk.produce.deliveries import Deliveries
-from ottla.sdk.produce.identity import ProducerIdentity
-from ottla.sdk.produce.nodes import NodeQueue
+from ottla.sdk.produce.node_queue import NodeQueue
 from ottla.sdk.produce.options import ProducerOptions
+from ottla.sdk.produce.producer_identity import ProducerIdentity
 from ottla.sdk.produce.requests import Batches, ProduceRequests
 from ottla.sdk.produce.results import Results, details, name_of
 from ottla.sdk.produce.sender_metrics import SenderMetrics
 from ottla.sdk.produce.stalls import Stalls
 from ottla.sdk.timers import Timer
-from ottla.sdk.transaction.transactions import Transactions
+from ottla.sdk.transaction.producer_transactions import ProducerTransactions
 
 log = logger("ottla.sdk.producer")
 
@@ -65,7 +65,7 @@ class Sender:
         self.delivery_timeout = options.delivery_timeout or core.options.delivery_timeout
         self.channel = PRODUCE if options.acks else f"{PRODUCE}-{core.number()}"
         self.queues: dict[TopicPartition, PartitionQueue] = {}
-        self.identity: ProducerIdentity | Transactions
+        self.identity: ProducerIdentity | ProducerTransactions
         if options.transactional_id is None:
             self.identity = ProducerIdentity(
                 core,
@@ -75,7 +75,7 @@ class Sender:
                 fail=give_up,
             )
         else:
-            self.identity = Transactions(
+            self.identity = ProducerTransactions(
                 core,
                 options.transactional_id,
                 options.transaction_timeout,
@@ -138,12 +138,12 @@ class Sender:
         if current is not None and any(each.identity == current for each in gone):
             self.identity.bump(self._core.now)
 
-    def add(self, queue: PartitionQueue, batch: Batch) -> None:
+    def add(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """Add a new batch, the last of its partition for now."""
         queue.batches.append(batch)
         self._watch(queue, batch)
 
-    def due(self, queue: PartitionQueue, batch: Batch) -> None:
+    def due(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """Allow the batch to be sent; until then it may still grow."""
         if batch is queue.open:
             queue.cancel_linger()
@@ -197,7 +197,7 @@ class Sender:
             if (left := node.muted_until - now) > 0:
                 yield f"producer: node {node_id} throttles, for another {left:.1f} s"
 
-    def _watch(self, queue: PartitionQueue, batch: Batch) -> None:
+    def _watch(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """Fail the batch when its deadline passes."""
         batch.expiry = self._core.later(batch.deadline, lambda now: self.results.expire(queue, batch, now))
 
@@ -310,7 +310,7 @@ class Sender:
         if current is None:
             return False  # the last epoch was needed for another partition
         adopted = queue.adopt(current)
-        if isinstance(self.identity, Transactions):
+        if isinstance(self.identity, ProducerTransactions):
             if adopted and queue.identity == current:
                 return True
             if queue.renumbering:
@@ -328,7 +328,7 @@ class Sender:
         return True
 
     def _send(self, node: Node, target: NodeQueue, batches: Batches, now: float) -> None:
-        records, request = 0, Request(batches)
+        records, request = 0, InFlightBatches(batches)
         for batch, queue in batches.items():
             if not batch.attempts:
                 self._metrics.queue_time.record(now - batch.opened, now)
@@ -338,7 +338,7 @@ class Sender:
             records += batch.count
         self._metrics.records_per_request.record(records, now)
         target.in_flight += 1
-        unsendable: dict[Batch, EncodeError] = {}
+        unsendable: dict[ProducerBatch, EncodeError] = {}
 
         def build(version: int) -> ProduceRequest:
             return self._requests.build(batches, version, unsendable, now)
@@ -363,9 +363,9 @@ class Sender:
     def _answered(
         self,
         node: Node,
-        request: Request,
+        request: InFlightBatches,
         answer: ProduceResponse | OttlaError | None,
-        unsendable: dict[Batch, EncodeError],
+        unsendable: dict[ProducerBatch, EncodeError],
         now: float,
     ) -> None:
         found: dict[TopicPartition, PartitionProduceResponse] = {}

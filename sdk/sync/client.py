@@ -28,7 +28,7 @@ from ottla.sdk.admin import (
     TransactionDescription,
     TransactionListing,
 )
-from ottla.sdk.arguments import by_place, derived, integer, listed, scoped, seconds, strings
+from ottla.sdk.arguments import by_topic_partition, derived, integer, listed, scoped, seconds, strings
 from ottla.sdk.calls import resets
 from ottla.sdk.client import (
     _check_what_to_read,
@@ -43,7 +43,7 @@ from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.fetcher import Fetcher
 from ottla.sdk.consume.options import ConsumerOptions, TopicFilter, member_options
 from ottla.sdk.consume.places import Where, place_at, start_at
-from ottla.sdk.consume.positions import Fetched, Offset, Time
+from ottla.sdk.consume.position import Fetched, Offset, Time
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.threads import ThreadDriver
 from ottla.sdk.events import Node
@@ -311,7 +311,7 @@ class Client:
             max_records=max_records,
         )
         within_bounds(options)
-        wanted = by_place("assign", assign or {})
+        wanted = by_topic_partition("assign", assign or {})
         starts = {place: None if where == "committed" else start_at(where) for place, where in wanted.items()}
         if group is None and None in starts.values():
             raise ConfigurationError("'committed' needs a group, as in group='billing'")
@@ -474,7 +474,7 @@ class Client:
             PartialFailure: some of several partitions could not be read; ``.found`` has the others.
             OffsetOutOfRange, UnknownTopicOrPartition: as in `fetch`, if you asked for a single one.
         """
-        how, starts = self._how(max_bytes, wait, isolation), by_place("offsets", offsets)
+        how, starts = self._how(max_bytes, wait, isolation), by_topic_partition("offsets", offsets)
         for offset in starts.values():
             if integer("an offset", offset) < 0:
                 raise LocalProtocolError(f"a fetch needs an offset of 0 or more, not {offset}")
@@ -511,7 +511,7 @@ class Client:
             UnknownTopicOrPartition: one of them does not exist.
         """
         level, stamps = isolation_level(isolation), dict[TopicPartition, int]()
-        for place, when in by_place("times", times).items():
+        for place, when in by_topic_partition("times", times).items():
             if not isinstance(when, datetime | timedelta):
                 raise LocalProtocolError(f"{when!r} is not a time: give a datetime, or a timedelta (so long ago)")
             at = place_at(when, time.time())
@@ -534,7 +534,7 @@ class Client:
             UnknownTopicOrPartition: one of them does not exist.
         """
         level = isolation_level(isolation)
-        starts = {place: place_at(where, time.time()) for place, where in by_place("wanted", wanted).items()}
+        starts = {place: place_at(where, time.time()) for place, where in by_topic_partition("wanted", wanted).items()}
         times = {place: start.timestamp for place, start in starts.items() if isinstance(start, Time)}
         found = self._driver.call(lambda now: calls.offsets(self._driver.core, times, now, level))
         return {place: start.offset if isinstance(start, Offset) else found[place] for place, start in starts.items()}
@@ -557,7 +557,7 @@ class Client:
         """
         level = isolation_level(isolation)
         times: dict[TopicPartition, int] = {}
-        for place, where in by_place("wanted", wanted).items():
+        for place, where in by_topic_partition("wanted", wanted).items():
             start = Time(MAX_TIMESTAMP) if where == "max_timestamp" else place_at(where, time.time())
             if isinstance(start, Offset):
                 raise LocalProtocolError(f"{where!r} is an offset already: ask for a time or an end of the log")

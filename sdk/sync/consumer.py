@@ -11,9 +11,9 @@ from ottla.codec.columns import Columns
 from ottla.codec.records import Record, Records
 from ottla.errors import LocalProtocolError
 from ottla.sdk.admin import CommittedOffset
-from ottla.sdk.arguments import by_place, listed, seconds
+from ottla.sdk.arguments import by_topic_partition, listed, seconds
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.consume.committing import Claim
+from ottla.sdk.consume.committing import BatchAssignment
 from ottla.sdk.consume.core import ConsumerCore, Taken
 from ottla.sdk.consume.fetcher import Fetched, Fetcher, Start
 from ottla.sdk.consume.options import ConsumerOptions
@@ -93,7 +93,7 @@ class Batch:
         "topic",
     )
 
-    def __init__(self, fetched: Fetched, claim: Claim | None, consumer: "Consumer") -> None:
+    def __init__(self, fetched: Fetched, claim: BatchAssignment | None, consumer: "Consumer") -> None:
         self.topic, self.partition = fetched.topic, fetched.partition
         self.high_watermark = fetched.high_watermark
         self.next_offset, self.leader_epoch = fetched.next_offset, fetched.leader_epoch
@@ -164,7 +164,7 @@ class Batch:
         """
         self._consumer._driver.run(self._consumer._core.committer.commit_batch(*self._committed_as(metadata)))
 
-    def _committed_as(self, metadata: str) -> tuple[TopicPartition, CommittedOffset, Claim | None]:
+    def _committed_as(self, metadata: str) -> tuple[TopicPartition, CommittedOffset, BatchAssignment | None]:
         at = CommittedOffset(self.next_offset, self.leader_epoch, metadata)
         return (self.topic, self.partition), at, self._claim
 
@@ -239,7 +239,7 @@ class Consumer:
             core.read_ahead(self._batch)
         return core
 
-    def _batch(self, fetched: Fetched, claim: Claim | None) -> Batch:
+    def _batch(self, fetched: Fetched, claim: BatchAssignment | None) -> Batch:
         return Batch(fetched, claim, self)
 
     def __exit__(
@@ -350,7 +350,7 @@ class Consumer:
             LocalProtocolError: a partition is not assigned to this consumer. In a group it is assigned while the loop
                 runs, so seek in `RebalanceListener.assigned`.
         """
-        starts = {place: start_at(where) for place, where in by_place("places", places).items()}
+        starts = {place: start_at(where) for place, where in by_topic_partition("places", places).items()}
         self._driver.run(self._core.navigation.seek(starts))
 
     def pause(self, places: Iterable[TopicPartition]) -> None:
@@ -394,7 +394,7 @@ class Consumer:
                 is lower than a committed one: to go back, seek first.
         """
         core = self._core
-        given = None if offsets is None else by_place("offsets", offsets)
+        given = None if offsets is None else by_topic_partition("offsets", offsets)
         self._driver.do(lambda: core.committer.commit_soon(given))
 
     def commit(self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None = None) -> None:
@@ -405,7 +405,7 @@ class Consumer:
                 partitions are committed); or the coordinator refused.
             TimeoutExpired: no answer within `api_timeout`; says which requests were tried.
         """
-        given = None if offsets is None else by_place("offsets", offsets)
+        given = None if offsets is None else by_topic_partition("offsets", offsets)
         self._driver.run(self._core.committer.commit(given))
 
     def committed(self, places: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, CommittedOffset | None]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ottla.errors import ConcurrentTransactions, OttlaError, UnknownServerError, UnknownTopicOrPartition
-from ottla.sdk.calls.call import UNSURE, Task
+from ottla.sdk.calls.task import UNSURE, Task
 from ottla.sdk.cluster.coordinators import Coordinators
 from ottla.sdk.cluster.metadata import KNOWN_TOPIC_GRACE
 from ottla.sdk.connection.versions import Range

@@ -13,15 +13,15 @@ Source: KafkaProducer.java (beginTransaction, commitTransaction, abortTransactio
 from ottla.errors import CommitFailed, InvalidTxnState, LocalProtocolError, OttlaError, TransactionAborted
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.consume.committer import Committer
-from ottla.sdk.consume.committing import Claim
+from ottla.sdk.consume.commit_calls import CommitCalls
+from ottla.sdk.consume.committing import BatchAssignment
 from ottla.sdk.core import ClientCore
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import all_of, any_of
 from ottla.sdk.produce.core import CLOSE_TIMEOUT, ProducerCore
 from ottla.sdk.steps import Shielded, Steps, settled
 from ottla.sdk.transaction.fencing import FENCING, explained
-from ottla.sdk.transaction.states import State
+from ottla.sdk.transaction.states import TransactionalProducerState
 
 log = logger("ottla.sdk.producer")
 
@@ -50,7 +50,9 @@ class TransactionCore:
         if self._number >= 0:
             raise LocalProtocolError("a transaction is begun once: make another one with producer.transaction()")
         self._check_alone()
-        while self._transactions.state is not State.READY:  # it may have changed again before this task runs
+        while (
+            self._transactions.state is not TransactionalProducerState.READY
+        ):  # it may have changed again before this task runs
             yield from settled(self._transactions.ready(self._core.now))
             self._check_alone()  # another waiting task may have begun a transaction
         self._transactions.begin(self._core.now)
@@ -73,7 +75,7 @@ class TransactionCore:
         self._transactions.check(self._number)
 
     def commit_offsets(
-        self, committer: Committer, place: TopicPartition, at: CommittedOffset, claim: Claim | None
+        self, committer: CommitCalls, place: TopicPartition, at: CommittedOffset, claim: BatchAssignment | None
     ) -> None:
         """Add the offset after a batch of ``committer``'s consumer to the transaction.
 

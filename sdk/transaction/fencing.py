@@ -24,7 +24,7 @@ from ottla.sdk.admin import TransactionDescription
 from ottla.sdk.calls.transactions import describe_transactions
 from ottla.sdk.core import ClientCore
 from ottla.sdk.outcome import Outcome
-from ottla.sdk.produce.identity import Identity
+from ottla.sdk.produce.producer_identity import Identity
 from ottla.sdk.transaction.states import IMPLICIT
 
 FENCING = (ProducerFenced, InvalidProducerEpoch)

@@ -26,16 +26,16 @@ from ottla.codec.apis.txn_offset_commit import (
 )
 from ottla.errors import CommitFailed, OttlaError, RemoteProtocolError, broker_error
 from ottla.sdk.admin import CommittedOffset
-from ottla.sdk.calls.call import Task
+from ottla.sdk.calls.task import Task
 from ottla.sdk.connection.versions import COMMIT_IN_TRANSACTION, COMMIT_IN_TRANSACTION_2
 from ottla.sdk.core import ClientCore
 from ottla.sdk.group.commits import OF_THE_MEMBER, Assignment, Commits
 from ottla.sdk.outcome import Outcome, all_of
-from ottla.sdk.produce.identity import Identity
+from ottla.sdk.produce.producer_identity import Identity
 from ottla.sdk.steps import Steps, settled
 from ottla.sdk.transaction.asking import ask_coordinator
-from ottla.sdk.transaction.implicit import ImplicitJoining
-from ottla.sdk.transaction.joining import Joining
+from ottla.sdk.transaction.explicit_joining import ExplicitJoining
+from ottla.sdk.transaction.implicit_joining import ImplicitJoining
 
 Offsets = dict[Assignment, CommittedOffset]
 
@@ -55,7 +55,7 @@ class TransactionOffsets:
         self,
         core: ClientCore,
         transactional_id: str,
-        joining: Joining,
+        joining: ExplicitJoining,
         implicit_joining: ImplicitJoining,
         refused: Callable[[OttlaError], None],
     ) -> None:

@@ -25,7 +25,7 @@ IMPLICIT = 2
 """The version from which partitions join a transaction with the first Produce."""
 
 
-class State(Enum):
+class TransactionalProducerState(Enum):
     NONE = auto()
     """There is no producer id, or its epoch has to be bumped before the next transaction."""
     ASKING = auto()
@@ -44,7 +44,7 @@ class State(Enum):
     """The producer can never send again."""
 
 
-class Input(Enum):
+class TransactionalProducerInput(Enum):
     NEEDED = auto()
     GIVEN = auto()
     BEGUN = auto()
@@ -60,8 +60,8 @@ class Input(Enum):
     FATAL = auto()
 
 
-S, I = State, Input  # noqa: E741 # so that the table fits
-TRANSITIONS: dict[tuple[State, Input], State] = {
+S, I = TransactionalProducerState, TransactionalProducerInput  # noqa: E741 # so that the table fits
+TRANSITIONS: dict[tuple[TransactionalProducerState, TransactionalProducerInput], TransactionalProducerState] = {
     (S.NONE, I.NEEDED): S.ASKING,
     (S.ASKING, I.GIVEN): S.READY,
     (S.READY, I.BEGUN): S.OPEN,

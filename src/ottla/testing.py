@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import trio
 
     from ottla.brokerlite.config import BrokerConfig
-    from ottla.brokerlite.serve import Running
+    from ottla.brokerlite.serve import RunningBroker
 
 T = TypeVar("T")
 
@@ -76,7 +76,7 @@ class Broker:
         self.config = config
         self._thread: threading.Thread | None = None
         self._token: trio.lowlevel.TrioToken | None = None
-        self._running: Running | None = None
+        self._running: RunningBroker | None = None
         self._error: BaseException | None = None
         if config.port == 0 and config.host == "127.0.0.1" and sys.platform == "linux":
             self.config = replace(config, port=self._reserve_port(config.host))
@@ -142,7 +142,7 @@ class Broker:
         """Create a topic; raises an `ottla.errors.BrokerError` if the broker refuses."""
         self._call(lambda running: running.create_topic(name, partitions, configs or {}))
 
-    def _call(self, function: "Callable[[Running], T]") -> T:
+    def _call(self, function: "Callable[[RunningBroker], T]") -> T:
         """Call ``function`` in the broker's loop; returns its result or raises its error."""
         if self._running is None or self._token is None:
             raise RuntimeError("the broker is not running")

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from ottla.brokerlite.machines.topics import Place
-from ottla.brokerlite.machines.transaction import LAST_EPOCH, Transaction
+from ottla.brokerlite.machines.topics import TopicPartition
+from ottla.brokerlite.machines.transaction_metadata import LAST_EPOCH, TransactionMetadata
 from ottla.codec.apis import APIS
 from ottla.codec.apis.describe_transactions import DescribeTransactionsRequest, TransactionState
 from ottla.codec.apis.find_coordinator import GROUP, TRANSACTION, FindCoordinatorRequest
@@ -72,7 +72,7 @@ class InProcess:
         pass
 
     def hold(self) -> None:
-        def mark(transaction: Transaction) -> Iterator[Place]:
+        def mark(transaction: TransactionMetadata) -> Iterator[TopicPartition]:
             free = tuple(place for place in transaction.partitions if not is_held(place))
             yield from self._mark(replace(transaction, partitions=free))
             yield from filter(is_held, transaction.partitions)

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from ottla.brokerlite.machines.clock import Clock
-from ottla.brokerlite.machines.group import Group, Joined, Protocol, State, Synced
-from ottla.brokerlite.machines.groups import Groups, GroupSettings, Joining, Leaver, Syncing
+from ottla.brokerlite.machines.group import Group, GroupState, Joined, Protocol, Synced
+from ottla.brokerlite.machines.groups import Groups, GroupSettings, JoinRequest, LeavingMember, SyncRequest
 from ottla.brokerlite.machines.offset_group import Committer
 from ottla.brokerlite.machines.offsets import Committed, Offsets
 from ottla.brokerlite.machines.timers import Timers
@@ -45,7 +45,7 @@ class Person:
     def join(self, **changes: Any) -> int:
         """Join; the error, or `WAITS`."""
         before = len(self.joined)
-        asked = Joining(
+        asked = JoinRequest(
             group_id="g",
             member_id=self.id,
             instance_id=self.instance_id,
@@ -71,7 +71,7 @@ class Person:
         """Ask for the assignment, handing in everybody's; the error, or `WAITS`."""
         before = len(self.synced)
         members = self.joined[-1].members if self.joined else ()
-        asked = Syncing(
+        asked = SyncRequest(
             group_id="g",
             generation=self.generation,
             member_id=self.id,
@@ -93,7 +93,7 @@ class Person:
 
     def leave(self) -> int:
         codes = list[int]()
-        leaver = Leaver(self.id, self.instance_id)
+        leaver = LeavingMember(self.id, self.instance_id)
         error = self.club.code(lambda: codes.extend(self.club.groups.leave("g", [leaver], self.club.now)))
         return error or codes[0]
 
@@ -146,7 +146,7 @@ class Club:
         return self.groups.by_id["g"]
 
     @property
-    def state(self) -> State | None:
+    def state(self) -> GroupState | None:
         group = self.groups.by_id.get("g")
         return group.state if group else None
 
@@ -197,7 +197,9 @@ class Club:
     def person(self, name: str, instance_id: str | None = None, **settings: Any) -> Person:
         return Person(self, name, instance_id, **settings)
 
-    def pair(self, state: State = State.STABLE, *, static: bool = False, **settings: Any) -> tuple[Person, Person]:
+    def pair(
+        self, state: GroupState = GroupState.STABLE, *, static: bool = False, **settings: Any
+    ) -> tuple[Person, Person]:
         """Two members, the first of whom leads, and the group in a state of which they have heard.
 
         In a rebalance a third has come, and waits. An empty group has had them.
@@ -207,12 +209,12 @@ class Club:
         assert a.join() == b.join() == WAITS
         self.tick(2 * DELAY)
         assert a.leads and a.generation == b.generation == 1
-        if state is State.COMPLETING:
+        if state is GroupState.COMPLETING:
             return a, b
         assert b.sync() == WAITS and a.sync() == 0
-        if state is State.PREPARING:
+        if state is GroupState.PREPARING:
             assert self.person("c").join() == WAITS
-        elif state is State.EMPTY:
+        elif state is GroupState.EMPTY:
             assert a.leave() == b.leave() == 0
         assert self.state is state
         return a, b

@@ -6,19 +6,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ottla.brokerlite.handlers import SERVED
-from ottla.brokerlite.machines.core import Answer, BrokerCore, Call, Close, Hold, Settings
+from ottla.brokerlite.machines.core import Answer, BrokerCore, Call, CloseConnection, HoldConnection, Settings
 from ottla.brokerlite.machines.housekeeping import HousekeepingSettings
 from ottla.brokerlite.machines.jobs import Work
-from ottla.brokerlite.machines.log import Appended, PartitionLog
+from ottla.brokerlite.machines.partition_log import Appended, PartitionLog
 from ottla.brokerlite.machines.validation import validated
+from ottla.brokerlite.storage.data_folder import DataFolder
 from ottla.brokerlite.storage.disk import Disk
-from ottla.brokerlite.storage.folder import DataFolder
+from ottla.client_info import ClientInfo
 from ottla.codec.apis.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.codec.frames import RequestHeader
 from ottla.codec.records import BatchBuilder, Record, read_batches
 from ottla.codec.wire import Part, api
-from ottla.session import Session
 
 T = TypeVar("T")
 
@@ -102,8 +102,8 @@ def fetching(
     )
 
 
-def a_session() -> Session:
-    return Session(local_host="here", local_port=9092, peer_host="127.0.0.1", peer_port=50_000)
+def a_session() -> ClientInfo:
+    return ClientInfo(local_host="here", local_port=9092, peer_host="127.0.0.1", peer_port=50_000)
 
 
 def work_off(job: Generator[Work, None, T]) -> T:
@@ -170,14 +170,14 @@ class Machine:
         self.core.handle(self._tickets, Call(connection, a_session(), header, message, self.now, timestamp))
         return self._tickets
 
-    def poll(self) -> list[Answer | Close]:
+    def poll(self) -> list[Answer | CloseConnection]:
         """What is to be sent; jobs are done at once, so that no connection is held."""
         actions = self.core.poll(self.now)
         while jobs := self.core.jobs():
             for job in jobs:
                 work_off(job)
             actions += self.core.poll(self.now)
-        return [each for each in actions if not isinstance(each, Hold)]
+        return [each for each in actions if not isinstance(each, HoldConnection)]
 
     def pass_time(self, seconds: float) -> None:
         """Let time go by, and what is due happen."""

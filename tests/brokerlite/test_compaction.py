@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.brokerlite.machines.compaction import (
+    CleanedTransactions,
     Cleaner,
     LastBatch,
     OffsetMap,
     Round,
-    Transactions,
     grouped,
     next_round,
 )
@@ -331,7 +331,7 @@ def test_control_batches_of_another_kind_stay() -> None:
     builder = BatchBuilder()
     builder.append(NOW, b"\0\0\0\x63", b"\0\0\0\0\0\0")
     batch = parse_batch(builder.build(producer_id=7, producer_epoch=0, control=True))
-    assert not Transactions().over(batch)
+    assert not CleanedTransactions().over(batch)
 
 
 # -- when

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ottla.brokerlite.machines.core import Answer, Call, Close, Hold
+from ottla.brokerlite.machines.core import Answer, Call, CloseConnection, HoldConnection
 from ottla.brokerlite.machines.groups import GroupSettings
 from ottla.codec.apis.api_versions import ApiVersionsRequest
 from ottla.codec.apis.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -126,12 +126,12 @@ def test_a_request_whose_answer_comes_later_holds_its_connection_until_then(
     machine.produce(a_batch(b"a"))
     ticket = machine.send(request_, version)
     held, *early = machine.core.poll(machine.now)
-    assert (held, early) == (Hold(ticket, True), [])
+    assert (held, early) == (HoldConnection(ticket, True), [])
     for job in machine.core.jobs():
         work_off(job)
     machine.now += 10
     answer, goes_on = machine.core.poll(machine.now)
-    assert isinstance(answer, Answer) and answer.ticket == ticket and goes_on == Hold(ticket, False)
+    assert isinstance(answer, Answer) and answer.ticket == ticket and goes_on == HoldConnection(ticket, False)
     machine.folder.abandon()
 
 
@@ -193,7 +193,7 @@ def test_an_answer_that_fails_closes_its_own_connection_and_no_other(
     monkeypatch.setattr(machine.log(), "read", broken)
     produce = machine.send(producing(a_batch()))
     first, second = machine.poll()
-    assert isinstance(first, Close) and first.ticket == fetch
+    assert isinstance(first, CloseConnection) and first.ticket == fetch
     assert isinstance(second, Answer) and second.ticket == produce
 
 
@@ -204,7 +204,7 @@ def test_acks_0_gets_no_answer_and_a_closed_connection_if_it_failed(machine: Mac
     assert machine.log().end_offset == 1
     machine.send(producing(a_batch(b"a"), acks=0, topic="no-such"))
     (action,) = machine.poll()
-    assert isinstance(action, Close)
+    assert isinstance(action, CloseConnection)
 
 
 @pytest.mark.parametrize(("key", "version"), [(0, 2), (1, 3), (29, 2), (22, 6), (18, 5)])

@@ -14,7 +14,7 @@ from ottla.brokerlite.machines.clock import Clock
 from ottla.brokerlite.machines.core import Action, Answer, BrokerCore, Call
 from ottla.brokerlite.machines.groups import GroupSettings
 from ottla.brokerlite.machines.jobs import Job
-from ottla.brokerlite.serve import _Front
+from ottla.brokerlite.serve import _BrokerService
 from ottla.codec.apis.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsResponse
 from ottla.codec.apis.heartbeat import HeartbeatResponse
 from ottla.codec.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -74,7 +74,7 @@ def clock() -> MockClock:
 
 @asynccontextmanager
 async def a_front(core: Core | BrokerCore) -> AsyncIterator[Place]:
-    front = _Front()
+    front = _BrokerService()
     front.core = cast(BrokerCore, core)
     async with listening(front) as (_, place), trio.open_nursery() as nursery:
         nursery.start_soon(front.pump)

@@ -406,7 +406,7 @@ def test_create_partitions_of_a_topic_that_is_named_twice_and_of_the_brokers_own
 def test_new_partitions_that_the_disk_has_no_room_for_are_not_there(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ottla.brokerlite.storage.partition import PartitionSegments
+    from ottla.brokerlite.storage.partition_segments import PartitionSegments
 
     made: list[Any] = []
     create = PartitionSegments.create

@@ -10,7 +10,7 @@ import pytest
 
 from ottla.brokerlite.machines import group_log
 from ottla.brokerlite.machines.core import Answer
-from ottla.brokerlite.machines.group import State
+from ottla.brokerlite.machines.group import GroupState
 from ottla.brokerlite.machines.topics import CONSUMER_OFFSETS as NAME
 from ottla.codec.apis.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.codec.apis.delete_groups import DeleteGroupsRequest
@@ -152,7 +152,7 @@ def test_a_member_goes_on_in_its_generation_after_a_restart_or_is_out_after_a_se
     assert machine.ask(beat).error_code == 0
     machine.now += 10.1
     machine.poll()
-    assert machine.core.groups.by_id["g"].state is State.EMPTY
+    assert machine.core.groups.by_id["g"].state is GroupState.EMPTY
     machine.folder.abandon()
 
 
@@ -220,7 +220,7 @@ def test_a_rebalance_under_way_is_forgotten_by_a_restart_and_the_generation_befo
     assert machine.core.groups.by_id["g"].generation == 2
     machine = machine.restart(clean=False)
     group = machine.core.groups.by_id["g"]
-    assert (group.state, group.generation) == (State.STABLE, 1) and group.members[member].assignment == b"all"
+    assert (group.state, group.generation) == (GroupState.STABLE, 1) and group.members[member].assignment == b"all"
     machine.folder.abandon()
 
 

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from ottla.brokerlite.machines.group import TRANSITIONS, Group, Input, Protocol, State
+from ottla.brokerlite.machines.group import TRANSITIONS, Group, GroupInput, GroupState, Protocol
 from ottla.errors import KafkaStorageError
 from tests.brokerlite.club import BOTH, RANGE, REBALANCE, SESSION, Club, Person, subscription
 
@@ -23,16 +23,16 @@ def check(group: Group, club: Club) -> None:
     assert group._supported == Counter(name for member in members.values() for name, _ in member.protocols)
     named = {member.instance_id: member.member_id for member in members.values() if member.instance_id}
     assert group._static == named
-    assert (group.state is State.EMPTY) <= (not members)
+    assert (group.state is GroupState.EMPTY) <= (not members)
     for member in members.values():
         assert not (member.joining and member.syncing)
-        assert member.joining is None or group.state is State.PREPARING
-        assert member.syncing is None or group.state is State.COMPLETING
+        assert member.joining is None or group.state is GroupState.PREPARING
+        assert member.syncing is None or group.state is GroupState.COMPLETING
         waits = member.joining or member.syncing
         assert waits or club.groups.timers.is_set(("session", "g", member.member_id)), "somebody ends its session"
     for member_id in group.pending:
         assert club.groups.timers.is_set(("session", "g", member_id))
-    if group.state is State.PREPARING:
+    if group.state is GroupState.PREPARING:
         assert club.groups.timers.is_set(("join", "g")), "the rebalance ends some time"
     if group.unsynced:
         assert club.groups.timers.is_set(("sync", "g"))
@@ -77,7 +77,7 @@ def test_whatever_members_do_the_group_stays_whole_and_everybody_is_answered(see
     club.refuses = None
     club.tick(10 * REBALANCE + 1000.0)
     if (group := club.groups.by_id.get("g")) is not None:
-        assert group.state is State.EMPTY and not group.members and not group.pending
+        assert group.state is GroupState.EMPTY and not group.members and not group.pending
         check(group, club)
     asked = sum(len(person.joined) + len(person.synced) for person in people)
     club.groups.drain()
@@ -88,10 +88,10 @@ def test_whatever_members_do_the_group_stays_whole_and_everybody_is_answered(see
 
 def test_the_walks_go_everywhere() -> None:
     """Else they would prove little."""
-    seen: set[tuple[State | None, Input]] = set()
+    seen: set[tuple[GroupState | None, GroupInput]] = set()
 
     class Watched(Group):
-        def go(self, change: Input, timestamp: int) -> None:
+        def go(self, change: GroupInput, timestamp: int) -> None:
             seen.add((self.state, change))
             super().go(change, timestamp)
 

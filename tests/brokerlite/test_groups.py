@@ -4,18 +4,18 @@ from collections.abc import Callable
 
 import pytest
 
-from ottla.brokerlite.machines.group import TRANSITIONS, Group, Input, Protocol, State
-from ottla.brokerlite.machines.groups import Leaver
+from ottla.brokerlite.machines.group import TRANSITIONS, Group, GroupInput, GroupState, Protocol
+from ottla.brokerlite.machines.groups import LeavingMember
 from ottla.errors import CoordinatorNotAvailable, KafkaStorageError, MessageTooLarge
 from tests.brokerlite.club import BOTH, DELAY, RANGE, REBALANCE, SESSION, WAITS, Club, Person, subscription
 
-E, P, C, S = State.EMPTY, State.PREPARING, State.COMPLETING, State.STABLE
+E, P, C, S = GroupState.EMPTY, GroupState.PREPARING, GroupState.COMPLETING, GroupState.STABLE
 STICKY = (Protocol("sticky", subscription()),)
 CHANGED = (Protocol("range", subscription("t", "u")),)
 
 Answer = Callable[[Club, Person, Person], int]
 
-TABLE: dict[str, tuple[Answer, dict[State, tuple[int, State | None]]]] = {
+TABLE: dict[str, tuple[Answer, dict[GroupState, tuple[int, GroupState | None]]]] = {
     "somebody new joins": (
         lambda club, a, b: club.person("x").join(),
         {E: (WAITS, P), P: (WAITS, P), C: (WAITS, P), S: (WAITS, P)},
@@ -151,18 +151,18 @@ TABLE: dict[str, tuple[Answer, dict[State, tuple[int, State | None]]]] = {
 }
 
 
-@pytest.mark.parametrize("state", list(State), ids=lambda state: state.value)
+@pytest.mark.parametrize("state", list(GroupState), ids=lambda state: state.value)
 @pytest.mark.parametrize("what", TABLE)
-def test_every_input_in_every_state(state: State, what: str) -> None:
+def test_every_input_in_every_state(state: GroupState, what: str) -> None:
     club = Club()
     a, b = club.pair(state)
     answer, cells = TABLE[what]
     assert (answer(club, a, b), club.state) == cells[state]
 
 
-@pytest.mark.parametrize("state", list(State))
-@pytest.mark.parametrize("change", list(Input))
-def test_every_change_of_state_is_in_the_table_or_impossible(state: State, change: Input) -> None:
+@pytest.mark.parametrize("state", list(GroupState))
+@pytest.mark.parametrize("change", list(GroupInput))
+def test_every_change_of_state_is_in_the_table_or_impossible(state: GroupState, change: GroupInput) -> None:
     group = Group("g", state)
     if (state, change) in TRANSITIONS:
         group.go(change, 7)
@@ -558,7 +558,13 @@ def test_a_static_member_whose_session_ends_is_out() -> None:
 def test_a_static_member_is_taken_out_by_its_instance_id() -> None:
     club = Club()
     a, _ = club.pair(static=True)
-    leavers = [Leaver("", "instance-b"), Leaver("", "instance-x"), Leaver(""), Leaver(a.id, "instance-b"), Leaver("x")]
+    leavers = [
+        LeavingMember("", "instance-b"),
+        LeavingMember("", "instance-x"),
+        LeavingMember(""),
+        LeavingMember(a.id, "instance-b"),
+        LeavingMember("x"),
+    ]
     assert club.groups.leave("g", leavers, club.now) == [0, 25, 25, 25, 25]
     assert set(club.group.members) == {a.id} and club.state is P
 

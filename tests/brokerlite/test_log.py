@@ -8,9 +8,9 @@ from crc32c import crc32c
 
 from ottla.brokerlite.machines import validation
 from ottla.brokerlite.machines.configs import LogSettings
-from ottla.brokerlite.machines.log import PartitionLog
+from ottla.brokerlite.machines.partition_log import PartitionLog
 from ottla.brokerlite.machines.validation import InvalidRecords, InvalidTimestamps
-from ottla.brokerlite.storage.partition import PartitionSegments
+from ottla.brokerlite.storage.partition_segments import PartitionSegments
 from ottla.codec.compression import Compression
 from ottla.codec.records import HEADER_SIZE, BatchBuilder, parse_batch
 from ottla.codec.wire import NO_UUID

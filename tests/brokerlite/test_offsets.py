@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.brokerlite.machines.group import Protocol, State
+from ottla.brokerlite.machines.group import GroupState, Protocol
 from ottla.brokerlite.machines.offsets import Committed
 from ottla.errors import KafkaStorageError
 from tests.brokerlite.club import WAITS, Club, subscription
@@ -21,7 +21,7 @@ def offset(club: Club, topic: str = "t", partition: int = 0) -> int:
 def test_a_first_commit_makes_a_group_without_members() -> None:
     club = Club()
     assert club.commit(5) == 0 and offset(club) == 5
-    assert club.state is State.EMPTY and club.group.is_simple
+    assert club.state is GroupState.EMPTY and club.group.is_simple
     assert club.stored == [{("t", 0): Committed(5, -1, "", TODAY)}]
 
 
@@ -169,7 +169,7 @@ def test_nothing_expires_while_a_group_rebalances_or_speaks_another_language() -
     club.tick(CHECK)
     assert offset(club) == 5
     assert a.join(protocols=(Protocol("range", subscription("other")),), **patience) == 0
-    assert club.state is State.COMPLETING
+    assert club.state is GroupState.COMPLETING
     club.tick(CHECK)
     assert offset(club) == 5
     assert a.sync() == 0
@@ -181,7 +181,7 @@ def test_an_empty_group_without_offsets_is_forgotten_at_the_next_look() -> None:
     club = Club()
     assert club.person("a", requires_id=True).join(session_timeout_ms=1_000_000) == 79
     club.tick(CHECK)
-    assert club.state is State.EMPTY, "it has given out an id"
+    assert club.state is GroupState.EMPTY, "it has given out an id"
     club.tick(CHECK)
     assert club.state is None
 

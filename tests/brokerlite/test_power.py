@@ -11,8 +11,8 @@ import pytest
 
 from ottla.brokerlite.machines.configs import LogSettings
 from ottla.brokerlite.machines.jobs import Work
-from ottla.brokerlite.machines.log import PartitionLog
-from ottla.brokerlite.storage.folder import DataFolder
+from ottla.brokerlite.machines.partition_log import PartitionLog
+from ottla.brokerlite.storage.data_folder import DataFolder
 from tests.brokerlite.machine import a_batch, records_of, store, work_off
 from tests.brokerlite.model_disk import Killed, ModelDisk
 
@@ -217,8 +217,8 @@ def run(disk: ModelDisk) -> World:
 
 @pytest.fixture(autouse=True)
 def checkpoints_are_frequent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ottla.brokerlite.storage.folder.CHECKPOINT_BYTES", 1000)
-    monkeypatch.setattr("ottla.brokerlite.storage.partition._LEAST_CHECKPOINT", 100)
+    monkeypatch.setattr("ottla.brokerlite.storage.data_folder.CHECKPOINT_BYTES", 1000)
+    monkeypatch.setattr("ottla.brokerlite.storage.partition_segments._LEAST_CHECKPOINT", 100)
 
 
 def operations() -> int:

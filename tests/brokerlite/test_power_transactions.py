@@ -13,16 +13,16 @@ from typing import Any, cast
 
 import pytest
 
-from ottla.brokerlite.machines import transaction, transactions
+from ottla.brokerlite.machines import transaction_coordinator, transaction_metadata
 from ottla.brokerlite.machines.core import Answer
-from ottla.brokerlite.machines.topics import TRANSACTION_STATE, Place
+from ottla.brokerlite.machines.topics import TRANSACTION_STATE, TopicPartition
 from ottla.errors import ConcurrentTransactions
 from tests.brokerlite.machine import Machine
 from tests.brokerlite.model_disk import ModelDisk
 from tests.brokerlite.test_transactions import V1, V2, Producing, seen
 
 DATA = Path("/data")
-LOGS: tuple[Place, ...] = ((TRANSACTION_STATE, 0), ("t", 0), ("t", 1))
+LOGS: tuple[TopicPartition, ...] = ((TRANSACTION_STATE, 0), ("t", 0), ("t", 1))
 PARTITIONS = 2
 TIMEOUT = 10.0
 """Seconds that a transaction may take."""
@@ -211,7 +211,7 @@ def test_what_a_producer_has_given_up_stays_aborted_when_its_next_transaction_co
 
 @pytest.mark.slow
 def test_it_does_so_too_where_the_next_transaction_has_another_producer_id(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (transaction, transactions):
+    for module in (transaction_metadata, transaction_coordinator):
         monkeypatch.setattr(module, "LAST_EPOCH", 0)
     for outcomes in OUTCOMES:
         test_after_a_power_cut_a_producer_goes_on_as_if_nothing_had_been_where_answers_wait_for_the_disk(V2, outcomes)

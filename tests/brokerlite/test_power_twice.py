@@ -8,8 +8,8 @@ import pytest
 
 from ottla.brokerlite.machines.configs import LogSettings
 from ottla.brokerlite.machines.jobs import Work
-from ottla.brokerlite.machines.log import PartitionLog
-from ottla.brokerlite.storage.folder import DataFolder
+from ottla.brokerlite.machines.partition_log import PartitionLog
+from ottla.brokerlite.storage.data_folder import DataFolder
 from tests.brokerlite.machine import a_batch, store, values_of
 from tests.brokerlite.model_disk import ModelDisk
 

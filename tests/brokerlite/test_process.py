@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from ottla.brokerlite.config import BrokerConfig, Sync
-from ottla.brokerlite.storage.partition import PartitionSegments
+from ottla.brokerlite.storage.partition_segments import PartitionSegments
 from ottla.testing import Broker
 from tests.brokerlite.machine import TODAY, fetching, idempotent, producing, values_of
 from tests.brokerlite.peer import Peer

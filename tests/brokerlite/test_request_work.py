@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ottla.brokerlite.machines import request_work
-from ottla.brokerlite.machines.core import Action, Answer, Close, Hold
+from ottla.brokerlite.machines.core import Action, Answer, CloseConnection, HoldConnection
 from ottla.brokerlite.machines.jobs import Job, Work
 from ottla.codec.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.codec.compression import Compression
@@ -51,7 +51,7 @@ def begun(job: Job) -> Any:
 
 def test_a_request_is_held_until_its_work_is_done(machine: Machine) -> None:
     ticket = machine.send(producing(a_batch(b"v")))
-    assert acted(machine) == [Hold(ticket, True)]
+    assert acted(machine) == [HoldConnection(ticket, True)]
     [job] = machine.core.jobs()
     work = begun(job)
     assert acted(machine) == [] and machine.log().end_offset == 0
@@ -61,7 +61,7 @@ def test_a_request_is_held_until_its_work_is_done(machine: Machine) -> None:
     with pytest.raises(StopIteration):
         next(job)
     answer, goes_on = acted(machine)
-    assert codes(answer) == [0] and goes_on == Hold(ticket, False)
+    assert codes(answer) == [0] and goes_on == HoldConnection(ticket, False)
     assert values_of(machine.log().read(0, 2**20)) == [b"v"]
 
 
@@ -71,7 +71,7 @@ def test_offsets_by_time_are_looked_for_while_others_are_served(machine: Machine
     ticket = machine.send(
         ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name="t", partitions=(each,)),)), 9
     )
-    assert acted(machine) == [Hold(ticket, True)]
+    assert acted(machine) == [HoldConnection(ticket, True)]
     [job] = machine.core.jobs()
     work = begun(job)
     assert machine.ask(fetching(wait=0)).responses[0].partitions[0].error_code == 0
@@ -79,7 +79,7 @@ def test_offsets_by_time_are_looked_for_while_others_are_served(machine: Machine
     with pytest.raises(StopIteration):
         next(job)
     answer, goes_on = acted(machine)
-    assert isinstance(answer, Answer) and goes_on == Hold(ticket, False)
+    assert isinstance(answer, Answer) and goes_on == HoldConnection(ticket, False)
     [found] = answer.message.topics[0].partitions
     assert (found.error_code, found.offset, found.timestamp) == (0, 1, TODAY + 1)
 
@@ -109,7 +109,7 @@ def test_a_topic_that_is_deleted_meanwhile_takes_nothing(machine: Machine) -> No
     machine.core.delete_topic(machine.core.topics.by_name["t"])
     with pytest.raises(StopIteration):
         next(job)
-    assert [codes(each) for each in acted(machine) if not isinstance(each, Hold)] == [[UNKNOWN_TOPIC]]
+    assert [codes(each) for each in acted(machine) if not isinstance(each, HoldConnection)] == [[UNKNOWN_TOPIC]]
 
 
 def test_a_topic_that_is_recreated_meanwhile_validates_by_its_own_settings(machine: Machine) -> None:
@@ -120,11 +120,11 @@ def test_a_topic_that_is_recreated_meanwhile_validates_by_its_own_settings(machi
     machine.core.create_topic("t", 1, {"cleanup.policy": "compact"})
     with pytest.raises(StopIteration):
         next(job)
-    assert Hold(ticket, False) not in acted(machine), "it is validated again"
+    assert HoldConnection(ticket, False) not in acted(machine), "it is validated again"
     [again] = machine.core.jobs()
     work_off(again)
     answer, goes_on = acted(machine)
-    assert codes(answer) == [INVALID_RECORD] and goes_on == Hold(ticket, False)
+    assert codes(answer) == [INVALID_RECORD] and goes_on == HoldConnection(ticket, False)
     assert machine.log().end_offset == 0
 
 
@@ -216,7 +216,7 @@ def test_more_than_may_wait_is_refused_and_may_be_tried_again(
     for connection in range(3):
         machine.send(producing(batch), connection=connection)
     *_, answer, goes_on = acted(machine)
-    assert codes(answer) == [TIMED_OUT] and goes_on == Hold(3, False)
+    assert codes(answer) == [TIMED_OUT] and goes_on == HoldConnection(3, False)
     assert [codes(each) for each in machine.poll()] == [[0], [0]]
     machine.produce(batch)
 
@@ -227,7 +227,7 @@ def test_a_request_without_an_answer_is_stored_or_costs_its_connection(machine: 
     assert isinstance(answer, Answer) and answer.message is None and machine.log().end_offset == 1
     machine.send(producing(a_batch()[:-1], acks=0))
     [closed] = machine.poll()
-    assert isinstance(closed, Close) and "acks=0" in closed.why
+    assert isinstance(closed, CloseConnection) and "acks=0" in closed.why
 
 
 def test_work_that_fails_costs_its_connection_and_nothing_else(
@@ -236,7 +236,7 @@ def test_work_that_fails_costs_its_connection_and_nothing_else(
     with monkeypatch.context() as patch:
         patch.setattr("ottla.brokerlite.handlers.produce.validated", lambda *given, **named: 1 // 0)
         ticket = machine.send(producing(a_batch(b"v")))
-        assert machine.poll() == [Close(ticket, "internal error")]
+        assert machine.poll() == [CloseConnection(ticket, "internal error")]
     assert [record.exc_info is not None for record in caplog.records] == [True]
     machine.produce(a_batch(b"w"))
 

@@ -13,8 +13,8 @@ import pytest
 
 from ottla.brokerlite.machines.configs import LogSettings
 from ottla.brokerlite.machines.jobs import Work
-from ottla.brokerlite.machines.log import PartitionLog, Segments
-from ottla.brokerlite.storage.folder import DataFolder
+from ottla.brokerlite.machines.partition_log import PartitionLog, Segments
+from ottla.brokerlite.storage.data_folder import DataFolder
 from ottla.codec.stored.indexes import AbortedTxn
 from ottla.codec.wire import NO_UUID
 from ottla.errors import CorruptMessage, KafkaStorageError, OffsetOutOfRange

@@ -21,7 +21,7 @@ from ottla.addresses import parse_address
 from ottla.brokerlite.config import BrokerConfig, Sync
 from ottla.brokerlite.machines.clock import Clock
 from ottla.brokerlite.machines.jobs import Job, Work
-from ottla.brokerlite.serve import Running, _asleep, _Front, _work_off, run_broker
+from ottla.brokerlite.serve import RunningBroker, _asleep, _BrokerService, _work_off, run_broker
 from ottla.codec.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.codec.apis.delete_records import (
     DeleteRecordsPartition,
@@ -49,7 +49,7 @@ HELLO = ApiVersionsRequest(client_software_name="test", client_software_version=
 
 
 @asynccontextmanager
-async def a_broker(**config: Any) -> AsyncIterator[Running]:
+async def a_broker(**config: Any) -> AsyncIterator[RunningBroker]:
     async with trio.open_nursery() as nursery:
         yield await nursery.start(run_broker, BrokerConfig(port=0, sync=Sync.NEVER, **config))
         nursery.cancel_scope.cancel()
@@ -351,7 +351,7 @@ async def test_a_drained_broker_answers_who_waits_and_closes_its_folder_in_good_
         return peer, running.port
 
     async with trio.open_nursery() as nursery:
-        running: Running = await nursery.start(run_broker, BrokerConfig(port=0, data=tmp_path / "data"))
+        running: RunningBroker = await nursery.start(run_broker, BrokerConfig(port=0, data=tmp_path / "data"))
         running.create_topic("t", 1, {})
         peer, _ = await trio.to_thread.run_sync(one_who_waits)
         running.drain()
@@ -508,7 +508,7 @@ async def test_a_job_that_was_refused_leaves_nothing_of_the_refusal_behind() -> 
     gc.collect()
     gc.disable()
     try:
-        await _work_off(cast(_Front, Front()), job())
+        await _work_off(cast(_BrokerService, Front()), job())
         await trio.to_thread.run_sync(int)  # the thread lets go of the work before
         (refusal,) = refusals
         assert refusal() is None
@@ -520,7 +520,7 @@ async def test_a_job_that_was_refused_leaves_nothing_of_the_refusal_behind() -> 
 
 
 async def test_the_core_is_told_how_far_the_clock_at_the_start_was_ahead() -> None:
-    front, day = _Front(), 24 * 3600 * 1000
+    front, day = _BrokerService(), 24 * 3600 * 1000
     front.core = Machine(Path("/data"), disk=ModelDisk()).core
     front.core.clock = Clock.at(trio.current_time(), time.time_ns() // 1_000_000 + day, _asleep())
     front._read_clocks()

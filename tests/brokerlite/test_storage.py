@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from ottla.brokerlite.machines.configs import LogSettings
-from ottla.brokerlite.machines.log import PartitionLog
+from ottla.brokerlite.machines.partition_log import PartitionLog
 from ottla.brokerlite.storage.checkpoints import OffsetCheckpoint
+from ottla.brokerlite.storage.data_folder import CLEAN_SHUTDOWN, RECOVERY_POINTS, DataFolder
 from ottla.brokerlite.storage.disk import Disk, FileSystem
 from ottla.brokerlite.storage.find_topics import deleted_name
-from ottla.brokerlite.storage.folder import CLEAN_SHUTDOWN, RECOVERY_POINTS, DataFolder
-from ottla.brokerlite.storage.partition import PartitionSegments
+from ottla.brokerlite.storage.partition_segments import PartitionSegments
 from ottla.brokerlite.storage.snapshot import snapshot_path
-from ottla.brokerlite.storage.state import PRODUCER_IDS
+from ottla.brokerlite.storage.state_file import PRODUCER_IDS
 from ottla.codec.records import parse_batch
 from ottla.codec.stored.checkpoints import build_partition_metadata, parse_properties, parse_short_id
 from ottla.codec.wire import NO_UUID
@@ -409,8 +409,8 @@ def test_the_window_of_five_spans_segments_after_a_restart(tmp_path: Path, clean
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Checkpoints come with every few batches."""
-    monkeypatch.setattr("ottla.brokerlite.storage.folder.CHECKPOINT_BYTES", 1000)
-    monkeypatch.setattr("ottla.brokerlite.storage.partition._LEAST_CHECKPOINT", 100)
+    monkeypatch.setattr("ottla.brokerlite.storage.data_folder.CHECKPOINT_BYTES", 1000)
+    monkeypatch.setattr("ottla.brokerlite.storage.partition_segments._LEAST_CHECKPOINT", 100)
 
 
 @pytest.mark.usefixtures("often")

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from ottla.brokerlite.config import BrokerConfig, Sync
-from ottla.brokerlite.machines import transaction, transactions
-from ottla.brokerlite.machines.core import Answer, Close
-from ottla.brokerlite.machines.transaction import State
-from ottla.brokerlite.machines.transactions import Producing
+from ottla.brokerlite.machines import transaction_coordinator, transaction_metadata
+from ottla.brokerlite.machines.core import Answer, CloseConnection
+from ottla.brokerlite.machines.transaction_coordinator import Producing
+from ottla.brokerlite.machines.transaction_metadata import TransactionalIdState
 from ottla.codec.apis.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from ottla.errors import ConcurrentTransactions
 from ottla.testing import Broker
@@ -76,7 +76,7 @@ def test_a_disk_that_does_not_hold_it_ends_the_connections_that_wait(machine: Ma
     assert writes is not None
     machine.core.synced(writes, failed=True)
     (action,) = machine.poll()
-    assert isinstance(action, Close) and "the disk refused" in action.why
+    assert isinstance(action, CloseConnection) and "the disk refused" in action.why
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_once_the_disk_has_failed_neither_a_repeat_nor_a_reader_is_told_of_what_
     machine.poll()
     machine.send(again)
     (action,) = machine.poll()
-    assert isinstance(action, Close) and "the disk refused" in action.why
+    assert isinstance(action, CloseConnection) and "the disk refused" in action.why
     assert machine.core.unsynced is None, "there is nothing left to wait for"
 
 
@@ -107,7 +107,11 @@ def test_the_markers_of_a_transaction_wait_for_its_outcome_to_be_on_the_disk(mac
         states.append((transactions.by_id["t-1"].state, machine.log().last_stable_offset))
         if machine.core.unsynced is not None:
             hold(machine)
-    assert states == [(State.PREPARE_COMMIT, 0), (State.PREPARE_COMMIT, 2), (State.COMPLETE_COMMIT, 2)]
+    assert states == [
+        (TransactionalIdState.PREPARE_COMMIT, 0),
+        (TransactionalIdState.PREPARE_COMMIT, 2),
+        (TransactionalIdState.COMPLETE_COMMIT, 2),
+    ]
     machine.poll()
     machine.send(fetching(wait=0, isolation_level=1))
     hold(machine)  # the last record of the transaction, which nobody waits for
@@ -184,7 +188,7 @@ def test_what_a_start_has_found_waits_for_the_disk_before_anybody_is_told_of_it(
 def test_a_producer_that_has_its_next_id_while_its_transaction_is_being_ended_is_asked_to_try_again(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (transaction, transactions):
+    for module in (transaction_metadata, transaction_coordinator):
         monkeypatch.setattr(module, "LAST_EPOCH", 0)
     known = machine.core.transactions
     begun = known.initialize("t-1", 60_000, None)

@@ -10,7 +10,7 @@ import pytest
 from ottla.brokerlite.machines.core import Answer
 from ottla.brokerlite.machines.keyed_log import KeyedLog
 from ottla.brokerlite.machines.topics import CONSUMER_OFFSETS
-from ottla.brokerlite.machines.transaction import State
+from ottla.brokerlite.machines.transaction_metadata import TransactionalIdState
 from ottla.codec.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.codec.apis.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from ottla.codec.apis.describe_producers import DescribeProducersRequest, TopicRequest
@@ -163,7 +163,7 @@ def end_offset(machine: Machine, *, committed: bool) -> int:
     return int(machine.ask(request, 5).topics[0].partitions[0].offset)
 
 
-def state_of(machine: Machine) -> State:
+def state_of(machine: Machine) -> TransactionalIdState:
     return machine.core.transactions.by_id["t-1"].state
 
 
@@ -297,10 +297,10 @@ def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(ma
     assert producer.write(b"slow") == 0
     machine.now += 0.9
     machine.poll()
-    assert state_of(machine) is State.ONGOING
+    assert state_of(machine) is TransactionalIdState.ONGOING
     machine.now += 0.2
     machine.poll()
-    assert state_of(machine) is State.COMPLETE_ABORT
+    assert state_of(machine) is TransactionalIdState.COMPLETE_ABORT
     assert seen(machine) == [] and read(machine, committed=True).last_stable_offset == 2
     assert producer.write(b"late") == 47
 
@@ -329,7 +329,7 @@ def test_a_transaction_that_was_decided_before_a_kill_is_whole_after_it(machine:
     assert seen(machine) == []
     machine = machine.restart(clean=False)
     assert seen(machine) == [b"a"] and seen(machine, 1) == [b"b"]
-    assert machine.core.transactions.by_id["t-1"].state is State.COMPLETE_COMMIT
+    assert machine.core.transactions.by_id["t-1"].state is TransactionalIdState.COMPLETE_COMMIT
     machine.folder.abandon()
 
 
@@ -345,7 +345,7 @@ def test_a_marker_that_the_disk_refuses_is_written_later_and_meanwhile_the_next_
     with monkeypatch.context() as patch:
         patch.setattr(machine.log(), "end_transaction", full, raising=False)
         assert producer.end(commit=True) == 0
-    assert machine.core.transactions.by_id["t-1"].state is State.PREPARE_COMMIT
+    assert machine.core.transactions.by_id["t-1"].state is TransactionalIdState.PREPARE_COMMIT
     assert producer.write(b"too soon") == 51 and seen(machine) == []
     machine.now += 1.1
     machine.poll()
@@ -381,7 +381,7 @@ def test_what_a_coordinator_does_not_know_to_be_open_is_part_of_the_transaction_
         assert producer.write(b"c") == 0
     machine = machine.restart(clean=False)
     transaction = machine.core.transactions.by_id["t-1"]
-    assert transaction.state is State.ONGOING and ("t", 0) in transaction.partitions
+    assert transaction.state is TransactionalIdState.ONGOING and ("t", 0) in transaction.partitions
     assert seen(machine) == [b"a"]
     machine.pass_time(2.0)
     assert seen(machine) == [b"a"] and read(machine, committed=True).last_stable_offset == machine.log().end_offset
@@ -485,7 +485,7 @@ def test_an_abort_that_the_disk_refused_once_is_told_to_readers(tmp_path: Path, 
     assert producer.write(b"aborted") == 0
     disk.fails = lambda operation, path: path.parent.name == "t-0" and path.suffix == refused
     assert producer.end(commit=False) == 0
-    assert state_of(machine) is State.PREPARE_ABORT
+    assert state_of(machine) is TransactionalIdState.PREPARE_ABORT
     disk.fails = lambda operation, path: False
     machine.pass_time(5)
     machine.produce(a_batch(b"after"))
@@ -536,7 +536,7 @@ def test_a_clock_that_was_set_back_leaves_no_transaction_open(machine: Machine) 
     machine.core.transactions.by_id["t-1"] = replace(transaction, started=transaction.started + 24 * 3_600_000)
     machine.core.transactions.resume(machine.now)
     machine.pass_time(61)
-    assert state_of(machine) is State.COMPLETE_ABORT
+    assert state_of(machine) is TransactionalIdState.COMPLETE_ABORT
 
 
 def test_a_client_cannot_make_a_topic_that_stands_in_the_way_of_the_brokers_own(machine: Machine) -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from ottla.brokerlite.machines.clock import Clock
 from ottla.brokerlite.machines.timers import Timers
-from ottla.brokerlite.machines.topics import Place
-from ottla.brokerlite.machines.transaction import LAST_EPOCH, State, Transaction
-from ottla.brokerlite.machines.transactions import Producing, Transactions, TransactionSettings
+from ottla.brokerlite.machines.topics import TopicPartition
+from ottla.brokerlite.machines.transaction_coordinator import Producing, TransactionCoordinator, TransactionSettings
+from ottla.brokerlite.machines.transaction_metadata import LAST_EPOCH, TransactionalIdState, TransactionMetadata
 from ottla.errors import (
     BrokerError,
     ConcurrentTransactions,
@@ -36,14 +36,14 @@ class Office:
     def __init__(self, **settings: Any) -> None:
         self.clock = Clock.at(0.0, TODAY)
         self.timers = Timers()
-        self.stored: list[tuple[Transaction, bool]] = []
-        self.marked: list[Transaction] = []
+        self.stored: list[tuple[TransactionMetadata, bool]] = []
+        self.marked: list[TransactionMetadata] = []
         self.refuses: KafkaStorageError | None = None
-        self.unmarked: tuple[Place, ...] = ()
+        self.unmarked: tuple[TopicPartition, ...] = ()
         self.waiting: list[Callable[[], None]] | None = None
         """For the disk; ``None``: nobody waits for it."""
         self.given = 100
-        self.transactions = Transactions(
+        self.transactions = TransactionCoordinator(
             TransactionSettings(**settings),
             self.clock,
             self.timers,
@@ -53,7 +53,7 @@ class Office:
             when_written=self._when_written,
         )
 
-    def _store(self, transaction: Transaction, gone: bool) -> None:
+    def _store(self, transaction: TransactionMetadata, gone: bool) -> None:
         if self.refuses is not None:
             raise self.refuses
         self.stored.append((transaction, gone))
@@ -64,7 +64,7 @@ class Office:
         self.given += 1
         return self.given
 
-    def _mark(self, transaction: Transaction) -> tuple[Place, ...]:
+    def _mark(self, transaction: TransactionMetadata) -> tuple[TopicPartition, ...]:
         self.marked.append(transaction)
         return self.unmarked
 
@@ -87,7 +87,7 @@ class Office:
         begun = self.transactions.initialize(name, round(timeout * 1000), asked)
         return Producing(name, begun.producer_id, begun.epoch)
 
-    def open(self, *places: Place, version: int = 0, timeout: float = MINUTE) -> Producing:
+    def open(self, *places: TopicPartition, version: int = 0, timeout: float = MINUTE) -> Producing:
         """A producer with an open transaction."""
         producer = self.begin(timeout=timeout)
         self.transactions.add(producer, places or (PLACE,), version)
@@ -99,10 +99,10 @@ class Office:
         return Producing("x", known.producer_id, known.epoch)
 
     @property
-    def known(self) -> Transaction:
+    def known(self) -> TransactionMetadata:
         return self.transactions.by_id["x"]
 
-    def state(self) -> State:
+    def state(self) -> TransactionalIdState:
         return self.known.state
 
 
@@ -187,7 +187,7 @@ def test_a_new_producer_aborts_what_the_one_before_left_open_and_comes_again() -
     office = Office()
     old = office.open()
     assert "is being aborted" in refused(ConcurrentTransactions, office.begin)
-    assert office.state() is State.COMPLETE_ABORT and office.marked[0].partitions == (PLACE,)
+    assert office.state() is TransactionalIdState.COMPLETE_ABORT and office.marked[0].partitions == (PLACE,)
     assert [each.epoch for each in office.marked] == [1], "so that nothing late is taken"
     assert office.begin().epoch == 2
     refused(ProducerFenced, lambda: office.transactions.add(old, [PLACE], 0))
@@ -257,7 +257,7 @@ def test_while_a_transaction_is_being_ended_everybody_waits(version: int) -> Non
     producer = office.open()
     office.waiting = []
     office.transactions.end(producer, commit=True, version=version)
-    assert office.state() is State.PREPARE_COMMIT
+    assert office.state() is TransactionalIdState.PREPARE_COMMIT
     newest = producer._replace(epoch=office.known.epoch)
     refused(ConcurrentTransactions, office.begin)
     refused(ConcurrentTransactions, lambda: office.transactions.add(newest, [PLACE], version))
@@ -268,7 +268,7 @@ def test_while_a_transaction_is_being_ended_everybody_waits(version: int) -> Non
     )
     refused(ConcurrentTransactions, lambda: office.transactions.end(producer, commit=False, version=version))
     office.written()
-    assert office.state() is State.COMPLETE_COMMIT and office.begin()
+    assert office.state() is TransactionalIdState.COMPLETE_COMMIT and office.begin()
 
 
 def test_a_producer_that_never_had_the_id_is_fenced_also_while_a_transaction_is_being_ended() -> None:
@@ -350,7 +350,7 @@ def test_in_version_2_nothing_may_be_aborted_any_number_of_times_and_gets_a_new_
     producer = office.begin()
     for epoch in (1, 2, 3):
         _, new = office.transactions.end(producer, commit=False, version=2)
-        assert new == epoch and office.state() is State.COMPLETE_ABORT
+        assert new == epoch and office.state() is TransactionalIdState.COMPLETE_ABORT
         producer = producer._replace(epoch=new)
     refused(InvalidTxnState, lambda: office.transactions.end(producer, commit=True, version=2))
 
@@ -371,9 +371,9 @@ def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced() 
     office = Office()
     producer = office.open(timeout=10.0)
     office.tick(9.9)
-    assert office.state() is State.ONGOING
+    assert office.state() is TransactionalIdState.ONGOING
     office.tick(0.1)
-    assert office.state() is State.COMPLETE_ABORT and [each.commits for each in office.marked] == [False]
+    assert office.state() is TransactionalIdState.COMPLETE_ABORT and [each.commits for each in office.marked] == [False]
     refused(ProducerFenced, lambda: office.transactions.end(producer, commit=True, version=0))
     refused(InvalidTxnState, lambda: office.transactions.end(producer, commit=True, version=2))
 
@@ -386,9 +386,9 @@ def test_the_time_counts_from_the_first_partition_on_and_ends_with_the_transacti
     office.transactions.end(producer, commit=True, version=0)
     office.transactions.add(producer, [PLACE], 0)
     office.tick(6.0)
-    assert office.state() is State.ONGOING
+    assert office.state() is TransactionalIdState.ONGOING
     office.tick(4.0)
-    assert office.state() is State.COMPLETE_ABORT
+    assert office.state() is TransactionalIdState.COMPLETE_ABORT
 
 
 def test_a_transaction_that_takes_too_long_while_the_disk_refuses_is_aborted_later() -> None:
@@ -396,10 +396,10 @@ def test_a_transaction_that_takes_too_long_while_the_disk_refuses_is_aborted_lat
     office.open(timeout=10.0)
     office.refuses = KafkaStorageError("full")
     office.tick(10.0)
-    assert office.state() is State.ONGOING
+    assert office.state() is TransactionalIdState.ONGOING
     office.refuses = None
     office.tick(1.0)
-    assert office.state() is State.COMPLETE_ABORT
+    assert office.state() is TransactionalIdState.COMPLETE_ABORT
 
 
 def test_partitions_that_the_disk_refused_get_their_marker_later_and_the_others_no_second_one() -> None:
@@ -407,10 +407,10 @@ def test_partitions_that_the_disk_refused_get_their_marker_later_and_the_others_
     producer = office.open(PLACE, OTHER)
     office.unmarked = (OTHER,)
     office.transactions.end(producer, commit=True, version=0)
-    assert office.state() is State.PREPARE_COMMIT
+    assert office.state() is TransactionalIdState.PREPARE_COMMIT
     office.unmarked = ()
     office.tick(1.0)
-    assert office.state() is State.COMPLETE_COMMIT
+    assert office.state() is TransactionalIdState.COMPLETE_COMMIT
     assert [each.partitions for each in office.marked] == [(PLACE, OTHER), (OTHER,)]
 
 
@@ -421,22 +421,22 @@ def test_an_end_that_could_not_be_stored_is_stored_later() -> None:
     office.transactions.end(producer, commit=True, version=0)
     office.refuses = KafkaStorageError("full")
     office.written()
-    assert office.state() is State.PREPARE_COMMIT
+    assert office.state() is TransactionalIdState.PREPARE_COMMIT
     office.refuses, office.waiting = None, None
     office.tick(1.0)
-    assert office.state() is State.COMPLETE_COMMIT
+    assert office.state() is TransactionalIdState.COMPLETE_COMMIT
 
 
 def test_after_a_start_outcomes_get_their_markers_and_open_transactions_their_time() -> None:
     office = Office()
     known = {
-        "decided": State.PREPARE_ABORT,
-        "open": State.ONGOING,
-        "overdue": State.ONGOING,
-        "done": State.COMPLETE_COMMIT,
+        "decided": TransactionalIdState.PREPARE_ABORT,
+        "open": TransactionalIdState.ONGOING,
+        "overdue": TransactionalIdState.ONGOING,
+        "done": TransactionalIdState.COMPLETE_COMMIT,
     }
     for i, (name, state) in enumerate(known.items()):
-        office.transactions.by_id[name] = Transaction(
+        office.transactions.by_id[name] = TransactionMetadata(
             transactional_id=name,
             producer_id=i,
             epoch=0,
@@ -453,7 +453,10 @@ def test_after_a_start_outcomes_get_their_markers_and_open_transactions_their_ti
     assert len(office.marked) == 2
     office.tick(0.1)
     assert [each.transactional_id for each in office.marked] == ["decided", "overdue", "open"]
-    assert {each.state for each in office.transactions.by_id.values()} == {State.COMPLETE_ABORT, State.COMPLETE_COMMIT}
+    assert {each.state for each in office.transactions.by_id.values()} == {
+        TransactionalIdState.COMPLETE_ABORT,
+        TransactionalIdState.COMPLETE_COMMIT,
+    }
 
 
 def test_an_id_that_nobody_used_for_long_is_forgotten_unless_a_transaction_is_open() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.cli.exits import BadInput
-from ottla.cli.lines import Line, as_json, header_fields, parse_json, parse_separator, parse_text
+from ottla.cli.lines import InputRecord, as_json, header_fields, parse_json, parse_separator, parse_text
 from ottla.codec import read_record_set
 from ottla.codec.message_sets import Message, build_message
 
@@ -15,18 +15,18 @@ optional_bytes = st.none() | st.binary(max_size=40)
 
 
 def test_a_line_without_a_separator_is_a_value() -> None:
-    assert parse_text(b"a:b", None) == Line(value=b"a:b")
+    assert parse_text(b"a:b", None) == InputRecord(value=b"a:b")
 
 
 def test_a_line_is_cut_at_its_first_separator() -> None:
-    assert parse_text(b"k::v", b":") == Line(key=b"k", value=b":v")
+    assert parse_text(b"k::v", b":") == InputRecord(key=b"k", value=b":v")
 
 
 def test_a_separator_may_be_a_tab_and_need_not_be_utf8() -> None:
     assert parse_separator(None) is None
     assert parse_separator(r"\t") == b"\t"
     assert parse_separator(b"\xff".decode(errors="surrogateescape")) == b"\xff"
-    assert parse_text(b"k\xffv", b"\xff") == Line(key=b"k", value=b"v")
+    assert parse_text(b"k\xffv", b"\xff") == InputRecord(key=b"k", value=b"v")
     with pytest.raises(BadInput, match=r"\\xff.* is not in: kv"):
         parse_text(b"kv", b"\xff")
 
@@ -53,7 +53,7 @@ def test_half_a_character_is_refused(line: bytes) -> None:
 
 
 def test_a_whole_character_that_is_written_in_halves_is_taken() -> None:
-    assert parse_json(rb'{"value":"\ud83e\udda6"}') == Line(value="\U0001f9a6".encode())
+    assert parse_json(rb'{"value":"\ud83e\udda6"}') == InputRecord(value="\U0001f9a6".encode())
 
 
 def test_bytes_that_are_not_utf8_are_marked_as_base64() -> None:
@@ -68,7 +68,7 @@ def test_what_consume_prints_produce_takes(
         topic="t", partition=3, offset=17, timestamp=5, key=key, value=value, headers=header_fields(tuple(headers))
     )
     assert b"\n" not in line
-    assert parse_json(line) == Line(key=key, value=value, partition=3, timestamp=5, headers=tuple(headers))
+    assert parse_json(line) == InputRecord(key=key, value=value, partition=3, timestamp=5, headers=tuple(headers))
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_what_consume_prints_of_a_record_without_a_timestamp_produce_takes() -> 
     [record] = next(read_record_set(stored)).records()
     line = as_json(topic="t", partition=0, offset=0, timestamp=record.timestamp, key=record.key, value=record.value)
     assert b'"timestamp":-1' in line
-    assert parse_json(line) == Line(value=b"old", partition=0, timestamp=None)
+    assert parse_json(line) == InputRecord(value=b"old", partition=0, timestamp=None)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import ottla
-from ottla.cli.perf import Each, Gauge, Latencies, Load, as_text
+from ottla.cli.perf import Each, Latencies, Load, ThroughputReporter, as_text
 from ottla.testing import Broker
 from tests.cli import program
 from tests.cli.test_commands import ottla as run
@@ -50,7 +50,7 @@ async def test_the_values_that_are_sent_take_some_megabytes_however_large_each_i
     sink: Any = Sink()
     tracemalloc.start()
     try:
-        await Load(["t"], 0, size, 20, None, None).send(sink, Gauge("produce", 0.0, True, size), 1)
+        await Load(["t"], 0, size, 20, None, None).send(sink, ThroughputReporter("produce", 0.0, True, size), 1)
         assert tracemalloc.get_traced_memory()[1] < 16 * 2**20
     finally:
         tracemalloc.stop()
@@ -62,14 +62,14 @@ async def test_the_values_that_are_sent_take_some_megabytes_however_large_each_i
 )
 async def test_keys_take_turns_and_no_memory_however_many_there_are(keys: int, sent: list[bytes | None]) -> None:
     sink: Any = Sink()
-    await Load(["t"], keys, 1, 4, None, None).send(sink, Gauge("produce", 0.0, True, 1), 1)
+    await Load(["t"], keys, 1, 4, None, None).send(sink, ThroughputReporter("produce", 0.0, True, 1), 1)
     assert sink.keys == sent
 
 
 async def transacted(broker: Broker, load: Load, each: Each, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     """The report on a load that is sent in transactions."""
     broker.create_topic("t")
-    gauge = Gauge("produce", 0.0, True, load.size, transactional=True)
+    gauge = ThroughputReporter("produce", 0.0, True, load.size, transactional=True)
     async with ottla.connect(broker.bootstrap) as client, client.producer(transactional_id="p", linger=0) as producer:
         await load.transact(producer, gauge, 1, each)
         gauge.end()

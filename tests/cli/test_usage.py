@@ -115,7 +115,7 @@ def test_a_file_with_an_unknown_option_is_refused_by_name(tmp_path: Path) -> Non
 
 def test_the_choices_are_those_of_the_codec() -> None:
     assert {each.value for each in options.Partitioner} == set(PARTITIONERS)
-    assert {each.value for each in options.Compression} == {each.name.lower() for each in Compression}
+    assert {each.value for each in options.CompressionName} == {each.name.lower() for each in Compression}
 
 
 @pytest.mark.parametrize(

@@ -57,12 +57,12 @@ def to_json(value: Any, node: Construct, names: Names = NAMES, *, records: bool 
             for name, each in present:
                 key = kafkas_name(cls, name, names)
                 inner = getattr(value, name)
-                only_size = isinstance(each, wire.Window) and inner is not None and not records
+                only_size = isinstance(each, wire.BlobView) and inner is not None and not records
                 fields[key + "SizeInBytes" * only_size] = to_json(inner, each, names, records=records)
             return fields
         case wire.Sequence(item=item):
             return [to_json(each, item, names, records=records) for each in value]
-        case wire.Window() if not records:
+        case wire.BlobView() if not records:
             return len(value)
         case wire.Blob():
             return base64.b64encode(value).decode()

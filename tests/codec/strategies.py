@@ -98,7 +98,7 @@ def values(node: Construct) -> st.SearchStrategy[Any]:
             return st.uuids()
         case wire.Text():
             return _or_null(node, st.text("aé漢\0😀", max_size=5))
-        case wire.Window():
+        case wire.BlobView():
             return _or_null(node, st.binary(max_size=5).map(memoryview))
         case wire.Blob():
             return _or_null(node, st.binary(max_size=5))
@@ -141,7 +141,7 @@ def example(node: Construct) -> Any:
             return uuid.UUID(int=7)
         case wire.Text():
             return "seven"
-        case wire.Window():
+        case wire.BlobView():
             return memoryview(b"seven")
         case wire.Blob():
             return b"seven"
@@ -184,7 +184,7 @@ def least(node: Construct) -> Any:
             return wire.NO_UUID
         case wire.Text():
             return ""
-        case wire.Window():
+        case wire.BlobView():
             return memoryview(b"")
         case wire.Blob():
             return b""

@@ -59,7 +59,7 @@ NOT_DEFINED = {
 
 INTEGERS = {"b": "int8", "h": "int16", "H": "uint16", "l": "int32", "L": "uint32", "q": "int64"}
 SIZED = ("string", "bytes", "records")
-PLAIN = {wire.Float: "float64", wire.Bool: "bool", wire.Id: "uuid", wire.Text: "string", wire.Window: "records"}
+PLAIN = {wire.Float: "float64", wire.Bool: "bool", wire.Id: "uuid", wire.Text: "string", wire.BlobView: "records"}
 
 
 def differences(definition: Definition, cls: type[Any]) -> Iterator[str]:

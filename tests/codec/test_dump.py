@@ -18,8 +18,8 @@ from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, Topic
 from ottla.codec.compression import Compression, compress
 from ottla.codec.dump import (
     BROKEN,
+    DumpOptions,
     Item,
-    Options,
     dump_leader_epochs,
     dump_offset_index,
     dump_offsets,
@@ -44,7 +44,7 @@ from tests.codec import strategies
 from tests.codec.recorded import FILES, Exchange, exchanges
 
 STORED = Path(__file__).parents[1] / "wire" / "stored"
-Dump = Callable[[Iterable[Buffer], Options], Iterable[Item]]
+Dump = Callable[[Iterable[Buffer], DumpOptions], Iterable[Item]]
 
 
 class Broken:
@@ -61,9 +61,9 @@ class Broken:
         self.item = item
 
 
-def dumped(dump: Dump, data: bytes, options: Options | None = None) -> tuple[list[Item], Broken | None]:
+def dumped(dump: Dump, data: bytes, options: DumpOptions | None = None) -> tuple[list[Item], Broken | None]:
     """The items, and the first that says what is broken. Each must have its text and its JSON."""
-    items = list(dump((data[at : at + 1000] for at in range(0, len(data), 1000)), options or Options()))
+    items = list(dump((data[at : at + 1000] for at in range(0, len(data), 1000)), options or DumpOptions()))
     for item in items:
         assert text(item) and text(item, full=True)
         json.dumps(item.fields, default=repr)
@@ -109,9 +109,9 @@ def test_a_segment_is_batches_each_before_its_records() -> None:
 
 
 def test_a_dump_begins_where_it_is_told_and_may_leave_out_records() -> None:
-    items, _ = dumped(dump_segment, SEGMENT, Options(start=1))
+    items, _ = dumped(dump_segment, SEGMENT, DumpOptions(start=1))
     assert [item.fields.get("offset", "batch") for item in items] == ["batch", 1, "batch", 2, "batch", 3, "batch", 4]
-    items, _ = dumped(dump_segment, SEGMENT, Options(start=2, records=False))
+    items, _ = dumped(dump_segment, SEGMENT, DumpOptions(start=2, records=False))
     assert kinds(items) == ["batch"] * 3
 
 
@@ -150,7 +150,7 @@ def test_internal_topics_with_any_byte_changed_read_or_are_reported() -> None:
             end = start + 12 + int.from_bytes(log[start + 8 : start + 12], "big")
             data[start:end] = with_crc(data[start:end])
             start = end
-        dumped(dump_segment, bytes(data), Options(topic="__share_group_state", deep=True))
+        dumped(dump_segment, bytes(data), DumpOptions(topic="__share_group_state", deep=True))
 
 
 def test_a_broken_record_is_told_to_the_byte_and_those_before_it_are_shown() -> None:
@@ -198,7 +198,7 @@ def test_every_damaged_batch_is_told_and_those_between_are_shown() -> None:
     parts[0][-9] ^= 1  # the CRC
     parts[2][16] = 7  # the format
     parts[3][60] = 9  # the count
-    items = list(dump_segment([b"".join([*map(bytes, parts[:3]), with_crc(parts[3]), parts[4]])], Options()))
+    items = list(dump_segment([b"".join([*map(bytes, parts[:3]), with_crc(parts[3]), parts[4]])], DumpOptions()))
     assert [item.kind for item in items if item.kind != "record"] == [
         *("batch", BROKEN, "batch", BROKEN, "batch", BROKEN, "batch"),
     ]
@@ -224,7 +224,7 @@ def test_every_damaged_frame_is_told_and_those_between_are_shown() -> None:
     )
     produce = frames.build_request(ProduceRequest(acks=1, timeout_ms=5, topic_data=(two,)), 9, 8, None)
     capture = bytes(damaged) + METADATA + frames.framed(b"\0") + produce + METADATA
-    items = list(dump_requests([capture], Options()))
+    items = list(dump_requests([capture], DumpOptions()))
     assert [item.kind for item in items] == [
         *("request", BROKEN, "request", BROKEN, "request", BROKEN, BROKEN, "request"),
     ]
@@ -271,7 +271,7 @@ def test_a_broken_message_in_an_internal_topic_is_told_to_the_byte(part: str) ->
     for each in (whole, broken_key if part == "key" else broken_value):
         builder.append(0, each[0], each[1], (("h", None),))
     data = builder.build()
-    items, broken = dumped(dump_segment, data, Options(topic="__consumer_offsets"))
+    items, broken = dumped(dump_segment, data, DumpOptions(topic="__consumer_offsets"))
     assert kinds(items) == ["batch", "record"]
     assert broken is not None
     if part == "key":
@@ -280,7 +280,7 @@ def test_a_broken_message_in_an_internal_topic_is_told_to_the_byte(part: str) ->
     else:
         assert broken.path == "RecordBatch.records[1].value as GroupMetadataValue.members"
         assert broken.offset == data.rindex(value[:-1]) + len(value) - 4
-    assert dumped(dump_segment, data, Options(topic="__consumer_offsets", raw=True))[1] is None
+    assert dumped(dump_segment, data, DumpOptions(topic="__consumer_offsets", raw=True))[1] is None
 
 
 def test_a_wrapped_message_with_a_wrong_crc_is_told() -> None:
@@ -303,7 +303,7 @@ def test_unused_room_at_the_end_is_told_and_is_no_damage() -> None:
 
 def test_messages_of_kafka_07_are_shown_with_their_places() -> None:
     data = kafka07.build_messages([b"one", b"two"], compression=Compression.GZIP) + kafka07.build_message(b"three")
-    items, broken = dumped(dump_segment_07, data, Options(base_offset=100))
+    items, broken = dumped(dump_segment_07, data, DumpOptions(base_offset=100))
     assert broken is None
     assert [item.fields.get("value", item.fields.get("at")) for item in items] == [
         0,
@@ -333,9 +333,9 @@ OFFSET_INDEX = entries(
 
 
 def test_the_entries_of_an_index_count_from_the_files_base_offset() -> None:
-    items, _ = dumped(dump_offset_index, OFFSET_INDEX, Options(base_offset=1000))
+    items, _ = dumped(dump_offset_index, OFFSET_INDEX, DumpOptions(base_offset=1000))
     assert [text(item) for item in items] == ["offset 1001  at byte 10", "offset 1005  at byte 90"]
-    items, _ = dumped(dump_offset_index, OFFSET_INDEX, Options(base_offset=1000, start=1002))
+    items, _ = dumped(dump_offset_index, OFFSET_INDEX, DumpOptions(base_offset=1000, start=1002))
     assert [text(item) for item in items] == ["offset 1005  at byte 90"]
     items, _ = dumped(dump_offset_index, OFFSET_INDEX)
     assert text(items[0]) == "relative offset 1  at byte 10"
@@ -376,7 +376,7 @@ def test_zeros_before_an_entry_are_not_held() -> None:
     data = bytes(2**18) + (1).to_bytes(4, "big") * 2
     tracemalloc.start()
     try:
-        entries = sum(1 for _ in dump_offset_index([data], Options(start=1)))
+        entries = sum(1 for _ in dump_offset_index([data], DumpOptions(start=1)))
         assert tracemalloc.get_traced_memory()[1] < 2**20
     finally:
         tracemalloc.stop()
@@ -429,14 +429,14 @@ def test_the_lines_of_a_broken_checkpoint_are_shown_before_it_is_told() -> None:
 @pytest.mark.parametrize("api", FILES)
 def test_every_recorded_frame_is_readable_but_those_known_to_be_cut(api: str, step: int) -> None:
     for exchange in exchanges(api)[::step]:
-        items, broken = dumped(dump_requests, frames.framed(exchange.request), Options(deep=True))
+        items, broken = dumped(dump_requests, frames.framed(exchange.request), DumpOptions(deep=True))
         cut = exchange.scenario in ("truncated request", "SASL, SaslHandshake v0 and a raw token") or (
             exchange.client == "kafka-clients-messages" and exchange.scenario.startswith("unsupported api key")
         )
         assert (broken is None) or cut, exchange
         if exchange.response is not None and exchange.key in NAMES:
             read = functools.partial(dump_responses, api_key=exchange.key, version=exchange.version)
-            items, broken = dumped(read, frames.framed(exchange.response), Options(deep=True))
+            items, broken = dumped(read, frames.framed(exchange.response), DumpOptions(deep=True))
             assert broken is None, exchange
             assert kinds(items) == ["response"]
 
@@ -503,7 +503,7 @@ def test_a_record_set_in_a_frame_is_shown_and_its_damage_told() -> None:
     assert broken is not None
     assert broken.path == "ProduceRequest.topic_data[0].partition_data[0].records.batches[1].crc"
     assert broken.offset == data.index(bytes(records)) + len(a_batch(b"value")) + 17
-    items, again = dumped(dump_requests, data, Options(records=False))
+    items, again = dumped(dump_requests, data, DumpOptions(records=False))
     assert again is not None and again.offset == broken.offset, "also where records are not shown"
 
 
@@ -548,7 +548,7 @@ def test_every_recorded_record_set_is_found_where_it_stands() -> None:
     for exchange in [*exchanges("Fetch"), *exchanges("Produce")][::3]:
         for data, cls, start in recorded_messages(exchange):
             sets: list[Buffer] = []
-            plain = readable.Plain(exchange.version, record_set=functools.partial(noted, sets))
+            plain = readable.PlainValues(exchange.version, record_set=functools.partial(noted, sets))
             plain.message(parse(cls, exchange.version, data, start)[0])
             starts = plain.record_sets_at(cls, data, start)
             assert [data[at : at + len(each)] for at, each in zip(starts, sets, strict=True)] == sets

@@ -11,7 +11,7 @@ import trio
 from ottla.cli.demo import story
 from ottla.cli.demo.children import DemoFailed, family
 from ottla.cli.demo.expected import Days, Difference, Fleet, Scatter
-from ottla.cli.demo.story import Clock, Finding, Findings, Truth, wrongs
+from ottla.cli.demo.story import Finding, Findings, Stopwatch, Truth, wrongs
 from ottla.errors import ConfigurationError, TimeoutExpired
 
 ALL_THERE = Difference(missing=0, doubled=0, foreign=0)
@@ -58,7 +58,7 @@ def test_missing_packages_are_named_with_the_way_to_get_them(monkeypatch: pytest
 
 
 async def test_a_step_that_takes_too_long_is_an_error_that_names_it(autojump_clock: trio.testing.MockClock) -> None:
-    with pytest.raises(TimeoutExpired, match="'sleep' is not done after 5 s"), Clock().step("sleep", 5):
+    with pytest.raises(TimeoutExpired, match="'sleep' is not done after 5 s"), Stopwatch().step("sleep", 5):
         await trio.sleep(6)
 
 

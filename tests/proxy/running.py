@@ -8,14 +8,14 @@ from typing import Any
 import trio
 
 from ottla.proxy.config import ProxyConfig, parse_rule
-from ottla.proxy.serve import Running, run_proxy
+from ottla.proxy.serve import RunningProxy, run_proxy
 from tests.patience import HUNG
 
 
 class RunningProxy:
     """A proxy that runs: `running` and `bootstrap` once it is entered."""
 
-    running: Running
+    running: RunningProxy
     bootstrap: str
 
     def __init__(self, upstream: str, *rules: str, **options: Any) -> None:
@@ -62,7 +62,7 @@ class RunningProxy:
                 self.bootstrap = self.running.bootstrap
                 self._started.set()
 
-    async def _serve(self, *, task_status: trio.TaskStatus[Running]) -> None:
+    async def _serve(self, *, task_status: trio.TaskStatus[RunningProxy]) -> None:
         await run_proxy(self.config, task_status=task_status)
 
 

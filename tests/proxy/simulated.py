@@ -44,21 +44,21 @@ from ottla.proxy.config import ProxyConfig, parse_rule
 from ottla.proxy.core import ProxyCore
 from ottla.proxy.events import (
     Address,
-    Answer,
+    AnswerClient,
     CloseClient,
-    Connect,
-    Connected,
-    Disconnect,
-    Finish,
+    ConnectUpstream,
+    DisconnectUpstream,
+    FinishUpstream,
     HoldClients,
     Left,
     Listen,
     Listening,
-    Lost,
-    Received,
     Requested,
-    Send,
+    SendUpstream,
     Store,
+    UpstreamConnected,
+    UpstreamLost,
+    UpstreamReceived,
     Work,
     Worked,
 )
@@ -378,20 +378,20 @@ class World:
 
     def _act(self, action: Any) -> None:
         match action:
-            case Connect(link, address, _):
+            case ConnectUpstream(link, address, _):
                 self._connect(link, address)
-            case Send(link, parts):
+            case SendUpstream(link, parts):
                 self._send(link, b"".join(parts)[4:])
-            case Finish(link):
+            case FinishUpstream(link):
                 self.finished.append(link)
                 if link not in dict(self._late):
                     self.lose(link)
-            case Disconnect(link):
+            case DisconnectUpstream(link):
                 self._links.pop(link, None)
             case Listen(node):
                 self.listens.append(node)
                 self.core.handle(Listening(node, PROXY_PORT + node), self.now)
-            case Answer(_, ticket, parts):
+            case AnswerClient(_, ticket, parts):
                 self._replies[ticket].frame = b"".join(parts)[4:]
             case CloseClient(client, why):
                 self.closed[client] = why
@@ -408,10 +408,10 @@ class World:
     def _connect(self, link: int, address: Address) -> None:
         node = next((n for n, at in self.upstream.nodes.items() if at == address), None)
         if node is None or node in self.upstream.down:
-            self.core.handle(Lost(link, "refused"), self.now)
+            self.core.handle(UpstreamLost(link, "refused"), self.now)
         else:
             self._links[link] = node
-            self.core.handle(Connected(link), self.now)
+            self.core.handle(UpstreamConnected(link), self.now)
 
     def _send(self, link: int, frame: bytes) -> None:
         if link not in self._links:
@@ -428,7 +428,7 @@ class World:
         elif self._is_late(frame) or link in [late for late, _ in self._late]:
             self._late.append((link, answer))
         else:
-            self.core.handle(Received(link, framed(answer)), self.now)
+            self.core.handle(UpstreamReceived(link, framed(answer)), self.now)
 
     def _is_late(self, frame: bytes) -> bool:
         return self.slow and frame[:2] == b"\0\0"
@@ -444,7 +444,7 @@ class World:
         late, self._late = self._late, []
         for link, answer in late:
             if link in self._links:
-                self.core.handle(Received(link, framed(answer)), self.now)
+                self.core.handle(UpstreamReceived(link, framed(answer)), self.now)
         for link in self.finished:
             if link in self._links:
                 self.lose(link)
@@ -452,7 +452,7 @@ class World:
 
     def lose(self, link: int) -> None:
         self._links.pop(link, None)
-        self.core.handle(Lost(link, "cut"), self.now)
+        self.core.handle(UpstreamLost(link, "cut"), self.now)
 
     def kill(self, node: int) -> None:
         """Every connection to a node breaks, and none can be made."""

@@ -6,7 +6,7 @@ import pytest
 
 from ottla.codec import engine, records
 from ottla.codec.records import BatchBuilder
-from ottla.proxy.clients.opening import own, size_of
+from ottla.proxy.clients.opening import detached, memory_of
 from tests.codec.test_memory import SHAPES, batch_in, taken
 
 
@@ -25,11 +25,11 @@ def test_what_is_counted_of_buffered_records_is_what_they_take(shape: Callable[[
 
     held, _ = taken(buffered)
     most = 6 if engine == "c" else 12  # in Python those that are sorted are the same objects, and counted twice
-    assert held < 1.02 * size_of(batch, batch.records()) < most * held
+    assert held < 1.02 * memory_of(batch, batch.records()) < most * held
 
 
 def test_a_small_batch_does_not_keep_the_request_that_it_came_in() -> None:
     request = bytearray(10**6)
-    assert type(own(memoryview(request)[1000:2000])) is bytes
+    assert type(detached(memoryview(request)[1000:2000])) is bytes
     most = memoryview(request)[1000:]
-    assert own(most) is most
+    assert detached(most) is most

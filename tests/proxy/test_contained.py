@@ -22,19 +22,19 @@ from ottla.codec.partitioners import murmur2_partition
 from ottla.codec.records import BatchBuilder
 from ottla.errors import DecodeError, InvalidRequest, InvalidTimestamp, MessageTooLarge, UnknownTopicOrPartition
 from ottla.proxy.clients.batches import ClientBatch
-from ottla.proxy.clients.line import Line
+from ottla.proxy.clients.client_session import ClientSession
 from ottla.proxy.clients.pending_produce import PendingProduce
-from ottla.proxy.clients.producers import Producers
+from ottla.proxy.clients.producers import ClientProducers
+from ottla.proxy.clients.record_set_queue import RecordSetQueue
 from ottla.proxy.clients.rewriter import Rewriter
-from ottla.proxy.clients.session import Session
 from ottla.proxy.clients.windows import Window
-from ottla.proxy.events import Action, CloseClient, Received, Requested
+from ottla.proxy.events import Action, CloseClient, Requested, UpstreamReceived
 from ottla.proxy.serve import _Driver
-from ottla.proxy.upstream.cluster import Cluster
-from ottla.proxy.upstream.connections import Connections
+from ottla.proxy.upstream.cluster import UpstreamCluster
+from ottla.proxy.upstream.connections import ProducerConnections
 from ottla.proxy.upstream.control import LOOK, Control
 from ottla.proxy.upstream.delivery import Delivery
-from ottla.proxy.upstream.link import Link, Links
+from ottla.proxy.upstream.link import UpstreamLink, UpstreamLinks
 from ottla.proxy.upstream.streams import Stream
 from ottla.testing import Broker
 from tests.patience import HUNG
@@ -140,24 +140,24 @@ def test_an_answer_of_upstream_that_lacks_a_partition_ends_the_connection_that_w
 # -- what nobody has thought of
 
 MACHINES = (
-    Session,
+    ClientSession,
     PendingProduce,
     Rewriter,
-    Line,
+    RecordSetQueue,
     ClientBatch,
     Delivery,
-    Connections,
+    ProducerConnections,
     Stream,
     Window,
-    Producers,
+    ClientProducers,
     Control,
-    Cluster,
-    Link,
-    Links,
+    UpstreamCluster,
+    UpstreamLink,
+    UpstreamLinks,
 )
 CONTAINING: set[object] = {
-    *(Session.close, Session.failed, Session.left, Session._contained),
-    *(Link.end, Link.close, Links.find, Links.hang_up),
+    *(ClientSession.close, ClientSession.failed, ClientSession.left, ClientSession._contained),
+    *(UpstreamLink.end, UpstreamLink.close, UpstreamLinks.find, UpstreamLinks.hang_up),
     *(
         ClientBatch.settled,
         Rewriter.failed,
@@ -286,10 +286,10 @@ def damaged(data: bytes, rng: random.Random) -> bytes:
     return bytes(changed)
 
 
-@pytest.mark.parametrize("damages", [Requested, Received])
+@pytest.mark.parametrize("damages", [Requested, UpstreamReceived])
 @pytest.mark.parametrize("seed", range(15))
 def test_no_bytes_of_clients_or_of_upstream_are_a_bug(
-    damages: type[Requested | Received], seed: int, caplog: pytest.LogCaptureFixture
+    damages: type[Requested | UpstreamReceived], seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     rng = random.Random(seed)
     world = World(Upstream({"t": PARTITIONS, "plain": 1}, 2), "t=rewrite", "plain=observe", "new=rewrite")

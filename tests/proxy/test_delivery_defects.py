@@ -16,7 +16,7 @@ from ottla.errors import (
 )
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.routing import Routes
-from ottla.proxy.upstream.batches import Batch, Part, Result
+from ottla.proxy.upstream.batches import Part, PartResult, UpstreamBatch
 from ottla.proxy.upstream.streams import Settled, Stream
 from tests.proxy.simulated import batch
 from tests.proxy.test_rewriting import key_at, world_of
@@ -32,11 +32,11 @@ class Client:
     def parted(self) -> None:
         pass
 
-    def settled(self, part: Part, result: Result, now: float) -> None:
+    def settled(self, part: Part, result: PartResult, now: float) -> None:
         pass
 
 
-def flight(stream: Stream, count: int) -> list[Batch]:
+def flight(stream: Stream, count: int) -> list[UpstreamBatch]:
     """So many batches of one record each, in flight."""
     for _ in range(count):
         record = Record(offset=0, timestamp=0, key=b"k", value=b"v", headers=())
@@ -73,7 +73,7 @@ def test_2_lower_offsets_of_a_recreated_topic_raise_no_false_alarm() -> None:
     stream = known()
     assert stream.described(NEW) == []
     [batch] = flight(stream, 1)
-    assert stream.answered(batch, 0, 0, None)[0][1] == Result(0, 0)
+    assert stream.answered(batch, 0, 0, None)[0][1] == PartResult(0, 0)
 
 
 def test_3_nobody_knows_of_a_batch_that_was_not_answered_and_is_too_large_when_it_is_sent_again() -> None:

@@ -16,10 +16,10 @@ from ottla.codec.messages import build
 from ottla.codec.wire import Buffer
 from ottla.errors import ConfigurationError, DecodeError, MessageTooLarge, OutOfOrderSequenceNumber, ProducerFenced
 from ottla.proxy.events import Store
-from ottla.proxy.journal import files, journal
-from ottla.proxy.journal.files import StateDirectory, read, segments
+from ottla.proxy.journal import journal, state_directory
 from ottla.proxy.journal.journal import Journal, framed
-from ottla.proxy.journal.notes import Entry, NotedProducer, NotedRules
+from ottla.proxy.journal.notes import JournalEntry, NotedProducer, NotedRules
+from ottla.proxy.journal.state_directory import StateDirectory, read, segments
 from tests.brokerlite.running import BrokerProcess
 from tests.patience import WHOLE
 from tests.proxy.kills import Kills
@@ -31,7 +31,7 @@ from tests.sim.proxy.world import play
 
 def entry(*producers: int) -> tuple[Buffer, ...]:
     known = tuple(NotedProducer(producer_id=each, since=0) for each in producers)
-    return framed([build(Entry(rules=(NotedRules(rules=()),), producers=known), 0)])
+    return framed([build(JournalEntry(rules=(NotedRules(rules=()),), producers=known), 0)])
 
 
 def producers(path: Path) -> list[int]:
@@ -93,7 +93,7 @@ def test_the_orderly_end_of_one_process_says_nothing_of_the_next(
     os.close(second._lock)
     begun = segments(tmp_path)[1]
     begun.write_bytes(begun.read_bytes().partition(b"\n")[0] + b"\n")  # all that was forced to the disk
-    monkeypatch.setattr(files, "boot_id", lambda: "another")
+    monkeypatch.setattr(state_directory, "boot_id", lambda: "another")
     with pytest.raises(DecodeError, match="machine was started again"):
         read(tmp_path)
 
@@ -128,7 +128,7 @@ def test_a_damaged_journal_is_set_aside_and_the_log_says_what_that_means(
 def test_the_journal_of_an_earlier_life_of_the_machine_is_worth_nothing(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "boot_id", lambda: "another")
+    monkeypatch.setattr(state_directory, "boot_id", lambda: "another")
     with pytest.raises(DecodeError, match="machine was started again"):
         read(path)
 
@@ -138,12 +138,12 @@ def test_unless_the_proxy_had_ended_in_order(tmp_path: Path, monkeypatch: pytest
     state.store(Store(1, entry(7)))
     state.store(Store(2, entry(8)))
     state.close()
-    monkeypatch.setattr(files, "boot_id", lambda: "another")
+    monkeypatch.setattr(state_directory, "boot_id", lambda: "another")
     assert producers(tmp_path) == [7, 8]
     state = StateDirectory(tmp_path)
     state.store(Store(3, entry(9)))
     assert producers(tmp_path) == [7, 8, 9]
-    monkeypatch.setattr(files, "boot_id", lambda: "a third")
+    monkeypatch.setattr(state_directory, "boot_id", lambda: "a third")
     with pytest.raises(DecodeError, match="machine was started again"):
         read(tmp_path)
     state.close()

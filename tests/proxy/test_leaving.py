@@ -13,7 +13,7 @@ from ottla.codec.apis.api_versions import ApiVersionsRequest
 from ottla.codec.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.codec.frames import build_request
-from ottla.proxy.events import Connect, Finish, Left, Lost, Requested
+from ottla.proxy.events import ConnectUpstream, FinishUpstream, Left, Requested, UpstreamLost
 from ottla.proxy.upstream import link
 from tests.brokerlite.peer import Peer
 from tests.brokerlite.running import BrokerProcess
@@ -51,7 +51,7 @@ def test_the_connection_of_a_client_that_has_left_is_finished_and_not_cut() -> N
     world.request(1, unanswered("plain", b"0"), PRODUCE)
     world.core.handle(Left(1), world.now)
     actions = world.core.poll(world.now)
-    assert [type(each) for each in actions] == [Finish]
+    assert [type(each) for each in actions] == [FinishUpstream]
 
 
 def test_an_answer_that_is_due_keeps_the_connection_of_a_client_that_has_left() -> None:
@@ -129,9 +129,9 @@ def test_requests_that_wait_for_an_upstream_that_cannot_be_reached_are_not_dropp
     world = World(Upstream({"plain": 1}))
     frame = build_request(unanswered("plain", b"0"), PRODUCE, 0, "client")[4:]
     world.core.handle(Requested(1, 0, 0, frame, "peer"), world.now)
-    [connect] = [each for each in world.core.poll(world.now) if isinstance(each, Connect)]
+    [connect] = [each for each in world.core.poll(world.now) if isinstance(each, ConnectUpstream)]
     world.core.handle(Left(1), world.now)
-    world.core.handle(Lost(connect.link, "cannot connect: refused"), world.now)
+    world.core.handle(UpstreamLost(connect.link, "cannot connect: refused"), world.now)
     [line] = [each.getMessage() for each in caplog.records if "dropped" in each.getMessage()]
     assert line.endswith("cannot connect: refused")
 

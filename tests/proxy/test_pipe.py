@@ -12,9 +12,9 @@ from trio.testing import MockClock
 
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.core import ProxyCore
-from ottla.proxy.events import Connected, Event, Lost, Received
+from ottla.proxy.events import Event, UpstreamConnected, UpstreamLost, UpstreamReceived
 from ottla.proxy.serve import _WRITE_TIMEOUT, _Driver, _Pipe
-from ottla.serve.connection import Connection
+from ottla.serve.connection import AcceptedConnection
 from tests.pairs import pair, stream_of
 from tests.serving import LOCAL, received, until
 
@@ -32,7 +32,7 @@ class Driver:
 
     @property
     def lost(self) -> str | None:
-        return next((event.why for event in self.events if isinstance(event, Lost)), None)
+        return next((event.why for event in self.events if isinstance(event, UpstreamLost)), None)
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ async def a_pipe() -> AsyncIterator[tuple[_Pipe, Driver, trio.SocketStream]]:
         patch.setattr(trio, "open_tcp_stream", dialed)
         async with trio.open_nursery() as nursery, stream_of(theirs) as node:
             nursery.start_soon(pipe.run)
-            await until(lambda: driver.events == [Connected(1)])
+            await until(lambda: driver.events == [UpstreamConnected(1)])
             yield pipe, driver, node
             pipe.close()
 
@@ -65,7 +65,7 @@ async def test_bytes_go_both_ways_in_their_order(clock: MockClock) -> None:
             pipe.send(bytes([number]) * 1000)
         assert await received(node, 200_000) == b"".join(bytes([number]) * 1000 for number in range(200))
         await node.send_all(b"answer")
-        await until(lambda: driver.events[1:] == [Received(1, b"answer")])
+        await until(lambda: driver.events[1:] == [UpstreamReceived(1, b"answer")])
     assert driver.lost is not None
 
 
@@ -110,7 +110,7 @@ async def test_a_pipe_that_finishes_is_read_until_the_node_has_taken_everything(
         assert await received(node, 1) == b"\0"
         assert await node.receive_some(1) == b"", "nothing more will come"
         await node.send_all(b"answer")
-        await until(lambda: driver.events[1:] == [Received(1, b"answer")])
+        await until(lambda: driver.events[1:] == [UpstreamReceived(1, b"answer")])
         await node.aclose()
         await until(lambda: driver.lost == "closed by upstream")
 
@@ -120,12 +120,12 @@ async def test_what_upstream_has_not_taken_of_a_client_that_has_left_is_not_drop
 ) -> None:
     class OfClients(Driver):
         core = ProxyCore(ProxyConfig(upstream="a:1"), (("a", 1),), Random(0))
-        clients: ClassVar[dict[int, Connection]] = {}
+        clients: ClassVar[dict[int, AcceptedConnection]] = {}
 
     class Client:
         id = 1
 
-    pipe = _Pipe(cast(_Driver, OfClients()), 1, (LOCAL, 9092), cast(Connection, Client()))
+    pipe = _Pipe(cast(_Driver, OfClients()), 1, (LOCAL, 9092), cast(AcceptedConnection, Client()))
     pipe.queued = 1000
     pipe.close("upstream is slow")
     await pipe.run()

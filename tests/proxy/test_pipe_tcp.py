@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import trio
 
-from ottla.proxy.events import Connected, Received
+from ottla.proxy.events import UpstreamConnected, UpstreamReceived
 from ottla.proxy.serve import _Driver, _Pipe
 from tests.proxy.test_pipe import Driver
 from tests.serving import LOCAL, received, until
@@ -19,11 +19,11 @@ async def test_bytes_go_both_ways_and_the_end_is_told_of() -> None:
     async with listener, trio.open_nursery() as nursery:
         nursery.start_soon(pipe.run)
         async with await listener.accept() as node:
-            await until(lambda: driver.events == [Connected(1)])
+            await until(lambda: driver.events == [UpstreamConnected(1)])
             pipe.send(b"request")
             assert await received(node, 7) == b"request"
             await node.send_all(b"answer")
-            await until(lambda: driver.events[1:] == [Received(1, b"answer")])
+            await until(lambda: driver.events[1:] == [UpstreamReceived(1, b"answer")])
         await until(lambda: driver.lost == "closed by upstream")
 
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 import pytest
 
 from ottla.errors import InvalidProducerEpoch, MessageTooLarge, OutOfOrderSequenceNumber, ProducerFenced
-from ottla.proxy.clients.producers import REMEMBERED_PRODUCERS, Producers
-from ottla.proxy.clients.windows import GAP, Numbered, Outcome, Window
-from ottla.proxy.upstream.batches import Result
-from ottla.proxy.upstream.producer import Producer
+from ottla.proxy.clients.producers import REMEMBERED_PRODUCERS, ClientProducers
+from ottla.proxy.clients.windows import GAP, ClientResult, Numbered, Window
+from ottla.proxy.upstream.batches import PartResult
+from ottla.proxy.upstream.producer import UpstreamProducer
 
-TOO_LARGE = Result(MessageTooLarge.code)
-UNKNOWN = Result(-1, unknown=True)
+TOO_LARGE = PartResult(MessageTooLarge.code)
+UNKNOWN = PartResult(-1, unknown=True)
 
 
 @dataclass(eq=False)
@@ -41,13 +41,13 @@ def begin(window: Window[Batch], sequence: int, count: int = 1, epoch: int = 0) 
     return batch
 
 
-def settle(window: Window[Batch], batch: Batch, failure: Result | None = None) -> None:
+def settle(window: Window[Batch], batch: Batch, failure: PartResult | None = None) -> None:
     batch.open_parts = 0
     if failure:
         window.failed(batch, failure)
 
 
-def told(window: Window[Batch]) -> list[tuple[int, Outcome]]:
+def told(window: Window[Batch]) -> list[tuple[int, ClientResult]]:
     """First sequence and outcome of all that are over."""
     outcomes = []
     while batch := window.pop_settled():
@@ -59,7 +59,7 @@ def store(window: Window[Batch], sequence: int, count: int = 1, epoch: int = 0, 
     batch = begin(window, sequence, count, epoch)
     batch.offset = offset
     settle(window, batch)
-    assert told(window) == [(sequence, Outcome(0, offset))]
+    assert told(window) == [(sequence, ClientResult(0, offset))]
 
 
 def test_a_retry_of_a_batch_under_way_finds_it(window: Window[Batch]) -> None:
@@ -69,13 +69,13 @@ def test_a_retry_of_a_batch_under_way_finds_it(window: Window[Batch]) -> None:
 
 def test_a_retry_of_a_stored_batch_gets_the_same_answer(window: Window[Batch]) -> None:
     store(window, 0, 3)
-    assert window.look_up(0, 0, 3) == Outcome(0, 7)
+    assert window.look_up(0, 0, 3) == ClientResult(0, 7)
 
 
 def test_the_last_five_batches_are_remembered(window: Window[Batch]) -> None:
     for sequence in range(6):
         store(window, sequence, offset=sequence)
-    assert [window.look_up(0, sequence, 1) for sequence in range(1, 6)] == [Outcome(0, n) for n in range(1, 6)]
+    assert [window.look_up(0, sequence, 1) for sequence in range(1, 6)] == [ClientResult(0, n) for n in range(1, 6)]
     with pytest.raises(OutOfOrderSequenceNumber):
         window.look_up(0, 0, 1)
 
@@ -135,7 +135,7 @@ def test_a_refused_batch_takes_its_followers_with_it_and_is_next_again(window: W
     settle(window, first, TOO_LARGE)
     with pytest.raises(OutOfOrderSequenceNumber, match="a batch before it failed"):
         window.look_up(0, 4, 1)
-    assert told(window) == [(0, Outcome(MessageTooLarge.code)), (2, GAP)]
+    assert told(window) == [(0, ClientResult(MessageTooLarge.code)), (2, GAP)]
     again = begin(window, 0, 2)
     assert not again.begun, "before the third of the old ones is settled"
     settle(window, third)
@@ -147,7 +147,7 @@ def test_a_follower_that_fails_too_is_a_gap_all_the_same(window: Window[Batch]) 
     first, second = begin(window, 0), begin(window, 1)
     settle(window, first, TOO_LARGE)
     settle(window, second)
-    assert [outcome for _, outcome in told(window)] == [Outcome(MessageTooLarge.code), GAP]
+    assert [outcome for _, outcome in told(window)] == [ClientResult(MessageTooLarge.code), GAP]
     assert window.look_up(0, 0, 1) is None
 
 
@@ -204,9 +204,9 @@ def test_a_batch_of_unknown_outcome_fences_its_epoch(window: Window[Batch]) -> N
     begin(window, 0, epoch=1)
 
 
-def producers() -> tuple[Producers[Numbered], list[Producer]]:
-    forgotten: list[Producer] = []
-    return Producers(forgotten.append), forgotten
+def producers() -> tuple[ClientProducers[Numbered], list[UpstreamProducer]]:
+    forgotten: list[UpstreamProducer] = []
+    return ClientProducers(forgotten.append), forgotten
 
 
 def test_a_producer_id_that_was_not_allocated_is_fenced() -> None:

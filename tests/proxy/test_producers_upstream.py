@@ -15,7 +15,7 @@ from ottla.errors import (
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
-from ottla.proxy.clients.opening import checked, most_of
+from ottla.proxy.clients.opening import checked, max_memory_of
 from ottla.proxy.upstream import connections, delivery
 from ottla.proxy.upstream.connections import IDLE_CONNECTION
 from ottla.proxy.upstream.delivery import LIMIT_LASTS, Delivery
@@ -278,7 +278,7 @@ def test_a_batch_that_says_it_has_more_than_it_can_have_counts_for_what_it_can()
     most = 2**31 - 1
     data[57:61], data[23:27] = most.to_bytes(4, "big"), (most - 1).to_bytes(4, "big")
     data[17:21] = crc32c(bytes(data[21:])).to_bytes(4, "big")
-    assert most_of(checked(bytes(data))) < 2000
+    assert max_memory_of(checked(bytes(data))) < 2000
 
 
 def test_only_those_are_held_for_whom_more_than_their_share_is_buffered() -> None:

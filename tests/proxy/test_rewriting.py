@@ -15,7 +15,7 @@ from ottla.codec.partitioners import murmur2_partition
 from ottla.codec.records import HEADER_SIZE
 from ottla.errors import NotLeaderOrFollower, UnknownTopicOrPartition
 from ottla.proxy import threads
-from ottla.proxy.clients.topics import METADATA_WAIT, MOST_WAITED_FOR
+from ottla.proxy.clients.routed_topics import METADATA_WAIT, MOST_WAITED_FOR
 from tests.proxy.simulated import ANSWERED, CUT_AFTER, CUT_BEFORE, Pair, Upstream, World, batch
 
 KEYS = [b"N%d" % n for n in range(40)]

@@ -17,7 +17,7 @@ from ottla.codec.wire import Buffer
 from ottla.errors import InvalidRecord, NotEnoughReplicas, NotLeaderOrFollower, OutOfOrderSequenceNumber
 from ottla.proxy import threads
 from ottla.proxy.clients import opening, rewriter
-from ottla.proxy.clients.observed import MOST
+from ottla.proxy.clients.observer import MOST
 from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.upstream import delivery
 from tests.proxy.simulated import Pair, World, batch

@@ -15,8 +15,7 @@ from ottla.codec.frames import FrameReader, parse_request
 from ottla.errors import AuthenticationFailed, ConnectionLost, SaslAuthenticationFailed
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.core import ProxyCore
-from ottla.proxy.events import Connect as ConnectUpstream
-from ottla.proxy.events import Connected, Lost, Received, Send
+from ottla.proxy.events import ConnectUpstream, SendUpstream, UpstreamConnected, UpstreamLost, UpstreamReceived
 from ottla.sasl import OAuthBearer, Plain, Token
 from ottla.sdk.events import RunInThread, TokenFetched
 from ottla.tls import TLS, TlsConnection
@@ -194,9 +193,9 @@ def test_one_address_that_refuses_the_proxy_is_not_all_of_upstream() -> None:
     for refused in (False, True):
         [wanted] = [each for each in core.poll(now) if isinstance(each, ConnectUpstream)]
         server = serving_side(trustme.CA())
-        core.handle(Connected(wanted.link), now)
-        [hello] = [each for each in core.poll(now) if isinstance(each, Send)]
-        core.handle(Received(wanted.link, server.feed(b"".join(hello.parts))), now)
+        core.handle(UpstreamConnected(wanted.link), now)
+        [hello] = [each for each in core.poll(now) if isinstance(each, SendUpstream)]
+        core.handle(UpstreamReceived(wanted.link, server.feed(b"".join(hello.parts))), now)
         core.poll(now)
         assert (core.refused is not None) is refused
         now += 5.0
@@ -237,8 +236,8 @@ def test_what_passes_within_tls_is_what_passes_without() -> None:
     server, reader = serving_side(ca), FrameReader()
     upstream = Upstream({"t": 1})
     asked: list[int] = []
-    core.handle(Connected(wanted.link), 1.0)
-    while sends := [each for each in core.poll(1.0) if isinstance(each, Send)]:
+    core.handle(UpstreamConnected(wanted.link), 1.0)
+    while sends := [each for each in core.poll(1.0) if isinstance(each, SendUpstream)]:
         for each in sends:
             back = [server.feed(b"".join(each.parts))]
             for frame in reader.feed(b"".join(iter(lambda: server.read(2**20), b""))):
@@ -248,7 +247,7 @@ def test_what_passes_within_tls_is_what_passes_without() -> None:
                 assert answer is not None
                 back += server.seal((len(answer).to_bytes(4, "big") + answer,))
             for data in filter(None, back):
-                core.handle(Received(wanted.link, data), 1.0)
+                core.handle(UpstreamReceived(wanted.link, data), 1.0)
     assert asked[:2] == [VERSIONS, 3]
 
 
@@ -258,9 +257,9 @@ def test_a_certificate_that_is_not_trusted_is_told(caplog: pytest.LogCaptureFixt
     [wanted] = core.poll(1.0)
     assert isinstance(wanted, ConnectUpstream)
     server = serving_side(trustme.CA())
-    core.handle(Connected(wanted.link), 1.0)
-    [hello] = [each for each in core.poll(1.0) if isinstance(each, Send)]
-    core.handle(Received(wanted.link, server.feed(b"".join(hello.parts))), 1.0)
+    core.handle(UpstreamConnected(wanted.link), 1.0)
+    [hello] = [each for each in core.poll(1.0) if isinstance(each, SendUpstream)]
+    core.handle(UpstreamReceived(wanted.link, server.feed(b"".join(hello.parts))), 1.0)
     assert "the broker's certificate is not trusted" in str(core.refused)
     assert "upstream broker:9000" in str(core.refused)
 
@@ -269,6 +268,6 @@ def test_a_listener_that_wants_tls_is_recognised() -> None:
     core = ProxyCore(ProxyConfig(upstream="broker:9000", listen="proxy:9092"), (("broker", 9000),), Random(1))
     [wanted] = core.poll(1.0)
     assert isinstance(wanted, ConnectUpstream)
-    core.handle(Connected(wanted.link), 1.0)
-    core.handle(Lost(wanted.link, "closed by upstream"), 1.0)
+    core.handle(UpstreamConnected(wanted.link), 1.0)
+    core.handle(UpstreamLost(wanted.link, "closed by upstream"), 1.0)
     assert "listeners with TLS" in str(core.unreachable())

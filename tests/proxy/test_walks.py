@@ -17,7 +17,7 @@ from ottla.codec.apis.metadata import (
 from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.codec.frames import build_request, build_response, parse_response
 from ottla.errors import DecodeError
-from ottla.proxy.clients import session
+from ottla.proxy.clients import client_session
 from ottla.proxy.clients.walks import LongMetadata
 from ottla.proxy.events import Requested
 from tests.proxy.simulated import Upstream, batch
@@ -120,7 +120,7 @@ def test_a_long_answer_has_the_proxys_addresses_and_its_topics_are_asked_for_whe
     answers = []
     for world in (short, long):
         if world is long:
-            monkeypatch.setattr(session, "LONG_ANSWER", 0)
+            monkeypatch.setattr(client_session, "LONG_ANSWER", 0)
         world.core.cluster.topics.clear()
         reply = world.request(1, MetadataRequest(topics=None), 9)
         assert reply.frame is not None
@@ -131,7 +131,7 @@ def test_a_long_answer_has_the_proxys_addresses_and_its_topics_are_asked_for_whe
 
 
 def test_a_node_that_only_a_long_answer_names_gets_its_port(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "LONG_ANSWER", 0)
+    monkeypatch.setattr(client_session, "LONG_ANSWER", 0)
     world = world_of()
     grown = Upstream({"flights": 6, "plain": 2}, nodes=2)
     world.upstream = grown
@@ -143,9 +143,9 @@ def test_a_node_that_only_a_long_answer_names_gets_its_port(monkeypatch: pytest.
 
 def test_requests_that_name_too_much_close_their_connection() -> None:
     world = world_of()
-    many_groups = FindCoordinatorRequest(key_type=0, coordinator_keys=("g",) * (session.MOST_PARTS + 1))
+    many_groups = FindCoordinatorRequest(key_type=0, coordinator_keys=("g",) * (client_session.MOST_PARTS + 1))
     world.request(1, many_groups, 4)
-    world.request(2, adding(AddPartitionsToTxnTopic(name="t", partitions=tuple(range(session.MOST_PARTS)))), 3)
+    world.request(2, adding(AddPartitionsToTxnTopic(name="t", partitions=tuple(range(client_session.MOST_PARTS)))), 3)
     assert world.closed == {
         1: "FindCoordinator names more than 10000 topics, partitions or groups",
         2: "AddPartitionsToTxn names more than 10000 topics, partitions or groups",

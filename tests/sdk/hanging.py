@@ -1,7 +1,7 @@
 """Hanging transactions: open in a partition, while no coordinator will ever end them there."""
 
 from ottla import Client
-from ottla.brokerlite.serve import Running
+from ottla.brokerlite.serve import RunningBroker
 from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.codec.records import BatchBuilder
 from ottla.testing import Broker
@@ -15,7 +15,7 @@ UNVERIFIED = {"transaction.partition.verification.enable": "false"}
 def lose(broker: Broker, transactional_id: str) -> None:
     """Make the coordinator forget a transactional id, as after a power cut; its partitions keep the transaction."""
 
-    def forget(running: Running) -> None:
+    def forget(running: RunningBroker) -> None:
         core = running._core
         core.timers.cancel(("transaction", transactional_id))
         del core.transactions.by_id[transactional_id]

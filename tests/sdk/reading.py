@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ottla.sdk.consume.fetcher import Fetcher
-from ottla.sdk.consume.positions import Fetched, Start
+from ottla.sdk.consume.position import Fetched, Start
 from tests.sdk.leaders import Leaders, Place
 
 

@@ -13,8 +13,8 @@ import ottla.sync
 from ottla.codec.records import parse_batch
 from ottla.errors import LocalProtocolError
 from ottla.sdk.consume.ahead import Ahead
-from ottla.sdk.consume.buffers import FetchBuffers
-from ottla.sdk.consume.positions import Fetched, Offset, Position
+from ottla.sdk.consume.fetch_buffers import FetchBuffers
+from ottla.sdk.consume.position import Fetched, Offset, Position
 from ottla.sdk.consume.record_sets import READ_UNCOMMITTED
 from ottla.sdk.options import Options
 from ottla.testing import Broker

@@ -10,7 +10,16 @@ import pytest
 
 import ottla
 from ottla.errors import ConfigurationError, EncodeError, LocalProtocolError
-from ottla.sdk.arguments import by_place, derived, integer, is_async, listed, refused_coroutine, scoped, strings
+from ottla.sdk.arguments import (
+    by_topic_partition,
+    derived,
+    integer,
+    is_async,
+    listed,
+    refused_coroutine,
+    scoped,
+    strings,
+)
 from ottla.testing import Broker
 from tests.sdk.loops import Loop
 
@@ -26,7 +35,7 @@ from tests.sdk.loops import Loop
         ),
         (scoped, [["t", ("t", 0)], iter("t")], ["t", [5], [("t", "0")]]),
         (
-            by_place,
+            by_topic_partition,
             [{}, {("t", 0): "anything"}],
             ["t", [("t", 0)], {"t": 0}, {("t", "0"): 1}, {("t",): 1}, {("t", 0, 0): 1}, None],
         ),
@@ -47,7 +56,7 @@ def test_what_is_given_is_read_once_and_copied() -> None:
     assert listed("places", iter([("t", 0), ("u", 1)])) == [("t", 0), ("u", 1)]
     assert strings("groups", (each for each in "ab")) == ["a", "b"]
     offsets = {("t", 0): 5}
-    assert by_place("offsets", offsets) == offsets and by_place("offsets", offsets) is not offsets
+    assert by_topic_partition("offsets", offsets) == offsets and by_topic_partition("offsets", offsets) is not offsets
 
 
 class Awaited:

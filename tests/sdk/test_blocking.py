@@ -24,7 +24,7 @@ from ottla.errors import (
     UnknownTopicOrPartition,
 )
 from ottla.sdk import mdns
-from ottla.sdk.consume.ranges import Lost, OffsetRange
+from ottla.sdk.consume.range_reader import LostRange, OffsetRange
 from ottla.sdk.consume.record_sets import READ_COMMITTED
 from ottla.sdk.drivers.blocking import BlockingClient
 from ottla.sdk.drivers.selecting import SelectorLink
@@ -100,9 +100,9 @@ def test_many_partitions_are_read_together_each_range_in_order_and_nothing_behin
 
 def test_what_is_lost_of_one_range_stops_no_other(ottla_broker: Broker) -> None:
     fill(ottla_broker, 100, partitions=3)
-    lost: list[Lost] = []
+    lost: list[LostRange] = []
 
-    def pass_over(each: Lost) -> int:
+    def pass_over(each: LostRange) -> int:
         lost.append(each)
         assert client.offsets({each.range.place: EARLIEST}) == {each.range.place: 0}, "the client still works"
         return each.range.end

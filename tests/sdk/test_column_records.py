@@ -11,7 +11,7 @@ from ottla.codec.append import AppendFastPath, OpenBatch, PartitionBuffer, Topic
 from ottla.codec.columns import BinaryColumn, HeaderColumn
 from ottla.codec.partitioners import murmur2_partition
 from ottla.codec.records import BatchBuilder, Headers, parse_batch
-from ottla.sdk.produce.columns import ColumnRecords, append
+from ottla.sdk.produce.column_records import ColumnRecords, append
 
 Row = tuple[bytes | None, bytes | None, Headers]
 DATA = st.none() | st.binary(max_size=20)

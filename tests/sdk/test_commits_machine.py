@@ -24,7 +24,7 @@ from ottla.errors import (
     UnknownTopicOrPartition,
 )
 from ottla.sdk.admin import CommittedOffset
-from ottla.sdk.group.commits import Assignment, Commits, Identity
+from ottla.sdk.group.commits import Assignment, Commits, CommittingMember
 from tests.sdk.coordinator import Coordinator
 
 P0, P1 = ("t", 0), ("t", 1)
@@ -36,12 +36,12 @@ class Committer:
 
     def __init__(self) -> None:
         self.world = Coordinator({"t": 2})
-        self.identity: Identity | None = Identity(1, "m-1")
-        self.refusals: list[tuple[OttlaError, Identity]] = []
+        self.identity: CommittingMember | None = CommittingMember(1, "m-1")
+        self.refusals: list[tuple[OttlaError, CommittingMember]] = []
         self.machine = Commits(self.world.core, GROUP, lambda: self.identity, self._refused)
         self.assignments = {place: self.machine.own(place) for place in (P0, P1)}
 
-    def _refused(self, error: OttlaError, identity: Identity, now: float) -> bool:
+    def _refused(self, error: OttlaError, identity: CommittingMember, now: float) -> bool:
         self.refusals.append((error, identity))
         return True
 
@@ -192,7 +192,7 @@ def test_without_a_generation_commits_wait_and_then_go_out_under_the_new_one() -
     group.commit({P0: 10})
     group.world.later(30.0)
     assert group.idle
-    group.identity = Identity(2, "m-1")
+    group.identity = CommittingMember(2, "m-1")
     group.machine.wake()
     group.world.run()
     assert group.world.asked(OffsetCommitRequest).generation_id_or_member_epoch == 2
@@ -205,7 +205,7 @@ def test_a_refusal_of_the_member_is_told_once_and_the_wish_waits_for_what_become
     group = Committer()
     group.commit({P0: 10})
     group.answer(error.code)
-    assert [(type(each), identity) for each, identity in group.refusals] == [(error, Identity(1, "m-1"))]
+    assert [(type(each), identity) for each, identity in group.refusals] == [(error, CommittingMember(1, "m-1"))]
     assert group.idle
     group.machine.disown(P0, "the group has gone on")
     group.world.later(60.0)

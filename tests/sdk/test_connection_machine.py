@@ -26,10 +26,10 @@ from ottla.errors import (
     UnsupportedVersion,
 )
 from ottla.sasl import Mechanism, OAuthBearer, Plain, Token
-from ottla.sdk.connection.connection import TRANSITIONS, Connection, Input, State
+from ottla.sdk.connection.connection import TRANSITIONS, Connection, ConnectionInput, ConnectionState
 from ottla.sdk.connection.credentials import Credentials
 from ottla.sdk.connection.exchange import Exchange
-from ottla.sdk.connection.handshake import Handshake, Step
+from ottla.sdk.connection.handshake import Handshake, HandshakeRequest
 from ottla.sdk.connection.peer import Peer
 from ottla.sdk.connection.versions import SPOKEN, since
 from ottla.sdk.events import Action, Close, Connect, Finish, Node, Send, TokenFetched
@@ -134,7 +134,7 @@ def ready(
     for action in one.received(versions(keys), 0):  # no request is sent for APIs that the broker lacks
         one.received(answer_to(sent([action])), 0)
         one.written(0)
-    assert one.state is State.READY and not one.load
+    assert one.state is ConnectionState.READY and not one.load
     return one
 
 
@@ -155,7 +155,7 @@ def authenticated(lifetime: float = 10.0) -> Connection:
     for answer in (SaslHandshakeResponse(error_code=0, mechanisms=("PLAIN",)), let_in(lifetime)):
         asked = sent(one.received(frames.build_response(answer, 1, asked.header.correlation_id), 0))
     one.received(answer_to(asked), 0)
-    assert one.state is State.READY and not one.load
+    assert one.state is ConnectionState.READY and not one.load
     return one
 
 
@@ -241,7 +241,7 @@ def test_attempts_come_at_growing_intervals_up_to_a_second_give_or_take_a_fifth(
     for _ in range(9):
         one.submit(metadata(Ends(), now + 1000), now)
         one.poll(now)
-        assert one.state is State.CONNECTING
+        assert one.state is ConnectionState.CONNECTING
         one.lost("refused", now)
         one.submit(metadata(Ends(), now + 1000), now)
         assert one.poll(now) == []
@@ -289,7 +289,7 @@ def test_a_connection_that_nobody_needs_is_closed_and_made_again_for_the_next_re
     request = sent(one.poll(539.0))
     one.received(answer_to(request), 539.5)
     assert one.poll(1079.0) == [] and one.deadline == 539.5 + 540
-    assert one.poll(1079.5) == [Close(KEY)] and one.state is State.DOWN
+    assert one.poll(1079.5) == [Close(KEY)] and one.state is ConnectionState.DOWN
     assert one.deadline is None and one.peer.trouble == ""
     ends = Ends()
     one.submit(metadata(ends, 2000), 1079.5)
@@ -468,7 +468,7 @@ def test_an_answer_that_does_not_come_in_time_ends_the_connection() -> None:
     assert one.poll(29.9) == []
     assert one.poll(30.0) == [Close(KEY)]
     assert isinstance(ends.all[0], TimeoutExpired) and "did not answer Metadata" in str(ends.all[0])
-    assert one.state is State.DOWN
+    assert one.state is ConnectionState.DOWN
 
 
 def test_a_connection_that_is_not_made_in_time_is_given_up() -> None:
@@ -524,24 +524,26 @@ def brought_to(state: State) -> Connection:
         one.submit(metadata(Ends(), 1000), 9.0)
         assert sent(one.poll(9.0)).header.api_key == 17
         return one
-    if state in (State.READY, State.FINISHING):
+    if state in (ConnectionState.READY, ConnectionState.FINISHING):
         one = authenticated()
-        if state is State.FINISHING:
+        if state is ConnectionState.FINISHING:
             assert one.finish(0) == [Finish(KEY)]
         return one
-    one = connection(tls=Greeting() if state in (State.CONNECTING, State.SECURING) else None)
+    one = connection(tls=Greeting() if state in (ConnectionState.CONNECTING, ConnectionState.SECURING) else None)
     one.submit(metadata(Ends(), 1000), 0)
-    if state is not State.DOWN:
+    if state is not ConnectionState.DOWN:
         one.poll(0)
-    if state in (State.SECURING, State.HANDSHAKE):
+    if state in (ConnectionState.SECURING, ConnectionState.HANDSHAKE):
         one.connected(0)
     assert one.state is state
     return one
 
 
-@pytest.mark.parametrize("what", Input)
-@pytest.mark.parametrize("state", State)
-def test_every_input_leads_from_every_state_to_what_the_table_says(state: State, what: Input) -> None:
+@pytest.mark.parametrize("what", ConnectionInput)
+@pytest.mark.parametrize("state", ConnectionState)
+def test_every_input_leads_from_every_state_to_what_the_table_says(
+    state: ConnectionState, what: ConnectionInput
+) -> None:
     one = brought_to(state)
     expected = TRANSITIONS.get((state, what))
     assert one._enter(what, 1.0) is (expected is not None)
@@ -551,39 +553,41 @@ def test_every_input_leads_from_every_state_to_what_the_table_says(state: State,
 def happens(one: Connection, what: Input) -> None:
     """Cause the input through the connection's public methods where possible."""
     match what:
-        case Input.DIALED:
+        case ConnectionInput.DIALED:
             one.poll(1.0)
-        case Input.CONNECTED:
+        case ConnectionInput.CONNECTED:
             one.connected(1.0)
-        case Input.SECURED:
+        case ConnectionInput.SECURED:
             one.received(b"hello", 1.0)
-        case Input.AGREED if one.state is State.REAUTHENTICATING:
+        case ConnectionInput.AGREED if one.state is ConnectionState.REAUTHENTICATING:
             for request in (SaslHandshakeResponse(error_code=0, mechanisms=()), let_in()):
                 one.received(frames.build_response(request, 1, one.requests.in_flight[0].correlation_id), 9.0)
-        case Input.AGREED:
+        case ConnectionInput.AGREED:
             one.received(versions(SERVED), 1.0)
-        case Input.EXPIRING:
+        case ConnectionInput.EXPIRING:
             one._renew_at = 1.0
             one.submit(metadata(Ends(), 1000), 1.0)
             one.poll(1.0)
-        case Input.FINISHED:
+        case ConnectionInput.FINISHED:
             assert one.finish(0.0) in ([Finish(KEY)], [Close(KEY)], [])
-        case Input.IDLE:
+        case ConnectionInput.IDLE:
             one.poll(600.0)
-        case Input.ENDED:
+        case ConnectionInput.ENDED:
             one.lost("reset", 1.0)
 
 
 @pytest.mark.parametrize(("before", "after"), TRANSITIONS.items())
-def test_every_transition_is_made_by_what_it_stands_for(before: tuple[State, Input], after: State) -> None:
+def test_every_transition_is_made_by_what_it_stands_for(
+    before: tuple[ConnectionState, ConnectionInput], after: ConnectionState
+) -> None:
     one = brought_to(before[0])
     happens(one, before[1])
     assert one.state is after
 
 
-@pytest.mark.parametrize("state", State)
-@pytest.mark.parametrize("what", [Input.CONNECTED, Input.ENDED])
-def test_what_a_driver_reports_late_changes_nothing(state: State, what: Input) -> None:
+@pytest.mark.parametrize("state", ConnectionState)
+@pytest.mark.parametrize("what", [ConnectionInput.CONNECTED, ConnectionInput.ENDED])
+def test_what_a_driver_reports_late_changes_nothing(state: ConnectionState, what: ConnectionInput) -> None:
     one = brought_to(state)
     one.requests.waiting.clear()
     if (state, what) not in TRANSITIONS:
@@ -600,7 +604,7 @@ def test_a_connection_that_is_finished_sends_nothing_more_and_its_end_is_nobodys
     one.submit(metadata(ends), 1.0)
     assert one.poll(1.0) == []
     one.lost("closed by the broker", 2.0)
-    assert isinstance(ends.all[0], ConnectionLost) and one.peer.failures == 0 and one.state is State.DOWN
+    assert isinstance(ends.all[0], ConnectionLost) and one.peer.failures == 0 and one.state is ConnectionState.DOWN
 
 
 def test_within_tls_what_goes_out_is_sealed_and_what_comes_in_is_read_after_both_have_agreed() -> None:
@@ -620,7 +624,7 @@ def test_within_tls_what_goes_out_is_sealed_and_what_comes_in_is_read_after_both
     large = versions(dict.fromkeys(range(12000), (0, 8)))
     assert one.received(told(large[:70_000]), 0) == [] and one.room is None, "no buffer for direct reads"
     one.received(told(large[70_000:]), 0)
-    assert one.state is State.READY
+    assert one.state is ConnectionState.READY
     assert one.finish(0) == [Send(KEY, (b"bye",)), Finish(KEY)]
 
 
@@ -644,7 +648,7 @@ def test_a_host_that_tls_cannot_ask_for_fails_the_connection_and_not_the_client(
     one.submit(metadata(ends), 0)
     one.poll(0)
     assert one.connected(0) == [Close(KEY)]
-    assert one.state is State.DOWN
+    assert one.state is ConnectionState.DOWN
     (error,) = ends.all
     assert isinstance(error, AuthenticationFailed)
     assert str(error) == "b:9092 (node 1): no certificate can name the host 'b'"
@@ -667,16 +671,16 @@ class TwoRounds:
     def __init__(self) -> None:
         self.rounds = 0
 
-    def begin(self) -> Step:
-        return Step(MetadataRequest(topics=()), 1)
+    def begin(self) -> HandshakeRequest:
+        return HandshakeRequest(MetadataRequest(topics=()), 1)
 
-    def answered(self, frame: Buffer) -> Step | None:
+    def answered(self, frame: Buffer) -> HandshakeRequest | None:
         self.rounds += 1
-        return Step(MetadataRequest(topics=()), 2) if self.rounds == 1 else None
+        return HandshakeRequest(MetadataRequest(topics=()), 2) if self.rounds == 1 else None
 
 
 def test_the_stages_of_the_handshake_follow_one_another_before_the_first_request() -> None:
-    one, second = brought_to(State.HANDSHAKE), TwoRounds()
+    one, second = brought_to(ConnectionState.HANDSHAKE), TwoRounds()
     one._handshake = Handshake(second)
     first = sent(one.received(versions(SERVED), 0))
     again = sent(one.received(answer_to(first), 0))
@@ -687,7 +691,7 @@ def test_the_stages_of_the_handshake_follow_one_another_before_the_first_request
 
 
 class Refused(TwoRounds):
-    def answered(self, frame: Buffer) -> Step | None:
+    def answered(self, frame: Buffer) -> HandshakeRequest | None:
         raise SaslAuthenticationFailed("wrong password")
 
 
@@ -699,7 +703,7 @@ def test_a_stage_in_which_the_two_sides_do_not_agree_ends_the_connection_with_it
     one._handshake = Handshake(Refused())
     first = sent(one.received(versions(SERVED), 0))
     assert one.received(answer_to(first), 0) == [Close(KEY)]
-    assert one.state is State.DOWN and isinstance(ends.all[0], SaslAuthenticationFailed)
+    assert one.state is ConnectionState.DOWN and isinstance(ends.all[0], SaslAuthenticationFailed)
     one, ends = connection(), Ends()
     one.submit(metadata(ends), 0)
     one.poll(0)
@@ -867,7 +871,7 @@ def test_a_session_is_renewed_before_it_ends_ahead_of_what_waits() -> None:
     token = sent(one.received(frames.build_response(hello, 1, handshake.header.correlation_id), 9.1))
     assert (token.header.api_key, token.message.auth_bytes) == (36, b"\0alice\0secret")
     request = sent(one.received(frames.build_response(let_in(), 1, token.header.correlation_id), 9.1))
-    assert one.state is State.READY and request.header.api_key == 3
+    assert one.state is ConnectionState.READY and request.header.api_key == 3
     one.received(answer_to(request), 9.2)
     assert len(after.all) == 1 and not isinstance(after.all[0], OttlaError)
     one.submit(metadata(Ends(), 1000), 10.0)
@@ -887,7 +891,7 @@ def test_a_renewal_has_its_time_once_what_was_sent_before_is_answered() -> None:
 
 def test_a_session_that_nobody_needs_is_renewed_when_somebody_does_even_after_its_end() -> None:
     one = authenticated()
-    assert one.poll(60.0) == [] and one.state is State.READY
+    assert one.poll(60.0) == [] and one.state is ConnectionState.READY
     one.submit(metadata(Ends(), 1000), 60.0)
     assert sent(one.poll(60.0)).header.api_key == 17
 
@@ -910,7 +914,7 @@ def bearing(lifetime: float) -> Connection:
     for answer in (SaslHandshakeResponse(error_code=0, mechanisms=("OAUTHBEARER",)), let_in()):
         asked = sent(one.received(frames.build_response(answer, 1, asked.header.correlation_id), 0))
     one.received(answer_to(asked), 0)
-    assert one.state is State.READY and not one.load
+    assert one.state is ConnectionState.READY and not one.load
     return one
 
 
@@ -975,8 +979,8 @@ def test_a_broker_that_does_not_answer_to_a_renewal_is_given_up_but_not_while_wh
 
 
 def test_a_connection_counts_once_however_often_its_session_is_renewed() -> None:
-    one = brought_to(State.REAUTHENTICATING)
-    happens(one, Input.AGREED)
+    one = brought_to(ConnectionState.REAUTHENTICATING)
+    happens(one, ConnectionInput.AGREED)
     traffic = one.peer.traffic
     assert traffic.connections.value == 1
     one.lost("reset", 10.0)

@@ -7,8 +7,8 @@ from ottla.codec import frames
 from ottla.codec.apis.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.codec.apis.metadata import MetadataRequest, MetadataResponse
 from ottla.errors import ConnectionLost
+from ottla.sdk.connection.connections import UNANSWERED_LIMIT, Connections
 from ottla.sdk.connection.exchange import Exchange
-from ottla.sdk.connection.pool import UNANSWERED_LIMIT, Connections
 from ottla.sdk.events import DATA, PRODUCE, Action, Close, Connect, Connected, Key, Lost, Node, Received, Send, Written
 from ottla.sdk.metrics import Metrics
 from ottla.sdk.options import Options

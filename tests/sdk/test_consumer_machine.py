@@ -40,7 +40,7 @@ from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.core import ConsumerCore
 from ottla.sdk.consume.fetcher import Fetcher
 from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
-from ottla.sdk.consume.positions import Fetched, Offset
+from ottla.sdk.consume.position import Fetched, Offset
 from ottla.sdk.consume.subscription import PATTERN_AGE
 from ottla.sdk.group.assignors import ASSIGNORS, build_assigned
 from ottla.sdk.group.commits import Commits

@@ -10,7 +10,7 @@ from ottla.codec.apis.describe_transactions import (
     TransactionState,
 )
 from ottla.errors import InvalidProducerEpoch, ProducerFenced, TransactionalIdAuthorizationFailed
-from ottla.sdk.produce.identity import Identity
+from ottla.sdk.produce.producer_identity import Identity
 from ottla.sdk.transaction.fencing import LIMIT, Fenced, explained, find_out
 from tests.sdk.test_transaction_admin_machine import NEWEST, SILENCE, Cluster, Id, client
 from tests.sim.world import SERVED

@@ -11,7 +11,7 @@ from ottla.codec.apis.fetch import FetchRequest, FetchResponse
 from ottla.errors import DataLoss, FetchSessionIdNotFound, LogTruncated, OffsetOutOfRange
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.consume.fetcher import Fetcher
-from ottla.sdk.consume.positions import Offset
+from ottla.sdk.consume.position import Offset
 from ottla.sdk.outcome import Outcome
 from tests.kafka import ApacheKafka
 from tests.patience import HUNG

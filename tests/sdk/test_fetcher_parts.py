@@ -17,19 +17,19 @@ from ottla.errors import (
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
-from ottla.sdk.consume.answers import FetchAnswers
-from ottla.sdk.consume.assigned import Positions
-from ottla.sdk.consume.buffers import FetchBuffers
+from ottla.sdk.consume.assigned_positions import AssignedPositions
 from ottla.sdk.consume.changes import Changes
+from ottla.sdk.consume.fetch_answers import FetchAnswers
+from ottla.sdk.consume.fetch_buffers import FetchBuffers
 from ottla.sdk.consume.fetch_metrics import FetchMetrics
-from ottla.sdk.consume.near import NearReplicas
+from ottla.sdk.consume.fetch_scheduler import FetchScheduler
+from ottla.sdk.consume.fetch_session import FetchLimits, FetchSession
+from ottla.sdk.consume.near_replicas import NearReplicas
+from ottla.sdk.consume.position import NoStart, Offset, Position, PositionState, Time
 from ottla.sdk.consume.position_lookups import PositionLookups
-from ottla.sdk.consume.positions import NoStart, Offset, Position, State, Time
 from ottla.sdk.consume.record_sets import READ_UNCOMMITTED
 from ottla.sdk.consume.retries import Retries
 from ottla.sdk.consume.review import Review
-from ottla.sdk.consume.scheduler import FetchScheduler
-from ottla.sdk.consume.sessions import Limits, Session
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Node
 from ottla.sdk.options import Options
@@ -71,7 +71,7 @@ class Parts:
         self.scheduler = FetchScheduler(
             core, self.buffers, self.near, "fetch-1", READ_UNCOMMITTED, lambda *answered: self.answers.append(answered)
         )
-        self.positions = Positions(core, self.buffers, self.scheduler, self.near, self.changes, self.metrics)
+        self.positions = AssignedPositions(core, self.buffers, self.scheduler, self.near, self.changes, self.metrics)
 
     def assign(self, *places: tuple[str, int]) -> list[Position]:
         self.positions.assign({place: Offset(0) for place in places})
@@ -234,7 +234,7 @@ def test_a_partition_that_was_left_is_asked_for_no_more() -> None:
 
 
 def test_a_session_asks_for_what_came_cut_first() -> None:
-    session, limits = Session(NODE), Limits(0.5, 4000, 1000, READ_UNCOMMITTED, "")
+    session, limits = FetchSession(NODE), FetchLimits(0.5, 4000, 1000, READ_UNCOMMITTED, "")
     whole, torn = position(P), position(Q)
     torn.needs = 3000
     session.want(whole)
@@ -257,7 +257,7 @@ def test_positions_fail_once_and_a_seek_makes_them_well() -> None:
     parts = Parts()
     [first, second] = parts.assign(P, Q)
     parts.positions.fail(first, CorruptMessage("why"))
-    assert first.state is State.FAILED and list(parts.positions.failed) == [P]
+    assert first.state is PositionState.FAILED and list(parts.positions.failed) == [P]
     assert parts.buffers.next() is first and isinstance(parts.buffers.error(first), CorruptMessage)
     assert parts.buffers.next() is None and list(parts.positions.failed) == [P]
     parts.positions.assign({P: Offset(3)})
@@ -283,7 +283,7 @@ def test_lookups_find_where_to_start() -> None:
     assert list(parts.positions.unresolved) == [each]
     lookups.resolve(NODE, [each], parts.leaders.now)
     parts.leaders.run(lambda: not parts.positions.unresolved)
-    assert (each.state, each.fetch_offset) == (State.FETCHING, 0)
+    assert (each.state, each.fetch_offset) == (PositionState.FETCHING, 0)
 
 
 def test_lookups_ask_a_new_leader_whether_it_has_what_was_read() -> None:
@@ -292,10 +292,10 @@ def test_lookups_ask_a_new_leader_whether_it_has_what_was_read() -> None:
     lookups = PositionLookups(parts.core, parts.positions, parts.changes, READ_UNCOMMITTED)
     parts.positions.assign({P: Offset(1, leader_epoch=0)})
     each = parts.positions.assigned[P]
-    each.state, each.led = State.VALIDATING, parts.positions.leader(each)
+    each.state, each.led = PositionState.VALIDATING, parts.positions.leader(each)
     lookups.validate(NODE, [each], parts.leaders.now)
     parts.leaders.run(lambda: not each.asking)
-    assert each.state is State.FETCHING and each.leader_epoch == 0
+    assert each.state is PositionState.FETCHING and each.leader_epoch == 0
 
 
 # -- answers, review --------------------------------------------------------------------------------------------------
@@ -313,11 +313,11 @@ def answered(parts: Parts, results: list[PartitionData] | OttlaError) -> None:
         parts.metrics,
         READ_UNCOMMITTED,
     )
-    session = Session(NODE)
+    session = FetchSession(NODE)
     for each in parts.positions.assigned.values():
         session.want(each)
         each.node = NODE.id
-    session.request(Limits(0.5, 10_000, 1000, READ_UNCOMMITTED, ""), 12)
+    session.request(FetchLimits(0.5, 10_000, 1000, READ_UNCOMMITTED, ""), 12)
     answer = (
         results
         if isinstance(results, OttlaError)
@@ -343,8 +343,10 @@ def test_a_lost_answer_is_asked_for_again() -> None:
     assert all(isinstance(each.trouble, ConnectionLost) and each.failures == 1 for each in positions)
 
 
-@pytest.mark.parametrize(("start", "state"), [(Offset(0), State.FETCHING), (Time(EARLIEST), State.RESOLVING)])
-def test_a_review_has_partitions_fetched_or_looked_up(start: Offset | Time, state: State) -> None:
+@pytest.mark.parametrize(
+    ("start", "state"), [(Offset(0), PositionState.FETCHING), (Time(EARLIEST), PositionState.RESOLVING)]
+)
+def test_a_review_has_partitions_fetched_or_looked_up(start: Offset | Time, state: PositionState) -> None:
     parts = Parts()
     lookups = PositionLookups(parts.core, parts.positions, parts.changes, READ_UNCOMMITTED)
     review = Review(parts.core, parts.positions, lookups, parts.scheduler)
@@ -352,4 +354,6 @@ def test_a_review_has_partitions_fetched_or_looked_up(start: Offset | Time, stat
     each = parts.positions.assigned[P]
     review.review([each], parts.leaders.now)
     assert each.state is state
-    assert each.asking is (state is State.RESOLVING) and (each.node == NODE.id) is (state is State.FETCHING)
+    assert each.asking is (state is PositionState.RESOLVING) and (each.node == NODE.id) is (
+        state is PositionState.FETCHING
+    )

@@ -377,7 +377,7 @@ async def test_a_rebalance_forgets_a_pause_where_it_revokes_the_partition(
 async def test_code_that_blocks_the_loop_is_named_before_the_group_misses_the_member(
     loop: Loop, ottla_broker: Broker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ottla.sdk.consume.polls.BLOCKED", 0.2 / 10)
+    monkeypatch.setattr("ottla.sdk.consume.poll_watch.BLOCKED", 0.2 / 10)
 
     def computes_for_long() -> None:
         end = time.monotonic() + 10

@@ -38,8 +38,8 @@ from ottla.sdk.group.assignors import (
     build_subscription,
     parse_assigned,
 )
-from ottla.sdk.group.member import TRANSITIONS, ClassicMember, Input, State
-from ottla.sdk.group.membership import Lose, MemberOptions, Receive, Revoke, Step
+from ottla.sdk.group.classic_member import TRANSITIONS, ClassicMember, MemberInput, MemberState
+from ottla.sdk.group.membership import AssignmentChange, Lose, MemberOptions, Receive, Revoke
 from ottla.sdk.options import Options
 from tests.sdk.coordinator import Coordinator
 
@@ -63,7 +63,7 @@ class InGroup:
             assignors=tuple(ASSIGNORS[each] if isinstance(each, str) else each for each in assignors or ("range",)),
             instance_id=instance_id,
         )
-        self.notified: list[Step | None] = []
+        self.notified: list[AssignmentChange | None] = []
         self.member = ClassicMember(
             self.world.core, GROUP, options, "group-1", lambda step, now: self.notified.append(step)
         )
@@ -80,7 +80,7 @@ class InGroup:
         return self.world.asked(SyncGroupRequest)
 
     @property
-    def steps(self) -> list[tuple[type[Step], tuple[tuple[str, int], ...]]]:
+    def steps(self) -> list[tuple[type[AssignmentChange], tuple[tuple[str, int], ...]]]:
         return [(type(step), step.places) for step in self.member.steps]
 
     def refuse(self, error: type[BrokerError], member_id: str = "") -> None:
@@ -136,7 +136,7 @@ def test_a_member_joins_hears_what_it_gets_and_sends_heartbeats() -> None:
     assert group.sync.assignments == ()
     group.synced(T0, T1)
     assert group.steps == [(Receive, (T0, T1))]
-    assert group.member.state is State.STABLE and group.member.identity is not None
+    assert group.member.state is MemberState.STABLE and group.member.identity is not None
     group.beat()
     assert group.world.waiting == [] and group.member.owned == (T0, T1)
 
@@ -202,7 +202,7 @@ def test_a_coordinator_that_fails_once_ends_no_membership(request_: str, caplog:
         group.beat(UnknownServerError)
         group.world.later(0.2)  # the retry, before the next heartbeat interval
         group.world.answer(group.world.asked(HeartbeatRequest), HeartbeatResponse(error_code=0))
-    assert group.member.state is State.STABLE and group.member.owned == (T0,) and group.member.failed is None
+    assert group.member.state is MemberState.STABLE and group.member.owned == (T0,) and group.member.failed is None
     assert sum("the coordinator of the group fails" in each.message for each in caplog.records) == 1
 
 
@@ -220,7 +220,7 @@ def test_what_no_repetition_mends_ends_the_membership_with_the_error(error: type
     group = InGroup()
     group.refuse(error)
     group.world.later(60.0)
-    assert isinstance(group.member.failed, error) and group.member.state is State.FAILED
+    assert isinstance(group.member.failed, error) and group.member.state is MemberState.FAILED
     assert group.world.waiting == []
 
 
@@ -228,7 +228,7 @@ def test_eager_members_give_everything_up_before_they_join_again() -> None:
     group = InGroup()
     group.settle(1, T0, T1)
     group.beat(RebalanceInProgress)
-    assert group.steps == [(Revoke, (T0, T1))] and group.member.state is State.REVOKING
+    assert group.steps == [(Revoke, (T0, T1))] and group.member.state is MemberState.REVOKING
     assert group.world.pending(JoinGroupRequest) == []
     group.beat(RebalanceInProgress)  # the listener takes its time, while heartbeats keep the member alive
     group.member.done(group.member.steps[0], group.world.now)
@@ -250,7 +250,7 @@ def test_cooperative_members_keep_what_they_have_and_give_up_only_what_others_ge
     group.joined(2, protocol="cooperative-sticky")
     assert group.member.identity is None, "commits wait for the new generation"
     group.synced(T0)
-    assert group.steps == [(Revoke, (T1,))] and group.member.state is State.REVOKING
+    assert group.steps == [(Revoke, (T1,))] and group.member.state is MemberState.REVOKING
     group.member.done(group.member.steps[0], group.world.now)
     group.world.run()
     _, told = parse_subscription(group.join.protocols[0].metadata)
@@ -342,7 +342,7 @@ def test_a_broken_connection_costs_a_join_but_not_the_place_in_the_group() -> No
     group.settle(1, T0)
     group.world.break_connections()
     group.world.later(5.0)
-    assert group.member.owned == (T0,) and group.member.state is State.STABLE
+    assert group.member.owned == (T0,) and group.member.state is MemberState.STABLE
     assert group.world.asked(HeartbeatRequest).generation_id == 1
 
 
@@ -364,7 +364,7 @@ def test_a_late_answer_to_an_earlier_join_changes_nothing() -> None:
     group.member.join(group.world.now)
     group.world.waiting = [each for each in group.world.waiting if each.message is first]
     group.world.run()
-    assert group.member.state is State.JOINING and group.member.generation == -1
+    assert group.member.state is MemberState.JOINING and group.member.generation == -1
 
 
 def test_a_new_subscription_begins_a_rebalance_also_if_one_is_under_way() -> None:
@@ -430,7 +430,7 @@ def test_the_leader_begins_a_rebalance_when_replicas_come_into_other_racks_and_n
             group.world.racks = racks
             group.world.core.metadata.refresh(group.world.now)
             group.world.later(1.0)
-            assert group.member.state is State.STABLE
+            assert group.member.state is MemberState.STABLE
         group.world.replicas = (1, 3)
         group.world.core.metadata.refresh(group.world.now)
         group.world.later(1.0)
@@ -494,7 +494,7 @@ def test_leaving_ends_though_nobody_answers() -> None:
     group.settle(1, T0)
     left = group.member.close("the consumer was closed", group.world.now)
     group.world.later(6.0)
-    assert left.done and group.member.state is State.CLOSED
+    assert left.done and group.member.state is MemberState.CLOSED
 
 
 def test_the_state_can_be_told_to_people() -> None:
@@ -600,63 +600,63 @@ def test_an_assignor_that_fails_is_named_and_its_member_says_good_bye() -> None:
 def put_into(state: State) -> InGroup:
     """A member that reached the state in the usual way."""
     group = InGroup()
-    if state is State.PREPARING:
+    if state is MemberState.PREPARING:
         group.refuse(CoordinatorLoadInProgress)
-    if state in (State.ASSIGNING, State.SYNCING, State.STABLE, State.REVOKING):
-        group.joined(1, leader=state is State.ASSIGNING)
-    if state is State.ASSIGNING:
+    if state in (MemberState.ASSIGNING, MemberState.SYNCING, MemberState.STABLE, MemberState.REVOKING):
+        group.joined(1, leader=state is MemberState.ASSIGNING)
+    if state is MemberState.ASSIGNING:
         group = InGroup()
         group.world.slow = True
         group.joined(1, leader=True)  # and waits for the topic's metadata
     if state in (State.STABLE, State.REVOKING):
         group.synced(T0)
         group.member.done(group.member.steps[0], group.world.now)
-    if state is State.REVOKING:
+    if state is MemberState.REVOKING:
         group.beat(RebalanceInProgress)
-    if state is State.OUT:
+    if state is MemberState.OUT:
         group.member.leave("for the test", group.world.now)
-    if state is State.FAILED:
+    if state is MemberState.FAILED:
         group.refuse(GroupAuthorizationFailed)
-    if state is State.CLOSED:
+    if state is MemberState.CLOSED:
         group.member.close("for the test", group.world.now)
     assert group.member.state is state
     return group
 
 
-@pytest.mark.parametrize("what", Input)
-@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("what", MemberInput)
+@pytest.mark.parametrize("state", MemberState)
 def test_each_input_leads_from_each_state_where_the_table_says_and_else_changes_nothing(
-    state: State, what: Input
+    state: MemberState, what: MemberInput
 ) -> None:
     group = put_into(state)
     member, now = group.member, group.world.now
     before = (member.owned, member.generation, list(member.steps))
-    causes: dict[Input, Callable[[], object]] = {
-        Input.JOIN: lambda: member.join(now),
-        Input.JOIN_SENT: lambda: member.join_sent(now),
-        Input.JOINED: lambda: member.joined(now),
-        Input.SYNC_SENT: lambda: member.sync_sent(now),
-        Input.ASSIGNED: lambda: member.synced(member.owned, now),
-        Input.REBALANCE: lambda: cooperative(member).rejoin("for the test", now),
-        Input.REVOKE: lambda: member.rejoin("for the test", now),
-        Input.RETRY: lambda: member.join_failed(NotCoordinator("for the test"), now),
-        Input.EXPELLED: lambda: member.troubled(UnknownMemberId("for the test"), now),
-        Input.FAIL: lambda: member.fail(GroupMaxSizeReached("for the test"), now),
-        Input.LEAVE: lambda: member.leave("for the test", now),
-        Input.CLOSE: lambda: member.close("for the test", now),
+    causes: dict[MemberInput, Callable[[], object]] = {
+        MemberInput.JOIN: lambda: member.join(now),
+        MemberInput.JOIN_SENT: lambda: member.join_sent(now),
+        MemberInput.JOINED: lambda: member.joined(now),
+        MemberInput.SYNC_SENT: lambda: member.sync_sent(now),
+        MemberInput.ASSIGNED: lambda: member.synced(member.owned, now),
+        MemberInput.REBALANCE: lambda: cooperative(member).rejoin("for the test", now),
+        MemberInput.REVOKE: lambda: member.rejoin("for the test", now),
+        MemberInput.RETRY: lambda: member.join_failed(NotCoordinator("for the test"), now),
+        MemberInput.EXPELLED: lambda: member.troubled(UnknownMemberId("for the test"), now),
+        MemberInput.FAIL: lambda: member.fail(GroupMaxSizeReached("for the test"), now),
+        MemberInput.LEAVE: lambda: member.leave("for the test", now),
+        MemberInput.CLOSE: lambda: member.close("for the test", now),
     }
-    if what is Input.ASSIGNED_LESS:
+    if what is MemberInput.ASSIGNED_LESS:
         member.owned = (T1,)
         before = (member.owned, *before[1:])
         member.synced((T0,), now)
-    elif what is Input.GIVEN_UP:
+    elif what is MemberInput.GIVEN_UP:
         for step in list(member.steps):
             member.done(step, now)
     else:
         causes[what]()
     follows = TRANSITIONS.get((state, what), state)
     assert member.state is follows
-    if (state, what) not in TRANSITIONS and what is not Input.GIVEN_UP:
+    if (state, what) not in TRANSITIONS and what is not MemberInput.GIVEN_UP:
         assert (member.owned, member.generation, list(member.steps)) == before
     group.world.run()
 
@@ -667,9 +667,9 @@ def cooperative(member: ClassicMember) -> ClassicMember:
 
 
 def test_no_state_is_without_a_way_out_but_closed_and_none_is_out_of_reach() -> None:
-    assert {state for state, _ in TRANSITIONS} == set(State) - {State.CLOSED}
-    assert set(TRANSITIONS.values()) == set(State)
-    assert {what for _, what in TRANSITIONS} == set(Input)
+    assert {state for state, _ in TRANSITIONS} == set(MemberState) - {MemberState.CLOSED}
+    assert set(TRANSITIONS.values()) == set(MemberState)
+    assert {what for _, what in TRANSITIONS} == set(MemberInput)
 
 
 def test_a_custom_assignor_is_called_outside_of_the_core_and_may_call_it() -> None:
@@ -716,7 +716,7 @@ def test_what_an_assignor_says_of_a_membership_that_moved_on_meanwhile_is_droppe
     group = InGroup(assignor)
     assignor.member = group.member
     group.joined(1, leader=True)
-    assert group.world.pending(SyncGroupRequest) == [] and group.member.state is State.OUT
+    assert group.world.pending(SyncGroupRequest) == [] and group.member.state is MemberState.OUT
 
 
 def test_a_good_bye_goes_to_another_coordinator_when_the_first_one_is_none_any_more() -> None:

@@ -10,7 +10,7 @@ from ottla.errors import Closed, DataLoss
 from ottla.sdk.consume.core import ConsumerCore
 from ottla.sdk.consume.fetcher import Fetcher
 from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
-from ottla.sdk.consume.positions import Time
+from ottla.sdk.consume.position import Time
 from ottla.sdk.consume.subscription import PATTERN_AGE
 from ottla.sdk.options import Options
 from ottla.sdk.steps import Steps

@@ -27,12 +27,12 @@ from ottla.errors import (
 from ottla.sdk.events import Run, Written
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Outcome
-from ottla.sdk.produce.batches import Batch
+from ottla.sdk.produce.batches import ProducerBatch
 from ottla.sdk.produce.core import ProducerCore
-from ottla.sdk.produce.identity import TRANSITIONS, Input, ProducerIdentity, State
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.partitioners import Choice
-from ottla.sdk.produce.records import Awaited, PendingRecord, Receipt
+from ottla.sdk.produce.producer_identity import TRANSITIONS, ProducerIdentity, ProducerIdInput, ProducerIdState
+from ottla.sdk.produce.records import AwaitedReceipt, PendingRecord, Receipt
 from ottla.sdk.produce.room import BATCH_OVERHEAD
 from ottla.sdk.steps import CHECK, TURN, Shielded, Steps
 from tests.sim import world as simulated
@@ -287,7 +287,7 @@ def test_records_are_accepted_in_the_order_of_the_calls_though_one_lets_others_r
     assert first.waits_for is TURN and not producer.appends.append("t", b"not yet", b"k", 1000, None)
     calls[1].go_on(Cancelled())
     for call in (first, *calls, last):
-        while not call.done and not isinstance(call.waits_for, Awaited):
+        while not call.done and not isinstance(call.waits_for, AwaitedReceipt):
             assert call.waits_for is TURN or cast(Outcome[None], call.waits_for).done
             call.go_on()
     assert producer.appends.append("t", b"fast again", b"k", 1000, None)
@@ -393,7 +393,7 @@ def test_what_is_kept_is_copied_when_it_is_accepted(wait_for: str) -> None:
 
 def batches_alive() -> int:
     gc.collect()
-    return sum(isinstance(each, Batch) for each in gc.get_objects())
+    return sum(isinstance(each, ProducerBatch) for each in gc.get_objects())
 
 
 def test_no_timer_keeps_a_batch_that_was_acknowledged() -> None:
@@ -621,18 +621,20 @@ def test_produce_has_a_connection_of_its_own_which_is_made_before_the_first_batc
 
 # -- the identity ------------------------------------------------------------------------------------------------------
 
-REACHED: dict[State, tuple[Input, ...]] = {
-    State.NONE: (),
-    State.ASKING: (Input.NEEDED,),
-    State.PAUSED: (Input.NEEDED, Input.FAILED),
-    State.READY: (Input.NEEDED, Input.GIVEN),
-    State.WITHOUT: (Input.NEEDED, Input.UNSUPPORTED),
-    State.FAILED: (Input.FATAL,),
+REACHED: dict[ProducerIdState, tuple[ProducerIdInput, ...]] = {
+    ProducerIdState.NONE: (),
+    ProducerIdState.ASKING: (ProducerIdInput.NEEDED,),
+    ProducerIdState.PAUSED: (ProducerIdInput.NEEDED, ProducerIdInput.FAILED),
+    ProducerIdState.READY: (ProducerIdInput.NEEDED, ProducerIdInput.GIVEN),
+    ProducerIdState.WITHOUT: (ProducerIdInput.NEEDED, ProducerIdInput.UNSUPPORTED),
+    ProducerIdState.FAILED: (ProducerIdInput.FATAL,),
 }
 
 
-@pytest.mark.parametrize(("state", "what"), [*itertools.product(State, Input)])
-def test_each_state_of_an_identity_takes_what_its_cell_says_and_nothing_else(state: State, what: Input) -> None:
+@pytest.mark.parametrize(("state", "what"), [*itertools.product(ProducerIdState, ProducerIdInput)])
+def test_each_state_of_an_identity_takes_what_its_cell_says_and_nothing_else(
+    state: ProducerIdState, what: ProducerIdInput
+) -> None:
     def nothing(*_: object) -> None: ...
 
     world = World(ModelBroker({"t": 1}))

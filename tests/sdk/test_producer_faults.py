@@ -61,9 +61,9 @@ from ottla.sdk.metrics import Metrics
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Abandoned, Outcome
 from ottla.sdk.produce.core import ProducerCore
-from ottla.sdk.produce.identity import ProducerIdentity
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.partitioners import Choice
+from ottla.sdk.produce.producer_identity import ProducerIdentity
 from ottla.sdk.produce.records import PendingRecord, Receipt
 from ottla.sdk.produce.room import BATCH_OVERHEAD
 from tests.sdk.test_producer_core import Recreating

@@ -34,10 +34,10 @@ from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.events import Lost, Node
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Outcome
-from ottla.sdk.produce.batches import Batch, PartitionQueue, Request
+from ottla.sdk.produce.batches import InFlightBatches, PartitionQueue, ProducerBatch
 from ottla.sdk.produce.core import ProducerCore
-from ottla.sdk.produce.identity import Identity
 from ottla.sdk.produce.options import ProducerOptions
+from ottla.sdk.produce.producer_identity import Identity
 from ottla.sdk.produce.records import PendingRecord, Receipt
 from ottla.sdk.timers import Timers
 from tests.sim.world import ModelBroker, World
@@ -619,11 +619,11 @@ def test_many_cancelled_timers_take_no_room() -> None:
 
 def test_what_an_old_log_acknowledged_says_nothing_of_the_log_of_a_recreated_topic() -> None:
     queue = PartitionQueue(("t", 0), True)
-    first, second, third = (Batch(number, ("t", 0), 0.0, 9.0, 100) for number in (1, 2, 3))
+    first, second, third = (ProducerBatch(number, ("t", 0), 0.0, 9.0, 100) for number in (1, 2, 3))
     first.due = second.due = third.due = True
     queue.batches.append(first)
     assert queue.adopt(Identity(7, 0))
-    queue.send(first, 1, Request({first: queue}))
+    queue.send(first, 1, InFlightBatches({first: queue}))
     queue.batches.extend((second, third))
     queue.recreate(2)
     first.request = None
@@ -635,12 +635,12 @@ def test_what_an_old_log_acknowledged_says_nothing_of_the_log_of_a_recreated_top
 
 def test_a_batch_is_not_copied_for_its_requests_and_what_an_earlier_one_holds_stays_as_it_is() -> None:
     queue = PartitionQueue(("t", 0), True)
-    batch = Batch(1, ("t", 0), 0.0, 9.0, 10_000)
+    batch = ProducerBatch(1, ("t", 0), 0.0, 9.0, 10_000)
     batch.add(1040, 1, b"k", b"v" * 1000, (), None)
     batch.due = True
     queue.batches.append(batch)
     assert queue.adopt(Identity(7, 0))
-    queue.send(batch, 1, Request({batch: queue}))
+    queue.send(batch, 1, InFlightBatches({batch: queue}))
     first = queue.encode(batch, 9, Compression.NONE, None)
     assert isinstance(first, memoryview)
     written, batch.request = bytes(first), None

@@ -19,7 +19,7 @@ import pytest
 
 import ottla.sync
 from ottla.sdk.core import ClientCore
-from ottla.sdk.transaction.transactions import Transactions
+from ottla.sdk.transaction.producer_transactions import ProducerTransactions
 from ottla.testing import Broker
 from tests.patience import HUNG
 
@@ -190,7 +190,7 @@ def test_a_second_ctrl_c_while_the_batch_of_an_interrupted_interceptor_is_put_ba
 def test_ctrl_c_at_any_line_of_a_transaction_leaves_it_whole_or_absent_and_the_next_one_begins(
     version: int, ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Transactions, "_can_be_implicit", version == 2)
+    monkeypatch.setattr(ProducerTransactions, "_can_be_implicit", version == 2)
     ottla_broker.create_topic("t")
     read: Counter[bytes | None] = Counter()
     with (

@@ -9,7 +9,7 @@ from ottla.codec.apis.list_offsets import EARLIEST
 from ottla.codec.apis.metadata import MetadataRequest, MetadataResponse
 from ottla.errors import LeaderNotAvailable
 from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
-from ottla.sdk.consume.positions import Time
+from ottla.sdk.consume.position import Time
 from ottla.sdk.consume.subscription import Subscription
 from ottla.sdk.core import ClientCore
 from ottla.sdk.group.assignors import Member, RangeAssignor

@@ -28,7 +28,7 @@ from ottla.errors import (
     UnknownProducerId,
 )
 from ottla.sdk.admin import CommittedOffset
-from ottla.sdk.consume.committing import Claim
+from ottla.sdk.consume.committing import BatchAssignment
 from ottla.sdk.group.commits import Assignment
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
@@ -367,7 +367,7 @@ def test_to_put_a_transaction_together_costs_what_it_is_made_of() -> None:
             looks += 1
             return 1
 
-    claim = Claim(Assignment(("in", 0)), 0)
+    claim = BatchAssignment(Assignment(("in", 0)), 0)
     batches: Any = iter([(Small(), claim)] * 400)
 
     class Reading:

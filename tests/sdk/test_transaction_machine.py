@@ -37,13 +37,13 @@ from ottla.errors import (
     UnknownTopicOrPartition,
 )
 from ottla.sdk.admin import CommittedOffset
-from ottla.sdk.group.commits import Commits, Identity
+from ottla.sdk.group.commits import Commits, CommittingMember
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.records import PendingRecord
 from ottla.sdk.steps import Steps
 from ottla.sdk.transaction.core import TransactionCore
-from ottla.sdk.transaction.states import FEATURE, TRANSITIONS, Input, State
+from ottla.sdk.transaction.states import FEATURE, TRANSITIONS, TransactionalProducerInput, TransactionalProducerState
 from tests.sdk.calling import Call, T
 from tests.sdk.coordinator import Coordinator
 
@@ -62,14 +62,14 @@ class Transacting:
         )
         self.epoch = -1
         self.initialize()
-        self.member: Identity | None = Identity(5, "m-1", "i-1")
+        self.member: CommittingMember | None = CommittingMember(5, "m-1", "i-1")
         self.refusals: list[OttlaError] = []
         self.commits = Commits(self.world.core, GROUP, lambda: self.member, self._refused)
         self.assignments = {place: self.commits.own(place) for place in (P0, P1)}
         self.transaction = self.begin()
         self.end: Call[None] | None = None
 
-    def _refused(self, error: OttlaError, identity: Identity, now: float) -> bool:
+    def _refused(self, error: OttlaError, identity: CommittingMember, now: float) -> bool:
         self.refusals.append(error)
         return True
 
@@ -181,21 +181,39 @@ def both(request: pytest.FixtureRequest) -> Transacting:
     return Transacting(request.param)
 
 
-@pytest.mark.parametrize("state", State)
-@pytest.mark.parametrize("what", Input)
-def test_every_input_has_a_state_that_follows_or_none(state: State, what: Input) -> None:
+@pytest.mark.parametrize("state", TransactionalProducerState)
+@pytest.mark.parametrize("what", TransactionalProducerInput)
+def test_every_input_has_a_state_that_follows_or_none(
+    state: TransactionalProducerState, what: TransactionalProducerInput
+) -> None:
     following = {
-        Input.NEEDED: {State.NONE: State.ASKING},
-        Input.GIVEN: {State.ASKING: State.READY},
-        Input.BEGUN: {State.READY: State.OPEN},
-        Input.DOOMED: dict.fromkeys((State.OPEN, State.ENDING, State.DOOMED), State.DOOMED),
-        Input.END: {State.OPEN: State.ENDING},
-        Input.COMMIT: {State.ENDING: State.COMMITTING},
-        Input.ABORT: dict.fromkeys((State.OPEN, State.ENDING, State.DOOMED), State.ABORTING),
-        Input.REFUSED: {State.COMMITTING: State.DOOMED},
-        Input.ENDED: dict.fromkeys((State.COMMITTING, State.ABORTING), State.READY),
-        Input.RENEW: dict.fromkeys((State.COMMITTING, State.ABORTING, State.READY), State.NONE),
-        Input.FATAL: dict.fromkeys(State, State.FAILED),
+        TransactionalProducerInput.NEEDED: {TransactionalProducerState.NONE: TransactionalProducerState.ASKING},
+        TransactionalProducerInput.GIVEN: {TransactionalProducerState.ASKING: TransactionalProducerState.READY},
+        TransactionalProducerInput.BEGUN: {TransactionalProducerState.READY: TransactionalProducerState.OPEN},
+        TransactionalProducerInput.DOOMED: dict.fromkeys(
+            (TransactionalProducerState.OPEN, TransactionalProducerState.ENDING, TransactionalProducerState.DOOMED),
+            TransactionalProducerState.DOOMED,
+        ),
+        TransactionalProducerInput.END: {TransactionalProducerState.OPEN: TransactionalProducerState.ENDING},
+        TransactionalProducerInput.COMMIT: {TransactionalProducerState.ENDING: TransactionalProducerState.COMMITTING},
+        TransactionalProducerInput.ABORT: dict.fromkeys(
+            (TransactionalProducerState.OPEN, TransactionalProducerState.ENDING, TransactionalProducerState.DOOMED),
+            TransactionalProducerState.ABORTING,
+        ),
+        TransactionalProducerInput.REFUSED: {TransactionalProducerState.COMMITTING: TransactionalProducerState.DOOMED},
+        TransactionalProducerInput.ENDED: dict.fromkeys(
+            (TransactionalProducerState.COMMITTING, TransactionalProducerState.ABORTING),
+            TransactionalProducerState.READY,
+        ),
+        TransactionalProducerInput.RENEW: dict.fromkeys(
+            (
+                TransactionalProducerState.COMMITTING,
+                TransactionalProducerState.ABORTING,
+                TransactionalProducerState.READY,
+            ),
+            TransactionalProducerState.NONE,
+        ),
+        TransactionalProducerInput.FATAL: dict.fromkeys(TransactionalProducerState, TransactionalProducerState.FAILED),
     }[what]
     assert TRANSITIONS.get((state, what)) is following.get(state)
 
@@ -368,7 +386,7 @@ def test_they_wait_while_the_members_synchronize(both: Transacting) -> None:
     both.world.later(5.0)
     assert not both.pending(TxnOffsetCommitRequest)
     assert any("group 'billing'" in line for line in both.world.core.explain(both.world.now))
-    both.member = Identity(6, "m-1")
+    both.member = CommittingMember(6, "m-1")
     both.commits.wake()
     both.world.run()
     assert both.answer_offsets().generation_id_or_member_epoch == 6
@@ -426,7 +444,7 @@ def test_a_member_that_keeps_its_partitions_goes_on_in_the_next_generation(both:
         both.answer_group()
     both.answer_offsets(IllegalGeneration.code)
     assert [type(each) for each in both.refusals] == [IllegalGeneration]
-    both.member = Identity(6, "m-1")
+    both.member = CommittingMember(6, "m-1")
     both.world.later(1.0)
     assert both.answer_offsets().generation_id_or_member_epoch == 6
     assert both.answer_end() and both.error is None

@@ -26,7 +26,7 @@ from ottla.codec.apis.txn_offset_commit import (
 )
 from ottla.errors import ConcurrentTransactions
 from ottla.sdk.admin import CommittedOffset
-from ottla.sdk.group.commits import Commits, Identity
+from ottla.sdk.group.commits import Commits, CommittingMember
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.records import PendingRecord
@@ -205,7 +205,7 @@ def test_in_version_1_all_that_has_joined_is_sent_at_once() -> None:
 
 def test_offsets_of_a_group_wait_for_their_turn() -> None:
     teller = Teller()
-    commits = Commits(teller.world.core, "billing", lambda: Identity(5, "m-1"), lambda *_: True)
+    commits = Commits(teller.world.core, "billing", lambda: CommittingMember(5, "m-1"), lambda *_: True)
     assignment = commits.own(("t", 0))
     teller.begin()
     assert teller.producer.transactions is not None

@@ -29,7 +29,7 @@ from ottla.brokerlite.machines.core import Answer, Call
 from ottla.codec import frames
 from ottla.sdk.client import Client
 from ottla.sdk.core import ClientCore
-from ottla.sdk.drivers.driver import Awaited, Driver
+from ottla.sdk.drivers.driver import Driver, UserResult
 from ottla.sdk.drivers.stepper import Link
 from ottla.sdk.events import Connect, Connected, Key, Received, RunInThread, Written
 from ottla.sdk.options import ClientOptions
@@ -467,18 +467,18 @@ class VirtualDriver(Driver[VirtualLink]):
                 late = cancelled
         return late
 
-    async def _awaited(self, wanted: Await) -> Awaited:
+    async def _awaited(self, wanted: Await) -> UserResult:
         late: BaseException | None = None
         if not wanted.shield:
             await wanted.function(*wanted.args)
-            return Awaited(True)
+            return UserResult(True)
         work = self._on.spawn(_called(wanted), "listener")
         while not work.ended.done:
             try:
                 await self._on.wait(work.ended, shielded=True)
             except Cancelled as cancelled:
                 late = cancelled
-        return Awaited(True, work.raised, late)
+        return UserResult(True, work.raised, late)
 
     async def _turn(self) -> None:
         await self._on.wait(None)

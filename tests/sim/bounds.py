@@ -31,7 +31,7 @@ from ottla.sdk.cluster.metadata import HEDGE_DELAY
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.consume.fetcher import Fetcher
 from ottla.sdk.core import ClientCore
-from ottla.sdk.produce.batches import Batch
+from ottla.sdk.produce.batches import ProducerBatch
 from tests.sim.clock import Clock
 from tests.sim.network import Link
 from tests.sim.users import Process, Violation
@@ -194,7 +194,7 @@ class Memory:
     _batches: "list[ref[Watched]]" = field(default_factory=list)
     _grown: bool = False
 
-    def added(self, batch: Batch) -> None:
+    def added(self, batch: ProducerBatch) -> None:
         assert isinstance(batch, Watched)
         self._batches.append(ref(batch))
         self._grown = True

@@ -13,7 +13,7 @@ from ottla.codec.apis.list_offsets import EARLIEST
 from ottla.errors import Closed, CommitFailed, FencedInstanceId, OttlaError, TimeoutExpired
 from ottla.sdk import calls
 from ottla.sdk.admin import CommittedOffset
-from ottla.sdk.consume.committing import Claim
+from ottla.sdk.consume.committing import BatchAssignment
 from ottla.sdk.consume.core import ConsumerCore, Taken
 from ottla.sdk.consume.fetcher import Fetched, Fetcher, Time
 from ottla.sdk.consume.leaving import CLOSE_TIMEOUT, CLOSED, LEAVE_TIMEOUT
@@ -286,7 +286,7 @@ class Consuming:
 
     # -- batches -----------------------------------------------------------------------------------------------------
 
-    def _handle(self, machine: ConsumerCore, fetched: Fetched, claim: Claim | None) -> Script:
+    def _handle(self, machine: ConsumerCore, fetched: Fetched, claim: BatchAssignment | None) -> Script:
         process, chance = self.process, self.chance
         place = (fetched.topic, fetched.partition)
         records = [(record.offset, record.value or b"") for record in fetched.records()]
@@ -323,7 +323,9 @@ class Consuming:
         elif self.manner.commits in ("sync", "all"):
             yield from self._commit_and_wait(machine, place, at, claim)
 
-    def _commit_and_wait(self, machine: ConsumerCore, place: Place, at: CommittedOffset, claim: Claim) -> Script:
+    def _commit_and_wait(
+        self, machine: ConsumerCore, place: Place, at: CommittedOffset, claim: BatchAssignment
+    ) -> Script:
         process, assignment = self.process, claim.assignment
         if self.manner.commits == "all":
             if self.own.random() < 0.2 and not assignment.over:
@@ -337,11 +339,13 @@ class Consuming:
         else:
             yield from self._commit_batch(machine, place, at, claim, self._patience())
 
-    def _commit_beside(self, machine: ConsumerCore, place: Place, at: CommittedOffset, claim: Claim) -> Script:
+    def _commit_beside(
+        self, machine: ConsumerCore, place: Place, at: CommittedOffset, claim: BatchAssignment
+    ) -> Script:
         yield from self._commit_batch(machine, place, at, claim, Outcome())
 
     def _commit_batch(
-        self, machine: ConsumerCore, place: Place, at: CommittedOffset, claim: Claim, cancel: Outcome[None]
+        self, machine: ConsumerCore, place: Place, at: CommittedOffset, claim: BatchAssignment, cancel: Outcome[None]
     ) -> Script:
         """Commit a batch, and wait for its partition, not for others."""
         ended: Outcome[None] = Outcome()

@@ -23,53 +23,53 @@ from ottla.errors import (
 )
 from ottla.sdk import calls
 from ottla.sdk.admin import CommittedOffset
-from ottla.sdk.calls import call
-from ottla.sdk.calls.call import Task
+from ottla.sdk.calls import task
+from ottla.sdk.calls.task import Task
 from ottla.sdk.cluster.cluster import Cluster
 from ottla.sdk.cluster.coordinators import Coordinators
 from ottla.sdk.cluster.metadata import Metadata
 from ottla.sdk.cluster.questions import Questions
 from ottla.sdk.connection import peer
 from ottla.sdk.connection.connection import Connection
+from ottla.sdk.connection.connections import Connections
 from ottla.sdk.connection.outages import Outages
 from ottla.sdk.connection.pipeline import Pipeline
-from ottla.sdk.connection.pool import Connections
 from ottla.sdk.connection.versions import FETCH_BY_ID
-from ottla.sdk.consume import position_lookups, sessions
+from ottla.sdk.consume import fetch_session, position_lookups
 from ottla.sdk.consume.ahead import Ahead
-from ottla.sdk.consume.answers import FetchAnswers
 from ottla.sdk.consume.asking import Asking
-from ottla.sdk.consume.assigned import Positions
+from ottla.sdk.consume.assigned_positions import AssignedPositions
 from ottla.sdk.consume.committing import Committing
 from ottla.sdk.consume.core import ConsumerCore
+from ottla.sdk.consume.fetch_answers import FetchAnswers
+from ottla.sdk.consume.fetch_scheduler import FetchScheduler
+from ottla.sdk.consume.fetch_session import FetchSession, RequestedPartition
 from ottla.sdk.consume.fetcher import Fetcher
 from ottla.sdk.consume.leaving import Leaving
 from ottla.sdk.consume.notices import Notices
+from ottla.sdk.consume.position import NO_NODE, Fetched, Time
 from ottla.sdk.consume.position_lookups import PositionLookups
-from ottla.sdk.consume.positions import NO_NODE, Fetched, Time
 from ottla.sdk.consume.record_sets import cut
 from ottla.sdk.consume.retries import Retries
 from ottla.sdk.consume.review import Review
-from ottla.sdk.consume.scheduler import FetchScheduler
-from ottla.sdk.consume.sessions import Asked, Session
 from ottla.sdk.consume.subscription import Subscription
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.stepper import Stepper
 from ottla.sdk.events import DATA, Written
 from ottla.sdk.gate import Gate
 from ottla.sdk.group import leader
+from ottla.sdk.group.classic_member import ClassicMember, MemberInput
 from ottla.sdk.group.commits import Commits
 from ottla.sdk.group.goodbye import Goodbye
 from ottla.sdk.group.heartbeats import Heartbeats
-from ottla.sdk.group.member import ClassicMember, Input
 from ottla.sdk.logs import HELD
 from ottla.sdk.outcome import Outcome, all_of
-from ottla.sdk.produce import accumulator, batches, deliveries, nodes, results, room
+from ottla.sdk.produce import accumulator, batches, deliveries, node_queue, results, room
 from ottla.sdk.produce import requests as produce_requests
-from ottla.sdk.produce.batches import Batch, PartitionQueue
+from ottla.sdk.produce.batches import PartitionQueue, ProducerBatch
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.deliveries import Deliveries
-from ottla.sdk.produce.nodes import NodeQueue
+from ottla.sdk.produce.node_queue import NodeQueue
 from ottla.sdk.produce.records import Acknowledgement, PendingRecord
 from ottla.sdk.produce.results import Results
 from ottla.sdk.produce.room import Room
@@ -239,7 +239,7 @@ _mutation("a lost connection passes for an acknowledgement", (Results, "refused"
 _mutation(
     "more than five batches are in flight",
     (batches, "MAX_IN_FLIGHT", lambda _: 50),
-    (nodes, "MAX_IN_FLIGHT", lambda _: 50),
+    (node_queue, "MAX_IN_FLIGHT", lambda _: 50),
 )
 _mutation(
     "a leader that steps down passes for one that never appended",
@@ -255,7 +255,7 @@ _mutation(
     (Deliveries, "placed", _flushes_wait_for_the_newest),
 )
 _mutation("delivery has no deadline", (Results, "expire", _nothing))
-_mutation("what was reported as failed is sent when its connection is there", (Batch, "withdraw", _nothing))
+_mutation("what was reported as failed is sent when its connection is there", (ProducerBatch, "withdraw", _nothing))
 
 
 # -- the fetcher and the leaders ---------------------------------------------------------------------------------------
@@ -302,12 +302,15 @@ def _whatever_comes(merged: Any) -> Any:
 
 _mutation("the batch that holds the offset is skipped", (FetchAnswers, "_buffer", _from_the_next_batch_on))
 _mutation("a batch that comes cut is taken for damage", (FetchAnswers, "_torn", _what_is_cut_is_damaged))
-_mutation("an answer that a seek has overtaken is delivered", (Asked, "matters", lambda _: property(lambda self: True)))
-_mutation("any error resets to the beginning", (Positions, "retry", _from_the_beginning))
+_mutation(
+    "an answer that a seek has overtaken is delivered",
+    (RequestedPartition, "matters", lambda _: property(lambda self: True)),
+)
+_mutation("any error resets to the beginning", (AssignedPositions, "retry", _from_the_beginning))
 
 
 def _nothing_is_throttled(results: Any) -> Any:
-    def broken(self: Session, answer: Any) -> Any:
+    def broken(self: FetchSession, answer: Any) -> Any:
         answer.throttle_time_ms = 0
         return results(self, answer)
 
@@ -329,9 +332,11 @@ def _the_highest_epoch_for_ever(schedule: Any) -> Any:
     return broken
 
 
-_mutation("what is asked for by name is forgotten in the same request", (sessions, "_asked", _by_id_in_all_versions))
+_mutation(
+    "what is asked for by name is forgotten in the same request", (fetch_session, "_asked", _by_id_in_all_versions)
+)
 _mutation("a leader epoch that falls is never adopted", (Review, "_schedule", _the_highest_epoch_for_ever))
-_mutation("an answer that is over a quota passes for a broken broker", (Session, "results", _nothing_is_throttled))
+_mutation("an answer that is over a quota passes for a broken broker", (FetchSession, "results", _nothing_is_throttled))
 _mutation("a client over its quota does not wait", (peer, "throttles_clients", lambda _: lambda theirs: False))
 _mutation(
     "the old leader is asked for ever",
@@ -390,7 +395,7 @@ def _no_word_of_lost_commits(fail: Any) -> Any:
 
 def _eager_ones_keep_all(rejoin: Any) -> Any:
     def broken(self: ClassicMember, why: str, now: float) -> None:
-        if self._enter(Input.REBALANCE, now):
+        if self._enter(MemberInput.REBALANCE, now):
             self._begin(now)
 
     return broken
@@ -447,7 +452,7 @@ _mutation("what is in hand is committed", (Committing, "hand_out", _what_is_in_h
 _mutation("a member begins without asking where the group stands", (calls, "committed", _nobody_committed))
 _mutation(
     "revoked partitions are read on",
-    (Positions, "unassign", _nothing),
+    (AssignedPositions, "unassign", _nothing),
     (ConsumerCore, "_readable", _nothing),
 )
 _mutation("a member joins again without giving anything up", (ClassicMember, "rejoin", _eager_ones_keep_all))
@@ -714,7 +719,7 @@ def _all_positions_each_time(_: Any) -> Any:
 
 def _leaves_and_may_come_back(_: Any) -> Any:
     def broken(self: ClassicMember, why: str, now: float, until: float | None = None) -> Any:
-        self._enter(Input.LEAVE, now)
+        self._enter(MemberInput.LEAVE, now)
         return self._say_good_bye(why, now, until)
 
     return broken
@@ -826,7 +831,7 @@ _mutation("log lines are written within the machines", (Gate, "__enter__", _line
 _mutation("interceptors run within the machines", (ProducerCore, "_refused", _intercepted_at_once))
 _mutation("assignors run within the machines", (leader, "run_assignor", _assigned_at_once))
 _mutation("topics are waited for on behalf of calls that ended", (Task, "_end", _still_waits))
-_mutation("what the broker times out counts as not done", (call, "UNSURE", lambda _: (ConnectionLost, TimeoutExpired)))
+_mutation("what the broker times out counts as not done", (task, "UNSURE", lambda _: (ConnectionLost, TimeoutExpired)))
 _mutation("what a cancelled call asks for is sent all the same", (Task, "_end", _nothing))
 _mutation("with acks=0 memory is given back before anything is written", (Sender, "_send", _released_at_once))
 _mutation("with acks=0 a flush does not wait until all is written", (Sender, "_send", _settled_at_once))

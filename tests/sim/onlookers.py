@@ -15,11 +15,11 @@ from typing import Any
 from ottla.codec.apis.list_offsets import EARLIEST
 from ottla.errors import OttlaError
 from ottla.sdk.admin import ProducerState
-from ottla.sdk.consume import answers, record_sets, stable
+from ottla.sdk.consume import fetch_answers, record_sets, stable_offsets
 from ottla.sdk.consume.core import ConsumerCore
 from ottla.sdk.consume.fetcher import READ_COMMITTED, READ_UNCOMMITTED, Fetcher, Offset
 from ottla.sdk.consume.options import ConsumerOptions
-from ottla.sdk.consume.positions import Position, Start, Time
+from ottla.sdk.consume.position import Position, Start, Time
 from tests.sim.data import Place
 from tests.sim.mutations import Mutations
 from tests.sim.network import Link
@@ -155,13 +155,13 @@ def _any_producer(learn: Any) -> Any:
     def broken(still: Any, producers: tuple[ProducerState, ...] | OttlaError, holders: Any) -> None:
         if not isinstance(producers, OttlaError) and producers:
             first = producers[0]
-            holder = stable._Holder(first.producer_id, first.producer_epoch)
+            holder = stable_offsets._Holder(first.producer_id, first.producer_epoch)
             still.holder = holders.setdefault((first.producer_id, first.producer_epoch), holder)
 
     return broken
 
 
-_mutation("aborted records are handed out", (answers, "visible", _all_is_seen))
+_mutation("aborted records are handed out", (fetch_answers, "visible", _all_is_seen))
 _mutation("the end of an aborted transaction is overlooked", (record_sets, "_ABORT", _aborted_for_ever))
 _mutation("a position stays before what is hidden", (Position, "add", _hidden_stay_hidden))
-_mutation("the first producer of a partition is blamed", (stable, "_learn", _any_producer))
+_mutation("the first producer of a partition is blamed", (stable_offsets, "_learn", _any_producer))

@@ -10,7 +10,7 @@ Rules:
 from collections import Counter
 from typing import Any
 
-from ottla.sdk.connection.connection import State
+from ottla.sdk.connection.connection import ConnectionState
 from ottla.sdk.connection.outages import OUTAGE
 from tests.sim.logins import HANDSHAKE
 from tests.sim.users import Process, Violation
@@ -58,7 +58,8 @@ class Outcry:
         """Whether a request waits for another connection to the node."""
         connections = self._process.core.connections._connections.items()
         return any(
-            key[0] == node and each.state is not State.READY and each.requests.waiting for key, each in connections
+            key[0] == node and each.state is not ConnectionState.READY and each.requests.waiting
+            for key, each in connections
         )
 
     def answered(self, node: int, request: Any) -> None:

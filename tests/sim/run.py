@@ -412,7 +412,7 @@ class Simulation:
     def run(self) -> Result:
         violation = None
         around = ExitStack()
-        around.enter_context(changed((accumulator, "Batch", lambda _: Watched)))
+        around.enter_context(changed((accumulator, "ProducerBatch", lambda _: Watched)))
         if self.manner.pattern:
             around.enter_context(changed((subscription, "PATTERN_AGE", lambda _: 0.3)))
         if self.max_idle:

@@ -26,7 +26,7 @@ from ottla.sdk.consume.fetcher import Fetcher, Offset, Start, Time
 from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
 from ottla.sdk.core import FINISH_TIMEOUT
 from ottla.sdk.outcome import Outcome
-from ottla.sdk.produce.batches import NOT_OPEN, Batch, PartitionQueue
+from ottla.sdk.produce.batches import NOT_OPEN, PartitionQueue, ProducerBatch
 from ottla.sdk.produce.core import CLOSE_TIMEOUT, ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.records import Acknowledgement, PendingRecord, ProducerInterceptor, ProducerRecord, Receipt
@@ -201,7 +201,7 @@ class Producing:
 
         memory, add = Memory(self.process.name, lambda: machine._room.used), machine._sender.add
 
-        def added(queue: PartitionQueue, batch: Batch) -> None:
+        def added(queue: PartitionQueue, batch: ProducerBatch) -> None:
             add(queue, batch)
             memory.added(batch)
 

@@ -16,16 +16,16 @@ from ottla.sdk.cluster.coordinators import Coordinators
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.produce.batches import PartitionQueue
 from ottla.sdk.produce.deliveries import Deliveries
-from ottla.sdk.produce.identity import Identity
+from ottla.sdk.produce.producer_identity import Identity
 from ottla.sdk.produce.requests import ProduceRequests
 from ottla.sdk.produce.results import Results
 from ottla.sdk.produce.sender import Sender
 from ottla.sdk.steps import settled
-from ottla.sdk.transaction import transactions
+from ottla.sdk.transaction import producer_transactions
 from ottla.sdk.transaction.core import TransactionCore
-from ottla.sdk.transaction.joining import Joining
-from ottla.sdk.transaction.states import IMPLICIT, Input, State
-from ottla.sdk.transaction.transactions import Transactions
+from ottla.sdk.transaction.explicit_joining import ExplicitJoining
+from ottla.sdk.transaction.producer_transactions import ProducerTransactions
+from ottla.sdk.transaction.states import IMPLICIT, TransactionalProducerInput, TransactionalProducerState
 from tests.sim.mutations import Mutations
 
 OF_TRANSACTIONS = Mutations("transactions", within=400)
@@ -37,7 +37,7 @@ def _nothing_dooms(doom: Any) -> Any:
 
 
 def _joined_at_once(admits: Any) -> Any:
-    def broken(self: Transactions, queue: PartitionQueue) -> bool:
+    def broken(self: ProducerTransactions, queue: PartitionQueue) -> bool:
         self._joining._joined.add(queue.place)
         return bool(admits(self, queue))
 
@@ -45,7 +45,7 @@ def _joined_at_once(admits: Any) -> Any:
 
 
 def _only_the_first_joins(admits: Any) -> Any:
-    def broken(self: Transactions, queue: PartitionQueue) -> bool:
+    def broken(self: ProducerTransactions, queue: PartitionQueue) -> bool:
         if self._joining._joined:
             self._joining._joined.add(queue.place)
         return bool(admits(self, queue))
@@ -54,7 +54,7 @@ def _only_the_first_joins(admits: Any) -> Any:
 
 
 def _never_unsure(over: Any) -> Any:
-    def broken(self: Transactions, answer: Any) -> None:
+    def broken(self: ProducerTransactions, answer: Any) -> None:
         self._unsure = False
         over(self, answer)
 
@@ -62,7 +62,7 @@ def _never_unsure(over: Any) -> Any:
 
 
 def _same_epoch(over: Any) -> Any:
-    def broken(self: Transactions, answer: Any) -> None:
+    def broken(self: ProducerTransactions, answer: Any) -> None:
         before = self.current
         over(self, answer)
         self.current = before
@@ -71,7 +71,7 @@ def _same_epoch(over: Any) -> Any:
 
 
 def _once(send_end: Any) -> Any:
-    def broken(self: Transactions, task: Any, now: float) -> None:
+    def broken(self: ProducerTransactions, task: Any, now: float) -> None:
         if isinstance(task.outcome.error, TimeoutExpired):
             self._over(None)
         else:
@@ -81,7 +81,7 @@ def _once(send_end: Any) -> Any:
 
 
 def _lost_is_done(coordinator: Any) -> Any:
-    def broken(self: Transactions, task: Any, request: Any, versions: Any) -> Any:
+    def broken(self: ProducerTransactions, task: Any, request: Any, versions: Any) -> Any:
         if not isinstance(request, EndTxnRequest):
             return (yield from coordinator(self, task, request, versions))
         node = yield from settled(self._core.transaction_coordinators.find(self.transactional_id, task.now))
@@ -129,12 +129,15 @@ def _plain(build: Any) -> Any:
 
 
 def _fenced_goes_on(give_up: Any) -> Any:
-    def broken(self: Transactions, error: OttlaError) -> None:
-        if self.current is None or self.state not in (State.COMMITTING, State.ABORTING):
+    def broken(self: ProducerTransactions, error: OttlaError) -> None:
+        if self.current is None or self.state not in (
+            TransactionalProducerState.COMMITTING,
+            TransactionalProducerState.ABORTING,
+        ):
             give_up(self, error)
             return
         self.current = None
-        self._change(Input.RENEW)
+        self._change(TransactionalProducerInput.RENEW)
         self._ended.fail(error)
         self._core.soon(self._initialize)
 
@@ -142,46 +145,46 @@ def _fenced_goes_on(give_up: Any) -> Any:
 
 
 def _next_epoch_by_itself(over: Any) -> Any:
-    def broken(self: Transactions, answer: Any) -> None:
+    def broken(self: ProducerTransactions, answer: Any) -> None:
         over(self, answer)
-        if self.state is State.NONE and self.current is not None:
+        if self.state is TransactionalProducerState.NONE and self.current is not None:
             self.current = Identity(self.current.producer_id, self.current.epoch + 1)
-            self._change(Input.NEEDED)
-            self._change(Input.GIVEN)
+            self._change(TransactionalProducerInput.NEEDED)
+            self._change(TransactionalProducerInput.GIVEN)
 
     return broken
 
 
 def _nothing_to_end(end: Any) -> Any:
-    def broken(self: Transactions, now: float) -> Any:
-        if self.state is State.ABORTING and not self._joining.joined:
+    def broken(self: ProducerTransactions, now: float) -> Any:
+        if self.state is TransactionalProducerState.ABORTING and not self._joining.joined:
             self._begun, self._joining._partitions = False, {}
         return end(self, now)
 
     return broken
 
 
-_mutation("a record that failed keeps nothing from being committed", (Transactions, "doom", _nothing_dooms))
-_mutation("partitions never join", (Transactions, "admits", _joined_at_once))
-_mutation("only the first partitions join", (Transactions, "admits", _only_the_first_joins))
-_mutation("an EndTxn that may yet arrive is not fenced", (Transactions, "_over", _never_unsure))
-_mutation("a transaction goes on in the epoch of the one before", (Transactions, "_over", _same_epoch))
-_mutation("an EndTxn that was not answered in time counts as answered", (Transactions, "_end_answered", _once))
-_mutation("an EndTxn whose connection broke counts as answered", (Transactions, "_coordinator", _lost_is_done))
-_mutation("what is to be aborted is committed", (transactions, "EndTxnRequest", _always_commits))
+_mutation("a record that failed keeps nothing from being committed", (ProducerTransactions, "doom", _nothing_dooms))
+_mutation("partitions never join", (ProducerTransactions, "admits", _joined_at_once))
+_mutation("only the first partitions join", (ProducerTransactions, "admits", _only_the_first_joins))
+_mutation("an EndTxn that may yet arrive is not fenced", (ProducerTransactions, "_over", _never_unsure))
+_mutation("a transaction goes on in the epoch of the one before", (ProducerTransactions, "_over", _same_epoch))
+_mutation("an EndTxn that was not answered in time counts as answered", (ProducerTransactions, "_end_answered", _once))
+_mutation("an EndTxn whose connection broke counts as answered", (ProducerTransactions, "_coordinator", _lost_is_done))
+_mutation("what is to be aborted is committed", (producer_transactions, "EndTxnRequest", _always_commits))
 _mutation("an abort does not wait for what is under way", (Sender, "withdraw", _without_waiting))
 _mutation("a commit does not wait for its records", (TransactionCore, "_commit", _not_flushed))
 _mutation("batches do not say that they are part of a transaction", (ProduceRequests, "build", _plain))
-_mutation("a producer that is fenced begins again", (Transactions, "_give_up", _fenced_goes_on))
-_mutation("the next epoch is taken, and not asked for", (Transactions, "_over", _next_epoch_by_itself))
-_mutation("an abort is not told where nothing has joined", (Transactions, "_end", _nothing_to_end))
+_mutation("a producer that is fenced begins again", (ProducerTransactions, "_give_up", _fenced_goes_on))
+_mutation("the next epoch is taken, and not asked for", (ProducerTransactions, "_over", _next_epoch_by_itself))
+_mutation("an abort is not told where nothing has joined", (ProducerTransactions, "_end", _nothing_to_end))
 
 
 # -- mutations by an engineer who had not seen these tests -----------------------------------------------------------
 
 
 def _remembers_what_it_asked(stop: Any) -> Any:
-    def broken(self: Joining) -> None:
+    def broken(self: ExplicitJoining) -> None:
         asked = set(self._partitions) if self._task is not None else set()
         stop(self)
         self._joined |= asked
@@ -190,7 +193,7 @@ def _remembers_what_it_asked(stop: Any) -> Any:
 
 
 def _late_answer_counts(begin: Any) -> Any:
-    def broken(self: Joining, identity: Identity | None) -> None:
+    def broken(self: ExplicitJoining, identity: Identity | None) -> None:
         late = self._joined & set(self._partitions)
         begin(self, identity)
         self._joined |= late
@@ -254,7 +257,7 @@ def _unplaced_dooms_nothing(refused: Any) -> Any:
 
 
 def _begun_by_being_sent(admits: Any) -> Any:
-    def broken(self: Transactions, queue: PartitionQueue) -> bool:
+    def broken(self: ProducerTransactions, queue: PartitionQueue) -> bool:
         begun = self._begun
         admitted = bool(admits(self, queue))
         if self.version >= IMPLICIT:
@@ -273,7 +276,7 @@ def _begun_once_stored(stored: Any) -> Any:
 
 
 def _concurrent_is_done(judge: Any) -> Any:
-    def broken(self: Transactions, request: Any, answer: Any) -> Any:
+    def broken(self: ProducerTransactions, request: Any, answer: Any) -> Any:
         error = judge(self, request, answer)
         return None if isinstance(answer, EndTxnResponse) and isinstance(error, ConcurrentTransactions) else error
 
@@ -285,9 +288,9 @@ def _no_gaps(leaves_gaps: Any) -> Any:
 
 
 def _aborts_at_the_deadline(answered: Any) -> Any:
-    def broken(self: Transactions, task: Any, now: float) -> None:
-        if isinstance(task.outcome.error, TimeoutExpired) and self.state is State.COMMITTING:
-            self._unsure, self.state = True, State.ABORTING
+    def broken(self: ProducerTransactions, task: Any, now: float) -> None:
+        if isinstance(task.outcome.error, TimeoutExpired) and self.state is TransactionalProducerState.COMMITTING:
+            self._unsure, self.state = True, TransactionalProducerState.ABORTING
             self._ended.fail(TransactionOutcomeUnknown("not answered in time"))
             self._send_end(now)
         else:
@@ -309,15 +312,15 @@ def _cancellation_aborts(commit: Any) -> Any:
                 sent = yield wait
             except BaseException as error:
                 steps.close()
-                if self._transactions.state is State.COMMITTING:
-                    self._transactions.state = State.OPEN
+                if self._transactions.state is TransactionalProducerState.COMMITTING:
+                    self._transactions.state = TransactionalProducerState.OPEN
                 raise error
 
     return broken
 
 
 def _asks_as_a_new_one(initialized: Any) -> Any:
-    def broken(self: Transactions, task: Any, now: float) -> None:
+    def broken(self: ProducerTransactions, task: Any, now: float) -> None:
         if isinstance(task.outcome.error, (ProducerFenced, InvalidProducerEpoch)) and self.current is not None:
             self.current = None
             self._ask(now)
@@ -333,8 +336,8 @@ def _never_looked_for_again(heard: Any) -> Any:
 
 _mutation(
     "partitions that were asked for have joined the next transaction",
-    (Joining, "stop", _remembers_what_it_asked),
-    (Joining, "begin", _late_answer_counts),
+    (ExplicitJoining, "stop", _remembers_what_it_asked),
+    (ExplicitJoining, "begin", _late_answer_counts),
 )
 _mutation("a batch that was withdrawn is retried", (Results, "refused", _withdrawn_is_retried))
 _mutation("a batch that lingers is sent in the next transaction", (Results, "withdraw", _lingering_stays))
@@ -344,19 +347,19 @@ _mutation("a failed record whose caller is called back dooms nothing", (Deliveri
 _mutation("a record that fails before it has a batch dooms nothing", (Deliveries, "refused", _unplaced_dooms_nothing))
 _mutation(
     "nothing is to be ended before something is stored",
-    (Transactions, "admits", _begun_by_being_sent),
+    (ProducerTransactions, "admits", _begun_by_being_sent),
     (Results, "stored", _begun_once_stored),
 )
-_mutation("a transaction that is being ended counts as ended", (Transactions, "_judge", _concurrent_is_done))
+_mutation("a transaction that is being ended counts as ended", (ProducerTransactions, "_judge", _concurrent_is_done))
 _mutation("after batches of unknown outcome the epoch stays", (Sender, "_leaves_gaps", _no_gaps))
 _mutation(
     "a commit that is not answered in time is aborted",
-    (Transactions, "_end_answered", _aborts_at_the_deadline),
+    (ProducerTransactions, "_end_answered", _aborts_at_the_deadline),
 )
 _mutation("a cancellation aborts what is being committed", (TransactionCore, "_commit", _cancellation_aborts))
 _mutation(
     "a producer that is refused another epoch asks as a new one",
-    (Transactions, "_initialized", _asks_as_a_new_one),
+    (ProducerTransactions, "_initialized", _asks_as_a_new_one),
 )
 _mutation("a coordinator that has moved is not looked for", (Coordinators, "heard", _never_looked_for_again))
 
@@ -365,7 +368,7 @@ _mutation("a coordinator that has moved is not looked for", (Coordinators, "hear
 
 
 def _at_once(begin: Any) -> Any:
-    def broken(self: Transactions, now: float) -> None:
+    def broken(self: ProducerTransactions, now: float) -> None:
         self._explicit = False
         begin(self, now)
 
@@ -373,8 +376,8 @@ def _at_once(begin: Any) -> Any:
 
 
 def _fenced_for_good(answered: Any) -> Any:
-    def broken(self: Transactions, task: Any, now: float) -> None:
-        if self.state is State.ABORTING and isinstance(task.outcome.error, ProducerFenced):
+    def broken(self: ProducerTransactions, task: Any, now: float) -> None:
+        if self.state is TransactionalProducerState.ABORTING and isinstance(task.outcome.error, ProducerFenced):
             self._give_up(task.outcome.error)
         else:
             answered(self, task, now)
@@ -382,5 +385,5 @@ def _fenced_for_good(answered: Any) -> Any:
     return broken
 
 
-_mutation("version 2 begins in an epoch of version 1", (Transactions, "begin", _at_once))
-_mutation("an abort that comes too early ends the producer", (Transactions, "_end_answered", _fenced_for_good))
+_mutation("version 2 begins in an epoch of version 1", (ProducerTransactions, "begin", _at_once))
+_mutation("an abort that comes too early ends the producer", (ProducerTransactions, "_end_answered", _fenced_for_good))

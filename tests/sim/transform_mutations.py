@@ -4,15 +4,15 @@ from typing import Any
 
 from ottla.codec.apis.list_offsets import LATEST
 from ottla.sdk.calls import groups
-from ottla.sdk.consume.committing import Claim, Committing
+from ottla.sdk.consume.committing import BatchAssignment, Committing
 from ottla.sdk.consume.core import ConsumerCore, Taken
 from ottla.sdk.consume.fetcher import Offset, Start, Time
-from ottla.sdk.group.commits import OF_THE_MEMBER, Assignment, Commits, Identity
+from ottla.sdk.group.commits import OF_THE_MEMBER, Assignment, Commits, CommittingMember
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import settled
 from ottla.sdk.transaction import offsets, transform
 from ottla.sdk.transaction.core import TransactionCore
-from ottla.sdk.transaction.joining import Joining
+from ottla.sdk.transaction.explicit_joining import ExplicitJoining
 from ottla.sdk.transaction.offsets import TransactionOffsets
 from ottla.sdk.transaction.transform import TransformCore
 from tests.sim.mutations import Mutations
@@ -35,7 +35,7 @@ def _nothing(original: Any) -> Any:
 
 
 def _never_over(claimed: Any) -> Any:
-    def broken(self: Committing, claim: Claim, at: Any) -> tuple[Assignment, str]:
+    def broken(self: Committing, claim: BatchAssignment, at: Any) -> tuple[Assignment, str]:
         return claim.assignment, ""
 
     return broken
@@ -54,7 +54,7 @@ def _not_waited_for(send: Any) -> Any:
 
 
 def _as_nobody(request: Any) -> Any:
-    return lambda self, group, wanted, member: request(self, group, wanted, Identity())
+    return lambda self, group, wanted, member: request(self, group, wanted, CommittingMember())
 
 
 def _behind_the_end(commit: Any) -> Any:
@@ -73,9 +73,9 @@ def _joined_at_once(group: Any) -> Any:
 
 
 def _first_identity_for_ever(identified: Any) -> Any:
-    known: dict[Commits, Outcome[Identity]] = {}
+    known: dict[Commits, Outcome[CommittingMember]] = {}
 
-    def broken(self: Commits) -> Outcome[Identity]:
+    def broken(self: Commits) -> Outcome[CommittingMember]:
         first = known.get(self)
         if first is None or first.error is not None:
             first = known[self] = identified(self)
@@ -123,7 +123,7 @@ _mutation("a commit does not wait for its offsets", (TransactionOffsets, "send",
 _mutation("offsets are sent behind EndTxn", (TransactionCore, "_commit", _behind_the_end))
 _mutation("offsets are sent as nobody's", (TransactionOffsets, "_request", _as_nobody))
 _mutation("offsets are sent as the member of before the rebalance", (Commits, "identified", _first_identity_for_ever))
-_mutation("groups do not join", (Joining, "group", _joined_at_once))
+_mutation("groups do not join", (ExplicitJoining, "group", _joined_at_once))
 _mutation("of several offsets of a partition the first counts", (TransactionOffsets, "add", _first_offset_counts))
 _mutation("offsets refused to a member count as taken", (offsets, "_judge", _member_is_no_matter))
 _mutation("offsets refused of one partition count as taken", (offsets, "_judge", _first_partition_speaks_for_all))

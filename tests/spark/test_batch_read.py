@@ -18,7 +18,7 @@ from ottla.errors import BrokerUnreachable, ConfigurationError, DataLoss
 from ottla.sdk import mdns
 from ottla.spark import reader as spark_reader
 from ottla.spark.options import ReadOptions
-from ottla.spark.reader import MOST_PLANS, OLD_PLAN, OLD_REUSED_PLAN, BatchReader, Task
+from ottla.spark.reader import MOST_PLANS, OLD_PLAN, OLD_REUSED_PLAN, BatchReader, ReadTask
 from ottla.testing import Broker
 from tests.interop.lines import Message
 from tests.interop.peers import create_topic
@@ -103,7 +103,7 @@ def delete_topic(bootstrap: str, topic: str) -> None:
         time.sleep(0.05)
 
 
-def offsets(reader: BatchReader, tasks: Sequence[Task]) -> list[tuple[int, int]]:
+def offsets(reader: BatchReader, tasks: Sequence[ReadTask]) -> list[tuple[int, int]]:
     rows = (row for task in tasks for found in reader.read(task) for row in found.to_pylist())
     return [(row["partition"], row["offset"]) for row in rows]
 

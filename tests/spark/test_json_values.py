@@ -140,7 +140,7 @@ def test_what_is_no_number_is_taken_whatever_its_neighbours_are(number: str, nei
 def accepted_by_arrow(text: str, kind: pa.StructType) -> pa.StructArray | None:
     try:
         return json_values._at_once(pa.array([text]), kind)
-    except json_values._Refused:
+    except json_values._RefusedText:
         return None
 
 

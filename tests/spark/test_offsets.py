@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.errors import ConfigurationError, DataLoss
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.consume.ranges import Lost, OffsetRange
+from ottla.sdk.consume.range_reader import LostRange, OffsetRange
 from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED, AnyBatch
 from ottla.spark.cores import CORES, UNKNOWN, cores, local_cores
 from ottla.spark.offsets import SMALL_TASK, Limit, known_starts, plan, resolve
@@ -60,7 +60,7 @@ class Logs:
         ranges: Iterable[OffsetRange],
         *,
         isolation: int = READ_UNCOMMITTED,
-        on_lost: Callable[[Lost], int] = lambda lost: 0,
+        on_lost: Callable[[LostRange], int] = lambda lost: 0,
     ) -> Generator[tuple[OffsetRange, AnyBatch], None, None]:
         raise AssertionError("planning fetches nothing")
 

@@ -16,7 +16,7 @@ from ottla.errors import ConfigurationError
 from ottla.sdk.metrics import Metric
 from ottla.spark import progress
 from ottla.spark.options import StreamOptions
-from ottla.spark.progress import Progress, Served
+from ottla.spark.progress import MetricsEndpoint, Progress
 from ottla.spark.stream import StreamReader
 from ottla.testing import Broker
 from tests.kafka import free_ports
@@ -89,7 +89,7 @@ def test_metrics_are_served_when_the_port_is_free(caplog: pytest.LogCaptureFixtu
         port = taken.getsockname()[1]
         query = Progress("q", "orders")
         query.reached({("t", 0): 1}, {("t", 0): 3}, 0.0)
-        served = Served((HERE, port), query)
+        served = MetricsEndpoint((HERE, port), query)
         served.start(0.0)
         served.start(1.0)
     assert len(caplog.messages) == 1

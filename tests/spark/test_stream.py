@@ -18,7 +18,7 @@ from ottla.sdk.cluster import metadata
 from ottla.sdk.connection import requests
 from ottla.spark import group_commits, stream
 from ottla.spark.options import StreamOptions
-from ottla.spark.reader import Task, clients
+from ottla.spark.reader import ReadTask, clients
 from ottla.spark.stream import StreamReader
 from ottla.testing import Broker
 from tests.interop.peers import create_topic
@@ -228,7 +228,7 @@ def begun(reader: StreamReader) -> dict[str, Any]:
 
 def read(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[str, int, int, int]]:
     """What a batch reads."""
-    tasks = [task for task in reader.partitions(start, end) if isinstance(task, Task)]
+    tasks = [task for task in reader.partitions(start, end) if isinstance(task, ReadTask)]
     return sorted((each.topic, each.partition, each.start, each.end) for task in tasks for each in task.ranges)
 
 

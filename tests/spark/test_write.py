@@ -24,7 +24,7 @@ from ottla.sdk import mdns
 from ottla.sdk.connection import requests
 from ottla.spark import writer
 from ottla.spark.write_options import WriteOptions
-from ottla.spark.writer import BatchWriter, Written
+from ottla.spark.writer import BatchWriter, WrittenRows
 from ottla.testing import Broker
 from tests.interop.lines import Received
 from tests.interop.peers import LIBRDKAFKA
@@ -89,7 +89,7 @@ def test_rows_are_stored_once_with_all_they_have(ottla_broker: Broker) -> None:
     before = time.time_ns() // 10**6
     done = task(ottla_broker.bootstrap).write(iter([batch, batch.slice(0, 0), batch.slice(17, 100)]))
     after = time.time_ns() // 10**6
-    assert done == Written(count + 100)
+    assert done == WrittenRows(count + 100)
     sent = batch.to_pylist()
     wanted = Counter(
         (row["key"], row["value"], tuple((h["key"], h["value"]) for h in row["headers"] or ()))
@@ -270,8 +270,8 @@ def test_a_topic_that_is_no_text_is_an_error(ottla_broker: Broker) -> None:
 
 def test_a_task_without_rows_needs_no_broker() -> None:
     nobody = f"{HOST}:{free_ports(1)[0]}"
-    assert task(nobody).write(iter([])) == Written(0)
-    assert task(nobody).write(iter([numbered(0)])) == Written(0)
+    assert task(nobody).write(iter([])) == WrittenRows(0)
+    assert task(nobody).write(iter([numbered(0)])) == WrittenRows(0)
     with pytest.raises(BrokerUnreachable):
         task(nobody, kafka_socket_connection_setup_timeout_ms="200").write(iter([numbered(1)]))
 
@@ -310,7 +310,7 @@ def test_the_buffer_bounds_what_is_accepted_ahead(ottla_broker: Broker) -> None:
             [producer] = writer.producers
             lowest = min(lowest, producer._producer.appends.free)
 
-    assert write.write(batches()) == Written(40_000)
+    assert write.write(batches()) == WrittenRows(40_000)
     assert -20_000 < lowest < 100_000
     assert len(stored(ottla_broker)) == 40_000
 
@@ -332,7 +332,7 @@ def test_brokers_are_found_by_zeroconf_on_the_driver_alone(ottla_broker: Broker)
         write = task("zeroconf://written")
     again = task("zeroconf://written")  # of the next micro-batch, which does not search again
     assert [each.options.producer.client.bootstrap for each in (write, again)] == [ottla_broker.bootstrap] * 2
-    assert write.write(iter([numbered(100)])) == Written(100)
+    assert write.write(iter([numbered(100)])) == WrittenRows(100)
 
 
 def test_a_task_that_fails_is_written_again_and_nothing_is_lost(ottla_broker: Broker) -> None:
@@ -365,7 +365,7 @@ def test_a_broker_that_goes_away_and_comes_back_loses_and_repeats_nothing(ottla_
     again = threading.Timer(0.3, ottla_broker.start)
     done = task(ottla_broker.bootstrap, kafka_buffer_memory="200000").write(batches())
     again.join()
-    assert done == Written(3000)
+    assert done == WrittenRows(3000)
     assert sorted(int(each.key or b"") for each in stored(ottla_broker)) == list(range(3000))
 
 
@@ -392,7 +392,7 @@ def test_no_deadline_passes_while_the_rows_are_waited_for(ottla_broker: Broker) 
         yield numbered(1000)
 
     write = task(ottla_broker.bootstrap, kafka_delivery_timeout_ms="400", kafka_request_timeout_ms="300")
-    assert write.write(batches()) == Written(2000)
+    assert write.write(batches()) == WrittenRows(2000)
     assert len(stored(ottla_broker)) == 2000
 
 

@@ -22,7 +22,7 @@ from ottla.codec.compression import Compression
 from ottla.errors import ConfigurationError
 from ottla.spark.source import DefaultSource
 from ottla.spark.write_options import WriteOptions
-from ottla.spark.writer import BatchWriter, StreamWriter, Written, check_schema
+from ottla.spark.writer import BatchWriter, StreamWriter, WrittenRows, check_schema
 
 HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 PLAIN = StructType([StructField("value", StringType())])
@@ -190,7 +190,7 @@ def test_columns_that_cannot_be_written_are_refused(given: StructType, said: str
 def test_where_spark_has_called_no_task_nothing_is_taken_for_written() -> None:
     options = {"kafka.bootstrap.servers": "b:1", "topic": "t"}
     written = StreamWriter(WriteOptions.parse(options), PLAIN)
-    written.commit([Written(3), Written(0)], 1)
+    written.commit([WrittenRows(3), WrittenRows(0)], 1)
     written.commit([], 2)
     with pytest.raises(ConfigurationError, match=r"does not run Python sinks with trigger\(continuous=…\)"):
         written.commit([None, None], 3)

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 
 from ottla.spark.source import DefaultSource
 from ottla.spark.write_options import WriteOptions
-from ottla.spark.writer import BatchWriter, Written
+from ottla.spark.writer import BatchWriter, WrittenRows
 from ottla.testing import Broker
 from tests.interop.lines import Message
 from tests.interop.peers import JAVA, LIBRDKAFKA, create_topic
@@ -179,7 +179,7 @@ class KilledOnce(DefaultSource):
 
 
 class Killed(BatchWriter):
-    def write(self, iterator: "Iterator[pa.RecordBatch]") -> Written:
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> WrittenRows:
         def until_killed() -> "Iterator[pa.RecordBatch]":
             yield next(iterator)
             yield next(iterator)

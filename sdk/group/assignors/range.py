@@ -35,7 +35,7 @@ class RangeAssignor:
     ) -> Mapping[str, Sequence[TopicPartition]]:
         racks = partitions.racks if isinstance(partitions, Partitions) else {}
         subscribers = _subscribers(partitions, sorted(members, key=by_instance))
-        topics = [_Topic(name, partitions[name], subscribers[name], racks) for name in sorted(subscribers)]
+        topics = [_DividedTopic(name, partitions[name], subscribers[name], racks) for name in sorted(subscribers)]
         if any(topic.has_near_and_far for topic in topics):
             _give_near(topics)
         assigned: dict[str, list[TopicPartition]] = {member.member_id: [] for member in members}
@@ -46,7 +46,7 @@ class RangeAssignor:
         return assigned
 
 
-class _Topic:
+class _DividedTopic:
     """A topic during the division.
 
     Attributes:
@@ -126,9 +126,9 @@ def _subscribers(partitions: Mapping[str, int], members: Sequence[Member]) -> di
     return subscribers
 
 
-def _give_near(topics: Sequence[_Topic]) -> None:
+def _give_near(topics: Sequence[_DividedTopic]) -> None:
     """Give members partitions that are near to them, up to their share."""
-    groups: dict[tuple[int, int], list[_Topic]] = {}
+    groups: dict[tuple[int, int], list[_DividedTopic]] = {}
     for topic in topics:
         groups.setdefault((topic.count, id(topic.members)), []).append(topic)
     for together in groups.values():
@@ -138,8 +138,8 @@ def _give_near(topics: Sequence[_Topic]) -> None:
             together[0].give_near()
 
 
-def _give_together(topics: Sequence[_Topic]) -> None:
-    """Like `_Topic.give_near`, for topics divided alike: a member gets numbers that are near to it in all of them."""
+def _give_together(topics: Sequence[_DividedTopic]) -> None:
+    """Like `_DividedTopic.give_near`, for topics divided alike: a member gets numbers that are near to it in all of them."""
     first, *_ = topics  # members have the same partition numbers of all these topics
     members = list(first.members)
     for partition in range(first.count):

@@ -27,7 +27,7 @@ from ottla.cli.lines import as_json
 from ottla.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from ottla.codec.dump import Item, Options
+    from ottla.codec.dump import DumpOptions, Item
 
 EXAMPLE = "Example: ottla dump flights-0/00000000000000000000.log --offset 4711 --count 3"
 
@@ -73,7 +73,7 @@ _PIECE = 2**20
 _LARGE = 16 * 2**20
 """Bytes from which a file gets a progress bar."""
 
-Reader = Callable[[Iterable[bytes], "Options"], Iterator["Item"]]
+Reader = Callable[[Iterable[bytes], "DumpOptions"], Iterator["Item"]]
 
 
 def dump(
@@ -110,17 +110,17 @@ def dump(
     Records of internal topics, such as __consumer_offsets, are decoded. If a batch or a frame is damaged, the intact
     part is shown, then the position of the first damaged byte and the reason; then the next batch or frame.
     """
-    from ottla.codec.dump import Options
+    from ottla.codec.dump import DumpOptions
 
     with exits.reported():
         reader = _reader(file_type, request, response)
         names = [name for each in files for name in _named(each, anything=reader is not None)]
         form = _Form(json=json, full=full, files=len(names))
         counted = _COUNTED | ({"batch"} if no_records else set())
-        options = partial(Options, start=offset, records=not no_records, deep=deep, raw=raw)
+        options = partial(DumpOptions, start=offset, records=not no_records, deep=deep, raw=raw)
 
         def show(name: str) -> bool:
-            source = _Source(name, reader or _readers()[_told_by(name)])
+            source = _DumpedFile(name, reader or _readers()[_told_by(name)])
             whose = source.topic if topic is None else topic
             return _dump_one(source, options(topic=whose, base_offset=source.base_offset), form, count, counted)
 
@@ -141,7 +141,7 @@ def dump(
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class _DumpedFile:
     """A file, or stdin, and its reader."""
 
     name: str
@@ -341,7 +341,7 @@ def _tried(show: Callable[[str], bool], name: str, *, alone: bool) -> bool:
         return False
 
 
-def _dump_one(source: _Source, options: "Options", form: _Form, count: int | None, counted: set[str]) -> bool:
+def _dump_one(source: _DumpedFile, options: "DumpOptions", form: _Form, count: int | None, counted: set[str]) -> bool:
     """Print a file; returns whether all of it could be read."""
     from ottla.codec.dump import BROKEN, text
 

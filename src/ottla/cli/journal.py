@@ -19,7 +19,7 @@ def journal(
     """Show which producers a proxy remembers, and which of their batches are in flight."""
     from ottla.errors import ConfigurationError, DecodeError
     from ottla.proxy.config import parse_rule
-    from ottla.proxy.journal.files import read, segments
+    from ottla.proxy.journal.state_directory import read, segments
     from ottla.proxy.routing import TopicRules
 
     with exits.reported():

@@ -23,7 +23,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class InputRecord:
     """A record to produce."""
 
     value: bytes | None
@@ -39,24 +39,24 @@ def parse_separator(text: str | None) -> bytes | None:
     return None if text is None else os.fsencode(text.replace("\\t", "\t"))
 
 
-def parse_text(line: bytes, separator: bytes | None) -> Line:
+def parse_text(line: bytes, separator: bytes | None) -> InputRecord:
     """Parse a value, or a key, the separator and a value.
 
     Raises:
         BadInput: the separator is not in the line.
     """
     if separator is None:
-        return Line(value=line)
+        return InputRecord(value=line)
     key, found, value = line.partition(separator)
     if not found:
         raise BadInput(f"the separator '{_short(separator)}' between key and value is not in: {_short(line)}")
-    return Line(key=key, value=value)
+    return InputRecord(key=key, value=value)
 
 
 _KNOWN = {"key", "key_base64", "value", "value_base64", "partition", "headers", "timestamp", "topic", "offset"}
 
 
-def parse_json(line: bytes) -> Line:
+def parse_json(line: bytes) -> InputRecord:
     """Parse an object with ``value`` and perhaps ``key``, ``headers``, ``partition``, ``timestamp``.
 
     A value that is neither string nor null is sent as JSON, each number with the digits that were given, and without
@@ -84,7 +84,7 @@ def parse_json(line: bytes) -> Line:
         fields["value"] = _STRING_OR_SPACES.sub(r"\1", _as_given(text, "value"))
     if isinstance(fields.get("headers"), dict):
         fields["headers"] = _HEADERS_DECODER.decode(_as_given(text, "headers"))
-    return Line(
+    return InputRecord(
         value=_bytes(fields, "value"),
         key=_bytes(fields, "key"),
         partition=_number(fields, "partition"),

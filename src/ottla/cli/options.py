@@ -31,7 +31,7 @@ class Partitioner(StrEnum):
     FNV1A_REFERENCE = "fnv1a_reference"
 
 
-class Compression(StrEnum):
+class CompressionName(StrEnum):
     """The codec's compressions."""
 
     NONE = "none"

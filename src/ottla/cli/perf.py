@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ottla.cli.consume import IDLE, next_batch
-from ottla.cli.options import Compression, Connect, Isolation, IsolationLevel, Partitioner, at_cluster
+from ottla.cli.options import CompressionName, Connect, Isolation, IsolationLevel, Partitioner, at_cluster
 from ottla.cli.places import partitions_of
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Latencies:
 
 
 @dataclass
-class Window:
+class Throughput:
     """Counts since `start`."""
 
     start: float
@@ -113,7 +113,7 @@ class Window:
         return figures
 
 
-class Gauge:
+class ThroughputReporter:
     """Counts, reports once a second, and drops the warm-up.
 
     Attributes:
@@ -133,8 +133,8 @@ class Gauge:
         self.left_out = 0
         self._whole, self._second = self._window(self.start), self._window(self.start)
 
-    def _window(self, start: float) -> Window:
-        return Window(start, commits=Latencies() if self._transactional else None)
+    def _window(self, start: float) -> Throughput:
+        return Throughput(start, commits=Latencies() if self._transactional else None)
 
     def count(self, records: int, size: int) -> None:
         for window in (self._whole, self._second):
@@ -257,7 +257,9 @@ async def produce(
     rate: Rate = None,
     keys: Keys = 0,
     acks: Annotated[Acks, typer.Option(help="How many replicas must have a record.")] = Acks.ALL,
-    compression: Annotated[Compression, typer.Option(help="Of batches; values are half random.")] = Compression.NONE,
+    compression: Annotated[
+        CompressionName, typer.Option(help="Of batches; values are half random.")
+    ] = CompressionName.NONE,
     linger: Linger = 5.0,
     batch_size: Annotated[int, typer.Option(min=1, help="Bytes of a batch before compression.")] = 512 * 2**10,
     partitioner: Annotated[Partitioner, typer.Option(help="How keys map to partitions.")] = Partitioner.MURMUR2,
@@ -302,7 +304,7 @@ async def produce(
         async with producer.transaction() if transactional_id else nullcontext(producer) as sender:
             for topic in topics:
                 await sender.send(topic, b"")
-        gauge = Gauge("produce", warm_up, as_json, size, transactional=transactional_id is not None)
+        gauge = ThroughputReporter("produce", warm_up, as_json, size, transactional=transactional_id is not None)
         nursery.start_soon(gauge.watch)
         if transactional_id:
             await load.transact(producer, gauge, nth, each)
@@ -352,11 +354,11 @@ class Load:
     duration: float | None
     rate: float | None
 
-    async def send(self, producer: "Producer", gauge: Gauge, nth: int) -> None:
+    async def send(self, producer: "Producer", gauge: ThroughputReporter, nth: int) -> None:
         """Send all of it, and measure the latency of every ``nth`` record."""
         await Sending(self, gauge, nth).go_on(producer)
 
-    async def transact(self, producer: "Producer", gauge: Gauge, nth: int, each: Each) -> None:
+    async def transact(self, producer: "Producer", gauge: ThroughputReporter, nth: int, each: Each) -> None:
         """The same, in transactions."""
         sending, more = Sending(self, gauge, nth), True
         while more:
@@ -378,7 +380,7 @@ class Load:
 class Sending:
     """A load in progress: ``sent`` counts its records so far."""
 
-    def __init__(self, load: Load, gauge: Gauge, nth: int) -> None:
+    def __init__(self, load: Load, gauge: ThroughputReporter, nth: int) -> None:
         self._load, self._gauge, self._nth = load, gauge, nth
         self._values = load.values()
         self._start, self.sent = time.perf_counter(), 0
@@ -455,7 +457,7 @@ async def consume(
             client.consumer(*topics, group=group, start=where, reset="beginning", isolation=level) as consumer,
             trio.open_nursery() as nursery,
         ):
-            gauge = Gauge("consume", warm_up, as_json)
+            gauge = ThroughputReporter("consume", warm_up, as_json)
             nursery.start_soon(gauge.watch)
             with trio.move_on_after(duration or math.inf):
                 await _read(consumer, gauge, count, end, ages=start == "end", commit=group is not None)
@@ -475,7 +477,7 @@ async def _ends(
 
 async def _read(
     consumer: "Consumer",
-    gauge: Gauge,
+    gauge: ThroughputReporter,
     count: int | None,
     end: dict[tuple[str, int], int] | None,
     *,

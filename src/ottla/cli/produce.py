@@ -12,8 +12,8 @@ import typer
 
 from ottla.cli import exits, stdio
 from ottla.cli.exits import BadInput
-from ottla.cli.lines import Line, as_json, parse_json, parse_separator, parse_text
-from ottla.cli.options import Compression, Connect, Partitioner, at_cluster
+from ottla.cli.lines import InputRecord, as_json, parse_json, parse_separator, parse_text
+from ottla.cli.options import CompressionName, Connect, Partitioner, at_cluster
 from ottla.errors import EncodeError, MessageTooLarge, OttlaError, RecordTooLarge
 
 if TYPE_CHECKING:
@@ -47,7 +47,9 @@ async def produce(
     partitioner: Annotated[
         Partitioner, typer.Option(help="How keys map to partitions: murmur2 as in Java, crc32 as in librdkafka.")
     ] = Partitioner.MURMUR2,
-    compression: Annotated[Compression, typer.Option(help="Of batches, in requests and on disk.")] = Compression.NONE,
+    compression: Annotated[
+        CompressionName, typer.Option(help="Of batches, in requests and on disk.")
+    ] = CompressionName.NONE,
 ) -> None:
     """Send lines from stdin or a file as records, and wait until the broker has stored them all."""
     import trio
@@ -94,7 +96,7 @@ async def _send_all(
     producer: "Producer",
     topic: str,
     lines: AsyncIterator[list[bytes]],
-    parse: Callable[[bytes], Line],
+    parse: Callable[[bytes], InputRecord],
     receipts: bool,
 ) -> int:
     """Send every line; returns their number.

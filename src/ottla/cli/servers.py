@@ -53,7 +53,7 @@ Name = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print the line about the listening address as JSON.")]
 
 
-class Running(Protocol):
+class RunningServer(Protocol):
     """The object that `run_broker` and `run_proxy` report once they listen."""
 
     bootstrap: str
@@ -63,7 +63,7 @@ class Running(Protocol):
 
 
 Server = Callable[["trio.TaskStatus[Any]"], Awaitable[None]]
-"""Runs until drained or cancelled; reports its `Running`."""
+"""Runs until drained or cancelled; reports its `RunningServer`."""
 
 
 def _folder(text: str) -> Path:
@@ -328,7 +328,7 @@ def _serve(
 ) -> None:
     """Run ``server``, print where it listens, announce it if it has a name, and drain it when stopped."""
 
-    async def announce(running: Running, task_status: "trio.TaskStatus[str]") -> None:
+    async def announce(running: RunningServer, task_status: "trio.TaskStatus[str]") -> None:
         import trio
 
         from ottla.addresses import parse_address
@@ -342,7 +342,7 @@ def _serve(
             task_status.started(chosen)
             await trio.sleep_forever()
 
-    async def start(running: Running, nursery: "trio.Nursery") -> None:
+    async def start(running: RunningServer, nursery: "trio.Nursery") -> None:
         facts = {"bootstrap": running.bootstrap, "health": running.health, **told(running)}
         if name is not None:
             facts["announced"] = f"zeroconf://{await nursery.start(announce, running)}"

@@ -1,23 +1,23 @@
 """The listener that brokerlite and the proxy share: accept, cut into frames, answer in order, drain.
 
 Theory of operation: each connection has a reader task and a writer task. The reader passes each frame to the service
-together with an `Answer`, its position in the connection's order; the service fills answers whenever it likes. Filled
+together with a `PendingAnswer`, its position in the connection's order; the service fills answers whenever it likes. Filled
 answers go to the socket at once, in the order of the requests, as Kafka's protocol requires; the writer writes the rest
 that the socket does not accept at once. The service's methods are plain functions that must not block.
 
     listener.py     `Listener`: addresses, accepting connections, draining
-    connection.py   `Connection`, `Answer`, `Service`
+    connection.py   `AcceptedConnection`, `PendingAnswer`, `Service`
     incoming.py     bytes from a socket, cut into frames
     outbox.py       parts for a socket that are not written yet
-    shared.py       `Limits`, and the shared state of all connections
+    listener_context.py  `ListenerLimits`, and the shared state of all connections
     memory.py       the memory that they may use together
     health.py       `serve_health`
 
 Rules:
 - Bytes are read into and written from their final place: a large frame is a view of the receive buffer, and the parts
   of an answer are neither joined nor copied, except for TLS. They are released as soon as they are written.
-- With `Limits.pipeline` unanswered requests of a connection, or too many bytes of answers that its peer has not read,
-  the reader waits, and TCP pushes back. All connections together have limits, too (`Limits.all_unsent`, `all_frames`):
+- With `ListenerLimits.pipeline` unanswered requests of a connection, or too many bytes of answers that its peer has not read,
+  the reader waits, and TCP pushes back. All connections together have limits, too (`ListenerLimits.all_unsent`, `all_frames`):
   a connection above its share waits.
 - The end of input is not a cancellation. A connection ends when its peer sends no more, as with Apache Kafka: earlier
   requests are executed, but no longer answered, also after a reset. A reset is noticed within a second, even while the
@@ -31,10 +31,20 @@ Rules:
   progress, is not disconnected.
 """
 
-from ottla.serve.connection import Answer, Connection, Service
+from ottla.serve.connection import AcceptedConnection, PendingAnswer, Service
 from ottla.serve.health import serve_health
 from ottla.serve.listener import Listener
+from ottla.serve.listener_context import ListenerLimits
 from ottla.serve.outbox import Outbox, bare, write_on
-from ottla.serve.shared import Limits
 
-__all__ = ["Answer", "Connection", "Limits", "Listener", "Outbox", "Service", "bare", "serve_health", "write_on"]
+__all__ = [
+    "AcceptedConnection",
+    "Listener",
+    "ListenerLimits",
+    "Outbox",
+    "PendingAnswer",
+    "Service",
+    "bare",
+    "serve_health",
+    "write_on",
+]

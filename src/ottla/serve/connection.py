@@ -12,13 +12,13 @@ from typing import Protocol
 
 import trio
 
+from ottla.client_info import ClientInfo
 from ottla.codec.inbox import Inbox
 from ottla.codec.wire import Buffer, Part, Unreadable
 from ottla.errors import AuthenticationFailed, ConnectionLost, RemoteProtocolError
 from ottla.serve.incoming import Incoming
+from ottla.serve.listener_context import ListenerContext
 from ottla.serve.outbox import Outbox, hang_up, write_on
-from ottla.serve.shared import Shared
-from ottla.session import Session
 from ottla.tls import TlsConnection
 
 log = logging.getLogger("ottla.serve")
@@ -30,9 +30,9 @@ _TURN = 2**20
 class Service(Protocol):
     """The service behind a listener. Its methods must not block."""
 
-    def connected(self, connection: "Connection") -> None: ...
+    def connected(self, connection: "AcceptedConnection") -> None: ...
 
-    def request(self, connection: "Connection", frame: Buffer, answer: "Answer") -> None:
+    def request(self, connection: "AcceptedConnection", frame: Buffer, answer: "PendingAnswer") -> None:
         """Handle a frame (without its length); fill ``answer`` now or later.
 
         The memory of a frame is reused once there is no view of it any more.
@@ -41,24 +41,24 @@ class Service(Protocol):
             RemoteProtocolError: the frame violates the protocol; the connection is closed.
         """
 
-    def handed_out(self, connection: "Connection") -> None:
+    def handed_out(self, connection: "AcceptedConnection") -> None:
         """All frames that arrived together have been passed to `request`: a service may now handle them in one go."""
 
-    def lost(self, connection: "Connection") -> None:
+    def lost(self, connection: "AcceptedConnection") -> None:
         """The peer of a held connection is gone, and takes no answers. Its earlier requests are still handed over.
 
         It may be called several times while the connection is held.
         """
 
-    def disconnected(self, connection: "Connection") -> None: ...
+    def disconnected(self, connection: "AcceptedConnection") -> None: ...
 
 
-class Answer:
+class PendingAnswer:
     """A position in a connection's order of answers; filled once."""
 
     __slots__ = ("_connection", "parts")
 
-    def __init__(self, connection: "Connection") -> None:
+    def __init__(self, connection: "AcceptedConnection") -> None:
         self._connection = connection
         self.parts: tuple[Part, ...] | None = None
 
@@ -74,7 +74,7 @@ class Answer:
         self.send()
 
 
-class Connection:
+class AcceptedConnection:
     """One accepted connection.
 
     Attributes:
@@ -88,9 +88,9 @@ class Connection:
         self,
         number: int,
         sock: socket.socket,
-        session: Session,
+        session: ClientInfo,
         service: Service,
-        shared: Shared,
+        shared: ListenerContext,
         tls: TlsConnection | None = None,
     ) -> None:
         self.id = number
@@ -101,7 +101,7 @@ class Connection:
         self._outbox = Outbox(tls)
         self._inbox = Inbox(shared.limits.max_frame, shared.blocks)
         self._incoming = Incoming(self._inbox, shared.chunk, self._outbox, tls)
-        self._answers: deque[Answer] = deque()
+        self._answers: deque[PendingAnswer] = deque()
         self._waiting = trio.lowlevel.ParkingLot()
         """Tasks that check again when an answer was filled or sent, or the reader was asked to hold or go on."""
         self._full = trio.Event()
@@ -162,7 +162,7 @@ class Connection:
         self._reading.cancel()
         self._flush()
 
-    def answered(self, answer: Answer, parts: tuple[Part, ...]) -> None:
+    def answered(self, answer: PendingAnswer, parts: tuple[Part, ...]) -> None:
         """Fill a position in the order of answers."""
         if self._over:
             return
@@ -288,7 +288,7 @@ class Connection:
             if self._incoming.granted:
                 self._release()
             self._corked = True
-            answer = Answer(self)
+            answer = PendingAnswer(self)
             self._answers.append(answer)
             self._service.request(self, frame, answer)
         self._uncork()

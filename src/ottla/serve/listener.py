@@ -12,12 +12,12 @@ from typing import Any
 import trio
 
 from ottla.addresses import format_address
+from ottla.client_info import ClientInfo
 from ottla.complaints import INTERVAL
 from ottla.errors import ConfigurationError
-from ottla.serve.connection import Connection, Service
+from ottla.serve.connection import AcceptedConnection, Service
+from ottla.serve.listener_context import ListenerContext, ListenerLimits
 from ottla.serve.outbox import bare, hang_up
-from ottla.serve.shared import Limits, Shared
-from ottla.session import Session
 from ottla.tls import ServerTLS, TlsConnection
 
 log = logging.getLogger("ottla.serve")
@@ -99,7 +99,7 @@ class Listener:
             self._log_counted(0.0)
 
     async def drain(self) -> None:
-        """Stop accepting, answer the requests that have arrived, then close; bounded by `Limits.drain`."""
+        """Stop accepting, answer the requests that have arrived, then close; bounded by `ListenerLimits.drain`."""
         self._draining.set()
         self._close_sockets()
         for connection in self._connections:
@@ -144,7 +144,7 @@ class Listener:
             log.error("%s", text)
         await trio.sleep(_PAUSE)
 
-    def serve(self, sock: socket.socket, session: Session, service: Service, tls: ServerTLS | None = None) -> None:
+    def serve(self, sock: socket.socket, session: ClientInfo, service: Service, tls: ServerTLS | None = None) -> None:
         """Serve an accepted connection; close it if there are too many.
 
         Args:
@@ -157,7 +157,7 @@ class Listener:
             sock.close()
         else:
             secured = None if tls is None else self._secured(tls)
-            connection = Connection(next(self._numbers), sock, session, service, self._shared, secured)
+            connection = AcceptedConnection(next(self._numbers), sock, session, service, self._shared, secured)
             self._connections.add(connection)
             self._nursery.start_soon(self._serve, connection)
 
@@ -167,7 +167,7 @@ class Listener:
             log.error("renewed certificates cannot be used, keeping the previous ones: %s", tls.stale)
         return connection
 
-    async def _serve(self, connection: Connection) -> None:
+    async def _serve(self, connection: AcceptedConnection) -> None:
         try:
             await connection.run()
         finally:
@@ -203,9 +203,9 @@ def _keep_alive(sock: socket.socket) -> None:
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-def _session(sock: socket.socket, peer: Address, listener: str) -> Session:
+def _session(sock: socket.socket, peer: Address, listener: str) -> ClientInfo:
     local = sock.getsockname()  # the peer's address comes from `accept`: the system forgets it when the peer has gone
-    return Session(
+    return ClientInfo(
         local_host=local[0].removeprefix("::ffff:"),
         local_port=local[1],
         peer_host=peer[0].removeprefix("::ffff:"),

@@ -8,14 +8,14 @@ from ottla.brokerlite.machines.compaction import OffsetMap
 from ottla.brokerlite.machines.core import BrokerCore
 from ottla.brokerlite.machines.group_log import GroupLog
 from ottla.brokerlite.machines.keyed_log import KeyedLog
-from ottla.brokerlite.machines.log import PartitionLog
 from ottla.brokerlite.machines.offsets import Offsets
+from ottla.brokerlite.machines.partition_log import PartitionLog
 from ottla.brokerlite.machines.producers import Producers
-from ottla.brokerlite.machines.transactions import Transactions
+from ottla.brokerlite.machines.transaction_coordinator import TransactionCoordinator
 from ottla.brokerlite.storage import snapshot
-from ottla.brokerlite.storage.folder import DataFolder
-from ottla.brokerlite.storage.partition import PartitionSegments
-from ottla.brokerlite.storage.state import StateFile
+from ottla.brokerlite.storage.data_folder import DataFolder
+from ottla.brokerlite.storage.partition_segments import PartitionSegments
+from ottla.brokerlite.storage.state_file import StateFile
 from ottla.brokerlite.storage.txn_index import TxnIndex
 from tests.sim.mutations import Mutations
 
@@ -27,7 +27,7 @@ MUTATIONS, SEEDS, _mutation = OF_BROKER.known, OF_BROKER.seeds, OF_BROKER.add
 
 
 def _without_storing(decide: Any) -> Any:
-    def broken(self: Transactions, known: Any, commit: bool, version: int) -> Any:
+    def broken(self: TransactionCoordinator, known: Any, commit: bool, version: int) -> Any:
         store, self._store = self._store, lambda transaction, gone: None
         try:
             return decide(self, known, commit, version)
@@ -38,7 +38,7 @@ def _without_storing(decide: Any) -> Any:
 
 
 def _takes_older(of: Any) -> Any:
-    def broken(self: Transactions, asked: Any) -> Any:
+    def broken(self: TransactionCoordinator, asked: Any) -> Any:
         known = self.by_id.get(asked.transactional_id)
         newer = known is not None and known.producer_id == asked.producer_id and known.epoch > asked.epoch
         return of(self, asked._replace(epoch=known.epoch) if newer and known is not None else asked)
@@ -47,7 +47,7 @@ def _takes_older(of: Any) -> Any:
 
 
 def _leaves_what_is_decided(resume: Any) -> Any:
-    def broken(self: Transactions, now: float) -> None:
+    def broken(self: TransactionCoordinator, now: float) -> None:
         decided = {name: each for name, each in self.by_id.items() if each.is_decided}
         for name in decided:
             del self.by_id[name]
@@ -88,12 +88,14 @@ def _without_open(entry: Any) -> Any:
     return lambda producer_id, producer, first_offset: entry(producer_id, producer, -1)
 
 
-_mutation("markers are written before their outcome is stored", (Transactions, "_decide", _without_storing))
-_mutation("the coordinator takes an older epoch", (Transactions, "_of", _takes_older))
+_mutation("markers are written before their outcome is stored", (TransactionCoordinator, "_decide", _without_storing))
+_mutation("the coordinator takes an older epoch", (TransactionCoordinator, "_of", _takes_older))
 _mutation("partitions take an older epoch", (Producers, "_check_epoch", lambda _: lambda self, pid, epoch: None))
-_mutation("outcomes without markers are left at a restart", (Transactions, "resume", _leaves_what_is_decided))
+_mutation("outcomes without markers are left at a restart", (TransactionCoordinator, "resume", _leaves_what_is_decided))
 _mutation("only one partition gets a marker", (BrokerCore, "_mark", _one_marker))
-_mutation("transactions are not timed out", (Transactions, "_watch", lambda _: lambda self, transaction: None))
+_mutation(
+    "transactions are not timed out", (TransactionCoordinator, "_watch", lambda _: lambda self, transaction: None)
+)
 _mutation("offsets of an aborted transaction hold", (Offsets, "end_transaction", _always_valid))
 _mutation("offsets of an open transaction hold", (Offsets, "commit", _valid_at_once))
 _mutation("offsets of an open transaction are forgotten at a restart", (KeyedLog, "load", _pending_forgotten))

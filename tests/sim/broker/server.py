@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from ottla.brokerlite.handlers import SERVED
-from ottla.brokerlite.machines.core import BrokerCore, Call, Close, Hold, Settings
+from ottla.brokerlite.machines.core import BrokerCore, Call, CloseConnection, HoldConnection, Settings
 from ottla.brokerlite.machines.jobs import Job, Work
-from ottla.brokerlite.storage.folder import DataFolder
+from ottla.brokerlite.storage.data_folder import DataFolder
+from ottla.client_info import ClientInfo
 from ottla.codec.frames import RequestHeader
 from ottla.codec.wire import api
 from ottla.errors import ConfigurationError, KafkaStorageError, RemoteProtocolError
-from ottla.session import Session
 from tests.brokerlite.model_disk import Killed, ModelDisk
 from tests.sim.clock import Clock
 from tests.sim.data import Place
@@ -97,7 +97,7 @@ class Server:
         """Called after each step that may have written."""
         self._folder: DataFolder
         self._chores: deque[Callable[[], None]] = deque()
-        self._connections: dict[Link, tuple[int, Session]] = {}
+        self._connections: dict[Link, tuple[int, ClientInfo]] = {}
         self._connections_ever = 0
         self._syncing = False
         self._ids = random.Random(chance.getrandbits(64))
@@ -130,10 +130,10 @@ class Server:
         self._pump()
         return True
 
-    def _connection(self, link: Link) -> tuple[int, Session]:
+    def _connection(self, link: Link) -> tuple[int, ClientInfo]:
         if link not in self._connections:
             self._connections_ever += 1
-            session = Session(local_host=f"n{NODE}", local_port=PORT + NODE, peer_host=link.client.name, peer_port=1)
+            session = ClientInfo(local_host=f"n{NODE}", local_port=PORT + NODE, peer_host=link.client.name, peer_port=1)
             self._connections[link] = self._connections_ever, session
         return self._connections[link]
 
@@ -266,10 +266,10 @@ class Server:
         while actions := self.core.poll(self.clock.now):
             for action in actions:
                 ticket: Ticket = action.ticket
-                if isinstance(action, Hold):  # the network hands in one request of a connection at a time
+                if isinstance(action, HoldConnection):  # the network hands in one request of a connection at a time
                     self.features["a request that holds its connection"] += action.held
                     continue
-                if isinstance(action, Close):
+                if isinstance(action, CloseConnection):
                     if action.why == "internal error":
                         raise Violation(DRIVER, "an answer failed")
                     ticket.close(action.why)

@@ -7,7 +7,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from ottla.brokerlite.machines import group_log, transaction, transaction_log, transactions
+from ottla.brokerlite.machines import group_log, transaction_coordinator, transaction_log, transaction_metadata
 from ottla.brokerlite.machines.groups import GroupSettings
 from ottla.brokerlite.machines.housekeeping import HousekeepingSettings
 from ottla.brokerlite.machines.offset_group import Committer
@@ -332,7 +332,7 @@ class BrokerWorld(Hosted):
 
     def run(self) -> Result:
         violation = None
-        changes: list[Any] = [(accumulator, "Batch", lambda _: Watched)]
+        changes: list[Any] = [(accumulator, "ProducerBatch", lambda _: Watched)]
         if (last := self.last_epoch) is not None:
             changes += [(module, "LAST_EPOCH", lambda _: last) for module in (transaction, transactions)]
         small = {"segment.bytes": "1500", "min.cleanable.dirty.ratio": "0.1"}  # so that compaction runs

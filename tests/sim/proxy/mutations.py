@@ -8,17 +8,17 @@ from ottla.codec.frames import MAX_FRAME
 from ottla.codec.wire import NO_UUID
 from ottla.errors import BY_CODE, NotLeaderOrFollower
 from ottla.proxy.clients.batches import ClientBatch
+from ottla.proxy.clients.client_session import ClientSession
 from ottla.proxy.clients.rewriter import Rewriter
-from ottla.proxy.clients.session import Session
-from ottla.proxy.clients.topics import Topics
-from ottla.proxy.clients.windows import Outcome, Window
+from ottla.proxy.clients.routed_topics import RoutedTopics
+from ottla.proxy.clients.windows import ClientResult, Window
 from ottla.proxy.core import ProxyCore
 from ottla.proxy.events import Store
 from ottla.proxy.journal import restored as journal
 from ottla.proxy.journal.journal import Journal
 from ottla.proxy.upstream import connections, streams
-from ottla.proxy.upstream.batches import Batch, Part
-from ottla.proxy.upstream.link import Link
+from ottla.proxy.upstream.batches import Part, UpstreamBatch
+from ottla.proxy.upstream.link import UpstreamLink
 from ottla.proxy.upstream.streams import Stream
 from tests.sim.mutations import Mutations
 
@@ -66,14 +66,14 @@ def _nothing(original: Any) -> Any:
 
 
 def _certain(failed: Any) -> Any:
-    def broken(self: Stream, batch: Batch, code: int, *, maybe_stored: bool) -> None:
+    def broken(self: Stream, batch: UpstreamBatch, code: int, *, maybe_stored: bool) -> None:
         failed(self, batch, code, maybe_stored=False)
 
     return broken
 
 
 def _certain_where_refused(answered: Any) -> Any:
-    def broken(self: Stream, batch: Batch, code: int, *rest: Any) -> Any:
+    def broken(self: Stream, batch: UpstreamBatch, code: int, *rest: Any) -> Any:
         batch.maybe_stored = batch.maybe_stored and (code == 0 or BY_CODE[code].retriable)
         return answered(self, batch, code, *rest)
 
@@ -156,8 +156,8 @@ def _not_known(stored_already: Any) -> Any:
 
 
 def _forgotten(judged: Any) -> Any:
-    def broken(self: Window[Any], batch: Any) -> Outcome:
-        outcome: Outcome = judged(self, batch)
+    def broken(self: Window[Any], batch: Any) -> ClientResult:
+        outcome: ClientResult = judged(self, batch)
         self.done = []
         return outcome
 
@@ -206,7 +206,7 @@ _mutation("a refusal is told as a success", (Rewriter, "_fail", _success_all_the
 
 
 def _drops_what_waits(_: Any) -> Any:
-    def broken(self: Session, now: float) -> None:
+    def broken(self: ClientSession, now: float) -> None:
         self._gone = self.closed = True
         self._take_waiting()
         if self._link is not None:
@@ -219,8 +219,8 @@ def _closed_at_once(_: Any) -> Any:
     return lambda self, now: self.close()
 
 
-_mutation("requests wait for upstream in vain whose client has left", (Session, "left", _drops_what_waits))
-_mutation("upstream is hung up on before it has taken everything", (Link, "finish", _closed_at_once))
+_mutation("requests wait for upstream in vain whose client has left", (ClientSession, "left", _drops_what_waits))
+_mutation("upstream is hung up on before it has taken everything", (UpstreamLink, "finish", _closed_at_once))
 
 
 # -- threads -----------------------------------------------------------------------------------------------------------
@@ -342,5 +342,5 @@ _mutation(
     "a batch that was sent in halves is told at the offset of one",
     (ClientBatch, "settled", _at_its_last_part),
 )
-_mutation("where keys go is forgotten by a restart", (Topics, "pin", _nothing))
+_mutation("where keys go is forgotten by a restart", (RoutedTopics, "pin", _nothing))
 _mutation("halves of a half are noted as halves of the whole", (Part, "halves", _counted_from_the_half))

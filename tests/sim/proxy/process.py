@@ -192,11 +192,11 @@ class ProxyProcess(SimulatedProcess):
             return
         match event:
             case sdk.Connected((link, _)):
-                self._tell(proxy.Connected(link))
+                self._tell(proxy.UpstreamConnected(link))
             case sdk.Received((link, _), data):
-                self._tell(proxy.Received(link, data))
+                self._tell(proxy.UpstreamReceived(link, data))
             case sdk.Lost((link, _), why):
-                self._tell(proxy.Lost(link, str(why)))
+                self._tell(proxy.UpstreamLost(link, str(why)))
 
     def _tell(self, event: proxy.Event) -> None:
         if self.core is not None:
@@ -229,7 +229,7 @@ class ProxyProcess(SimulatedProcess):
     def _carry_out(self, action: proxy.Action) -> None:
         assert self.core is not None
         match action:
-            case proxy.Answer(client, ticket, parts):
+            case proxy.AnswerClient(client, ticket, parts):
                 for connection in self._connections.values():
                     if connection.number == client:
                         connection.answers[ticket] = b"".join(parts)
@@ -239,13 +239,13 @@ class ProxyProcess(SimulatedProcess):
                 for connection in list(self._connections.values()):
                     if connection.number == client:
                         connection.close(why)
-            case proxy.Connect(link, (host, port), _):
+            case proxy.ConnectUpstream(link, (host, port), _):
                 self.network.connect(self, sdk.Connect((link, "proxy"), host, port))
-            case proxy.Send(link, parts):
+            case proxy.SendUpstream(link, parts):
                 self.network.send(self, sdk.Send((link, "proxy"), parts))
-            case proxy.Finish(link):
+            case proxy.FinishUpstream(link):
                 self.network.finish(self, sdk.Finish((link, "proxy")))
-            case proxy.Disconnect(link):
+            case proxy.DisconnectUpstream(link):
                 if self.abrupt and (ends := self.network.links.get((self.name, (link, "proxy")))):
                     ends.on_its_way.clear()
                 self.network.close(self, sdk.Close((link, "proxy")))

@@ -7,13 +7,13 @@ from ottla.errors import ProducerFenced
 from ottla.proxy.clients import windows
 from ottla.proxy.clients.producers import KnownProducer
 from ottla.proxy.clients.rewriter import Rewriter
-from ottla.proxy.clients.transactions import Transactions
-from ottla.proxy.clients.windows import Outcome
+from ottla.proxy.clients.transactions import ClientTransactions
+from ottla.proxy.clients.windows import ClientResult
 from ottla.proxy.journal.journal import Journal
 from ottla.proxy.routing import RuleHistory
 from ottla.proxy.upstream import delivery
 from ottla.proxy.upstream.delivery import Delivery
-from ottla.proxy.upstream.producer import Producer
+from ottla.proxy.upstream.producer import UpstreamProducer
 from ottla.proxy.upstream.streams import Stream
 from tests.sim.mutations import Mutations
 
@@ -30,7 +30,7 @@ def _as_they_came(widened: Any) -> Any:
 
 
 def _in_an_epoch_of_its_own(stream: Any) -> Any:
-    def broken(self: Producer, topic: str, partition: int, topic_id: UUID) -> Stream:
+    def broken(self: UpstreamProducer, topic: str, partition: int, topic_id: UUID) -> Stream:
         made: Stream = stream(self, topic, partition, topic_id)
         made.transactional = False
         return made
@@ -43,7 +43,7 @@ def _not_transactional(build_whole: Any) -> Any:
 
 
 def _fenced(abortable: Any) -> Any:
-    return lambda result: Outcome(ProducerFenced.code)
+    return lambda result: ClientResult(ProducerFenced.code)
 
 
 def _at_once(settled: Any) -> Any:
@@ -63,7 +63,7 @@ def _yes(may_go: Any) -> Any:
 
 
 def _forgets(ended: Any) -> Any:
-    def broken(self: Transactions, request: Any, answer: Any, now: float) -> None:
+    def broken(self: ClientTransactions, request: Any, answer: Any, now: float) -> None:
         ended(self, request, answer, now)
         found = self._admission.producers.in_transaction(request.producer_id, request.producer_epoch)
         if found is not None and not answer.error_code:
@@ -74,15 +74,17 @@ def _forgets(ended: Any) -> Any:
     return broken
 
 
-_mutation("AddPartitionsToTxn passes as it came", (Transactions, "_widened", _as_they_came))
+_mutation("AddPartitionsToTxn passes as it came", (ClientTransactions, "_widened", _as_they_came))
 _mutation("another epoch changes nothing", (Delivery, "renew", _nothing))
 _mutation("the numbers go on behind a doubt", (Stream, "_lose_count", _nothing))
-_mutation("behind a refused batch of a transaction is another epoch", (Producer, "stream", _in_an_epoch_of_its_own))
+_mutation(
+    "behind a refused batch of a transaction is another epoch", (UpstreamProducer, "stream", _in_an_epoch_of_its_own)
+)
 _mutation("a doubt fences a transactional producer", (windows, "abortable", _fenced))
 _mutation("what a thread has built is not transactional", (delivery, "build_whole", _not_transactional))
 _mutation("EndTxn does not wait", (KnownProducer, "settled", _at_once))
 _mutation("what is parked is not waited for", (KnownProducer, "settled", _without_what_is_parked))
-_mutation("a doubt ends with its transaction", (Transactions, "ended", _forgets))
+_mutation("a doubt ends with its transaction", (ClientTransactions, "ended", _forgets))
 _mutation("a transaction is committed with a part of a batch", (Rewriter, "_fail_transaction", _nothing))
 _mutation("records go to partitions that were not added", (Rewriter, "_may_go", _yes))
 _mutation("a transaction is not noted", (Journal, "transaction", _nothing))

@@ -17,8 +17,8 @@ from ottla.codec.apis.produce import ProduceRequest
 from ottla.codec.partitioners import murmur2_partition
 from ottla.errors import InvalidRecord, TopicAuthorizationFailed
 from ottla.proxy import threads
-from ottla.proxy.clients import topics
-from ottla.proxy.clients.transactions import Transactions
+from ottla.proxy.clients import routed_topics
+from ottla.proxy.clients.transactions import ClientTransactions
 from ottla.proxy.config import ProxyConfig, parse_rule
 from ottla.proxy.upstream import delivery
 from ottla.sdk.produce.records import PendingRecord
@@ -217,10 +217,10 @@ class ProxiedTransfers(Transfers):
         changes = (
             (delivery, "LONG_REST", lambda _: REST),
             (delivery, "LIMIT_LASTS", lambda _: LIMIT_LASTS),
-            (topics, "METADATA_WAIT", lambda _: wait),
+            (routed_topics, "METADATA_WAIT", lambda _: wait),
             (threads, "STEP", lambda _: step),
             (threads, "PLAIN", lambda _: 1),
-            (Transactions, "end", noted),
+            (ClientTransactions, "end", noted),
             *counted(self.features),
             *named(self.seed, self.cluster),
         )
@@ -247,7 +247,7 @@ class ProxiedTransfers(Transfers):
 def _noted(end: Any, *, features: Counter[str]) -> Any:
     """Count how often EndTxn waits, and for what."""
 
-    def noted(self: Transactions, request: EndTxnRequest, *rest: Any) -> None:
+    def noted(self: ClientTransactions, request: EndTxnRequest, *rest: Any) -> None:
         end(self, request, *rest)
         found = self._admission.producers.in_transaction(request.producer_id, request.producer_epoch)
         if found is not None and found[1].waiting:

@@ -25,7 +25,7 @@ from ottla.codec.apis.produce import ProduceRequest, ProduceResponse
 from ottla.codec.records import RecordBatch, parse_batch
 from ottla.errors import BrokerError, DuplicateSequenceNumber, InvalidRecord, MessageTooLarge, TopicAuthorizationFailed
 from ottla.proxy import threads
-from ottla.proxy.clients import opening, topics
+from ottla.proxy.clients import opening, routed_topics
 from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.windows import Window
 from ottla.proxy.config import ProxyConfig, parse_rule
@@ -263,7 +263,7 @@ class Simulation:
         changes = (
             (delivery, "LONG_REST", lambda _: REST),
             (delivery, "LIMIT_LASTS", lambda _: LIMIT_LASTS),
-            (topics, "METADATA_WAIT", lambda _: wait),
+            (routed_topics, "METADATA_WAIT", lambda _: wait),
             (threads, "STEP", lambda _: step),
             (threads, "PLAIN", lambda _: 1),
             (Stream, "_first_waiting", self._killed_between_parts),

@@ -81,7 +81,7 @@ class Findings:
 
 
 @dataclass
-class Clock:
+class Stopwatch:
     """The duration of each step."""
 
     steps: list[tuple[str, float]] = field(default_factory=list)
@@ -160,7 +160,7 @@ async def tell(choices: Choices, console: Console) -> None:
         OttlaError: the broker, the proxy or the data are not available.
     """
     need_extras()
-    clock = Clock()
+    clock = Stopwatch()
     began = time.monotonic()
     direct, rewritten = _topics(choices)
     tables.opening(console, choices.rows, choices.kafka)
@@ -193,7 +193,7 @@ def _topics(choices: Choices) -> tuple[str, str]:
 async def _act(
     choices: Choices,
     children: Family,
-    clock: Clock,
+    clock: Stopwatch,
     console: Console,
     files: flights.Files,
     direct: str,

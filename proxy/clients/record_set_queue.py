@@ -1,0 +1,141 @@
+"""Queues clients' record sets, so that they are handled in order and each step stays within its budget.
+
+Rules:
+- A request may have record sets for thousands of partitions, and as many may wait for the metadata of a topic. Record
+  sets beyond a step's budget wait unread in one queue, and so do later requests, also EndTxn.
+- Record sets that have waited for their topic's metadata are older than the queue, so they go first.
+"""
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from ottla.errors import BrokerError, UnknownTopicOrPartition
+from ottla.proxy.clients.batches import Offer
+from ottla.proxy.clients.buffered import Buffered
+from ottla.proxy.clients.routed_topics import RoutedTopics
+from ottla.proxy.threads import Threads
+
+OVERHEAD = 1000
+"""Approximate bytes of memory for a waiting record set, beside its data."""
+
+QueuedCall = Callable[[float], None]
+"""Called with the current time."""
+Take = Callable[[Offer, float], None]
+Refuse = Callable[[Offer, BrokerError, float], None]
+
+
+class RecordSetQueue:
+    """Queues record sets that wait for their topic's metadata, or for their turn.
+
+    Args:
+        take: handles a record set in its turn.
+        refuse: refuses a record set for which there is no room.
+    """
+
+    def __init__(self, topics: RoutedTopics, threads: Threads, buffered: Buffered, take: Take, refuse: Refuse) -> None:
+        self._topics, self._threads, self._buffered = topics, threads, buffered
+        self._take, self._refuse = take, refuse
+        self._turns: deque[Iterator[QueuedCall]] = deque()
+        """The record sets of one request each, or a single other call."""
+        self._described: deque[QueuedCall] = deque()
+        """Record sets whose topic's metadata has arrived."""
+        self._parked: Counter[int] = Counter()
+        """Client -> how many of its record sets wait for a topic's metadata, or for their turn after that."""
+        self._leaving: dict[int, QueuedCall] = {}
+        """Disconnected client -> called when none of its record sets waits any more."""
+
+    @property
+    def idle(self) -> bool:
+        """The queue is empty."""
+        return not self._turns and not self._described
+
+    def pump(self, now: float) -> None:
+        """Handle queued record sets, as far as the step's budget goes."""
+        while not self.idle and not self._threads.budget_is_spent:
+            if self._described:
+                self._described.popleft()(now)
+            elif (turn := next(self._turns[0], None)) is not None:
+                turn(now)
+            else:
+                self._turns.popleft()
+
+    def in_turn(self, call: QueuedCall, now: float) -> None:
+        """Call ``call`` after everything in the queue."""
+        if self.idle:
+            call(now)
+        else:
+            self._turns.append(iter([call]))
+
+    def request(self, client: int, offers: Iterator[Offer], size: int, now: float) -> None:
+        """Handle or queue the record sets of a client's request.
+
+        Args:
+            size: bytes of memory that they take while they are queued.
+        """
+        while self.idle and not self._threads.budget_is_spent:
+            if (offer := next(offers, None)) is None:
+                return
+            self._take(offer, now)
+        try:
+            self._buffered.check_room(client, size)
+        except BrokerError as error:
+            for offer in offers:
+                self._refuse(offer, error, now)
+        else:
+            self._buffered.count(client, size)
+            self._turns.append(self._turns_of(client, offers, size))
+
+    def _turns_of(self, client: int, offers: Iterator[Offer], size: int) -> Iterator[QueuedCall]:
+        for offer in offers:
+            yield partial(self._take, offer)
+        self._buffered.count(client, -size)
+
+    def park(self, offer: Offer, take: QueuedCall, over: QueuedCall, now: float) -> None:
+        """Have a record set wait for its topic's metadata, and then for its turn, which calls ``take``.
+
+        Then, or if the metadata does not arrive in time, ``over`` is called.
+        """
+        client, size = offer.origin.client, len(offer.data) + OVERHEAD
+        self._threads.spend_a_look()
+        self._buffered.count(client, size)
+        self._parked[client] += 1
+
+        def wait_for_turn(now: float) -> None:
+            self._described.append(go_on)
+
+        def go_on(now: float) -> None:
+            if not self._topics.is_described(offer.topic):  # its metadata has become incomplete again
+                self._topics.when_described(offer.topic, wait_for_turn, give_up, now)
+                return
+            self._buffered.count(client, -size)
+            try:
+                take(now)
+            finally:
+                self._unpark(client, now)
+                over(now)
+
+        def give_up(message: str, now: float) -> None:
+            self._buffered.count(client, -size)
+            offer.refuse(UnknownTopicOrPartition(message), now)
+            self._unpark(client, now)
+            over(now)
+
+        self._topics.when_described(offer.topic, wait_for_turn, give_up, now)
+
+    def _unpark(self, client: int, now: float) -> None:
+        self._parked[client] -= 1
+        if not self._parked[client]:
+            del self._parked[client]
+            if gone := self._leaving.pop(client, None):
+                gone(now)
+
+    def left(self, client: int, call: QueuedCall, now: float) -> None:
+        """Call ``call`` once everything that a disconnected client has sent was handled."""
+        self.in_turn(partial(self._left, client, call), now)
+
+    def _left(self, client: int, call: QueuedCall, now: float) -> None:
+        if client in self._parked:
+            self._leaving[client] = call
+        else:
+            call(now)

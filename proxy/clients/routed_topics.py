@@ -1,0 +1,189 @@
+"""Keeps the routes of topics with a rule, and has calls wait for a topic's metadata."""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Set
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ottla.codec.apis.metadata import MetadataResponse
+from ottla.codec.wire import NO_UUID
+from ottla.proxy.contained import contained
+from ottla.proxy.routing import Routes, TopicRules, routes_of
+from ottla.proxy.upstream.cluster import UpstreamCluster
+from ottla.proxy.upstream.control import Control
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from ottla.proxy.journal.journal import Journal
+
+log = logging.getLogger("ottla.proxy")
+
+METADATA_WAIT = 15.0
+"""Seconds that records wait for their topic's metadata."""
+MOST_NAMED = 10
+"""The most topics in a log line."""
+MOST_WAITED_FOR = 1000
+"""The most topics that records wait for: with a rule for all names a client may send any number of unknown names."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A call that waits for a topic's metadata."""
+
+    deadline: float
+    go_on: Callable[[float], None]
+    give_up: Callable[[str, float], None]
+    """Called with a message if the metadata does not arrive within `METADATA_WAIT`."""
+
+
+class RoutedTopics:
+    """Knows the routes of topics with a rule, and which of these topics have metadata."""
+
+    def __init__(
+        self, rules: TopicRules, cluster: UpstreamCluster, control: Control, journal: "Journal | None"
+    ) -> None:
+        self._rules, self._cluster, self._control, self._journal = rules, cluster, control, journal
+        self._routes: dict[str, Routes] = {}
+        self._unused: dict[str, Routes] = {}
+        """Routes of topics that are no longer rewritten; used if a rule rewrites them again."""
+        self._former: dict[UUID, Routes] = {}
+        """Routes of replaced topic ids: a broker's metadata may be old, and the id then comes back."""
+        self._alerted: set[tuple[str, int]] = set()
+        self._waiting: dict[str, deque[_Waiting]] = {}
+        """Topic -> the calls that wait for its metadata."""
+
+    # -- waiting for metadata
+
+    def is_described(self, topic: str) -> bool:
+        """Whether a topic has complete metadata, and no earlier call waits for it."""
+        return self._cluster.is_described(topic) and topic not in self._waiting
+
+    def is_still(self, topic: str, topic_id: "UUID") -> bool:
+        """Whether a topic was not recreated since it had this id, as far as is known."""
+        known = self._cluster.topics.get(topic)
+        return known is None or known.topic_id == topic_id or NO_UUID in (known.topic_id, topic_id)
+
+    def request(self, *topics: str) -> None:
+        """Request the metadata of those topics that lack it, all at once."""
+        self._control.request_topics(*(topic for topic in topics if not self._cluster.is_described(topic)))
+
+    def when_described(
+        self, topic: str, go_on: Callable[[float], None], give_up: Callable[[str, float], None], now: float
+    ) -> None:
+        """Call ``go_on`` once the topic has metadata, after earlier calls for it; ``give_up`` if it does not come."""
+        if self.is_described(topic):
+            go_on(now)
+            return
+        if topic not in self._waiting and len(self._waiting) >= MOST_WAITED_FOR:
+            give_up(f"{MOST_WAITED_FOR} other topics are waiting for metadata", now)
+            return
+        self._control.request_topics(topic)
+        self._waiting.setdefault(topic, deque()).append(_Waiting(now + METADATA_WAIT, go_on, give_up))
+
+    def learned(self, metadata: MetadataResponse, now: float) -> None:
+        """Take a Metadata response: update pins, and make the calls that waited for it."""
+        for topic in metadata.topics:
+            pinned = topic.name in self._routes and self._rules.rewrites(topic.name)
+            if pinned and topic.name in self._cluster.topics:  # a pin from the journal may have no metadata yet
+                self.routes(topic.name)
+        for name in [name for name in self._waiting if self._cluster.is_described(name)]:
+            for each in self._waiting.pop(name):
+                with contained("a topic is described"):
+                    each.go_on(now)
+
+    def expire(self, now: float) -> None:
+        """Give up calls that have waited too long for their topic's metadata."""
+        for topic, waiting in list(self._waiting.items()):
+            while waiting and waiting[0].deadline <= now:
+                with contained("a topic is not described"):
+                    waiting.popleft().give_up(f"upstream has not described {topic} within {METADATA_WAIT:g} s", now)
+            if not waiting:
+                del self._waiting[topic]
+        self._control.request_topics(*self._waiting)
+
+    @property
+    def deadline(self) -> float | None:
+        return min((waiting[0].deadline for waiting in self._waiting.values()), default=None)
+
+    # -- routes
+
+    @property
+    def pins(self) -> dict[str, Routes]:
+        """The routes of rewritten topics, and of topics that were rewritten before."""
+        return self._unused | {topic: routes for topic, routes in self._routes.items() if self._rules.rewrites(topic)}
+
+    def pin(self, topic: str, routes: Routes) -> None:
+        """Restore the routes of a topic, unless its rule has changed."""
+        rule = self._rules.of(topic)
+        if rule is None or not self._rules.rewrites(topic):
+            self._unused[topic] = routes
+        elif rule.partitioner == routes.partitioner and rule.partitions in (None, routes.partitions):
+            self._routes[topic] = routes
+        else:
+            log.error(
+                "topic rule changed, keys go to other partitions than before",
+                extra={"topic": topic, "before": _rule(routes)},
+            )
+
+    def tell_of_unused(self, before: TopicRules) -> None:
+        """Log the topics that the rules ``before`` rewrote, and the current ones do not."""
+        left = [f"{topic}={_rule(routes)}" for topic, routes in self._unused.items() if before.rewrites(topic)]
+        if left:
+            more = f" and {len(left) - MOST_NAMED} more" if len(left) > MOST_NAMED else ""
+            log.error(
+                "topics no longer rewritten, keys go to the partitions that clients choose",
+                extra={"topics": len(left), "before": ", ".join(left[:MOST_NAMED]) + more},
+            )
+
+    def routes(self, topic: str) -> Routes:
+        """The routes of a rewritten topic that has metadata."""
+        known, routes = self._cluster.topics[topic], self._routes.get(topic)
+        count = len(known.leaders)
+        if routes is not None and routes.topic_id == NO_UUID:
+            routes = replace(routes, topic_id=known.topic_id)  # the first metadata had no topic id
+            self._pinned(topic, routes)
+        if routes is None or routes.topic_id != known.topic_id:
+            rule = self._rules.of(topic)
+            assert rule is not None, "only topics with a rule have routes"
+            if routes is not None:
+                self._former[routes.topic_id] = routes
+            routes = self._former.pop(known.topic_id, None) or routes_of(rule, known.topic_id, count)
+            self._pinned(topic, routes)
+            log.info("partitions pinned", extra={"topic": topic, "partitions": routes.partitions})
+            if known.topic_id == NO_UUID:  # from a Metadata version without topic ids, which a client used
+                self._control.request_topics(topic)
+        if count != routes.partitions and (topic, count) not in self._alerted:
+            self._alerted.add((topic, count))
+            what = "keys use the pinned number of partitions" if count > routes.partitions else "records are refused"
+            log.error(
+                "partition count of a rewritten topic differs from the pinned one; %s",
+                what,
+                extra={"topic": topic, "pinned": routes.partitions, "partitions": count},
+            )
+        return routes
+
+    def partitions(self, topic: str) -> Set[int]:
+        """The partitions of a topic that has metadata."""
+        return self._cluster.topics[topic].leaders.keys()
+
+    def _pinned(self, topic: str, routes: Routes) -> None:
+        self._routes[topic] = routes
+        if self._journal is not None:
+            self._journal.pinned(topic, routes)
+
+    def observed(self, topic: str) -> Routes | None:
+        """The routes that an observed topic would have; ``None`` until it has metadata."""
+        known, rule = self._cluster.topics.get(topic), self._rules.of(topic)
+        if known is None or rule is None:
+            return None
+        routes, count = self._routes.get(topic), len(known.leaders)
+        if routes is None or routes.partitions != (rule.partitions or count):
+            routes = self._routes[topic] = routes_of(rule, known.topic_id, count)
+        return routes
+
+
+def _rule(routes: Routes) -> str:
+    """The topic rule that gives these routes."""
+    return f"rewrite:{routes.partitioner}:{routes.partitions}"

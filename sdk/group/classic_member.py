@@ -1,0 +1,434 @@
+"""A member of a classic consumer group, as a table.
+
+    OUT ── JOIN ──► PREPARING ── JOIN_SENT ──► JOINING ── JOINED ──► ASSIGNING ── SYNC_SENT ──► SYNCING
+     ▲                  ▲                                                                         │
+     │                  ├── REBALANCE ── STABLE ◄── ASSIGNED ─────────────────────────────────────┤
+     │                  └── GIVEN_UP ── REVOKING ◄── ASSIGNED_LESS ───────────────────────────────┘
+     └── LEAVE, from any state; CLOSE leads to CLOSED from any state; only CLOSE leads out of FAILED
+
+Rules:
+- Every state change goes through `TRANSITIONS`, in `_enter`; an input without an entry there came too late, and is
+  ignored.
+- With eager assignors (range, roundrobin, sticky), a member gives up all partitions before JoinGroup. With cooperative
+  ones (KIP-429) it keeps them. If the new assignment revokes some, it gives those up and joins again.
+- UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION mean that the group has continued without the member. All partitions are
+  lost at once, and it joins again: after UNKNOWN_MEMBER_ID as a new member, after ILLEGAL_GENERATION with its member
+  id. With a new id, the group would wait for the old one until its session times out. FENCED_INSTANCE_ID and any other
+  non-retriable error end the membership.
+- A consumer that has not asked for records within `max_poll_interval` is considered gone: the member leaves, so that
+  others get its partitions, and joins again at the consumer's next call.
+
+Its parts are the attempt to join (`JoinAttempt`), `Heartbeats`, the `Leader`'s duties, and LeaveGroup (`Goodbye`).
+
+Source: AbstractCoordinator.java, MemberState; ConsumerCoordinator.java, ClassicKafkaConsumer.java.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from enum import Enum, auto
+
+from ottla.errors import (
+    IllegalGeneration,
+    MemberIdRequired,
+    OttlaError,
+    RebalanceInProgress,
+    RemoteProtocolError,
+    TimeoutExpired,
+    UnknownErrorCode,
+    UnknownMemberId,
+    UnknownServerError,
+)
+from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.core import ClientCore
+from ottla.sdk.group.commits import CommittingMember
+from ottla.sdk.group.goodbye import Goodbye
+from ottla.sdk.group.group_metrics import MemberMetrics
+from ottla.sdk.group.heartbeats import Heartbeats
+from ottla.sdk.group.join_attempt import JoinAttempt, MemberSubscription
+from ottla.sdk.group.leader import Leader
+from ottla.sdk.group.membership import AssignmentChange, Lose, MemberOptions, Receive, Revoke
+from ottla.sdk.group.seat import Seat
+from ottla.sdk.logs import STALL, logger
+from ottla.sdk.outcome import Outcome
+
+log = logger("ottla.sdk.consumer")
+
+_GONE = (UnknownMemberId, IllegalGeneration)
+_LEAVE_TIMEOUT = 5.0
+"""Seconds for LeaveGroup if the caller gives no deadline."""
+
+
+class MemberState(Enum):
+    OUT = "not in the group, until the user asks for a batch"
+    PREPARING = "about to send JoinGroup: looks up the coordinator, or pauses"
+    JOINING = "JoinGroup waits at the coordinator for the other members"
+    ASSIGNING = "in a new generation; divides the partitions if this member is the leader"
+    SYNCING = "SyncGroup waits at the coordinator for the leader"
+    STABLE = "has its partitions"
+    REVOKING = "waits for the user to give partitions up, then joins again"
+    FAILED = "out for good, because of an error"
+    CLOSED = "out for good, because the consumer is closed"
+
+
+class MemberInput(Enum):
+    JOIN = auto()
+    """The user asks for a batch."""
+    JOIN_SENT = auto()
+    JOINED = auto()
+    SYNC_SENT = auto()
+    ASSIGNED = auto()
+    """The SyncGroup response keeps all owned partitions."""
+    ASSIGNED_LESS = auto()
+    """The SyncGroup response revokes some of the owned partitions."""
+    REBALANCE = auto()
+    """A rebalance begins, without partitions to give up first."""
+    REVOKE = auto()
+    """A rebalance begins, and all partitions have to be given up first."""
+    GIVEN_UP = auto()
+    """The user has given partitions up."""
+    RETRY = auto()
+    """Joining failed with a retriable error."""
+    EXPELLED = auto()
+    """The group has continued without this member."""
+    FAIL = auto()
+    """An error is not retriable."""
+    LEAVE = auto()
+    CLOSE = auto()
+
+
+S, On = MemberState, MemberInput
+IN_GROUP = (S.PREPARING, S.JOINING, S.ASSIGNING, S.SYNCING, S.STABLE, S.REVOKING)
+"""States in which the client is a member, or is joining."""
+TRANSITIONS: dict[tuple[MemberState, MemberInput], MemberState] = {
+    (S.OUT, On.JOIN): S.PREPARING,
+    (S.PREPARING, On.JOIN_SENT): S.JOINING,
+    (S.JOINING, On.JOINED): S.ASSIGNING,
+    (S.ASSIGNING, On.SYNC_SENT): S.SYNCING,
+    (S.SYNCING, On.ASSIGNED): S.STABLE,
+    (S.SYNCING, On.ASSIGNED_LESS): S.REVOKING,
+    (S.STABLE, On.REBALANCE): S.PREPARING,
+    (S.STABLE, On.REVOKE): S.REVOKING,
+    (S.REVOKING, On.GIVEN_UP): S.PREPARING,
+    **{(state, On.RETRY): S.PREPARING for state in (S.PREPARING, S.JOINING, S.ASSIGNING, S.SYNCING)},
+    **{(state, On.EXPELLED): S.PREPARING for state in IN_GROUP},
+    **{(state, On.FAIL): S.FAILED for state in IN_GROUP},
+    **{(state, On.LEAVE): S.OUT for state in (S.OUT, *IN_GROUP)},
+    **{(state, On.CLOSE): S.CLOSED for state in (S.OUT, S.FAILED, *IN_GROUP)},
+}
+
+_HELD_UP = {
+    S.JOINING: "a rebalance waits for a member of the group that is busy, or dead",
+    S.SYNCING: "a rebalance waits for the leader of the group, which is busy, or dead",
+}
+_DOING = {
+    S.OUT: "is out until your loop asks for the next batch: {left}",
+    S.PREPARING: "is about to join",
+    S.JOINING: "waits for all members to join, {most:.0f} s more at most",
+    S.ASSIGNING: "divides the partitions",
+    S.SYNCING: "waits for the leader's assignment, {most:.0f} s more at most",
+    S.STABLE: "gets no heartbeat through",
+    S.REVOKING: "waits for your loop to give up {owned} partition(s)",
+    S.FAILED: "has ended",
+    S.CLOSED: "has left",
+}
+
+
+class ClassicMember:
+    """Runs a member of ``group`` on its own ``channel``; implements `ottla.sdk.group.membership.Membership`.
+
+    Args:
+        notify: called, inside the core, with each new step before the user is notified, and with ``None`` when the
+            membership has failed or the generation changed.
+    """
+
+    def __init__(
+        self,
+        core: ClientCore,
+        group: str,
+        options: MemberOptions,
+        channel: str,
+        notify: Callable[[AssignmentChange | None, float], None],
+    ) -> None:
+        self._core, self._notify = core, notify
+        self._seat = Seat(group, channel, options, MemberMetrics(core.metrics, group))
+        self.state = S.OUT
+        self.owned: tuple[TopicPartition, ...] = ()
+        self.steps: deque[AssignmentChange] = deque()
+        self.failed: OttlaError | None = None
+        self.topics: tuple[str, ...] = ()
+        self._cooperative = all(each.cooperative for each in options.assignors)
+        self._had: tuple[TopicPartition, ...] = ()
+        """The last assignment; with its generation, it is passed to eager assignors."""
+        self._had_in = -1
+        self._leader = Leader(core, group, self.rejoin)
+        self._heartbeats = Heartbeats(core, self._seat, self)
+        self._joining: JoinAttempt | None = None
+        """The last attempt to join, which may have ended."""
+        self._failures = 0
+        self._trouble = ""
+        self._told_at = -math.inf
+        """When the log last got a line that the group does not answer, or fails."""
+        self._since = 0.0
+        """When the current state began."""
+        self._seen = 0.0
+        """When the coordinator last confirmed this member."""
+        self._left = ""
+        """Why this member left the group."""
+        self._complained = False
+        """The log has a line that the current rebalance takes long."""
+
+    # -- for the consumer --------------------------------------------------------------------------------------------
+
+    @property
+    def identity(self) -> CommittingMember | None:
+        if self._seat.generation < 0 or self.state in (S.ASSIGNING, S.SYNCING):
+            return None
+        return CommittingMember(self._seat.generation, self._seat.member_id, self._seat.options.instance_id)
+
+    @property
+    def member_id(self) -> str:
+        return self._seat.member_id
+
+    @property
+    def generation(self) -> int:
+        return self._seat.generation
+
+    def subscribe(self, topics: Sequence[str], now: float) -> None:
+        """Subscribe to these topics; a rebalance in progress is finished first."""
+        if tuple(topics) != self.topics:
+            self.topics = tuple(topics)
+            self.rejoin("the subscription changed", now)
+
+    def join(self, now: float) -> None:
+        if self._enter(On.JOIN, now):
+            self._left = ""
+            self._begin(now)
+
+    def rejoin(self, why: str, now: float) -> None:
+        """Join again; with an eager assignor, once all partitions are given up."""
+        eager = bool(self.owned) and not self._cooperative
+        if not self._enter(On.REVOKE if eager else On.REBALANCE, now):
+            return
+        log.info("a rebalance begins", extra={"group": self._seat.group, "why": why})
+        if eager:
+            self._add(Revoke(self.owned), now)
+        else:
+            self._begin(now)
+
+    def done(self, step: AssignmentChange, now: float) -> None:
+        if step not in self.steps:
+            return
+        self.steps.remove(step)
+        if isinstance(step, Revoke):
+            given_up = set(step.places)
+            self.owned = tuple(each for each in self.owned if each not in given_up)
+            if self._enter(On.GIVEN_UP, now):
+                self._begin(now)
+
+    def leave(self, why: str, now: float) -> None:
+        if self._enter(On.LEAVE, now):
+            self._left = why
+            self._say_good_bye(why, now)
+
+    def close(self, why: str, now: float, until: float | None = None) -> Outcome[None]:
+        if self._enter(On.CLOSE, now):
+            self._leader.close()
+        self._seat.metrics.close()
+        return self._say_good_bye(why, now, until)
+
+    def _say_good_bye(self, why: str, now: float, until: float | None = None) -> Outcome[None]:
+        """Leave the group, if this client is a member; all partitions are lost."""
+        goodbye = Goodbye(self._core, self._seat, why, now, now + _LEAVE_TIMEOUT if until is None else until)
+        self._forget(why, now)
+        self._core.retire(self._seat.channel)
+        return goodbye.outcome
+
+    def refused(self, error: OttlaError, identity: CommittingMember, now: float) -> bool:
+        # The coordinator may have begun the next generation while the JoinGroup response that says so is in flight.
+        # Then the commit only came late, and the JoinGroup response decides about the membership.
+        overtaken = self.state in (S.PREPARING, S.JOINING) and isinstance(error, IllegalGeneration)
+        if identity == self.identity and not overtaken:
+            self._on_error(error, now)
+        return True
+
+    def explain(self, now: float) -> Iterator[str]:
+        if self.state in (S.OUT, S.STABLE, S.FAILED, S.CLOSED) and not self._trouble and not self._left:
+            return
+        since = self._seen if self.state is S.STABLE else self._since
+        remote = self.state in IN_GROUP and self.state is not S.REVOKING
+        where = f"; {self._core.coordinators.where(self._seat.group)}" if remote else ""
+        doing = _DOING[self.state].format(left=self._left, owned=len(self.owned), most=self._most(now))
+        trouble = f"; last error: {self._trouble}" if self._trouble else ""
+        yield f"group {self._seat.group!r}: this member {doing}, for {now - since:.1f} s{where}{trouble}"
+
+    def _most(self, now: float) -> float:
+        """The most seconds that a request still waits for other members: then the coordinator continues without them.
+
+        The real maximum may be higher, if other members have a larger `max_poll_interval`.
+        """
+        return max(self._since + self._seat.options.max_poll_interval - now, 0.0)
+
+    # -- states ------------------------------------------------------------------------------------------------------
+
+    def _enter(self, what: MemberInput, now: float) -> bool:
+        """Enter the state that follows ``what``; return whether the current state has a transition for it."""
+        state = TRANSITIONS.get((self.state, what))
+        if state is None:
+            return False
+        if state is not self.state:
+            self.state, self._since = state, now
+        return True
+
+    def _add(self, step: AssignmentChange, now: float) -> None:
+        self.steps.append(step)
+        self._notify(step, now)
+
+    def _begin(self, now: float, delay: float = 0.0) -> None:
+        """Start an attempt to join, in state PREPARING."""
+        self._end_attempt()
+        # An eager member owns nothing by now, but the sticky assignor's user data contains its last assignment.
+        keeps = self._cooperative
+        owned, generation = (self.owned, self._seat.generation) if keeps else (self._had, self._had_in)
+        claim = MemberSubscription(self.topics, owned, generation, keeps)
+        self._joining = JoinAttempt(self._core, self._seat, claim, self._leader, self, now, delay)
+
+    def _end_attempt(self) -> None:
+        if self._joining is not None:
+            self._joining.end()
+
+    def _retry(self, delay: float, now: float) -> None:
+        if self._enter(On.RETRY, now):
+            self._begin(now, delay)
+
+    def _forget(self, why: str, now: float) -> None:
+        """Drop the generation and the member id; all owned partitions are lost."""
+        self._seat.generation, self._seat.member_id = -1, ""
+        self._end_attempt()
+        self._heartbeats.stop()
+        self.steps = deque(each for each in self.steps if isinstance(each, Lose))
+        lost, self.owned = self.owned, ()
+        if lost:
+            self._add(Lose(lost, why), now)
+
+    def fail(self, error: OttlaError, now: float) -> None:
+        """End the membership with an error that is not retriable."""
+        if not self._enter(On.FAIL, now):
+            return
+        log.error("the membership has ended", extra={"group": self._seat.group, "why": str(error)})
+        self.failed = error
+        if self.generation >= 0:  # otherwise the other members would wait until its session times out
+            Goodbye(self._core, self._seat, str(error), now, now + _LEAVE_TIMEOUT)
+        self._forget(str(error), now)
+        self._notify(None, now)
+
+    # -- progress of joining -----------------------------------------------------------------------------------------
+
+    def join_sent(self, now: float) -> None:
+        self._enter(On.JOIN_SENT, now)
+
+    def joined(self, now: float) -> None:
+        if self._enter(On.JOINED, now):
+            self._seen = now
+            self._notify(None, now)
+            self._heartbeats.schedule(now + self._seat.options.heartbeat_interval)
+
+    def sync_sent(self, now: float) -> None:
+        self._enter(On.SYNC_SENT, now)
+
+    def synced(self, places: tuple[TopicPartition, ...], now: float) -> None:
+        had, has = set(self.owned), set(places)
+        revoked = tuple(each for each in self.owned if each not in has)
+        added = tuple(each for each in places if each not in had)
+        # No other member may get a revoked partition before this one has given it up: that takes a second rebalance.
+        if not self._enter(On.ASSIGNED_LESS if revoked else On.ASSIGNED, now):
+            return
+        self._failures, self._trouble, self._seen, self._complained, self._told_at = 0, "", now, False, -math.inf
+        self._seat.metrics.rebalances.add(1, now)
+        log.info(
+            "partitions are assigned",
+            extra={
+                "group": self._seat.group,
+                "generation": self.generation,
+                "member": self.member_id,
+                "assigned": [f"{topic}-{partition}" for topic, partition in places],
+            },
+        )
+        self.owned = (*self.owned, *added)
+        self._had, self._had_in = places, self.generation
+        if revoked:
+            self._add(Revoke(revoked), now)
+        if added:
+            self._add(Receive(added), now)
+        self._notify(None, now)
+        if self._joining is not None and self._joining.claim.topics != self.topics:
+            self.rejoin("the subscription changed", now)
+
+    def held_up(self, now: float) -> None:
+        """Log, once per rebalance, that the coordinator waits for other members."""
+        if self._complained or self.state not in _HELD_UP:
+            return
+        self._complained = True
+        extra = {"group": self._seat.group, "seconds": round(now - self._since, 1), "at_most": round(self._most(now))}
+        log.warning(_HELD_UP[self.state], extra=extra)
+
+    def join_failed(self, error: OttlaError, now: float) -> None:
+        if isinstance(error, RebalanceInProgress | MemberIdRequired):
+            # KIP-394: the first JoinGroup of a new member only returns its member id; the second contains the id.
+            at_once = self.state is S.SYNCING or isinstance(error, MemberIdRequired)
+            self._retry(0.0 if at_once else self._core.backoff(self._failures), now)
+        else:
+            self._on_error(error, now)
+
+    # -- for heartbeats and commits ----------------------------------------------------------------------------------
+
+    @property
+    def in_group(self) -> bool:
+        return self.state in IN_GROUP and self._seat.generation >= 0
+
+    @property
+    def parked(self) -> bool:
+        return self.state in (S.JOINING, S.SYNCING)
+
+    def alive(self, now: float) -> None:
+        self._seen, self._trouble, self._told_at = now, "", -math.inf
+
+    def troubled(self, error: OttlaError, now: float) -> None:
+        self._on_error(error, now)
+
+    def _on_error(self, error: OttlaError, now: float) -> None:
+        """Act on an error of the coordinator, or of its connection."""
+        self._core.coordinators.heard(self._seat.group, error)
+        if self.state not in IN_GROUP:
+            return
+        if isinstance(error, RebalanceInProgress):
+            self.rejoin("the group rebalances", now)  # does nothing if this member takes part already
+        elif isinstance(error, _GONE):
+            self._expelled(error, now)
+        elif error.retriable or isinstance(error, RemoteProtocolError):
+            self._trouble = str(error)
+            # These may last: an error code that this version does not know may be a permanent error.
+            lasting = isinstance(error, TimeoutExpired | UnknownServerError | UnknownErrorCode)
+            if lasting and now - self._told_at >= STALL:
+                self._told_at = now
+                extra = {"group": self._seat.group, "why": self._trouble}
+                if isinstance(error, TimeoutExpired):
+                    log.error("the group does not answer", extra=extra)
+                else:
+                    log.error("the coordinator of the group fails, retrying", extra=extra)
+            pause = self._core.backoff(self._failures)
+            self._failures += 1
+            if (self.state, On.RETRY) in TRANSITIONS:
+                self._retry(pause, now)
+            else:
+                self._heartbeats.schedule(now + pause)
+        else:
+            self.fail(error, now)
+
+    def _expelled(self, error: UnknownMemberId | IllegalGeneration, now: float) -> None:
+        log.warning("the group has continued without this member", extra={"group": self._seat.group, "why": error.name})
+        known = self.member_id if isinstance(error, IllegalGeneration) else ""
+        self._enter(On.EXPELLED, now)
+        self._forget(f"the group has continued without this member ({error.name})", now)
+        self._seat.member_id = known
+        self._begin(now)

@@ -1,0 +1,175 @@
+"""Adds partitions and groups to a version 1 transaction, before any batch or offset is sent for them.
+
+    add ──► waiting ── AddPartitionsToTxn or AddOffsetsToTxn ──► joined
+
+Rules:
+- One request at a time: the coordinator answers a second one with CONCURRENT_TRANSACTIONS. The next request contains
+  all waiting partitions. Groups are added one by one, because AddOffsetsToTxn names one group.
+- In version 2 this is not used: the first Produce or TxnOffsetCommit adds them.
+
+Source: TransactionManager.java (addPartitionsToTransactionHandler, AddOffsetsToTxnHandler).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from ottla.codec.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
+from ottla.codec.apis.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from ottla.errors import OttlaError
+from ottla.sdk.calls.task import Task
+from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.connection.versions import ADD_OFFSETS, ADD_PARTITIONS, Range
+from ottla.sdk.core import ClientCore
+from ottla.sdk.outcome import Outcome
+from ottla.sdk.produce.batches import PartitionQueue
+from ottla.sdk.produce.producer_identity import Identity
+from ottla.sdk.steps import Steps
+from ottla.sdk.transaction.markers import Markers
+
+Ask = Callable[[Task[Any], Any, Range], Steps[Any]]
+"""Sends a request to the coordinator of the transactional id until the outcome is definite."""
+
+
+class ExplicitJoining:
+    """Adds partitions and groups to the transactions of one producer.
+
+    Args:
+        wake: called with a partition that has joined.
+        refused: called, inside the core, with an error that is not retriable.
+
+    Attributes:
+        asked: a request was sent, so the coordinator may know of a partition or group.
+        unsure: a request without an answer may still arrive.
+    """
+
+    def __init__(
+        self,
+        core: ClientCore,
+        transactional_id: str,
+        markers: Markers,
+        ask: Ask,
+        *,
+        wake: Callable[[PartitionQueue], None],
+        refused: Callable[[OttlaError], None],
+    ) -> None:
+        self._core, self._transactional_id, self._markers, self._ask = core, transactional_id, markers, ask
+        self._wake, self._refused = wake, refused
+        self._identity: Identity | None = None
+        self._joined: set[TopicPartition | str] = set()
+        self._partitions: dict[TopicPartition, PartitionQueue] = {}
+        self._groups: dict[str, Outcome[None]] = {}
+        self._task: Task[Any] | None = None
+        self.asked = self.unsure = False
+
+    def begin(self, identity: Identity | None) -> None:
+        """Begin a transaction."""
+        self._identity = identity
+        self._joined, self._partitions, self._groups = set(), {}, {}
+        self.asked = self.unsure = False
+
+    def stop(self) -> None:
+        """Stop all joins."""
+        self._identity = None
+        task, self._task = self._task, None
+        if task is not None:
+            task.outcome.cancel()
+            self.unsure = True
+
+    @property
+    def joined(self) -> bool:
+        """Whether a partition or group is known to have joined."""
+        return bool(self._joined)
+
+    @property
+    def waiting(self) -> str:
+        """A text for people: how many partitions and groups have not joined yet; empty if none."""
+        counts = (len(self._partitions), "partition(s)"), (len(self._groups), "group(s)")
+        return " and ".join(f"{count} {what}" for count, what in counts if count)
+
+    @property
+    def trouble(self) -> str:
+        return self._task.trouble if self._task is not None else ""
+
+    def partition(self, queue: PartitionQueue) -> bool:
+        """Whether a partition has joined; if not, start to join it."""
+        if queue.place in self._joined:
+            return True
+        if queue.place not in self._partitions:
+            self._partitions[queue.place] = queue
+            self._core.soon(self._next)
+        return False
+
+    def group(self, group: str) -> Outcome[None]:
+        """Settled once a group has joined; never if it cannot."""
+        outcome: Outcome[None] = self._groups.get(group) or Outcome()
+        if group in self._joined:
+            outcome.succeed(None)
+        elif group not in self._groups:
+            self._groups[group] = outcome
+            self._core.soon(self._next)
+        return outcome
+
+    def _next(self, now: float) -> None:
+        if self._task is not None or self._identity is None or not (self._partitions or self._groups):
+            return
+        if not self._joined and (early := self._markers.early(now)):
+            self._core.later(now + early, self._next)
+            return
+        if self._partitions:
+            places = list(self._partitions)
+            self._send("AddPartitionsToTxn", self._add_partitions(places), ADD_PARTITIONS, places, now)
+        elif self._groups:
+            group = next(iter(self._groups))
+            self._send("AddOffsetsToTxn", self._add_offsets(group), ADD_OFFSETS, [group], now)
+
+    def _send(self, what: str, request: Any, versions: Range, members: list[Any], now: float) -> None:
+        self.asked = True
+        task = self._task = Task(
+            self._core,
+            f"{what} of {self._transactional_id!r}",
+            now,
+            lambda task: self._ask(task, request, versions),
+        )
+
+        def answered(now: float) -> None:
+            if self._task is not task:
+                return
+            self._task = None
+            self.unsure |= task.repeated
+            if task.outcome.error is not None:
+                self._refused(task.outcome.error)
+                return
+            if not self._joined:
+                self._markers.written(now, refused=bool(task.trouble))
+            for member in members:
+                self._joined.add(member)
+                if isinstance(member, str):
+                    self._groups.pop(member).succeed(None)
+                else:
+                    self._wake(self._partitions.pop(member))
+            self._next(now)
+
+        task.outcome.when_done(lambda: self._core.soon(answered))
+
+    def _add_partitions(self, places: list[TopicPartition]) -> AddPartitionsToTxnRequest:
+        assert self._identity is not None
+        topics: dict[str, list[int]] = {}
+        for topic, index in places:
+            topics.setdefault(topic, []).append(index)
+        return AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self._transactional_id,
+            v3_and_below_producer_id=self._identity.producer_id,
+            v3_and_below_producer_epoch=self._identity.epoch,
+            v3_and_below_topics=tuple(
+                AddPartitionsToTxnTopic(name=name, partitions=tuple(indexes)) for name, indexes in topics.items()
+            ),
+        )
+
+    def _add_offsets(self, group: str) -> AddOffsetsToTxnRequest:
+        assert self._identity is not None
+        return AddOffsetsToTxnRequest(
+            transactional_id=self._transactional_id,
+            producer_id=self._identity.producer_id,
+            producer_epoch=self._identity.epoch,
+            group_id=group,
+        )

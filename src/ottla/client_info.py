@@ -1,0 +1,38 @@
+"""Facts about the other side of a connection; every request comes with them."""
+
+from dataclasses import dataclass
+
+from ottla.addresses import format_address
+
+ANONYMOUS = "User:ANONYMOUS"
+"""Kafka's principal of a client that has not authenticated."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ClientInfo:
+    """One client's connection to a listener. It has no client id: each request's header has its own.
+
+    Attributes:
+        local_host, local_port: the local address to which the client connected.
+        peer_host, peer_port: the client's address.
+        listener: the listener's name, as Kafka calls those without SASL: ``PLAINTEXT`` or ``SSL``.
+        principal: the client's principal, in Kafka's form ``type:name``.
+        certificate_subject: the distinguished name of the client's certificate (``CN=app,O=ottla``), if it has
+            presented a trusted one.
+        client_software_name, client_software_version: from ApiVersions v3+; empty until then.
+    """
+
+    local_host: str
+    local_port: int
+    peer_host: str
+    peer_port: int
+    listener: str = "PLAINTEXT"
+    principal: str = ANONYMOUS
+    certificate_subject: str | None = None
+    client_software_name: str = ""
+    client_software_version: str = ""
+
+    @property
+    def peer(self) -> str:
+        """The client's ``host:port``, for logs."""
+        return format_address(self.peer_host, self.peer_port)

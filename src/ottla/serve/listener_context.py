@@ -1,0 +1,71 @@
+"""The limits and the shared state of a listener's connections."""
+
+import logging
+from collections.abc import Sized
+from dataclasses import dataclass, field
+
+import trio
+
+from ottla.client_info import ClientInfo
+from ottla.codec.frames import MAX_FRAME
+from ottla.codec.inbox import Blocks
+from ottla.complaints import Complaints
+from ottla.serve.memory import Memory
+
+log = logging.getLogger("ottla.serve")
+
+_CHUNK = 64 * 2**10
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListenerLimits:
+    """Bounds of a listener; bytes and seconds."""
+
+    max_frame: int = MAX_FRAME
+    max_connections: int = 2000
+    pipeline: int = 64
+    """Unanswered requests of one connection above which it is no longer read."""
+    unsent: int = 64 * 2**20
+    """Bytes of unread answers of one connection above which it is no longer read; the last answer may exceed it."""
+    all_unsent: int = 512 * 2**20
+    """The same for all connections together: above it, connections with more than an equal share are not read."""
+    all_frames: int = 256 * 2**20
+    """Bytes of large incomplete requests, all together; one more may exceed it (`ottla.serve.memory`).
+
+    As Kafka's `queued.max.request.bytes`.
+    """
+    idle: float = 600.0
+    """Kafka's `connections.max.idle.ms`."""
+    write: float = 30.0
+    """How long a peer may read nothing of its answers."""
+    handshake: float = 10.0
+    """How long a client may take for the TLS handshake."""
+    drain: float = 1.5
+    """How long answers may take once the listener closes."""
+
+
+@dataclass
+class ListenerContext:
+    """The shared state of a listener's connections."""
+
+    limits: Limits
+    connections: Sized
+    """All connections of the listener, to which the listener alone adds and removes."""
+    complaints: Complaints = field(default_factory=Complaints)
+    chunk: memoryview = field(default_factory=lambda: memoryview(bytearray(_CHUNK)))
+    """The receive buffer for small requests, which are copied out of it at once."""
+    blocks: Blocks = field(default_factory=Blocks)
+    frames: Memory = field(init=False)
+    unsent: int = 0
+
+    def __post_init__(self) -> None:
+        self.frames = Memory(self.limits.all_frames)
+
+    def is_greedy(self, unsent: int) -> bool:
+        """Whether too much is unsent, and ``unsent`` bytes are more than one connection's share."""
+        limit = self.limits.all_unsent
+        return self.unsent > limit and unsent * len(self.connections) > limit
+
+    def complain(self, text: str, session: ClientInfo) -> None:
+        if self.complaints.is_new(trio.current_time(), session.peer_host, text):
+            log.warning("%s", text, extra={"peer": session.peer})
