@@ -23,10 +23,10 @@ class Desk:
 
     def __init__(self, answering: Callable[[bytes, PendingAnswer], None] | None = None) -> None:
         self.asked: list[bytes] = []
-        self.places: dict[bytes, Answer] = {}
-        self.connections: list[Connection] = []
-        self.left: list[Connection] = []
-        self.lost_ones: list[Connection] = []
+        self.places: dict[bytes, PendingAnswer] = {}
+        self.connections: list[AcceptedConnection] = []
+        self.left: list[AcceptedConnection] = []
+        self.lost_ones: list[AcceptedConnection] = []
         """Connections that were still held when their peers were lost."""
         self.together: list[int] = []
         """The number of requests so far, each time that all requests of one read were handed out."""

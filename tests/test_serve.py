@@ -438,7 +438,7 @@ async def test_an_answer_that_cannot_be_sent_costs_its_connection_and_not_the_on
         await first.send_all(framed(b"waits"))
         await until(lambda: desk.asked)
 
-        def fill_both(frame: bytes, answer: Answer) -> None:
+        def fill_both(frame: bytes, answer: PendingAnswer) -> None:
             with suppress(TypeError):  # None has no length: the caller's mistake
                 desk.places[b"waits"].send(bad)  # type: ignore[arg-type] # on purpose
             answer.send(framed(frame))

@@ -12,7 +12,7 @@ from ottla.proxy.serve import RunningProxy, run_proxy
 from tests.patience import HUNG
 
 
-class RunningProxy:
+class ProxyThread:
     """A proxy that runs: `running` and `bootstrap` once it is entered."""
 
     running: RunningProxy
@@ -62,13 +62,13 @@ class RunningProxy:
                 self.bootstrap = self.running.bootstrap
                 self._started.set()
 
-    async def _serve(self, *, task_status: trio.TaskStatus[RunningProxy]) -> None:
+    async def _serve(self, *, task_status: trio.TaskStatus[ProxyThread]) -> None:
         await run_proxy(self.config, task_status=task_status)
 
 
 @contextmanager
-def proxied(upstream: str, *rules: str, **options: Any) -> Iterator[RunningProxy]:
-    proxy = RunningProxy(upstream, *rules, **options)
+def proxied(upstream: str, *rules: str, **options: Any) -> Iterator[ProxyThread]:
+    proxy = ProxyThread(upstream, *rules, **options)
     proxy.start()
     try:
         yield proxy

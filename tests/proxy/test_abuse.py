@@ -27,7 +27,7 @@ from tests.brokerlite.peer import Peer
 from tests.brokerlite.running import BrokerProcess
 from tests.interop.peers import LIBRDKAFKA, create_topic
 from tests.patience import HUNG
-from tests.proxy.running import RunningProxy, proxied
+from tests.proxy.running import ProxyThread, proxied
 from tests.proxy.simulated import batch
 from tests.proxy.storms import ProxyProcess
 
@@ -60,13 +60,13 @@ def at(bootstrap: str, timeout: float = HUNG) -> Peer:
 
 
 @pytest.fixture
-def proxy(ottla_broker: Broker) -> Iterator[RunningProxy]:
+def proxy(ottla_broker: Broker) -> Iterator[ProxyThread]:
     ottla_broker.create_topic("t", partitions=PARTITIONS)
     with proxied(ottla_broker.bootstrap, "t=rewrite") as running:
         yield running
 
 
-def test_a_request_that_comes_byte_by_byte_is_carried_out_and_delays_nobody(proxy: RunningProxy) -> None:
+def test_a_request_that_comes_byte_by_byte_is_carried_out_and_delays_nobody(proxy: ProxyThread) -> None:
     request = build_request(producing(batch([(b"slow", b"v" * 200)])), PRODUCE, 1, "slow")
     with contextlib.closing(at(proxy.bootstrap)) as slow, contextlib.closing(at(proxy.bootstrap)) as decent:
         slow._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -77,7 +77,7 @@ def test_a_request_that_comes_byte_by_byte_is_carried_out_and_delays_nobody(prox
         assert int.from_bytes(slow.frame()[:4], "big") == 1
 
 
-def test_a_client_that_reads_byte_by_byte_gets_all_answers_in_order_and_delays_nobody(proxy: RunningProxy) -> None:
+def test_a_client_that_reads_byte_by_byte_gets_all_answers_in_order_and_delays_nobody(proxy: ProxyThread) -> None:
     asks = MetadataRequest(topics=(MetadataRequestTopic(name="t"),))
     with contextlib.closing(at(proxy.bootstrap)) as slow, contextlib.closing(at(proxy.bootstrap)) as decent:
         sent = [slow.send(asks, METADATA) for _ in range(300)]
@@ -98,7 +98,7 @@ def test_a_client_that_reads_byte_by_byte_gets_all_answers_in_order_and_delays_n
 
 
 @pytest.mark.parametrize("how", ["close", "reset"])
-def test_clients_that_send_a_part_of_a_request_and_leave_harm_nobody(proxy: RunningProxy, how: str) -> None:
+def test_clients_that_send_a_part_of_a_request_and_leave_harm_nobody(proxy: ProxyThread, how: str) -> None:
     request = build_request(producing(batch([(b"half", b"v" * 2000)])), PRODUCE, 1, "half")
     with contextlib.closing(at(proxy.bootstrap)) as decent:
         for number in range(150):
@@ -113,7 +113,7 @@ def test_clients_that_send_a_part_of_a_request_and_leave_harm_nobody(proxy: Runn
         assert proxy.running._core.tallies["t"].records == 15, "nothing of half a request is stored"
 
 
-def test_clients_that_end_only_their_writing_harm_nobody(proxy: RunningProxy) -> None:
+def test_clients_that_end_only_their_writing_harm_nobody(proxy: ProxyThread) -> None:
     with contextlib.closing(at(proxy.bootstrap)) as decent:
         for number in range(50):
             peer = at(proxy.bootstrap)
@@ -126,7 +126,7 @@ def test_clients_that_end_only_their_writing_harm_nobody(proxy: RunningProxy) ->
 
 
 @pytest.mark.parametrize("shape", ["headers", "timestamps", "many"])
-def test_batches_of_an_odd_shape_hold_nobody_up(proxy: RunningProxy, shape: str) -> None:
+def test_batches_of_an_odd_shape_hold_nobody_up(proxy: ProxyThread, shape: str) -> None:
     builder = BatchBuilder()
     if shape == "headers":
         for number in range(10):

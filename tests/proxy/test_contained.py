@@ -38,7 +38,7 @@ from ottla.proxy.upstream.link import UpstreamLink, UpstreamLinks
 from ottla.proxy.upstream.streams import Stream
 from ottla.testing import Broker
 from tests.patience import HUNG
-from tests.proxy.running import RunningProxy, proxied
+from tests.proxy.running import ProxyThread, proxied
 from tests.proxy.simulated import ANSWERED, CUT_AFTER, CUT_BEFORE, Reply, Upstream, World, batch
 
 PARTITIONS = 2
@@ -370,7 +370,7 @@ def test_an_upstream_address_that_is_none_ends_its_connection_only(
 class connected:
     """A client's bare connection to a proxy."""
 
-    def __init__(self, proxy: RunningProxy) -> None:
+    def __init__(self, proxy: ProxyThread) -> None:
         host, _, port = proxy.bootstrap.rpartition(":")
         self._stream = socket.create_connection((host, int(port)), timeout=HUNG)
 

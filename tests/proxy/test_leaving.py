@@ -17,7 +17,7 @@ from ottla.proxy.events import ConnectUpstream, FinishUpstream, Left, Requested,
 from ottla.proxy.upstream import link
 from tests.brokerlite.peer import Peer
 from tests.brokerlite.running import BrokerProcess
-from tests.proxy.running import RunningProxy
+from tests.proxy.running import ProxyThread
 from tests.proxy.simulated import Upstream, World, batch
 from tests.proxy.test_rewriting import world_of
 from tests.proxy.test_transactions import code, end, ends, opened, produce
@@ -205,7 +205,7 @@ def test_records_without_answers_reach_upstream_however_it_ends(broker: BrokerPr
     from tests.interop.peers import create_topic
 
     count = 5
-    proxy = RunningProxy(broker.bootstrap, "see=observe", "rw=rewrite")
+    proxy = ProxyThread(broker.bootstrap, "see=observe", "rw=rewrite")
     proxy.start()
     peer = at(proxy.bootstrap)
     try:

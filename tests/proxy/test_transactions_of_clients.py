@@ -16,7 +16,7 @@ from tests.interop.raw_reader import RawReader
 from tests.interop.test_transactions import either, until
 from tests.interop.transacting import TRANSACTORS, Refused, Transactor, TransactorClient
 from tests.kafka import free_ports
-from tests.proxy.running import RunningProxy, proxied
+from tests.proxy.running import ProxyThread, proxied
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +44,7 @@ def topic(upstream: str) -> str:
 
 
 @contextmanager
-def producing(client: TransactorClient, proxy: RunningProxy, name: str) -> Iterator[Transactor]:
+def producing(client: TransactorClient, proxy: ProxyThread, name: str) -> Iterator[Transactor]:
     # aiokafka commits although a record was refused, where it was alone in its batch.
     config = {"linger.ms": "200"} if client.name == "aiokafka" else {}
     with client.start(proxy.bootstrap, name, config) as producer:

@@ -19,7 +19,7 @@ from tests.kafka import HOST, NOW, ApacheKafka, start
 from tests.oidc import CLIENT, Provider, kafka_settings, serving
 from tests.oidc import SECRET as OF_THE_CLIENT
 from tests.patience import FAR
-from tests.proxy.running import RunningProxy, proxied
+from tests.proxy.running import ProxyThread, proxied
 from tests.tls import kafka_store, text
 
 pytestmark = pytest.mark.slow
@@ -143,7 +143,7 @@ def test_what_is_refused_is_told_at_once(
 ) -> None:
     caplog.set_level(0)
     tls, address = TLS(ca=text(ca.cert_pem)), kafka.listener("WORDS")
-    proxy = partial(RunningProxy, address, connect_timeout=FAR)
+    proxy = partial(ProxyThread, address, connect_timeout=FAR)
     cases: list[tuple[Any, type[OttlaError], str]] = [
         (
             partial(proxy, tls=tls, sasl=Plain("alice", "wrong-secret")),
@@ -151,18 +151,18 @@ def test_what_is_refused_is_told_at_once(
             "user 'alice' by PLAIN is refused",
         ),
         (
-            partial(RunningProxy, address, tls=TLS(), sasl=Plain("alice", SECRET), connect_timeout=FAR),
+            partial(ProxyThread, address, tls=TLS(), sasl=Plain("alice", SECRET), connect_timeout=FAR),
             AuthenticationFailed,
             "not trusted",
         ),
         (
-            partial(RunningProxy, address, tls=tls, connect_timeout=2.0),
+            partial(ProxyThread, address, tls=tls, connect_timeout=2.0),
             BrokerUnreachable,
             "at the first request; listeners that require authentication",
         ),
-        (partial(RunningProxy, address, connect_timeout=2.0), BrokerUnreachable, "TLS is on at the other side"),
+        (partial(ProxyThread, address, connect_timeout=2.0), BrokerUnreachable, "TLS is on at the other side"),
         (
-            partial(RunningProxy, kafka.bootstrap, tls=tls, connect_timeout=2.0),
+            partial(ProxyThread, kafka.bootstrap, tls=tls, connect_timeout=2.0),
             BrokerUnreachable,
             "listeners without TLS do that",
         ),

@@ -517,9 +517,9 @@ def test_an_answer_out_of_turn_breaks_the_protocol(correlation_id: int) -> None:
     assert isinstance(ends.all[0], RemoteProtocolError)
 
 
-def brought_to(state: State) -> Connection:
+def brought_to(state: ConnectionState) -> Connection:
     """A connection in this state, with a pending request unless it is ready."""
-    if state is State.REAUTHENTICATING:
+    if state is ConnectionState.REAUTHENTICATING:
         one = authenticated()
         one.submit(metadata(Ends(), 1000), 9.0)
         assert sent(one.poll(9.0)).header.api_key == 17
@@ -550,7 +550,7 @@ def test_every_input_leads_from_every_state_to_what_the_table_says(
     assert one.state is (expected or state)
 
 
-def happens(one: Connection, what: Input) -> None:
+def happens(one: Connection, what: ConnectionInput) -> None:
     """Cause the input through the connection's public methods where possible."""
     match what:
         case ConnectionInput.DIALED:
@@ -687,7 +687,7 @@ def test_the_stages_of_the_handshake_follow_one_another_before_the_first_request
     assert (first.header.api_version, again.header.api_version) == (1, 2)
     assert "connected, but TwoRounds has had no answer for 2.0 s" in next(one.explain(2.0))
     request = sent(one.received(answer_to(again), 0))
-    assert one.state is State.READY and request.header.api_version == 8, "the waiting request follows"
+    assert one.state is ConnectionState.READY and request.header.api_version == 8, "the waiting request follows"
 
 
 class Refused(TwoRounds):
@@ -864,7 +864,7 @@ def test_a_session_is_renewed_before_it_ends_ahead_of_what_waits() -> None:
     one.submit(metadata(after), 9.0)
     handshake = sent(one.poll(9.0))
     assert handshake.header.api_key == 17, "after the requests in flight"
-    assert (one.state, one.load) == (State.REAUTHENTICATING, 2)
+    assert (one.state, one.load) == (ConnectionState.REAUTHENTICATING, 2)
     assert one.received(answer_to(first), 9.0) == []
     assert len(before.all) == 1 and not isinstance(before.all[0], OttlaError)
     hello = SaslHandshakeResponse(error_code=0, mechanisms=("PLAIN",))

@@ -597,7 +597,7 @@ def test_an_assignor_that_fails_is_named_and_its_member_says_good_bye() -> None:
 # -- the table ---------------------------------------------------------------------------------------------------------
 
 
-def put_into(state: State) -> InGroup:
+def put_into(state: MemberState) -> InGroup:
     """A member that reached the state in the usual way."""
     group = InGroup()
     if state is MemberState.PREPARING:
@@ -608,7 +608,7 @@ def put_into(state: State) -> InGroup:
         group = InGroup()
         group.world.slow = True
         group.joined(1, leader=True)  # and waits for the topic's metadata
-    if state in (State.STABLE, State.REVOKING):
+    if state in (MemberState.STABLE, MemberState.REVOKING):
         group.synced(T0)
         group.member.done(group.member.steps[0], group.world.now)
     if state is MemberState.REVOKING:

@@ -649,8 +649,8 @@ def test_each_state_of_an_identity_takes_what_its_cell_says_and_nothing_else(
         with pytest.raises(KeyError):
             identity._change(what)
         assert identity.state is state
-    if state is State.FAILED and (state, what) in TRANSITIONS:
-        assert identity.state is State.FAILED  # permanently
+    if state is ProducerIdState.FAILED and (state, what) in TRANSITIONS:
+        assert identity.state is ProducerIdState.FAILED  # permanently
 
 
 def test_a_record_whose_caller_awaits_it_is_told_in_a_receipt() -> None:

@@ -629,7 +629,7 @@ def test_what_an_old_log_acknowledged_says_nothing_of_the_log_of_a_recreated_top
     first.request = None
     queue.drop(first, stored=True)  # a late answer
     assert queue.sendable(0.0) is second and not queue.adopt(Identity(7, 0)) and queue.adopt(Identity(7, 1))
-    queue.send(second, 1, Request({second: queue}))
+    queue.send(second, 1, InFlightBatches({second: queue}))
     assert queue.sendable(0.0) is None, "if the second were refused and the third stored, the order would be lost"
 
 

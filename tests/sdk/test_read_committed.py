@@ -293,8 +293,8 @@ async def wait_and_ask_why(loop: Loop, bootstrap: str, topic: str, caplog: pytes
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the seconds after which the client reports a wait for a transaction."""
-    monkeypatch.setattr(stable, "STILL", 0.2)
-    monkeypatch.setattr(stable, "REPORT", 0.4)
+    monkeypatch.setattr(stable_offsets, "STILL", 0.2)
+    monkeypatch.setattr(stable_offsets, "REPORT", 0.4)
 
 
 async def test_explain_names_the_transaction_for_which_a_reader_waits(

@@ -62,7 +62,7 @@ MOST_METADATA = 40
 """Most requests for metadata that a client makes in a second."""
 
 
-class Watched(Batch):
+class Watched(ProducerBatch):
     """A batch that weak references can follow, to see whether it is still referenced."""
 
     __slots__ = ("__weakref__",)

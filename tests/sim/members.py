@@ -160,7 +160,7 @@ class Consuming:
     """Per partition, the last assignment and the offset up to which its records are handled."""
     uncommitted: dict[Place, int] = field(default_factory=dict)
     """Offsets of which a call reported that they cannot be committed."""
-    handled: tuple[Place, CommittedOffset, Claim] | None = None
+    handled: tuple[Place, CommittedOffset, BatchAssignment] | None = None
     """The last handled batch, as arguments of a commit."""
     awaited: dict[Outcome[None], tuple[Place, int]] = field(default_factory=dict)
     """Commits that tasks await."""

@@ -54,10 +54,10 @@ class Listener:
     await listener.run()        # until cancelled, or until `drain` has ended
     """
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self._limits = limits or Limits()
-        self._connections: set[Connection] = set()
-        self._shared = Shared(self._limits, self._connections)
+    def __init__(self, limits: ListenerLimits | None = None) -> None:
+        self._limits = limits or ListenerLimits()
+        self._connections: set[AcceptedConnection] = set()
+        self._shared = ListenerContext(self._limits, self._connections)
         self._numbers = itertools.count(1)
         self._ports: list[_Port] = []
         self._departures = trio.lowlevel.ParkingLot()

@@ -48,7 +48,7 @@ class ListenerLimits:
 class ListenerContext:
     """The shared state of a listener's connections."""
 
-    limits: Limits
+    limits: ListenerLimits
     connections: Sized
     """All connections of the listener, to which the listener alone adds and removes."""
     complaints: Complaints = field(default_factory=Complaints)

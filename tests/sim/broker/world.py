@@ -334,7 +334,9 @@ class BrokerWorld(Hosted):
         violation = None
         changes: list[Any] = [(accumulator, "ProducerBatch", lambda _: Watched)]
         if (last := self.last_epoch) is not None:
-            changes += [(module, "LAST_EPOCH", lambda _: last) for module in (transaction, transactions)]
+            changes += [
+                (module, "LAST_EPOCH", lambda _: last) for module in (transaction_metadata, transaction_coordinator)
+            ]
         small = {"segment.bytes": "1500", "min.cleanable.dirty.ratio": "0.1"}  # so that compaction runs
         changes += [(module, "CONFIGS", lambda usual: {**usual, **small}) for module in (group_log, transaction_log)]
         with logged_to(None), changed(*changes):

@@ -65,7 +65,7 @@ FEW, MOST = 200, 2**20
 """Limits of a batch in bytes: the first allows few records, and no batch reaches the second."""
 STEPS = (threads.STEP, 1, 400, 1500)
 """Bytes that the proxy opens or builds in a step. A world's batches have some hundreds."""
-WAITS = (topics.METADATA_WAIT, 0.05)
+WAITS = (routed_topics.METADATA_WAIT, 0.05)
 """Most seconds that records wait for the description of their topic."""
 NAMED = 0.3
 """The fraction of worlds in which brokers name their cluster."""
