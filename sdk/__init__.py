@@ -11,11 +11,12 @@ This is the map of the folder, in the order in which it handles a record:
     steps.py, gate.py    how a call waits (it is a generator); and the rule that a client does one thing at a time, and
                          runs the user's code outside of it.
     core.py              `ClientCore`, the whole client as one machine: events go in, actions come out (`events.py`).
-    produce/             `core.py`: all that a producer's calls decide. Then preparation, turns, placing, room, accumulator,
-                         batches, sender, results, deliveries; `producer_identity.py`: its id.
+    produce/             `core.py`: all that a producer's calls decide. Then preparation, turns, placing, room,
+                         accumulator, batches, sender, results, deliveries; `producer_identity.py`: its id.
     transaction/         `core.py`: one transaction, from the beginning of its block to the end.
-                         `producer_transactions.py`: the producer's id and epoch, and EndTxn; its states are a table (`states.py`). `explicit_joining.py`,
-                         `offsets.py`: adding partitions and offsets. `transform.py`: transactions of a consumer's
+                         `producer_transactions.py`: the producer's id and epoch, and EndTxn; its states are
+                         a table (`states.py`). `explicit_joining.py`, `offsets.py`: adding partitions and
+                         offsets. `transform.py`: transactions of a consumer's
                          batches.
     cluster/             nodes, topics, leaders, coordinators: the client's view of the cluster, and its refreshes.
     connection/          `connections.py`: one for each node and channel. `connection.py`: its table of states, with

@@ -84,7 +84,7 @@ class _Made:
 
 
 class Compaction:
-    """Runs one round of compaction on a partition (implements `ottla.brokerlite.machines.partition_log.CompactionRound`).
+    """Runs one round of compaction on a partition; see `ottla.brokerlite.machines.partition_log.CompactionRound`.
 
     Args:
         due: the offsets to clean.

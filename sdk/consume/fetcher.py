@@ -4,7 +4,7 @@
     Review           decides what each changed partition needs
     Positions        holds the positions: seeks, resets by policy, retries (`Retries`), failures
     PositionLookups  asks leaders where to start, and whether their log still matches the records read
-    FetchScheduler   chooses nodes, partitions and sizes: a `FetchSession` per node, leader or near replica (`NearReplicas`)
+    FetchScheduler   chooses nodes, partitions and sizes: a `FetchSession` per node, also near replicas (`NearReplicas`)
     FetchAnswers     interprets Fetch responses
     FetchBuffers     holds batches until the user takes them, and takes turns between partitions
     StableOffsets    finds the transactions that hold back a read_committed consumer

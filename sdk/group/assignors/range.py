@@ -139,7 +139,7 @@ def _give_near(topics: Sequence[_DividedTopic]) -> None:
 
 
 def _give_together(topics: Sequence[_DividedTopic]) -> None:
-    """Like `_DividedTopic.give_near`, for topics divided alike: a member gets numbers that are near to it in all of them."""
+    """Like `_DividedTopic.give_near`, for topics divided alike: a member gets numbers near to it in all of them."""
     first, *_ = topics  # members have the same partition numbers of all these topics
     members = list(first.members)
     for partition in range(first.count):
