@@ -1,11 +1,11 @@
 """Runs the broker under trio: sockets, threads and the clock.
 
-Theory of operation: `BrokerCore` decides everything. `_BrokerService` is the service behind the listener: it parses requests,
-hands them to the core and builds the responses. Two tasks run beside the listener: one polls the core at its
+Theory of operation: `BrokerCore` decides everything. `_BrokerService` is the service behind the listener: it parses
+requests, hands them to the core and builds the responses. Two tasks run beside the listener: one polls the core at its
 deadlines, the other flushes written data to disk. Work that waits for the disk or needs much computing runs in
-threads; while a request is unfinished, its connection passes no other to the core (`HoldConnection`). All of these tasks run in a
-scope that is shielded from cancellation, so that a cancelled broker can still answer its open requests and close its
-folder.
+threads; while a request is unfinished, its connection passes no other to the core (`HoldConnection`). All of these
+tasks run in a scope that is shielded from cancellation, so that a cancelled broker can still answer its open requests
+and close its folder.
 """
 
 import logging

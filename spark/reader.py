@@ -2,7 +2,8 @@
 
 Rules:
 - `partitions` runs once, on the driver; only it looks up the ends of logs. `read` depends on nothing but its task.
-- A worker process runs many tasks, one after the other, and keeps its client for the next one (`ottla.spark.client_cache`).
+- A worker process runs many tasks, one after the other, and keeps its client for the next one
+  (`ottla.spark.client_cache`).
 - When a task has enough rows (`take`), Spark closes its generator, and the fetch ends with it.
 - Spark reuses the plan of a DataFrame's first use for all later ones (`PythonDataSourceV2.getOrCreateReadInfo`). So a
   plan must not depend on a query's filters (no `pushFilters`): the next query would miss rows that they exclude.

@@ -5,8 +5,8 @@
 Rules:
 - At least once: a task returns when all its records are acknowledged. A task that fails may have written some of them;
   Spark runs it again, from its first row on.
-- A worker process keeps its producer for the next task (`ottla.spark.client_cache`). Each task flushes it at its end, so the
-  next task finds it empty.
+- A worker process keeps its producer for the next task (`ottla.spark.client_cache`). Each task flushes it at its end,
+  so the next task finds it empty.
 - A row never becomes a Python object: Arrow sorts the columns, and the producer sends them as they lie in memory.
 - The rows of a task keep their order in each partition, as they do with the Java producer, which takes rows one by one.
   Sorting keeps that order only if each row already has its final partition, including rows without a key.

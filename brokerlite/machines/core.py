@@ -11,8 +11,8 @@ Rules:
 - An answer that waits for records (a long poll) is a `Wait`; an answer that waits for other members of a group is a
   `Later`. If an answer needs much computing, the handler returns `WorkFirst`, and a job computes it.
 - A request begins when the requests before it on its connection are done, as in Apache Kafka: a delayed answer holds
-  the connection (`HoldConnection`). An answer that only waits for the disk does not: its request is done, and the answers of a
-  connection leave in order anyway.
+  the connection (`HoldConnection`). An answer that only waits for the disk does not: its request is done, and the
+  answers of a connection leave in order anyway.
 - With `Settings.sync` no answer leaves before everything written before it is on disk: answers wait in order, the
   driver syncs when `unsynced` asks for it, and reports that with `synced`.
 - Nothing here reads a clock, a socket or random numbers: times and ids are handed in.

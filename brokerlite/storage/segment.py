@@ -261,7 +261,7 @@ class Segment:
     # -- reading
 
     def read(self, offset: int, max_bytes: int, at_least_one: bool, up_to: int | None = None) -> Part | None:
-        """Read as `Segments.read` of `ottla.brokerlite.machines.partition_log`; ``None``: all records are before ``offset``.
+        """Read as `Segments.read` of `ottla.brokerlite.machines.partition_log`; ``None``: all is before ``offset``.
 
         Raises:
             Damaged: the batch with ``offset`` is missing or damaged.

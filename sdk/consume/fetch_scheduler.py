@@ -1,8 +1,8 @@
 """Decides which node is asked for which partitions, when, and for how many bytes.
 
 Rules:
-- One Fetch per node is in flight at a time, for the node's partitions that have room in their buffers (`FetchSession`). If
-  the user seeks meanwhile, the partition is fetched once by a second Fetch on its own connection, because the broker
+- One Fetch per node is in flight at a time, for the node's partitions that have room in their buffers (`FetchSession`).
+  If the user seeks meanwhile, the partition is fetched once by a second Fetch on its own connection, because the broker
   may hold back the first one for `fetch_max_wait`.
 - Nodes share the room in the buffers, and reserve no more than their response can return. Partitions share it as well,
   but each may always buffer one response, so that all make progress. After a seek, a Fetch does not need free room.

@@ -5,8 +5,8 @@
             ── report ─►
 
 Rules:
-- Everything here but `left` belongs to the I/O thread. A caller's thread looks at its `UserCall` only when the I/O thread
-  releases the call's lock.
+- Everything here but `left` belongs to the I/O thread. A caller's thread looks at its `UserCall` only when the I/O
+  thread releases the call's lock.
 - A call has one job at a time, and continues when its thread reports.
 - Callbacks are called in order and one after the other, by one thread at a time: by any whose call waits, or else by
   the next that calls. A call that has ended does so for a few rounds at most, so that callbacks that send endlessly

@@ -1,8 +1,8 @@
 """The interface between a consumer and the member of its group, independent of the group protocol.
 
 Rules:
-- The user is notified of each `AssignmentChange`: `Revoke`, `Lose` or `Receive`. After a `Revoke`, the membership waits until the
-  user is `done` with it; the other steps are only reported.
+- The user is notified of each `AssignmentChange`: `Revoke`, `Lose` or `Receive`. After a `Revoke`, the membership waits
+  until the user is `done` with it; the other steps are only reported.
 - `ClassicMember` (JoinGroup, SyncGroup, Heartbeat) is the only implementation so far; one for KIP-848 is planned.
 
 Source: ConsumerRebalanceListener.java, AbstractMembershipManager.java.

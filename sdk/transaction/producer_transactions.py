@@ -14,8 +14,8 @@ Rules:
   first. If the cluster supports version 2 by now, the epoch is bumped.
 - InitProducerId is sent at once, not with the first transaction: it fences the previous producer, and aborts its open
   transaction.
-- In version 1 partitions and groups join before anything is sent to them (`ExplicitJoining`), in version 2 they take turns
-  (`ImplicitJoining`). `TransactionOffsets` sends the offsets of groups.
+- In version 1 partitions and groups join before anything is sent to them (`ExplicitJoining`), in version 2 they take
+  turns (`ImplicitJoining`). `TransactionOffsets` sends the offsets of groups.
 - The first failed record dooms the transaction: it cannot be committed any more.
 - EndTxn is retried until its outcome is known; no other request is sent instead, and the next transaction waits. In
   version 1 a request without an answer, or a batch whose outcome is unknown, may still arrive later: then the epoch is

@@ -1,9 +1,9 @@
 """The listener that brokerlite and the proxy share: accept, cut into frames, answer in order, drain.
 
 Theory of operation: each connection has a reader task and a writer task. The reader passes each frame to the service
-together with a `PendingAnswer`, its position in the connection's order; the service fills answers whenever it likes. Filled
-answers go to the socket at once, in the order of the requests, as Kafka's protocol requires; the writer writes the rest
-that the socket does not accept at once. The service's methods are plain functions that must not block.
+together with a `PendingAnswer`, its position in the connection's order; the service fills answers whenever it likes.
+Filled answers go to the socket at once, in the order of the requests, as Kafka's protocol requires; the writer writes
+the rest that the socket does not accept at once. The service's methods are plain functions that must not block.
 
     listener.py     `Listener`: addresses, accepting connections, draining
     connection.py   `AcceptedConnection`, `PendingAnswer`, `Service`
@@ -16,9 +16,9 @@ that the socket does not accept at once. The service's methods are plain functio
 Rules:
 - Bytes are read into and written from their final place: a large frame is a view of the receive buffer, and the parts
   of an answer are neither joined nor copied, except for TLS. They are released as soon as they are written.
-- With `ListenerLimits.pipeline` unanswered requests of a connection, or too many bytes of answers that its peer has not read,
-  the reader waits, and TCP pushes back. All connections together have limits, too (`ListenerLimits.all_unsent`, `all_frames`):
-  a connection above its share waits.
+- With `ListenerLimits.pipeline` unanswered requests of a connection, or too many bytes of answers that its peer has not
+  read, the reader waits, and TCP pushes back. All connections together have limits, too (`ListenerLimits.all_unsent`,
+  `all_frames`): a connection above its share waits.
 - The end of input is not a cancellation. A connection ends when its peer sends no more, as with Apache Kafka: earlier
   requests are executed, but no longer answered, also after a reset. A reset is noticed within a second, even while the
   connection is not read. So is the end of the input while the service holds the connection and its peer has read all
