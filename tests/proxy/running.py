@@ -62,7 +62,7 @@ class ProxyThread:
                 self.bootstrap = self.running.bootstrap
                 self._started.set()
 
-    async def _serve(self, *, task_status: trio.TaskStatus[ProxyThread]) -> None:
+    async def _serve(self, *, task_status: trio.TaskStatus[RunningProxy]) -> None:
         await run_proxy(self.config, task_status=task_status)
 
 

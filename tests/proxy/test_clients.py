@@ -18,7 +18,7 @@ import ottla
 from ottla.codec.partitioners import crc32_partition, murmur2_partition
 from ottla.errors import BrokerUnreachable, ConfigurationError
 from ottla.proxy.config import ProxyConfig, parse_rule
-from ottla.proxy.serve import ProxyThread, run_proxy
+from ottla.proxy.serve import RunningProxy, run_proxy
 from ottla.testing import Broker
 from tests.interop.lines import Message, Received
 from tests.interop.peers import AIOKAFKA, JAVA, LIBRDKAFKA, Client, kcat_consume, kcat_metadata, kcat_produce
@@ -317,12 +317,12 @@ def test_health_and_readiness(ottla_broker: Broker) -> None:
 async def test_a_drained_proxy_ends(ottla_broker: Broker) -> None:
     config = ProxyConfig(upstream=ottla_broker.bootstrap, listen="127.0.0.1:0", topics=(parse_rule("*=rewrite"),))
 
-    async def serve(*, task_status: trio.TaskStatus[ProxyThread]) -> None:
+    async def serve(*, task_status: trio.TaskStatus[RunningProxy]) -> None:
         await run_proxy(config, task_status=task_status)
 
     with trio.fail_after(HUNG):
         async with trio.open_nursery() as nursery:
-            running: ProxyThread = await nursery.start(serve)
+            running: RunningProxy = await nursery.start(serve)
             assert running.ready
             running.drain()
         assert not running.ready
