@@ -17,8 +17,8 @@ WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 def rows(heading: str) -> Iterator[list[str]]:
     """The cells of the tables below a heading, without the tables' heads."""
     section = PAGE.partition(f"\n{heading}\n")[2].partition("\n## ")[0]
-    for line in re.findall(r"^\| (?!term |name )(.+) \|$", section, re.MULTILINE):
-        yield [each.strip() for each in line.split(" | ")]
+    for line in re.findall(r"^\|( (?!term |name ).+)\|$", section, re.MULTILINE):
+        yield [each.strip() for each in line.split("|")]
 
 
 def headings() -> list[str]:
@@ -30,7 +30,7 @@ def words_not_to_use() -> dict[str, str]:
     found = {}
     for heading in headings():
         for term, *_, unused in rows(heading) if heading != "## The same name twice" else ():
-            found.update({each.strip(): term for each in unused.removesuffix("|").split(",") if each.strip()})
+            found.update({each.strip(): term for each in unused.split(",") if each.strip()})
     return found
 
 

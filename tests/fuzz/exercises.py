@@ -507,7 +507,7 @@ def dump(codec: Codec, data: bytes) -> Any:
         return None
     kind, flags, api, version, data = data[0] % 10, data[1], data[2], data[3], data[4:]
     module = codec.modules["dump"]
-    options = module.Options(
+    options = module.DumpOptions(
         topic=("__consumer_offsets", "__transaction_state", "__share_group_state", "other")[flags & 3],
         base_offset=None if flags & 4 else 1 << 40,
         start=3 if flags & 8 else 0,

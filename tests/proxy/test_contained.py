@@ -28,7 +28,7 @@ from ottla.proxy.clients.producers import ClientProducers
 from ottla.proxy.clients.record_set_queue import RecordSetQueue
 from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.windows import Window
-from ottla.proxy.events import Action, CloseClient, Requested, UpstreamReceived
+from ottla.proxy.events import Action, AnswerClient, CloseClient, Requested, SendUpstream, UpstreamReceived
 from ottla.proxy.serve import _Driver
 from ottla.proxy.upstream.cluster import UpstreamCluster
 from ottla.proxy.upstream.connections import ProducerConnections
@@ -324,15 +324,15 @@ def test_no_bytes_of_clients_or_of_upstream_are_a_bug(
 # -- the driver under it
 
 
-@pytest.mark.parametrize("failing", ["Answer", "Send"])
+@pytest.mark.parametrize("failing", [AnswerClient, SendUpstream])
 def test_an_action_that_cannot_be_carried_out_ends_its_connection_only(
-    ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch, failing: str, caplog: pytest.LogCaptureFixture
+    ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch, failing: type[Action], caplog: pytest.LogCaptureFixture
 ) -> None:
     ottla_broker.create_topic("t")
     original, armed = _Driver._do, list[bool]()
 
     def do(self: _Driver, action: Action) -> None:
-        if armed and type(action).__name__ == failing:
+        if armed and isinstance(action, failing):
             armed.clear()
             raise Injected
         original(self, action)

@@ -283,10 +283,6 @@ def _concurrent_is_done(judge: Any) -> Any:
     return broken
 
 
-def _no_gaps(leaves_gaps: Any) -> Any:
-    return lambda self: False
-
-
 def _aborts_at_the_deadline(answered: Any) -> Any:
     def broken(self: ProducerTransactions, task: Any, now: float) -> None:
         if isinstance(task.outcome.error, TimeoutExpired) and self.state is TransactionalProducerState.COMMITTING:
@@ -351,7 +347,6 @@ _mutation(
     (Results, "stored", _begun_once_stored),
 )
 _mutation("a transaction that is being ended counts as ended", (ProducerTransactions, "_judge", _concurrent_is_done))
-_mutation("after batches of unknown outcome the epoch stays", (Sender, "_leaves_gaps", _no_gaps))
 _mutation(
     "a commit that is not answered in time is aborted",
     (ProducerTransactions, "_end_answered", _aborts_at_the_deadline),

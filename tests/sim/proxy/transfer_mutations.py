@@ -62,18 +62,6 @@ def _yes(may_go: Any) -> Any:
     return lambda self, batch: True
 
 
-def _forgets(ended: Any) -> Any:
-    def broken(self: ClientTransactions, request: Any, answer: Any, now: float) -> None:
-        ended(self, request, answer, now)
-        found = self._admission.producers.in_transaction(request.producer_id, request.producer_epoch)
-        if found is not None and not answer.error_code:
-            found[1].failure = None
-            for stream in found[0].streams.values():
-                stream.lost = False
-
-    return broken
-
-
 _mutation("AddPartitionsToTxn passes as it came", (ClientTransactions, "_widened", _as_they_came))
 _mutation("another epoch changes nothing", (Delivery, "renew", _nothing))
 _mutation("the numbers go on behind a doubt", (Stream, "_lose_count", _nothing))
@@ -84,7 +72,6 @@ _mutation("a doubt fences a transactional producer", (windows, "abortable", _fen
 _mutation("what a thread has built is not transactional", (delivery, "build_whole", _not_transactional))
 _mutation("EndTxn does not wait", (KnownProducer, "settled", _at_once))
 _mutation("what is parked is not waited for", (KnownProducer, "settled", _without_what_is_parked))
-_mutation("a doubt ends with its transaction", (ClientTransactions, "ended", _forgets))
 _mutation("a transaction is committed with a part of a batch", (Rewriter, "_fail_transaction", _nothing))
 _mutation("records go to partitions that were not added", (Rewriter, "_may_go", _yes))
 _mutation("a transaction is not noted", (Journal, "transaction", _nothing))
