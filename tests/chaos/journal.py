@@ -59,7 +59,7 @@ def read(path: Path) -> Iterator[Event]:
 
 
 def checksum(records: Iterable[tuple[int, bytes | None, bytes | None]]) -> int:
-    """A checksum of records ``(offset, key, value)``, to compare what a consumer read with what is stored."""
+    """A checksum of records ``(offset, key, value)``, to compare a consumer's records with the stored ones."""
     total = 0
     for offset, key, value in records:
         total = crc32(b"%d %b %b;" % (offset, key or b"", value or b""), total)

@@ -73,7 +73,7 @@ class Result:
 
 @dataclass
 class Scene:
-    """What a run hands to its load."""
+    """A run's objects and settings, as its load gets them."""
 
     seed: int
     workers: Workers

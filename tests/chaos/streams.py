@@ -67,7 +67,7 @@ class Streams(Load):
 
     def judge(self, load_end: float, end: float) -> Findings:
         setup = self._setup
-        # A member that dies just before its rebalance ends, while its coordinator is stopped.
+        # The worst case: a member dies just before its rebalance ends, while its coordinator is stopped.
         silence = setup.session_timeout + 2 * setup.max_poll_interval + PAUSES[1] + 20.0
         bounds = Bounds(setup.delivery_timeout + 5.0, silence, handler=setup.max_poll_interval)
         verdict = judge(self._evidence, bounds)

@@ -100,7 +100,7 @@ class Witness:
             time.sleep(0.5)
 
     def move_leaders(self, which: Callable[[tuple[str, int]], bool]) -> int:
-        """Make the next replica of the chosen partitions the preferred one, and elect it; returns the number of moved leaders.
+        """Make the next replica of the chosen partitions the preferred one, elect it, and return the number of moves.
 
         Raises:
             MoveFailed: the other client failed.

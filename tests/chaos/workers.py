@@ -158,9 +158,7 @@ class Workers:
             self.fenced.append(name)
         if process.returncode or not (fenced or expected):
             lines = (self._folder / f"{name}.txt").read_text(errors="replace").splitlines()
-            said = [
-                line.strip(" |") for line in lines if any(map(str.isalpha, line))
-            ]  # without the frames of an exception group
+            said = [line.strip(" |") for line in lines if any(map(str.isalpha, line))]  # not an exception group's frame
             self.died[name] = f"exit code {process.returncode}, {said[-1] if said else 'without a word'}"
 
 
