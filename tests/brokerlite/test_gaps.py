@@ -56,7 +56,7 @@ def test_a_gap_between_two_segments_that_kafka_has_compacted_leads_into_the_seco
 @pytest.mark.parametrize("interval", [0, 100, 4096])
 @pytest.mark.parametrize("claimed", [0, 3, 4, 9, 11, 16, 18, 29, 30, 40, 2000, 6000, 2**40, -1, -(2**63)])
 def test_a_base_offset_that_goes_back_or_too_far_is_damage_also_among_gaps(interval: int, claimed: int) -> None:
-    """A wrong offset within the same gap goes unnoticed. If the next batch contradicts it, the next one counts as wrong."""
+    """A wrong offset within the same gap goes unnoticed; if the next batch contradicts it, that one counts as wrong."""
     disk = ModelDisk()
     one = gapped(disk, interval=interval)
     one.reopen()

@@ -1,4 +1,4 @@
-"""Housekeeping: retention, compaction and flushes as time passes, on a disk that is killed, full or damaged meanwhile."""
+"""Housekeeping: retention, compaction and flushes, on a disk that is killed, full or damaged meanwhile."""
 
 import itertools
 import random

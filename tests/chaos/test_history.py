@@ -106,9 +106,9 @@ def insert_at(offset: int, name: str) -> Callable[[Evidence], object]:
 BREAKS: dict[str, Callable[[Evidence], object]] = {
     "lost": everywhere(lambda debits, credits: (debits.pop(), credits.pop())),
     "a part of": everywhere(lambda debits, credits: credits.pop()),
-    "there in spite of its end": insert_at(2, "one-1"),
+    "aborted, but visible": insert_at(2, "one-1"),
     "stored twice": everywhere(lambda debits, credits: debits.append(record(9, "two-0", -5))),
-    "nobody has sent": everywhere(lambda debits, credits: debits.append(record(9, "three-0", -5))),
+    "records that no teller has sent": everywhere(lambda debits, credits: debits.append(record(9, "three-0", -5))),
     "java and ottla read otherwise": lambda e: e.readers["java"][DEBITS].reverse(),
     "stored in another order than sent": everywhere(
         lambda debits, credits: debits.__setitem__(slice(None), [record(0, "two-0", -5), record(6, "one-0", -5)])
