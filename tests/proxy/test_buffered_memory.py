@@ -1,4 +1,4 @@
-"""What the proxy counts of the records that it buffers is what they take, whatever they are made of."""
+"""The proxy's count of the memory of buffered records is right, whatever the records contain."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ def test_what_is_counted_of_buffered_records_is_what_they_take(shape: Callable[[
     batch = batch_in(records, *shape(3000))
 
     def buffered() -> object:
-        """As they are kept while they are under way: opened, sorted, and in batches for upstream."""
+        """The records as the proxy keeps them in flight: opened, sorted, and in batches for upstream."""
         opened = batch.records()
         parts, builders = opened.split("murmur2", 3, 0), []
         for part in parts.values():
@@ -24,7 +24,7 @@ def test_what_is_counted_of_buffered_records_is_what_they_take(shape: Callable[[
         return batch.data.tobytes(), parts, [each.build() for each in builders]
 
     held, _ = taken(buffered)
-    most = 6 if engine == "c" else 12  # in Python those that are sorted are the same objects, and counted twice
+    most = 6 if engine == "c" else 12  # in Python, sorted records are the same objects, and count twice
     assert held < 1.02 * size_of(batch, batch.records()) < most * held
 
 

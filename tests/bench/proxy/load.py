@@ -121,7 +121,7 @@ class Request:
 
 
 def requests(load: Load) -> list[Request]:
-    """Requests for all partitions in turn, still without a producer id. As with librdkafka, a key is in the partition of
+    """Requests for all partitions in turn, still without a producer id. As in librdkafka, a key is in the partition of
     its CRC-32."""
     keys: dict[int, list[bytes]] = {partition: [] for partition in range(load.partitions)}
     for number in range(_KEYS):
