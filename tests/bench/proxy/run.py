@@ -10,7 +10,8 @@ Each case is measured in these ways, one after the other in each round:
 Everything is a process of its own; the broker is the canned one, which costs little, or Apache Kafka (``--kafka``).
 Synthetic producers (`tests.bench.proxy.load`) send batches of an exact size. Their keys are in librdkafka's partitions,
 and the proxy moves them to Java's. Processor time, user's and system's, is measured of the proxy's process; it says
-how many records a second one core handles. Rates and latencies are in elapsed time, which other programs on the machine affect.
+how many records a second one core handles. Rates and latencies are in elapsed time, which other programs on the
+machine affect.
 """
 
 import argparse

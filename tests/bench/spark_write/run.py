@@ -6,8 +6,8 @@ the output has its median and, in brackets, its quartiles. Rates are in elapsed 
 cores, rely on processor time: of Spark with its Python workers, and of the broker.
 
 A write begins once leaders serve all partitions of the new topic (`create_topic`). Kafka's metadata name a leader
-before it has created its log. The first batch of a Java producer may then fail, and the next one succeed. From then on, the
-broker refuses the first batch as out of order. After ``delivery.timeout.ms``, Spark's own connector fails with
+before it has created its log. The first batch of a Java producer may then fail, and the next one succeed. From then on,
+the broker refuses the first batch as out of order. After ``delivery.timeout.ms``, Spark's own connector fails with
 "Expiring 16 record(s)": a batch of 16 KiB with records of 1 KB.
 """
 
