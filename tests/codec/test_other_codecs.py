@@ -1,8 +1,8 @@
 """Generated values against other codecs in Python: kio and kafka-python, in the versions that they support.
 
 A value of ottla becomes one of theirs, as close as their types permit (no unknown tags, only error codes that they
-know, plausible timestamps). They build it; ottla parses the result and builds it again. Both the bytes and the values must be
-the same.
+know, plausible timestamps). They build it; ottla parses the result and builds it
+again. Both the bytes and the values must be the same.
 """
 
 import dataclasses

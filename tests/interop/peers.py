@@ -369,8 +369,8 @@ def create_topic(bootstrap: str, topic: str, partitions: int = 1, replicas: int 
 def _not_served(admin: AdminClient, topic: str, partitions: int) -> str:
     """The reason why leaders do not serve all of a topic yet; empty if they do.
 
-    Brokers name a leader before it has created its log. If the first batch of a Java producer comes too early for it, but
-    the second does not, the leader refuses the first as out of order until its delivery.timeout.ms has passed.
+    Brokers name a leader before it has created its log. If the first batch of a Java producer comes too early for it,
+    but the second does not, the leader refuses the first as out of order until its delivery.timeout.ms has passed.
     """
     known = admin.list_topics(topic, timeout=HUNG).topics[topic].partitions.values()
     if len(known) < partitions or any(partition.leader < 0 for partition in known):
