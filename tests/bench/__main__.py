@@ -1,14 +1,14 @@
-"""``make bench``: ours against others' on the same data, in the same run; the ratio is what counts.
+"""``make bench``: ottla against other libraries on the same data, in the same run; the ratios are the results.
 
-Each round lets every way of a case work once, so that a machine that slows down slows all of them. A ratio is taken
-within each round: printed are its median, and in brackets the quarters below and above. What counts is the time that
-the processor spent on us, so that other programs on the machine disturb less.
+In each round every way of a case works once, so that a machine that slows down slows all of them. A ratio is taken
+within each round; the output has its median and, in brackets, its quartiles. The figures are processor time of this
+process, which other programs on the machine disturb less than elapsed time.
 
-``python -m tests.bench clients`` measures whole clients on a broker (`tests.bench.clients.run`), and
+``python -m tests.bench clients`` measures whole clients on a broker (`tests.bench.clients.run`),
 ``python -m tests.bench brokers`` brokerlite beside Apache Kafka (`tests.bench.brokers.run`),
 ``python -m tests.bench proxy`` the proxy beside a direct connection (`tests.bench.proxy.run`),
-``python -m tests.bench spark`` Spark's reading beside that of its own connector (`tests.bench.spark.run`),
-``python -m tests.bench spark-json`` values in JSON beside Spark's `from_json` (`tests.bench.spark_json.run`), and
+``python -m tests.bench spark`` reading in Spark beside its own connector (`tests.bench.spark.run`),
+``python -m tests.bench spark-json`` JSON values beside Spark's `from_json` (`tests.bench.spark_json.run`), and
 ``python -m tests.bench spark-write`` writing in Spark beside its own connector (`tests.bench.spark_write.run`).
 """
 
@@ -29,7 +29,7 @@ from tests.bench.spark import run as spark
 
 ROUNDS = 15
 SECONDS = 0.05
-"""For one way in one round, at least."""
+"""The minimum duration of one way in one round."""
 CASES: list[Case] = [*records.CASES, *messages.CASES]
 
 
@@ -41,10 +41,10 @@ def per_second(work: Callable[[], int]) -> float:
 
 
 def measured(case: Case) -> list[str]:
-    """The table of a case, a line for each way."""
+    """The table of a case, with a line for each way."""
     ways = case.ours | case.theirs
     for work in ways.values():
-        work()  # what is made at the first use is not measured
+        work()  # objects that the first use creates are not measured
     rounds = [{name: per_second(work) for name, work in ways.items()} for _ in range(ROUNDS)]
     lines = [f"{case.name:<44}{case.unit + '/s':>14}" + "".join(f"{f'× by {name}':>24}" for name in case.ours)]
     for name in ways:
@@ -58,7 +58,7 @@ def measured(case: Case) -> list[str]:
 
 
 def main(wanted: list[str]) -> int:
-    """Run the cases whose name contains one of ``wanted``, all without any; return the exit code."""
+    """Run the cases whose name contains one of ``wanted``, or all without any; return the exit code."""
     if wanted[:1] == ["clients"]:
         return clients.main(wanted[1:])
     if wanted[:1] == ["brokers"]:
@@ -80,7 +80,7 @@ def main(wanted: list[str]) -> int:
         print(f"no case has {' or '.join(map(repr, unknown))} in its name; there are:{names}", file=sys.stderr)
         return 2
     gc.collect()
-    gc.freeze()  # or who makes objects that the collector watches pays for all that this program has loaded
+    gc.freeze()  # otherwise collections would charge a way for all objects that this program has loaded
     load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
     print(f"Python {platform.python_version()}, {os.cpu_count()} cores, load {load}\n")
     for case in CASES:

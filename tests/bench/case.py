@@ -7,10 +7,10 @@ class Case:
     """Several ways to do the same work.
 
     Attributes:
-        name: what is done, to what.
-        unit: what the functions return the number of: "records" or "messages".
-        ours: ways of ottla's; each gets a column, with its ratio to every way.
-        theirs: ways of others.
+        name: the work, and its object.
+        unit: the unit of the functions' results: "records" or "messages".
+        ours: ottla's ways; each gets a column, with its ratio to every way.
+        theirs: the ways of other libraries.
     """
 
     name: str

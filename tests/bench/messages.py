@@ -1,4 +1,4 @@
-"""Messages: our machines and interpreted construct against kafka-python and kio, on the same bytes."""
+"""Messages: ottla's machines and interpreted construct against kafka-python and kio, on the same bytes."""
 
 import functools
 import io
@@ -90,7 +90,7 @@ def _cases(message: Any, version: int, kafka_python: Any, kio_class: Any) -> lis
     cls = type(message)
     data = ENGINES["construct"].build(message, version)
     kafka_python_message = kafka_python.decode(data, version=version)
-    kafka_python_message._header = None  # or it cannot be encoded
+    kafka_python_message._header = None  # otherwise it cannot be encoded
     read, write = entity_reader(kio_class), entity_writer(kio_class)
     kio_message = read(data, 0)[0]
 

@@ -1,4 +1,4 @@
-"""A connection to a broker on which one thing is asked after the other, with the codec and nothing else."""
+"""A connection to a broker with one request at a time, built only on the codec."""
 
 import socket
 from typing import Any
@@ -7,14 +7,14 @@ from ottla.codec import frames
 
 
 class Peer:
-    """Blocks; an `OSError` says that the broker does not answer."""
+    """Blocks; raises an `OSError` if the broker does not answer."""
 
     def __init__(self, port: int, host: str = "127.0.0.1", timeout: float = 10.0) -> None:
         self._socket = socket.create_connection((host, port), timeout=timeout)
         self._stream = self._socket.makefile("rb")
 
     def ask(self, message: Any, version: int, response: type[Any], answered: int | None = None) -> Any:
-        """The answer, which is of version ``answered`` if that is not the one of the request."""
+        """The response, which has version ``answered`` if it differs from the request's version."""
         self._socket.sendall(frames.build_request(message, version, 7, "test"))
         size = int.from_bytes(self._read(4), "big")
         correlation_id, answer = frames.parse_response(

@@ -1,6 +1,6 @@
-"""Record batches: our loops and interpreted construct against aiokafka's C extension and kafka-python, CRC included.
+"""Record batches: ottla's loops and interpreted construct against aiokafka's C extension and kafka-python, with CRCs.
 
-confluent-kafka is missing here because it encodes and decodes nothing without a broker.
+confluent-kafka is missing: it cannot encode or decode without a broker.
 """
 
 import functools
@@ -24,7 +24,7 @@ from tests.codec.test_records import read_varint, zigzag
 
 COUNT = 500
 BATCHES = 16
-"""In a fetch: 1 MB."""
+"""The size of a fetch: 1 MB."""
 NOW = 1_700_000_000_000
 KEYS = [b"key-%012d" % number for number in range(COUNT)]
 VALUE = b"v" * 100
@@ -165,9 +165,9 @@ MIXED = [
     for number, key in enumerate(KEYS)
 ]
 MIXED_THEIRS = [(*row[:3], list(row[3])) for row in MIXED]
-"""They want headers in a list."""
+"""The other libraries take headers in a list."""
 GZIP = int(Compression.GZIP)
-"""The one that all of them have without more libraries."""
+"""The only compression that all libraries have without further packages."""
 
 
 def built_mixed(module: Any) -> bytes:

@@ -1,4 +1,4 @@
-"""The benchmark of brokers itself: every case runs on both with tiny amounts, and what is printed follows from it."""
+"""The benchmark of brokers itself: every case runs on both with tiny amounts, and prints its figures."""
 
 import math
 import warnings
@@ -15,7 +15,7 @@ from tests.bench.brokers.server import Apache, Broker, Brokerlite, Server
 from tests.bench.clients.process import Broken
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # as kafka-python calls what is deprecated, when imported
+    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python uses deprecated parts of Python at its import
     from tests.bench.__main__ import main
 
 TINY = Options(
@@ -30,7 +30,7 @@ TINY = Options(
     busy=10,
 )
 UNHURRIED = replace(TINY, seconds=60.0, warm_up=60.0)
-"""The volume ends it: a consumer must have more to read than comes at once."""
+"""The volume ends the work: a consumer must have more to read than the first fetch returns."""
 CASES = cases(TINY)
 
 
@@ -76,7 +76,7 @@ def test_a_broker_that_ends_while_it_starts_is_told_with_what_it_said(tmp_path: 
     ],
 )
 def test_every_case_gives_its_figures(broker: Broker, case: Case, tmp_path: Path) -> None:
-    kafka.classpath()  # or the test is skipped: a load generator needs it, too
+    kafka.classpath()  # without Kafka the test is skipped, since a load generator needs it
     server = Server(broker, tmp_path)
     try:
         found = case.measure(server, UNHURRIED if "plain" in case.name or "lz4" in case.name else TINY)
@@ -88,7 +88,7 @@ def test_every_case_gives_its_figures(broker: Broker, case: Case, tmp_path: Path
         assert all(math.isfinite(figure) and figure >= 0 for figure in figures.values())
     if "produce" in case.name:
         assert found.keys() == {f"{way}, {client}" for client in CLIENTS for way in ("produce", "consume")}
-    assert not (tmp_path / "data").exists(), "the data is removed"
+    assert not (tmp_path / "data").exists(), "the benchmark has removed its data"
 
 
 @pytest.mark.deep

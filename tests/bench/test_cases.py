@@ -1,11 +1,11 @@
-"""The benchmark itself: its cases run, and it says which there are."""
+"""The benchmark itself: its cases run, and an error lists them."""
 
 import warnings
 
 import pytest
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # as kafka-python calls what is deprecated, when imported
+    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python uses deprecated parts of Python at its import
     from tests.bench import records
     from tests.bench.__main__ import CASES, main
 from tests.codec.record_engines import RECORDS

@@ -1,4 +1,4 @@
-"""The benchmark of clients itself: the canned broker answers what each of them asks, and what is counted was done."""
+"""The benchmark of clients itself: the canned broker answers every client, and the counted work was done."""
 
 import importlib
 import math
@@ -24,7 +24,7 @@ from tests.bench.clients.task import Meter, Task
 from tests.bench.peer import Peer
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # as kafka-python calls what is deprecated, when imported
+    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python uses deprecated parts of Python at its import
     from tests.bench.__main__ import main
     from tests.bench.clients.run import table
 
@@ -42,7 +42,7 @@ def broker(request: pytest.FixtureRequest) -> Iterator[CannedBroker]:
 def done(broker: CannedBroker | Broker, client: str, way: str, **more: Any) -> dict[str, float]:
     task = Task(client=client, way=way, bootstrap=broker.bootstrap, **more)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of peers, when they are imported and when they close
+        warnings.simplefilter("ignore")  # peers warn at their import and at their close
         figures: dict[str, float] = getattr(importlib.import_module(f"tests.bench.clients.of_{client}"), way)(task)
     return figures
 
@@ -112,7 +112,7 @@ def test_each_client_commits_every_record_that_it_counts(ottla_broker: Broker, c
         figures["records"] += done(ottla_broker, client, "long_transactions", seconds=0.05)["records"]
         with connected.consumer(topic, isolation="read_committed") as consumer:
             committed = sum(len(batch) for batch in iter(lambda: consumer.poll(1.0), None))
-    assert committed > figures["records"]  # what came before is not counted
+    assert committed > figures["records"]  # the warm-up is not counted
 
 
 # -- the canned broker -----------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ class Reader(Peer):
     """Fetches from the canned broker."""
 
     def fetch(self, session_id: int, epoch: int, *wanted: tuple[int, int], forget: tuple[int, ...] = ()) -> Any:
-        """Partitions and offsets of the first topic."""
+        """Send a Fetch request for these partitions and offsets of the first topic."""
         partitions = tuple(
             FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1)
             for partition, offset in wanted
@@ -147,7 +147,7 @@ def peer(broker: CannedBroker) -> Iterator[Reader]:
 
 
 def offsets(answer: FetchResponse) -> dict[int, list[int]]:
-    """Of each partition that is answered for, where its batches begin."""
+    """Partition -> base offsets of the batches in the response."""
     return {
         each.partition_index: [batch.base_offset for batch in read_batches(each.records or b"")]
         for topic in answer.responses
@@ -190,7 +190,7 @@ def test_all_topics_are_led_by_the_one_node(peer: Reader) -> None:
     assert {each.leader_id for topic in answer.topics for each in topic.partitions} == {node.node_id}
 
 
-# -- what is counted -------------------------------------------------------------------------------------------------
+# -- the counters ------------------------------------------------------------------------------------------------------
 
 
 def task(**more: Any) -> Task:
@@ -219,12 +219,12 @@ def test_growth_of_memory_is_that_of_ten_million_records() -> None:
     meter.start()
     kept = []
     while not meter.over:
-        kept.append(mmap.mmap(-1, 200_000))  # a bytearray may lie where other tests have had memory
+        kept.append(mmap.mmap(-1, 200_000))  # a bytearray could reuse memory that other tests have freed
         kept[-1].write(b"x" * 200_000)
         meter.count(10)
     figures = meter.figures()
     assert len(kept) == 100
-    assert 0.8 * 2e5 < figures["growth_mb"] < 1.2 * 2e5  # 20 kB each
+    assert 0.8 * 2e5 < figures["growth_mb"] < 1.2 * 2e5  # 20 kB for each record
 
 
 def test_a_ratio_is_taken_within_each_round_and_says_how_many_times_better_ours_is() -> None:

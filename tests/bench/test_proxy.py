@@ -1,4 +1,4 @@
-"""The benchmark of the proxy itself: cases run with tiny amounts, and what is printed follows from it."""
+"""The benchmark of the proxy itself: cases run with tiny amounts, and the output follows from the figures."""
 
 import dataclasses
 import warnings
@@ -9,7 +9,7 @@ from tests.bench.proxy.load import Load, requests
 from tests.bench.proxy.run import DIRECT, JOURNAL, REWRITE, Case, cases, measured, table
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # as kafka-python calls what is deprecated, when imported
+    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python uses deprecated parts of Python at its import
     from tests.bench.__main__ import main
 
 KINDS = ("latency, one record", "ottla's client", "memory")

@@ -1,4 +1,4 @@
-"""The benchmark of reading in Spark: what is printed follows from what was measured, and every case runs."""
+"""The benchmark of reading in Spark: the output follows from the figures, and every case runs."""
 
 import warnings
 
@@ -7,7 +7,7 @@ import pytest
 from tests.bench.spark.run import OURS, THEIRS, Cost, cases, line
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # as kafka-python calls what is deprecated, when imported
+    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python uses deprecated parts of Python at its import
     from tests.bench.__main__ import main
 
 

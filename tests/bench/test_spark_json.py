@@ -1,4 +1,4 @@
-"""The benchmark of values in JSON: they are as large as they say, and it runs."""
+"""The benchmark of JSON values: they have their size, and it runs."""
 
 import json
 import random
@@ -10,7 +10,7 @@ from ottla.spark.value_schema import parse_value_schema
 from tests.bench.spark_json.run import CASES, value
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # as kafka-python calls what is deprecated, when imported
+    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python uses deprecated parts of Python at its import
     from tests.bench.__main__ import main
 
 

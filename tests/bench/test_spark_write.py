@@ -1,4 +1,4 @@
-"""The benchmark of writing in Spark itself: what is printed follows from the figures, and it runs with tiny amounts."""
+"""The benchmark of writing in Spark: the output follows from the figures, and it runs with tiny amounts."""
 
 import os
 import subprocess
@@ -29,7 +29,7 @@ def test_a_process_that_works_spends_time() -> None:
 def test_it_gives_its_figures() -> None:
     for each in JARS:  # from the network, the first time
         jar(each)
-    # In a process of its own: a JVM that has had a session finds no data source in the jars of a later one.
+    # In a process of its own: a JVM with an earlier session finds no data source in the jars of a later one.
     command = [
         sys.executable,
         "-m",

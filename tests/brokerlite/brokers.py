@@ -20,14 +20,14 @@ from tests.brokerlite.peer import Peer
 from tests.patience import HUNG
 
 _TRANSIENT = {14, 15, 16}
-"""A coordinator is being loaded, or not known yet."""
+"""Error codes of a coordinator that is loading, or not known yet."""
 
 
 class Broker(Protocol):
     """Takes requests.
 
     Attributes:
-        assignments: the node of each partition of a topic; empty: as the broker likes. The first node is asked.
+        assignments: the node of each partition of a topic; if empty, the broker assigns. Requests go to the first node.
     """
 
     assignments: tuple[int, ...]
@@ -35,26 +35,26 @@ class Broker(Protocol):
     def ask(self, message: Any, version: int | None = None) -> Any: ...
 
     def settle(self, transactional_ids: Iterable[str]) -> None:
-        """Return when no transaction is being ended; but for what is held."""
+        """Return once no transaction is being ended, except those whose markers are held back."""
 
     def hold(self) -> None:
-        """Partitions with a number above 0 get no marker from now on."""
+        """From now on, partitions with a number above 0 get no transaction markers."""
 
     def let_go(self) -> None:
-        """They do again."""
+        """End `hold`."""
 
     def pass_timeout(self, transactional_ids: Iterable[str], timeout_ms: int) -> None:
-        """Return when every open transaction has taken too long, and is ended."""
+        """Return once every open transaction has exceeded its timeout and is aborted."""
 
     def use_up_epochs(self, transactional_id: str, left: int) -> None:
-        """Raise an id's epoch until ``left`` more are before the last that a client gets."""
+        """Raise an id's epoch until ``left`` more follow before the last one that a client can get."""
 
     @property
     def timestamp(self) -> int: ...
 
 
 class InProcess:
-    """brokerlite's machine; its answers go through the bytes of their version."""
+    """brokerlite's machine; each response is built and parsed in its version."""
 
     assignments: tuple[int, ...] = ()
 
@@ -97,7 +97,7 @@ class InProcess:
 
 
 def is_held(place: tuple[str, int]) -> bool:
-    """Whether `Broker.hold` concerns a partition."""
+    """Whether `Broker.hold` holds back the markers of a partition."""
     return place[1] > 0 and not place[0].startswith("__")
 
 
@@ -107,18 +107,18 @@ def _waits_for_held(state: TransactionState) -> bool:
 
 
 class Remote:
-    """A broker behind a socket, which ends transactions when it finds the time.
+    """A broker behind a socket, which ends transactions asynchronously.
 
     Args:
-        other: a node that leads all partitions with a number above 0, and nothing else; called with ``True`` it is
-            paused, with ``False`` it goes on.
+        other: pauses (``True``) or resumes (``False``) the node that leads all partitions with a number above 0, and
+            no others.
     """
 
     def __init__(self, bootstrap: str, other: Callable[[bool], None] | None = None) -> None:
         self._other, self._holds = other, False
         self.assignments: tuple[int, ...] = () if other is None else (0, 1)
         self._peer = self.peer(bootstrap)
-        for key_type in (GROUP, TRANSACTION):  # which makes the internal topics
+        for key_type in (GROUP, TRANSACTION):  # creates the internal topics
             self.ask(FindCoordinatorRequest(key="any", key_type=key_type), 3)
 
     @staticmethod
@@ -168,7 +168,7 @@ class Remote:
             re.match(unwanted, each.transaction_state) and not (self._holds and _waits_for_held(each))
             for each in self.ask(request, 0).transaction_states
         ):
-            assert time.monotonic() < deadline, f"a transaction stays {unwanted}"
+            assert time.monotonic() < deadline, f"a transaction remains in state {unwanted}"
             time.sleep(0.002)
 
     @property

@@ -1,4 +1,4 @@
-"""A coordinator of groups driven by hand, and members that remember what they were told."""
+"""A group coordinator driven by hand, and members that keep its responses."""
 
 import uuid
 from dataclasses import replace
@@ -15,7 +15,7 @@ from ottla.errors import BrokerError
 from tests.brokerlite.machine import TODAY
 
 WAITS = -99
-"""In place of an error code: there is no answer yet."""
+"""Stands for the error code while there is no response yet."""
 DELAY = 3.0
 SESSION = 10.0
 REBALANCE = 60.0
@@ -30,7 +30,7 @@ BOTH = (Protocol("range", subscription()), Protocol("sticky", subscription()))
 
 
 class Person:
-    """Who may be a member of the group ``g``, and keeps what it was told."""
+    """A possible member of the group ``g``, which keeps its responses."""
 
     def __init__(self, club: "Club", name: str, instance_id: str | None = None, **settings: Any) -> None:
         self.club = club
@@ -43,7 +43,7 @@ class Person:
         self.settings: dict[str, Any] = {"requires_id": False, "skips_assignment": True, "protocols": RANGE, **settings}
 
     def join(self, **changes: Any) -> int:
-        """Join; the error, or `WAITS`."""
+        """Send JoinGroup; the error code, or `WAITS`."""
         before = len(self.joined)
         asked = JoinRequest(
             group_id="g",
@@ -68,7 +68,7 @@ class Person:
             self.id, self.generation = joined.member_id, joined.generation
 
     def sync(self, **changes: Any) -> int:
-        """Ask for the assignment, handing in everybody's; the error, or `WAITS`."""
+        """Send SyncGroup, as the leader with all assignments; the error code, or `WAITS`."""
         before = len(self.synced)
         members = self.joined[-1].members if self.joined else ()
         asked = SyncRequest(
@@ -114,9 +114,9 @@ class Club:
     """A coordinator with one group, ``g``.
 
     Attributes:
-        now: seconds; `tick` moves it.
-        stored: what the coordinator stored, the last thing at the end.
-        refuses: raised instead of storing.
+        now: the time in seconds; `tick` advances it.
+        stored: everything that the coordinator has stored, in its order.
+        refuses: the error that storing raises, if any.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -151,7 +151,7 @@ class Club:
         return group.state if group else None
 
     def tick(self, seconds: float = 0.0) -> None:
-        """Let time pass, as a driver does: from deadline to deadline."""
+        """Let time pass as a driver does, from deadline to deadline."""
         end = self.now + seconds
         while (deadline := self.groups.timers.deadline) is not None and deadline <= end:
             self._at(max(deadline, self.now))
@@ -162,7 +162,7 @@ class Club:
         self.groups.timers.expire(now)
 
     def wait(self, seconds: float) -> int:
-        """As `tick`, where an error code is wanted."""
+        """Like `tick`, but returns the error code 0."""
         self.tick(seconds)
         return 0
 
@@ -202,7 +202,7 @@ class Club:
     ) -> tuple[Person, Person]:
         """Two members, the first of whom leads, and the group in a state of which they have heard.
 
-        In a rebalance a third has come, and waits. An empty group has had them.
+        In PREPARING a third member has joined and waits for the others. In EMPTY both have left.
         """
         a = self.person("a", "instance-a" if static else None, **settings)
         b = self.person("b", "instance-b" if static else None, **settings)

@@ -1,4 +1,4 @@
-"""What the tests of brokerlite share."""
+"""Fixtures of brokerlite's tests."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -23,11 +23,11 @@ from ottla.codec.wire import Part, api
 T = TypeVar("T")
 
 START = 100.0
-"""What a machine's clock shows first."""
+"""The first time on a machine's clock."""
 TODAY = 1_700_000_000_000
 """Milliseconds since 1970."""
 NEWEST = {key: served.highest for key, served in SERVED.items()} | {0: 12, 1: 12, 8: 9, 9: 9}
-"""Versions that `Machine.ask` uses; the last, but such that topics are named by name."""
+"""The versions that `Machine.ask` uses: the highest ones, but topics must still be named by name."""
 
 
 def a_batch(*values: bytes, key: bytes | None = b"k", timestamp: int = TODAY, **build: Any) -> bytes:
@@ -46,7 +46,7 @@ def idempotent(sequence: int, count: int = 1, *, producer_id: int = 7, epoch: in
 def store(
     log: PartitionLog, records: bytes | None, version: int = 13, *, timestamp: int = TODAY, now: float = 0.0
 ) -> Appended:
-    """Have a partition take a produced record set."""
+    """Append a produced record set to a partition."""
     batch = validated(records, version=version, settings=log.settings, timestamp=timestamp, name=log.name)
     return log.append(batch, timestamp, now)
 
@@ -62,7 +62,7 @@ def records_of(records: Part | None) -> list[Record]:
 def producing(
     *record_sets: bytes | None, topic: str = "t", partition: int = 0, acks: int = -1, **others: Any
 ) -> ProduceRequest:
-    """A request with each record set for the next partition, from ``partition`` on."""
+    """A Produce request whose record sets go to consecutive partitions, beginning with ``partition``."""
     return ProduceRequest(
         acks=acks,
         timeout_ms=1000,
@@ -107,7 +107,7 @@ def a_session() -> ClientInfo:
 
 
 def work_off(job: Generator[Work, None, T]) -> T:
-    """Do a job as the driver does it, in one thread; what it returns."""
+    """Run a job in this thread, in the steps of the driver, and return its result."""
     raised: Exception | None = None
     try:
         while True:
@@ -126,7 +126,7 @@ class Machine:
     """A `BrokerCore` on a folder.
 
     Attributes:
-        now: seconds; the test sets it.
+        now: the time in seconds; the test sets it.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class Machine:
         return [each for each in actions if not isinstance(each, HoldConnection)]
 
     def pass_time(self, seconds: float) -> None:
-        """Let time go by, and what is due happen."""
+        """Let time pass, and run everything that comes due."""
         end = self.now + seconds
         while (deadline := self.core.deadline) is not None and deadline <= end:
             self.now = max(self.now, deadline)
@@ -189,7 +189,7 @@ class Machine:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody waits for anything; there is always something for the broker itself to look after."""
+        """Whether no request is waiting; the broker's own housekeeping always has a deadline."""
         return self.core.deadline == START + HousekeepingSettings().cleaner_backoff
 
     def ask(self, message: Any, version: int | None = None) -> Any:
@@ -203,12 +203,12 @@ class Machine:
         return self.core.topics.by_name[topic].partitions[partition]
 
     def produce(self, *records: bytes, topic: str = "t", partition: int = 0) -> None:
-        """Store each record set; they must all be taken."""
+        """Append record sets, which the partition must accept."""
         for each in records:
             answer = self.ask(producing(each, topic=topic, partition=partition))
             assert answer.responses[0].partition_responses[0].error_code == 0
 
     def restart(self, *, clean: bool = True) -> "Machine":
-        """Another machine on the same folder, after this one has ended."""
+        """Another machine on the same folder, after the end of this one."""
         (self.folder.close if clean else self.folder.abandon)()
         return Machine(self.folder.path, disk=self.disk)

@@ -1,15 +1,15 @@
-"""A disk in memory that knows what was synced: it can be killed at any operation, lose power, be full, and fail.
+"""A disk in memory that knows which data are synced. It can kill the process, lose power, run full, and fail.
 
     disk = ModelDisk(random.Random(1))
     disk.kill_at = disk.operations + 7      # the seventh operation from now on raises `Killed`
     …
-    disk.crash()                            # the process was killed: what was written is there
-    disk.power_cut()                        # what was not synced is there, or not, in any mixture
+    disk.crash()                            # after a kill: everything written is there
+    disk.power_cut()                        # unsynced data are there or not, in any mixture
 
-It is as harsh as POSIX allows: the names in a folder survive a power cut only if the folder was synced, those that
-were not in any mixture; of a file's content, what was written since its last sync survives sector by sector. With
-``ordered`` names survive up to some operation, in their order, and syncing a file is a point in that order, as ext4
-does it.
+It is as harsh as POSIX allows. Names in a folder are sure to survive a power cut only if the folder was synced; of the
+others, any mixture survives. Of writes to a file since its last sync, any mixture of sectors survives. With
+``ordered``, operations on names survive up to some point in their order, and a sync of a file is a point in that order,
+as in ext4.
 """
 
 import errno
@@ -27,16 +27,16 @@ SECTOR = 512
 
 
 class Killed(BaseException):
-    """The process is no more. No `except Exception` must stop it."""
+    """The process was killed. No `except Exception` must stop it."""
 
 
 @dataclass(eq=False)
 class _File:
     data: bytearray = field(default_factory=bytearray)
-    """What the page cache has."""
+    """The content in the page cache."""
     durable: bytes = b""
     pending: list[tuple[int, bytes | None]] = field(default_factory=list)
-    """Since the last sync: (position, what was written there), or (size, None) where the file was made to end."""
+    """Since the last sync: (position, written bytes), or (size, None) for a truncation."""
 
 
 @dataclass(eq=False)
@@ -44,7 +44,7 @@ class _Folder:
     entries: "dict[str, _Node]" = field(default_factory=dict)
     durable: "dict[str, _Node]" = field(default_factory=dict)
     pending: "list[tuple[int, dict[str, _Node | None]]]" = field(default_factory=list)
-    """Since the last sync: when, and what changed at once."""
+    """Since the last sync: the moment of each change, and the names that it changed atomically."""
 
 
 _Node = _File | _Folder
@@ -54,13 +54,13 @@ class ModelDisk(Disk):
     """A disk in memory.
 
     Attributes:
-        operations: that changed something, or synced, so far.
-        kill_at: the one in which the process is killed.
-        room: bytes that are left, or ``None`` for any number.
-        fails: says which operation on which path fails (EIO).
-        refused: operations that failed for want of room, or by `fails`, so far.
-        read_bytes: that were read so far.
-        reads: calls that read so far.
+        operations: the number of operations so far that changed something, or synced.
+        kill_at: the number of the operation that kills the process.
+        room: the free space in bytes; ``None``: unlimited.
+        fails: decides which operation on which path fails (EIO).
+        refused: the number of operations that failed for lack of space, or by `fails`.
+        read_bytes: the number of bytes read.
+        reads: the number of read calls.
     """
 
     def __init__(self, rng: random.Random | None = None, *, ordered: bool = False) -> None:
@@ -75,15 +75,15 @@ class ModelDisk(Disk):
         self._dead = False
         self._locked: dict[Path, str] = {}
 
-    # -- what may happen to it
+    # -- faults
 
     def crash(self) -> None:
-        """The process ends; what it wrote stays."""
+        """End the process; everything written stays."""
         self._dead, self.kill_at = False, None
         self._locked.clear()
 
     def power_cut(self) -> None:
-        """The machine ends; what was not synced stays, or not."""
+        """Cut the power; unsynced data stay or are lost."""
         self.crash()
         until = self._rng.randint(0, self.operations)
         for node in self._all():
@@ -104,7 +104,7 @@ class ModelDisk(Disk):
                 piece = written[start : start + SECTOR]
                 if fate == "kept" or (fate == "torn" and self._rng.random() < 0.5):
                     _put(data, position + start, piece)
-            if fate != "lost" and self._rng.random() < 0.3:  # the size was noted, the content was not
+            if fate != "lost" and self._rng.random() < 0.3:  # the disk has the new size, but not the content
                 _resize(data, max(len(data), position + len(written)))
         file.data, file.durable, file.pending = data, bytes(data), []
 
@@ -163,7 +163,7 @@ class ModelDisk(Disk):
             pass
 
     def rename(self, source: Path, target: Path) -> None:
-        assert source.parent == target.parent, "storage moves nothing between folders"
+        assert source.parent == target.parent, "storage never moves files between folders"
         node = self._find(source)
         if node is None:
             raise _error(errno.ENOENT, source)
@@ -248,7 +248,7 @@ class ModelDisk(Disk):
         return _error(number, path)
 
     def _fitting(self, file: _File, data: bytes, position: int) -> bytes:
-        """What there is room for, which is taken."""
+        """The prefix of the data that fits into the free space, which it takes up."""
         grows = max(0, position + len(data) - len(file.data))
         if self.room is not None and grows > self.room:
             data = data[: len(data) - (grows - self.room)]
@@ -277,7 +277,7 @@ class ModelDisk(Disk):
     def close(self) -> None:
         pass
 
-    # -- the tests' own look
+    # -- for the tests
 
     def files(self, folder: Path, suffix: str = "") -> dict[str, bytes]:
         """Name -> content."""
@@ -344,7 +344,7 @@ class ModelDisk(Disk):
 
 
 class _Step:
-    """An operation: within ``with``, whether it is carried out; at the end the process may be dead."""
+    """An operation. The ``with`` statement says whether it is carried out; at its end the process may be killed."""
 
     def __init__(self, done: bool) -> None:
         self._done = done

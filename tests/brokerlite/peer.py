@@ -1,4 +1,4 @@
-"""A client of nothing but a socket and the codec."""
+"""A client that consists of a socket and the codec."""
 
 import socket
 from types import TracebackType
@@ -12,7 +12,7 @@ from tests.patience import HUNG
 
 
 class Peer:
-    """A connection to a broker; every wait has a bound."""
+    """A connection to a broker; every wait has a timeout."""
 
     def __init__(self, port: int, host: str = "127.0.0.1", timeout: float = HUNG) -> None:
         self._socket = socket.create_connection((host, port), timeout)
@@ -28,7 +28,7 @@ class Peer:
         return self._next
 
     def frame(self) -> bytes:
-        """The next answer, without its length; `EOFError` if the broker closed the connection instead."""
+        """The next response, without its length; raises `EOFError` if the broker closed the connection instead."""
         size = int.from_bytes(self._exactly(4), "big")
         return self._exactly(size)
 
@@ -42,7 +42,7 @@ class Peer:
         return answer
 
     def closed(self) -> bool:
-        """Whether the broker closes the connection without another byte, within the time-out."""
+        """Whether the broker closes the connection without another byte, within the timeout."""
         try:
             return self._socket.recv(1) == b""
         except ConnectionResetError:

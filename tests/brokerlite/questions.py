@@ -1,8 +1,8 @@
-"""Odd questions of administrators, producers and consumers, for Apache Kafka and for brokerlite.
+"""Unusual requests of administrators, producers and consumers, for Apache Kafka and for brokerlite.
 
-A scene asks a broker and yields each question with a summary of the answer as JSON: error codes, and fields that
-clients act upon. Ids, times, texts and addresses are left out. `python -m tests.brokerlite.record_answers` records the
-answers of Apache Kafka.
+A scene sends requests to a broker, and yields each with a summary of the response as JSON: error codes, and the fields
+that clients act upon. Ids, times, texts and addresses are left out. `python -m tests.brokerlite.record_answers` records
+the responses of Apache Kafka.
 """
 
 import gzip
@@ -44,7 +44,7 @@ PATIENCE = 30.0
 
 
 class Asking:
-    """A broker, and the topics of one scene there."""
+    """A broker, and the topics that a scene has there."""
 
     def __init__(self, broker: Broker, name: str) -> None:
         self.broker, self.name = broker, name
@@ -65,7 +65,7 @@ class Asking:
         return list(self.broker.ask(request, 7).topics)
 
     def topic(self, suffix: str = "", **configs: str) -> tuple[str, uuid.UUID]:
-        """A topic that is there, as soon as its leaders serve it; its name and id."""
+        """Create a topic, wait until its leaders serve it, and return its name and id."""
         name = f"{self.name}{suffix}".replace(" ", "-")
         (made,) = self.create(name, configs={key.replace("_", "."): value for key, value in configs.items()})
         assert made.error_code == 0, made
@@ -76,7 +76,7 @@ class Asking:
         return name, made.topic_id
 
     def produce(self, topic: str, *record_sets: bytes, partition: int = 0) -> list[Any]:
-        """One record set after the other for one partition, in one request."""
+        """Send several record sets for one partition in one request."""
         data = tuple(PartitionProduceData(index=partition, records=each) for each in record_sets)
         request = ProduceRequest(
             acks=-1, timeout_ms=5000, topic_data=(TopicProduceData(name=topic, partition_data=data),)
@@ -156,7 +156,7 @@ def record_sets(asking: Asking) -> Iterator[Said]:
 
 
 def compressed(asking: Asking) -> Iterator[Said]:
-    """Which compressed data are taken; of an error, whether there is one, because Kafka's is -1 now and then."""
+    """Which compressed data the broker accepts. An error counts only as an error: Kafka's code is -1 now and then."""
     body = PLAIN[HEADER_SIZE:]
 
     def member(data: bytes = body, flags: int = 0, extra: bytes = b"") -> bytes:
@@ -282,7 +282,7 @@ def configurations(asking: Asking) -> Iterator[Said]:
     name, _ = asking.topic(cleanup_policy="compact, delete", retention_ms=" 5 ", internal_segment_bytes="100")
     for each in sorted(described(TOPIC, name).configs, key=lambda each: each.name):
         synonyms = [[other.name, other.value, other.source] for other in each.synonyms]
-        if each.name != "min.insync.replicas":  # a Kafka of one node has it set for all brokers
+        if each.name != "min.insync.replicas":  # a Kafka with a single node sets it for the whole broker
             yield each.name, [each.value, each.config_source, each.config_type, synonyms]
     yield "an invalid name", described(TOPIC, "bad name!").error_code
     yield "no such topic", described(TOPIC, "no-such").error_code
@@ -291,7 +291,7 @@ def configurations(asking: Asking) -> Iterator[Said]:
 
 
 def odd(asking: Asking) -> Iterator[Said]:
-    """Questions that few clients ask."""
+    """Requests that few clients send."""
     ask = asking.broker.ask
     name, topic_id = asking.topic()
     for key_type in (0, 1):

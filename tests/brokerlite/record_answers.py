@@ -1,6 +1,6 @@
-"""What Apache Kafka answers to the questions of `tests.brokerlite.questions`, kept for the quick tests.
+"""Records the responses of Apache Kafka to the requests of `tests.brokerlite.questions`, for the quick tests.
 
-Run it with ``python -m tests.brokerlite.record_answers``, when questions have changed, or Kafka has.
+Run it with ``python -m tests.brokerlite.record_answers`` after a change of the requests, or for a new Kafka.
 """
 
 import json
@@ -17,7 +17,7 @@ RECORDED = Path(__file__).parents[1] / "wire" / "answers.jsonl"
 
 
 def answers(broker: Broker) -> Iterator[tuple[str, str, Any]]:
-    """Each scene, each of its questions, and the summary of the answer."""
+    """Each scene, each of its requests, and the summary of the response."""
     for name, scene in SCENES.items():
         for case, said in scene(Asking(broker, name)):
             yield name, case, said

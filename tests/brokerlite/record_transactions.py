@@ -1,6 +1,6 @@
-"""What Apache Kafka answers to sequences of steps, kept for the quick tests.
+"""Records the responses of Apache Kafka to sequences of steps, for the quick tests.
 
-Run it with ``python -m tests.brokerlite.record_transactions``, when walks or scripts have changed, or Kafka has.
+Run it with ``python -m tests.brokerlite.record_transactions`` after a change of walks or scripts, or for a new Kafka.
 """
 
 import gzip
@@ -34,11 +34,11 @@ SETTINGS = {
 
 
 class Kind(NamedTuple):
-    """Of sequences.
+    """A kind of sequences.
 
     Attributes:
-        release: of Kafka that was asked.
-        holds: there are two nodes, of which one is paused now and then.
+        release: the version of Kafka.
+        holds: whether there are two nodes, of which the test pauses one now and then.
     """
 
     walk: Callable[[int], Walk]
@@ -58,7 +58,7 @@ KINDS = {
 
 
 def walked(walk: Walk, broker: Broker) -> Iterator[tuple[Step, Any]]:
-    """The steps of a walk, each with the broker's answer."""
+    """The steps of a walk, each with the broker's response."""
     conversation = Conversation(broker)
     for step, one in walk.steps():
         answer = conversation.perform(step)
@@ -67,14 +67,14 @@ def walked(walk: Walk, broker: Broker) -> Iterator[tuple[Step, Any]]:
 
 
 def said(steps: Iterable[Step], broker: Broker) -> Iterator[tuple[Step, Any]]:
-    """Steps that are known beforehand, each with the broker's answer."""
+    """Steps that are fixed in advance, each with the broker's response."""
     conversation = Conversation(broker)
     for step in steps:
         yield step, conversation.perform(step)
 
 
 def recorded_by(release: str, *, holds: bool, folder: Path) -> Iterator[dict[str, Any]]:
-    """What a Kafka that is started for it answers."""
+    """Start a Kafka, and record its responses."""
     running = kafka.start(folder, 1 + holds, SETTINGS, kafka.NOW if release == "4.3" else kafka.OLD[release])
     try:
         first = running.bootstrap.split(",")[0]
@@ -94,12 +94,12 @@ def recorded_by(release: str, *, holds: bool, folder: Path) -> Iterator[dict[str
 
 
 def pause(running: kafka.ApacheKafka, pauses: bool) -> None:
-    """Have the second node do nothing."""
+    """Pause the second node."""
     running.kill(1, signal.SIGSTOP if pauses else signal.SIGCONT)
 
 
 def place_internal_topics(bootstrap: str) -> None:
-    """They are on the first node, which all coordinators are on then."""
+    """Place the internal topics on the first node, so that it has all coordinators."""
     broker = Remote.peer(bootstrap)
     for name in ("__transaction_state", "__consumer_offsets"):
         topic = CreatableTopic(

@@ -1,4 +1,4 @@
-"""`ottla broker` as a process, on a port and a folder that outlive it."""
+"""`ottla broker` as a process, with a port and a folder that stay the same over restarts."""
 
 import signal
 import subprocess
@@ -10,12 +10,12 @@ from tests.patience import HUNG
 
 
 class BrokerProcess:
-    """A broker that can be killed, and lives again.
+    """A broker that can be killed and started again.
 
     Attributes:
         bootstrap: ``host:port``.
         data: the folder of its topics.
-        log: what it has printed on standard error, of all its lives.
+        log: the standard error of all its processes.
     """
 
     def __init__(self, data: Path, *options: str) -> None:
@@ -26,7 +26,7 @@ class BrokerProcess:
         self.revive()
 
     def start(self) -> None:
-        """Start it."""
+        """Start the process."""
         command = [sys.executable, "-m", "ottla", "broker", "--listen", self.bootstrap, "--data", str(self.data)]
         with self.log.open("ab") as errors:
             self._process = subprocess.Popen(
@@ -34,7 +34,7 @@ class BrokerProcess:
             )
 
     def revive(self) -> None:
-        """Start it, and return when it listens."""
+        """Start the process, and return once it listens."""
         self.start()
         assert self._process.stdout is not None
         assert self._process.stdout.readline(), f"the broker did not start:\n{self.log.read_text()[-2000:]}"
@@ -44,11 +44,11 @@ class BrokerProcess:
         return self._process.poll() is None
 
     def kill(self) -> None:
-        """End it as `kill -9` does."""
+        """Kill the process (`kill -9`)."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """End it in good order."""
+        """End the process in good order."""
         self._end(signal.SIGTERM)
 
     def _end(self, sig: signal.Signals) -> None:

@@ -1,7 +1,7 @@
-"""A request that names one thing many times gets an answer that does not grow with it.
+"""A request that names a thing many times gets a response that does not grow with the repeats.
 
-The requests are made from the declarations of the codec: each array of each API that is served is filled with a hundred
-equal elements, all others with one. So an API that is added is tested, too.
+The test derives the requests from the codec's declarations: for each array of each served API, it fills this array with
+a hundred equal elements, and all others with one. So a new API is covered without a new test.
 """
 
 import types
@@ -35,7 +35,7 @@ from tests.brokerlite.test_group_log import committing, join
 
 MANY, PARTITIONS, PRODUCERS = 100, 5, 20
 MOST_EACH = 64
-"""Bytes that an element may add to an answer: a name, and a result beside it."""
+"""Bytes that an element may add to a response: a name, and a result beside it."""
 NAME = "t"
 """The name of a topic, of a group and of a transactional id, which all exist."""
 TOPIC_ID = uuid.UUID(int=5)
@@ -52,11 +52,11 @@ VALUES: dict[str, Any] = {
     "timestamp": -1,
     "topic_id": TOPIC_ID,
 }
-"""What fields have that are to be answered, and not refused."""
+"""Values of fields with which a request is valid."""
 
 
 def a_machine(path: Path) -> Machine:
-    """A broker's machine with large answers about the topic, the group and the transactional id called `NAME`."""
+    """A broker's machine that has much to say about the topic, the group and the transactional id called `NAME`."""
     ids = chain((TOPIC_ID,), (uuid.UUID(int=number) for number in count(6)))
     machine = Machine(path, new_id=lambda: next(ids))
     machine.core.create_topic(NAME, PARTITIONS, {})
@@ -120,7 +120,7 @@ def value_of(name: str, hint: Any, repeated: str, path: str) -> Any:
 
 
 def answer_size(machine: Machine, message: Any, version: int) -> int:
-    """Bytes that are answered, now or within a minute."""
+    """The size of the response, which comes now or within a minute, in bytes."""
     ticket = machine.send(message, version)
     answers = machine.poll()
     machine.now += 60
@@ -161,7 +161,7 @@ def test_a_partition_that_is_repeated_gets_one_marker(tmp_path: Path) -> None:
     machine.folder.abandon()
 
 
-def test_groups_beyond_the_most_that_an_answer_tells_are_to_be_asked_for_again(
+def test_groups_beyond_the_limit_of_a_response_must_be_requested_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine = a_machine(tmp_path / "data")
@@ -179,7 +179,7 @@ def test_groups_beyond_the_most_that_an_answer_tells_are_to_be_asked_for_again(
     machine.folder.abandon()
 
 
-def test_a_request_that_is_refused_for_many_places_gets_one_line_in_the_log(
+def test_a_request_that_is_refused_for_many_partitions_gets_one_line_in_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     machine = Machine(tmp_path)

@@ -1,4 +1,4 @@
-"""Odd questions are answered as Apache Kafka answers them (`tests/wire/answers.jsonl`)."""
+"""Unusual requests get the responses of Apache Kafka (`tests/wire/answers.jsonl`)."""
 
 import json
 from pathlib import Path
@@ -13,5 +13,5 @@ def test_the_answers_are_apache_kafkas(tmp_path: Path) -> None:
     broker.machine.folder.abandon()
     theirs = RECORDED.read_text().splitlines()
     named = [[json.loads(line)[:2] for line in lines] for lines in (ours, theirs)]
-    assert named[0] == named[1], "record them again"
+    assert named[0] == named[1], "the requests have changed: record the responses again"
     assert [(our, their) for our, their in zip(ours, theirs, strict=True) if our != their] == []

@@ -1,6 +1,6 @@
-"""A client's batch that takes long to validate keeps nobody else waiting.
+"""A batch that takes long to validate delays no other client.
 
-That no step of the broker's takes long is what `tests.steps` watches in every test here.
+In every test here, `tests.steps` checks that no step of the broker takes long.
 """
 
 import time
@@ -47,7 +47,7 @@ def codes(peer: Peer, request: ProduceRequest) -> list[int]:
 
 
 @BOMBS
-def test_a_bomb_holds_nobody_up(tmp_path: Path, compression: Compression, size: int) -> None:
+def test_a_bomb_delays_no_other_client(tmp_path: Path, compression: Compression, size: int) -> None:
     bomb = a_batch(bytes(size), compression=compression)
     with a_broker(tmp_path) as (_, connect), connect() as peer, connect() as other:
         peer.send(producing(bomb))
@@ -81,7 +81,7 @@ def test_many_small_bombs_in_one_request_are_as_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "level"), [("gzip", {}), ("zstd", {"compression.zstd.level": "19"})])
-def test_the_compression_of_a_topic_holds_nobody_up(tmp_path: Path, kind: str, level: dict[str, str]) -> None:
+def test_the_compression_of_a_topic_delays_no_other_client(tmp_path: Path, kind: str, level: dict[str, str]) -> None:
     words = b" ".join(b"%d" % (i * 7919 % 100_003) for i in range(170_000))[: MB - 1000]
     with a_broker(tmp_path, **{"compression.type": kind} | level) as (_, connect), connect() as peer:
         assert codes(peer, producing(a_batch(words))) == [0]
@@ -104,7 +104,7 @@ def test_pipelined_requests_stay_in_order_whether_a_thread_works_for_them_or_not
     with a_broker(tmp_path) as (_, connect), connect() as peer:
         sent = [peer.send(producing(numbered(i))) for i in range(30)]
         assert [int.from_bytes(peer.frame()[:4], "big") for _ in range(30)] == sent
-        assert codes(peer, producing(idempotent(30))) == [0], "none before it was refused"
+        assert codes(peer, producing(idempotent(30))) == [0], "no earlier one was refused"
 
 
 def test_an_idle_thread_takes_the_batch_of_a_client_that_waits_for_no_answer_and_leaves(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_an_idle_thread_takes_the_batch_of_a_client_that_waits_for_no_answer_and
         assert other.ask(fetching(wait=10)).responses[0].partitions[0].high_watermark == 1
 
 
-def test_all_that_clients_sent_that_wait_for_no_answer_and_leave_is_stored(tmp_path: Path) -> None:
+def test_all_records_of_clients_that_leave_without_waiting_are_stored(tmp_path: Path) -> None:
     bomb = a_batch(bytes(20 * MB), compression=Compression.ZSTD)
     peers = 6
     with a_broker(tmp_path) as (_, connect), connect() as other:
@@ -123,7 +123,7 @@ def test_all_that_clients_sent_that_wait_for_no_answer_and_leave_is_stored(tmp_p
                 for batch in (bomb, a_batch(b"v"), bomb):
                     peer.send(producing(batch, acks=0))
         stored = 0
-        while stored < 3 * peers:  # the time-out of an answer that is empty ends this otherwise
+        while stored < 3 * peers:  # if the broker stays empty, the timeout of the response ends this loop
             before, answer = stored, other.ask(fetching(stored, wait=10, partition_max_bytes=1))
             stored = answer.responses[0].partitions[0].high_watermark
             assert stored > before
@@ -149,7 +149,7 @@ async def test_requests_of_many_bombs_keep_neither_others_nor_the_end_waiting(tm
         assert running._core._request_work._under_way == request_work.AT_ONCE
         began = time.process_time()
         getattr(running, end)()
-    assert time.process_time() - began < 8, "processor time: the bombs that wait are not opened"
+    assert time.process_time() - began < 8, "processor time: waiting bombs are not decompressed"
     for peer in peers:
         peer.close()
 
@@ -179,5 +179,5 @@ async def test_a_broker_ends_while_threads_work_for_requests(tmp_path: Path, end
     assert len(answered) >= (0 if end == "kill" else 1)
     async with trio.open_nursery() as nursery:
         running = await nursery.start(run_broker, config)
-        assert running._core.topics.by_name["t"].partitions[0].end_offset >= len(answered), "what was answered is there"
+        assert running._core.topics.by_name["t"].partitions[0].end_offset >= len(answered), "these were acknowledged"
         nursery.cancel_scope.cancel()

@@ -1,4 +1,4 @@
-"""Other people's clients against brokerlite: what one writes every other reads back the same."""
+"""Clients of others against brokerlite: each reads back the same records, whichever client wrote them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -63,7 +63,7 @@ def test_each_compression_of_each_client_is_stored_and_read_back(
     outcomes = client.produce(ottla_broker.bootstrap, messages, {"compression.type": compression, **client.idempotence})
     assert [outcome.offset for outcome in outcomes] == list(range(300))
     size = sum(path.stat().st_size for path in ottla_broker.data.glob("t-0/*.log"))
-    assert size < 300 * 600 / 4, "stored as it came: compressed"
+    assert size < 300 * 600 / 4, "stored as the client compressed it"
     assert [(r.key, r.value) for r in LIBRDKAFKA.consume(ottla_broker.bootstrap, "t")] == [
         (m.key, m.value) for m in messages
     ]
@@ -71,7 +71,7 @@ def test_each_compression_of_each_client_is_stored_and_read_back(
 
 @contextmanager
 def relayed(data: Path) -> Iterator[tuple[Broker, Relay]]:
-    """A broker to which clients come through a relay only."""
+    """A broker that clients reach only through a relay."""
     with Relay(("127.0.0.1", 0)) as relay:
         broker = Broker(BrokerConfig(port=0, data=data, advertise=relay.address, sync=Sync.NEVER))
         relay.upstream = (broker.host, broker.port)
@@ -86,7 +86,7 @@ def consumer(bootstrap: str, **settings: str) -> Consumer:
 
 
 def errors_of(producer: Producer, topic: str, value: bytes, partition: int = -1) -> list[str]:
-    """What librdkafka says of one record that it delivers or not."""
+    """The error that librdkafka reports for a record, if any."""
     errors: list[str] = []
     producer.produce(
         topic, value, partition=partition, on_delivery=lambda error, _: errors.append(error.name() if error else "")
@@ -188,7 +188,7 @@ def test_an_idempotent_producer_whose_answers_are_lost_stores_each_record_once_i
 
 @pytest.mark.deep
 @pytest.mark.parametrize("client", CLIENTS, ids=str)
-def test_an_idempotent_producer_lives_through_kills_of_the_broker(ottla_broker: Broker, client: Client) -> None:
+def test_an_idempotent_producer_survives_kills_of_the_broker(ottla_broker: Broker, client: Client) -> None:
     ottla_broker.create_topic("t")
     settings = {**client.idempotence, **client.small_batches}
     with client.producing(ottla_broker.bootstrap, settings) as producer:
@@ -204,7 +204,7 @@ def test_an_idempotent_producer_lives_through_kills_of_the_broker(ottla_broker: 
 
 
 @pytest.mark.deep
-def test_an_idle_consumer_asks_at_most_three_times_a_second(tmp_path: Path) -> None:
+def test_an_idle_consumer_sends_at_most_three_requests_a_second(tmp_path: Path) -> None:
     with relayed(tmp_path / "data") as (broker, relay):
         broker.create_topic("t", partitions=6)
         reader = consumer(relay.address)

@@ -1,4 +1,4 @@
-"""Compaction: what is left of a log, by example and by what must hold for every log."""
+"""Compaction: which records remain, in examples and in rules for every log."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -28,7 +28,7 @@ DAY = 24 * 3600 * 1000
 
 
 class Log:
-    """A partition's batches, one behind the other."""
+    """A partition's batches, in order."""
 
     def __init__(self) -> None:
         self.batches: list[RecordBatch] = []
@@ -62,7 +62,7 @@ class Log:
         return self._add(data)
 
     def finish(self, producer: int, kind: int) -> RecordBatch:
-        """The marker of a transaction."""
+        """Append the marker of a transaction."""
         builder = BatchBuilder()
         builder.append(NOW + self.end, *build_control(ControlRecord(kind, 0, EndTxnMarker(coordinator_epoch=0))))
         first = self._running.pop(producer, None)
@@ -94,7 +94,7 @@ def compact(
     end: int | None = None,
     keep_last: bool = False,
 ) -> Log:
-    """The log after a round; without ``keep_last`` its last batch may go, too."""
+    """The log after a round; without ``keep_last`` the round may remove its last batch, too."""
     end = log.end if end is None else end
     offsets = OffsetMap(dirty_from, log.aborted, most)
     for batch in log.batches:
@@ -136,21 +136,21 @@ def offsets(log: Log) -> list[int]:
 # -- records
 
 
-def test_of_each_key_the_last_record_stays_at_its_offset() -> None:
+def test_the_last_record_of_each_key_stays_at_its_offset() -> None:
     log = Log()
     log.write((b"a", b"1"), (b"b", b"1"), (b"a", b"2"))
     log.write((b"a", b"3"))
     assert pairs(compact(log)) == [(1, b"b", b"1"), (3, b"a", b"3")]
 
 
-def test_long_keys_that_differ_in_their_last_byte_are_two() -> None:
+def test_long_keys_that_differ_in_their_last_byte_are_two_keys() -> None:
     log = Log()
     for last in b"ab", b"ab":
         log.write(*((b"k" * 100 + bytes((byte,)), b"v") for byte in last))
     assert offsets(compact(log)) == [2, 3]
 
 
-def test_records_without_a_key_go() -> None:
+def test_records_without_a_key_are_removed() -> None:
     log = Log()
     log.write((None, b"1"), (b"a", b"1"))
     assert offsets(compact(log)) == [1]
@@ -166,13 +166,13 @@ def test_what_lies_behind_the_end_of_the_map_stays() -> None:
     assert offsets(compact(log, most=3)) == [1, 2, 4]
 
 
-def test_a_batch_with_more_keys_than_the_map_takes_is_cleaned_all_the_same() -> None:
+def test_a_batch_with_more_keys_than_the_map_holds_is_cleaned_too() -> None:
     log = Log()
     log.write((b"a", b"1"), (b"b", b"1"), (b"a", b"2"))
     assert offsets(compact(log, most=1)) == [1, 2]
 
 
-def test_the_clean_part_loses_what_the_dirty_part_has_again() -> None:
+def test_the_clean_part_loses_keys_that_the_dirty_part_has_again() -> None:
     log = Log()
     log.write((b"a", b"1"), (b"b", b"1"))
     log.write((b"a", b"2"))
@@ -198,7 +198,7 @@ def test_a_batch_that_cannot_be_read_stays_as_it_is() -> None:
     log = Log()
     log.write((b"a", b"1"))
     bad = bytearray(log.write((b"b", b"1")).data)
-    bad[60] = 9  # more records than there are
+    bad[60] = 9  # more records than the batch has
     cleaner = Cleaner(OffsetMap(0), producers={}, ends=[], now=NOW, delete_retention_ms=DAY)
     damaged = parse_batch(bad)
     assert OffsetMap(0).add(damaged)
@@ -334,7 +334,7 @@ def test_control_batches_of_another_kind_stay() -> None:
     assert not CleanedTransactions().over(batch)
 
 
-# -- when
+# -- which logs are cleaned, and when
 
 
 def segments(*sizes: int, size: int = 10, **fields: int) -> list[SegmentState]:
@@ -364,12 +364,12 @@ def test_a_log_is_cleaned_once_enough_of_it_is_dirty() -> None:
     assert due(segments(5, 5, 1), up_to=20, min_cleanable_dirty_ratio=0.0) is None
 
 
-def test_nothing_at_the_last_stable_offset_or_behind_it_is_cleaned() -> None:
+def test_records_from_the_last_stable_offset_on_are_not_cleaned() -> None:
     assert due(segments(5, 5, 5), stable=19) == Round(0, 10, 1.0)
     assert due(segments(5, 5, 5), stable=9) is None
 
 
-def test_what_is_younger_than_the_least_lag_is_not_cleaned() -> None:
+def test_records_younger_than_the_least_lag_are_not_cleaned() -> None:
     log = segments(5, 5, 5, 5)
     log[1] = log[1]._replace(max_timestamp=NOW - 999)
     assert due(log, min_compaction_lag_ms=1000) == Round(0, 10, 1.0)
@@ -402,7 +402,7 @@ def test_a_cleaned_segment_has_no_offset_that_its_index_cannot_hold() -> None:
     assert [len(group) for group in grouped(log, 1000, 1000)] == [2, 1]
 
 
-# -- what holds for every log
+# -- rules for every log
 
 keys = st.sampled_from([b"a", b"b", b"c", b"a key that is hashed because it is long"])
 values = st.none() | st.binary(max_size=3)
@@ -431,7 +431,7 @@ def logs(draw: st.DrawFn) -> Log:
 
 
 def committed(log: Log, start: int = 0) -> list[Record]:
-    """What a reader of committed records sees."""
+    """The records that a read_committed reader gets."""
     return [
         record
         for batch in log.batches
@@ -447,7 +447,7 @@ def committed(log: Log, start: int = 0) -> list[Record]:
 
 
 def table(seen: Iterable[Record]) -> dict[bytes | None, bytes]:
-    """What a reader has made of it."""
+    """The table that a reader has built from the records."""
     result: dict[bytes | None, bytes] = {}
     for record in seen:
         if record.value is None:
@@ -472,7 +472,7 @@ def test_a_full_round_leaves_one_record_of_each_key(log: Log) -> None:
 
 
 @given(logs(), st.integers(0, 30), st.integers(1, 5), st.sampled_from([NOW, NOW + 2 * DAY]))
-def test_nothing_behind_the_cleanable_end_is_touched(log: Log, near: int, most: int, now: int) -> None:
+def test_records_behind_the_cleanable_end_are_unchanged(log: Log, near: int, most: int, now: int) -> None:
     ends = [0, *(batch.next_offset for batch in log.batches)]
     end = max(each for each in ends if each <= near)
     left = compact(log, end=end, most=most, now=now)
@@ -482,8 +482,8 @@ def test_nothing_behind_the_cleanable_end_is_touched(log: Log, near: int, most: 
 
 
 @given(logs())
-def test_what_is_clean_is_not_changed_by_more_rounds(log: Log) -> None:
-    twice = compact(compact(log))  # the second sets the horizons of markers whose data the first has removed
+def test_more_rounds_do_not_change_the_clean_part(log: Log) -> None:
+    twice = compact(compact(log))  # the second round sets the horizons of markers whose data the first has removed
     assert [batch.data for batch in compact(twice).batches] == [batch.data for batch in twice.batches]
 
 
@@ -504,7 +504,7 @@ def test_a_reader_within_the_delete_retention_misses_no_tombstone(log: Log, offs
 
 
 @given(logs())
-def test_in_the_end_nothing_is_left_but_the_table(log: Log) -> None:
+def test_in_the_end_only_the_table_is_left(log: Log) -> None:
     for days in range(4):
         log_before, log = log, compact(log, now=NOW + days * DAY)
         assert table(committed(log)) == table(committed(log_before))

@@ -1,4 +1,4 @@
-"""Apache Kafka's cleaner and ours make the same of the same log."""
+"""Apache Kafka's cleaner and brokerlite's leave the same batches of the same log."""
 
 import os
 import shutil
@@ -27,7 +27,7 @@ TOPIC = "compacted"
 
 @pytest.fixture
 def eager_kafka(tmp_path: Path) -> Iterator[ApacheKafka]:
-    """A broker whose cleaner looks five times a second."""
+    """A broker whose cleaner checks five times a second."""
     kafka = start(
         tmp_path / "kafka", 1, {"log.cleaner.backoff.ms": "200", "log.cleaner.min.compaction.lag.ms": str(DAY)}
     )
@@ -36,7 +36,7 @@ def eager_kafka(tmp_path: Path) -> Iterator[ApacheKafka]:
 
 
 def fill(bootstrap: str) -> None:
-    """Some megabytes: values and tombstones, batches of every compression, transactions that end either way."""
+    """Write some megabytes: values and tombstones, batches of every compression, committed and aborted transactions."""
     for compression in ("none", "gzip", "snappy", "lz4", "zstd"):
         producer = Producer(
             {
@@ -57,8 +57,8 @@ def fill(bootstrap: str) -> None:
             transactional.begin_transaction()
             for i in range(50):
                 transactional.produce(TOPIC, os.urandom(900), b"key %d" % (i * 31 % 700))
-            # An abort drops what was not sent: if Kafka still writes the last commit's markers and so has refused the
-            # partition, the transaction is empty there, and to end it is a fatal error of librdkafka's.
+            # An abort drops unsent records. While Kafka still writes the last commit's markers, it may refuse the new
+            # partition. Then the transaction is empty there, and its end is a fatal error in librdkafka.
             assert transactional.flush(HUNG) == 0
             (transactional.abort_transaction if number % 2 else transactional.commit_transaction)(30)
 
@@ -72,7 +72,7 @@ def segments_of(folder: Path) -> list[Path]:
 
 
 def compacted(folder: Path, now: int) -> list[RecordBatch]:
-    """What we make of all segments but the active one."""
+    """The batches that brokerlite's cleaner leaves of all segments but the active one."""
     segments = segments_of(folder)
     end = int(segments[-1].stem)
     before = [batch for batch in batches_of(folder) if batch.base_offset < end]
@@ -92,7 +92,7 @@ def compacted(folder: Path, now: int) -> list[RecordBatch]:
 
 
 def facts(batch: RecordBatch) -> dict[str, Any]:
-    """What two cleaners must agree on; a batch without a horizon may count its timestamps from any."""
+    """The fields that two cleaners must agree on; a batch without a horizon may have any base timestamp."""
     names = ("base_offset", "last_offset", "count", "attributes", "max_timestamp", "producer_id", "producer_epoch",
              "base_sequence", "partition_leader_epoch")  # fmt: skip
     return {name: getattr(batch, name) for name in names} | {"records": list(batch.records())}
@@ -123,7 +123,7 @@ def test_kafkas_cleaner_and_ours_leave_the_same_batches(eager_kafka: ApacheKafka
     checkpoint, deadline = eager_kafka.data() / "cleaner-offset-checkpoint", time.monotonic() + 60
     while (TOPIC, 0, end) not in (parse_offsets(checkpoint.read_bytes()) if checkpoint.exists() else ()):
         assert time.monotonic() < deadline, "Kafka does not clean"
-        time.sleep(0.1)  # for a process there is nothing else to wait on
+        time.sleep(0.1)  # a process gives the test no other event to wait on
 
     theirs = [batch for batch in batches_of(folder) if batch.base_offset < end]
     horizon = next(batch.delete_horizon for batch in theirs if batch.delete_horizon is not None)

@@ -1,4 +1,4 @@
-"""The configurations of a topic: what they may be, and what its partitions make of them."""
+"""The configurations of a topic: valid values, and how its partitions apply them."""
 
 import logging
 from pathlib import Path
@@ -86,7 +86,7 @@ def test_a_compacted_log_is_rolled_in_time_for_its_longest_lag() -> None:
     assert settings(cleanup_policy="delete", max_compaction_lag_ms="1000").segment_ms == LogSettings().segment_ms
 
 
-def test_a_configuration_that_is_not_acted_upon_is_warned_of_at_the_creation_and_at_each_start(
+def test_a_configuration_without_effect_causes_a_warning_at_the_creation_and_at_each_start(
     tmp_path: Path, caplog: Any
 ) -> None:
     caplog.set_level(logging.WARNING, "ottla.brokerlite")
@@ -99,7 +99,7 @@ def test_a_configuration_that_is_not_acted_upon_is_warned_of_at_the_creation_and
     assert caplog.messages == first
 
 
-def test_the_default_of_a_configuration_that_is_not_acted_upon_is_no_reason_to_warn() -> None:
+def test_the_default_of_a_configuration_without_effect_causes_no_warning() -> None:
     assert unheeded({"file.delete.delay.ms": "60000", "unclean.leader.election.enable": "true"}) == [
         "unclean.leader.election.enable"
     ]

@@ -1,4 +1,4 @@
-"""The whole broker's machine: who waits for what, and until when."""
+"""The whole broker's machine: which requests wait for what, and until when."""
 
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ def test_a_fetch_at_the_end_waits_and_is_answered_by_the_next_record(machine: Ma
     assert machine.is_idle
 
 
-def test_a_fetch_that_nothing_comes_for_is_answered_empty_at_its_deadline(machine: Machine) -> None:
+def test_a_fetch_without_new_records_gets_an_empty_response_at_its_deadline(machine: Machine) -> None:
     fetch = machine.send(fetching(wait=0.5))
     machine.now += 0.499
     assert machine.poll() == []
@@ -69,7 +69,7 @@ def test_a_fetch_of_several_partitions_is_woken_by_any(machine: Machine) -> None
     assert [values_of(p.records) for p in waited.message.responses[0].partitions] == [[], [], [b"a"]]
 
 
-def test_a_repeated_batch_wakes_nobody(machine: Machine) -> None:
+def test_a_repeated_batch_wakes_no_fetch(machine: Machine) -> None:
     batch = a_batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0)
     machine.produce(batch)
     machine.send(fetching(1))
@@ -87,7 +87,7 @@ def test_a_fetch_with_an_error_does_not_wait(machine: Machine) -> None:
         assert machine.ask(request).responses[0].partitions[-1].error_code == code
 
 
-def test_a_fetch_without_patience_or_without_partitions_does_not_wait(machine: Machine) -> None:
+def test_a_fetch_with_a_max_wait_of_0_or_without_partitions_does_not_wait(machine: Machine) -> None:
     machine.ask(fetching(wait=0))
     machine.ask(fetching(min_bytes=0))
     machine.ask(fetching(partitions=()))
@@ -155,7 +155,7 @@ def test_the_oldest_deadline_comes_first(machine: Machine) -> None:
     assert [action.ticket for action in machine.poll()] == [late]
 
 
-def test_nobody_waits_for_a_connection_that_is_gone(machine: Machine) -> None:
+def test_requests_of_a_closed_connection_stop_waiting(machine: Machine) -> None:
     machine.send(fetching(), connection=1)
     other = machine.send(fetching(), connection=2)
     machine.core.disconnected(1)
@@ -165,7 +165,7 @@ def test_nobody_waits_for_a_connection_that_is_gone(machine: Machine) -> None:
     machine.produce(a_batch(b"a"))
 
 
-def test_a_deleted_topic_is_told_to_those_who_wait_for_it(machine: Machine) -> None:
+def test_requests_that_wait_for_a_deleted_topic_get_its_error(machine: Machine) -> None:
     fetch = machine.send(fetching())
     machine.send(DeleteTopicsRequest(topic_names=("t",), timeout_ms=1000), 5)
     answers = {action.ticket: action for action in machine.poll()}
@@ -174,7 +174,7 @@ def test_a_deleted_topic_is_told_to_those_who_wait_for_it(machine: Machine) -> N
     assert waited.message.responses[0].partitions[0].error_code == UnknownTopicOrPartition.code
 
 
-def test_a_drain_answers_everybody(machine: Machine) -> None:
+def test_a_drain_answers_all_waiting_requests(machine: Machine) -> None:
     tickets = {machine.send(fetching(wait=60), connection=i) for i in range(3)}
     machine.core.drain()
     assert {action.ticket for action in machine.poll()} == tickets
@@ -208,13 +208,13 @@ def test_acks_0_gets_no_answer_and_a_closed_connection_if_it_failed(machine: Mac
 
 
 @pytest.mark.parametrize(("key", "version"), [(0, 2), (1, 3), (29, 2), (22, 6), (18, 5)])
-def test_what_is_not_served_closes_the_connection(machine: Machine, key: int, version: int) -> None:
+def test_a_request_that_is_not_served_closes_the_connection(machine: Machine, key: int, version: int) -> None:
     header = RequestHeader(api_key=key, api_version=version, correlation_id=1)
     with pytest.raises(RemoteProtocolError):
         machine.core.handle(1, Call(1, a_session(), header, ApiVersionsRequest(), 0, 0))
 
 
-def test_producer_ids_are_never_given_twice_not_even_after_a_kill(machine: Machine) -> None:
+def test_producer_ids_are_given_only_once_even_after_a_kill(machine: Machine) -> None:
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
     seen = [machine.ask(request).producer_id for _ in range(1001)]
     again = machine.restart(clean=False)

@@ -1,4 +1,4 @@
-"""Many connections at once, on real sockets: everything is answered, and their memory is given back."""
+"""Many connections at once, on real sockets: all requests are answered, and the memory is given back."""
 
 import os
 import re
@@ -32,7 +32,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < 3 * (IDLE + BUSY):
-        pytest.skip(f"{hard} open files are allowed")
+        pytest.skip(f"only {hard} open files are allowed")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 3 * (IDLE + BUSY)), hard))
     broker = BrokerProcess(tmp_path / "data")
     create_topic(broker.bootstrap, "t", PARTITIONS)
@@ -42,7 +42,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 class Client:
-    """A connection that asks one thing after another."""
+    """A connection that sends one request after another."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self._stream, self._asked = stream, 0
@@ -80,7 +80,7 @@ class Crowd(AsyncExitStack):
 
 
 def memory(broker: BrokerProcess) -> int:
-    """KiB that are the process's own."""
+    """The process's private memory in KiB."""
     status = Path(f"/proc/{broker._process.pid}/status").read_text()
     found = re.search(r"RssAnon:\s+(\d+)", status)
     assert found
@@ -88,14 +88,14 @@ def memory(broker: BrokerProcess) -> int:
 
 
 async def left(broker: BrokerProcess) -> int:
-    """Its memory once it has closed the connections of all who left."""
+    """The process's memory once the broker has closed the connections of all clients that left."""
     while len(os.listdir(f"/proc/{broker._process.pid}/fd")) > 100:
-        await trio.sleep(0.1)  # for a process there is nothing else to wait on
+        await trio.sleep(0.1)  # a process gives the test no other event to wait on
     return memory(broker)
 
 
 async def work(client: Client, number: int) -> None:
-    """Store, and read what was stored: this one's, between those of others."""
+    """Store a record and read it back, round after round, among other clients that do the same."""
     partition = number % PARTITIONS
     for turn in range(ROUNDS):
         value = b"%d of %d" % (turn, number)
@@ -108,7 +108,7 @@ async def work(client: Client, number: int) -> None:
 
 async def test_a_thousand_idle_and_two_hundred_busy_connections_are_all_served(broker: BrokerProcess) -> None:
     async def crowded() -> float:
-        """KiB that an idle connection takes."""
+        """The KiB that an idle connection takes."""
         async with Crowd(broker.bootstrap) as crowd:
             busy = await crowd.clients(BUSY)
             before = memory(broker)
@@ -122,8 +122,8 @@ async def test_a_thousand_idle_and_two_hundred_busy_connections_are_all_served(b
             return each
 
     with trio.fail_after(250):
-        assert await crowded() < 24, "17 were seen"
+        assert await crowded() < 24, "17 were measured"
         after = await left(broker)
         for _ in range(2):
             await crowded()
-        assert await left(broker) < after + 24 * IDLE / 4, "what they took is used by those who come next"
+        assert await left(broker) < after + 24 * IDLE / 4, "later connections use the freed memory"

@@ -1,4 +1,4 @@
-"""Damaged bytes in the data folder: nothing whole is lost with them, nothing of them is taken, and all is told."""
+"""Damaged bytes in the data folder: whole records survive, damaged ones are never returned, and the log names each."""
 
 import logging
 import struct
@@ -36,7 +36,7 @@ DAMAGES = {
 
 
 def damage(path: Path, batch: int, what: str) -> bytes:
-    """Have one of the batches damaged; the whole file."""
+    """Damage one of the batches, and return the whole file."""
     at, data = DAMAGES[what]
     whole = bytearray(path.read_bytes())
     whole[batch * SIZE + at : batch * SIZE + at + len(data)] = data
@@ -59,7 +59,7 @@ def log_path(one: OnePartition) -> Path:
 
 
 def readable(one: OnePartition) -> set[int]:
-    """The offsets that a reader gets who asks for each of them."""
+    """The offsets at which a reader gets its record."""
     found = set()
     for offset in range(one.log.end_offset):
         try:
@@ -83,7 +83,7 @@ def all_but(*batches: int) -> set[int]:
 @pytest.mark.parametrize("indexes", [True, False])
 @pytest.mark.parametrize("batch", [0, 7, 20, LAST - 1, LAST])
 @pytest.mark.parametrize("what", DAMAGES)
-def test_nothing_is_cut_and_what_is_whole_is_served(
+def test_damage_cuts_no_log_and_whole_batches_are_served(
     one: OnePartition, what: str, batch: int, indexes: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     one.close()
@@ -100,16 +100,16 @@ def test_nothing_is_cut_and_what_is_whole_is_served(
         one.close()
     told = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert readable(one) == all_but(batch)
-    if what != "value" or batch == LAST or not indexes:  # else nothing compared its CRC yet: readers do
+    if what != "value" or batch == LAST or not indexes:  # otherwise only readers compare its CRC
         assert any(f"t-0 is damaged: offset {batch * PER_BATCH} cannot be read" in each for each in told)
     one.reopen(clean=True, recovery_point=end)
     one.append(a_batch(b"next"))
     assert one.log.end_offset == end + 1, "no offset is given twice"
     one.reopen(clean=False, recovery_point=end)
-    assert one.log.end_offset == end + 1 and readable(one) == all_but(batch) | {end}, "nor after a crash"
+    assert one.log.end_offset == end + 1 and readable(one) == all_but(batch) | {end}, "and so it is after a crash"
 
 
-def test_records_that_are_missing_at_the_end_are_told_and_their_offsets_not_given_again(
+def test_records_missing_at_the_end_are_logged_and_their_offsets_not_given_again(
     one: OnePartition, caplog: pytest.LogCaptureFixture
 ) -> None:
     one.close()
@@ -143,7 +143,7 @@ def remains(one: OnePartition) -> tuple[set[int], set[int]]:
 
 @pytest.fixture
 def segmented(tmp_path: Path) -> OnePartition:
-    """A partition of several segments, which ended in good order."""
+    """A partition of several segments, after a clean shutdown."""
     one = OnePartition(tmp_path / "t-0", settings=LogSettings(segment_bytes=1000))
     one.append(*(idempotent(100 + i * PER_BATCH, PER_BATCH) for i in range(MANY)))
     one.close()
@@ -154,7 +154,7 @@ def segmented(tmp_path: Path) -> OnePartition:
 @pytest.mark.parametrize("synced", [True, False])
 @pytest.mark.parametrize("how", ["cut", "empty", "gone"])
 @pytest.mark.parametrize("which", [0, 1, -2, -1])
-def test_records_of_a_segment_that_is_cut_empty_or_gone_are_refused_and_told(
+def test_records_of_a_segment_that_is_cut_empty_or_gone_are_refused_and_logged(
     segmented: OnePartition, which: int, how: str, synced: bool, clean: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     one, end = segmented, MANY * PER_BATCH
@@ -207,7 +207,7 @@ def test_a_missing_first_segment_is_refused_from_the_start_offset_on(
     assert remains(one) == (set(range(bases[2], end)), set(range(start, bases[2])))
     gone = one.segments.set_start_offset(bases[2])
     one.segments.remove(gone)
-    assert gone and remains(one) == (set(range(bases[2], end)), set()), "deleting the records ends it"
+    assert gone and remains(one) == (set(range(bases[2], end)), set()), "it ends when the records are deleted"
 
 
 def test_compaction_leaves_segments_with_a_loss_as_they_are(segmented: OnePartition) -> None:
@@ -240,11 +240,11 @@ def test_a_broker_finds_its_end_behind_damage_by_itself(machine: Machine, caplog
         answer = machine.ask(fetching(4, wait=0)).responses[0].partitions[0]
         assert (answer.error_code, answer.records) == (CorruptMessage.code, b"")
     assert machine.ask(fetching(5, wait=0)).responses[0].partitions[0].error_code == 0
-    assert "damaged" not in caplog.text, "it was told at the start, and is told once"
+    assert "damaged" not in caplog.text, "the log names it once, at the start"
     machine.folder.abandon()
 
 
-def test_damage_while_the_broker_runs_is_told_once(machine: Machine, caplog: pytest.LogCaptureFixture) -> None:
+def test_damage_while_the_broker_runs_is_logged_once(machine: Machine, caplog: pytest.LogCaptureFixture) -> None:
     machine.produce(*(idempotent(10 + i) for i in range(5)))
     path = machine.folder.path / "t-0" / f"{0:020}.log"
     data = bytearray(path.read_bytes())
@@ -272,7 +272,7 @@ def test_a_damaged_batch_is_left_out_when_a_time_is_looked_for(machine: Machine)
 # -- after a crash
 
 
-def test_what_recovery_cuts_off_is_kept_and_told(one: OnePartition, caplog: pytest.LogCaptureFixture) -> None:
+def test_bytes_that_recovery_cuts_off_are_kept_and_logged(one: OnePartition, caplog: pytest.LogCaptureFixture) -> None:
     for number in ("", ".1"):
         data = damage(log_path(one), 30, "length too large")
         one.reopen()
@@ -303,7 +303,7 @@ def test_the_segments_behind_damage_are_kept_too(tmp_path: Path) -> None:
     } | {name: len(data) for name, data in behind.items()}
     one.append(a_batch(b"next"))
     one.reopen()
-    assert one.log.end_offset == 22 and one.segments.truncated == 0, "what is kept is not read"
+    assert one.log.end_offset == 22 and one.segments.truncated == 0, "copies of damaged data are not read"
 
 
 @pytest.mark.parametrize(
@@ -321,7 +321,7 @@ def test_a_batch_that_was_not_written_to_its_end_is_a_warning_and_not_kept(
     assert not one.files(".damaged") and one.log.end_offset == COUNT * PER_BATCH
 
 
-def test_damage_before_the_recovery_point_is_not_the_crashs_and_stays(one: OnePartition) -> None:
+def test_damage_before_the_recovery_point_is_not_blamed_on_the_crash_and_stays(one: OnePartition) -> None:
     data = damage(log_path(one), 7, "magic")
     one.reopen(recovery_point=60)
     assert one.log.end_offset == COUNT * PER_BATCH and readable(one) == all_but(7)
@@ -329,7 +329,7 @@ def test_damage_before_the_recovery_point_is_not_the_crashs_and_stays(one: OnePa
 
 
 @pytest.mark.parametrize("how", ["a power cut", "another topic of the name"])
-def test_what_a_recovery_point_says_of_records_that_are_gone_is_not_said_of_later_ones(
+def test_a_recovery_point_of_missing_records_does_not_apply_to_later_ones(
     machine: Machine, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     machine.produce(*(idempotent(100 + i) for i in range(10)))
@@ -347,17 +347,17 @@ def test_what_a_recovery_point_says_of_records_that_are_gone_is_not_said_of_late
     machine.folder.abandon()
     path.write_bytes(path.read_bytes()[:-1])
     machine = Machine(machine.folder.path)
-    assert machine.log().end_offset == 1, "a torn batch is cut off as ever"
+    assert machine.log().end_offset == 1, "a torn batch is still cut off"
     machine.folder.abandon()
 
 
-def test_a_value_that_looks_like_a_batch_is_none(tmp_path: Path) -> None:
+def test_a_value_that_looks_like_a_batch_is_not_read_as_one(tmp_path: Path) -> None:
     one = OnePartition(tmp_path / "t-0")
     inner = a_batch(b"not a record of this log", base_offset=1)
     one.append(a_batch(inner), a_batch(b"b"))
     one.close()
     data = bytearray(log_path(one).read_bytes())
-    data[40] ^= 1  # within what the CRC covers
+    data[40] ^= 1  # a byte that the CRC covers
     log_path(one).write_bytes(data)
     for path in one.folder.glob("*index"):
         path.unlink()
@@ -370,7 +370,9 @@ def test_a_value_that_looks_like_a_batch_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_flipped_bit_is_no_commit(machine: Machine, clean: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_commit_with_a_flipped_bit_does_not_count(
+    machine: Machine, clean: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     for offset in (1000, 2000):
         commit(machine, offset)
     machine.folder.close()
@@ -382,7 +384,7 @@ def test_a_flipped_bit_is_no_commit(machine: Machine, clean: bool, caplog: pytes
     if not clean:
         (machine.folder.path / ".kafka_cleanshutdown").unlink()
     machine = Machine(machine.folder.path)
-    assert offsets(machine) == {0: 1000}, "what was committed before it counts"
+    assert offsets(machine) == {0: 1000}, "the commit before it counts"
     (line,) = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert line.getMessage().startswith("__consumer_offsets-0 is damaged: offset 1 cannot be read")
     commit(machine, 3000)

@@ -27,7 +27,7 @@ HOUR = 3_600_000
 
 
 class Disk(ModelDisk):
-    """Its files were written to today."""
+    """A disk whose files were all written today."""
 
     def modified(self, path: Path) -> int:
         return TODAY

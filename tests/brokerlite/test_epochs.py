@@ -1,4 +1,4 @@
-"""Leader epochs: raised where a log may have lost what was acknowledged, and what readers who came as far are told."""
+"""Leader epochs: the broker raises them where a log may have lost acknowledged records, and readers learn of it."""
 
 import os
 from pathlib import Path
@@ -28,7 +28,7 @@ from tests.patience import HUNG
 # -- the rules
 
 
-def test_an_epoch_begins_where_the_log_ends_and_what_has_nothing_left_is_forgotten() -> None:
+def test_an_epoch_begins_where_the_log_ends_and_an_empty_one_is_forgotten() -> None:
     epochs = LeaderEpochs([LeaderEpoch(0, 0), LeaderEpoch(2, 100), LeaderEpoch(5, 300)])
     epochs.begin(6, 200)
     assert epochs.entries == [(0, 0), (2, 100), (6, 200)]
@@ -48,7 +48,7 @@ def test_an_epoch_ends_where_the_next_begins(epoch: int, end: tuple[int, int]) -
 
 
 def epochs_told(machine: Machine) -> tuple[int, int, int, int]:
-    """The leader epoch as Metadata, ListOffsets (both ends) and OffsetForLeaderEpoch (of any that is known) tell it."""
+    """The leader epoch in Metadata, in ListOffsets (both ends), and in OffsetForLeaderEpoch (for a known epoch)."""
     (topic,) = (each for each in machine.ask(MetadataRequest(topics=None)).topics if each.name == "t")
     ends = []
     for timestamp in (EARLIEST, LATEST):
@@ -90,21 +90,21 @@ def test_epochs_that_the_file_has_lost_are_found_in_the_log(machine: Machine, te
     path = machine.folder.path / "t-0" / "leader-epoch-checkpoint"
     if text is None:
         path.unlink()
-    elif not (clean and text == "0\n1\n0 0\n"):  # which is whole, and after a clean shutdown what the disk holds
+    elif not (clean and text == "0\n1\n0 0\n"):  # this file is whole, and the disk has it after a clean shutdown
         path.write_text(text)
     machine = Machine(machine.folder.path)
     assert machine.log().epochs.entries == [(0, 0), (1, 2)] + ([] if clean else [(2, 3)])
     machine.folder.abandon()
 
 
-def test_a_folder_from_before_epochs_and_one_that_such_a_program_wrote_to_go_on(machine: Machine) -> None:
+def test_a_folder_from_before_epochs_gets_them(machine: Machine) -> None:
     for _ in range(2):
         machine = machine.restart(clean=False)
     machine.folder.close()
     state = machine.folder.path / "broker.json"
     state.write_text(state.read_text().replace(' "leader_epoch": 2,\n', ""))
     machine = Machine(machine.folder.path)
-    assert epochs_told(machine)[0] == 2, "a partition knows it"
+    assert epochs_told(machine)[0] == 2, "a partition's file still has the epoch"
     machine.folder.abandon()
 
 
@@ -127,7 +127,7 @@ def test_an_idempotent_producer_goes_on_in_the_next_epoch(machine: Machine) -> N
     machine.folder.abandon()
 
 
-# -- what readers are told
+# -- responses to readers
 
 
 def fetched(machine: Machine, offset: int, *, known: int = -1, last: int = -1) -> PartitionData:
@@ -147,7 +147,7 @@ def fetched(machine: Machine, offset: int, *, known: int = -1, last: int = -1) -
 
 @pytest.fixture
 def truncated(machine: Machine) -> Machine:
-    """After a power cut: of epoch 0 there were 10 records and are 6, then 5 of epoch 1."""
+    """After a power cut: 6 of the 10 records of epoch 0 are left, and 5 records of epoch 1 follow."""
     machine.produce(a_batch(*[b"old"] * 6), a_batch(*[b"lost"] * 4))
     machine.folder.abandon()
     path = machine.folder.path / "t-0" / f"{0:020}.log"
@@ -160,7 +160,7 @@ def truncated(machine: Machine) -> Machine:
 @pytest.mark.parametrize(
     ("known", "error"), [(-1, 0), (0, FencedLeaderEpoch.code), (1, 0), (2, UnknownLeaderEpoch.code)]
 )
-def test_who_knows_another_leader_epoch_is_told_so(truncated: Machine, known: int, error: int) -> None:
+def test_a_request_with_another_leader_epoch_gets_an_error(truncated: Machine, known: int, error: int) -> None:
     assert fetched(truncated, 0, known=known).error_code == error
 
 
@@ -168,7 +168,7 @@ def test_who_knows_another_leader_epoch_is_told_so(truncated: Machine, known: in
     ("offset", "last", "told"),
     [(6, 0, None), (3, 0, None), (9, 0, (0, 6)), (10, 0, (0, 6)), (8, 1, None), (11, 1, None), (8, -1, None)],
 )
-def test_a_reader_of_what_is_gone_is_told_up_to_where_it_holds(
+def test_a_reader_of_lost_records_learns_up_to_which_offset_its_log_is_valid(
     truncated: Machine, offset: int, last: int, told: tuple[int, int] | None
 ) -> None:
     answer = fetched(truncated, offset, known=1, last=last)
@@ -199,7 +199,7 @@ Seen = list[tuple[int, bytes | None]]
 
 
 async def consumed(bootstrap: str, count: int, reset: Literal["beginning", "error"] = "error") -> Seen:
-    """Offsets and values that a member of a group reads on from what it committed."""
+    """The offsets and values that a member of a group reads from its committed offset on."""
     seen: Seen = []
     with trio.fail_after(HUNG):
         async with ottla.connect(bootstrap) as client, client.consumer("t", group="g", reset=reset) as consumer:
@@ -232,7 +232,7 @@ def test_a_group_that_committed_behind_what_a_power_cut_took_skips_nothing_silen
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
-def test_a_restart_disturbs_nobody(tmp_path: Path, end: str) -> None:
+def test_a_clean_restart_does_not_disturb_clients(tmp_path: Path, end: str) -> None:
     broker = a_broker(tmp_path)
     broker.create_topic("t")
 

@@ -1,4 +1,4 @@
-"""Fetch sessions: what is named once, what is told, and what happens when both sides do not agree."""
+"""Fetch sessions: which partitions requests and responses name, and the errors when both sides disagree."""
 
 import random
 import uuid
@@ -23,10 +23,10 @@ from tests.brokerlite.machine import Machine, a_batch, producing, values_of
 
 
 class Reader:
-    """A client that keeps a session.
+    """A client with a fetch session.
 
     Attributes:
-        told: (partition, error, values) of the last answer, in its order.
+        told: (partition, error, values) from the last response, in its order.
     """
 
     def __init__(self, machine: Machine, version: int = 12) -> None:
@@ -55,7 +55,7 @@ class Reader:
         return FetchRequest(**known | others)
 
     def take(self, answer: Any) -> int:
-        """Take in an answer; its error."""
+        """Process a response, and return its error."""
         if answer.error_code == 0:
             self.id = answer.session_id
             self.epoch = self.epoch + 1 if self.id else 0
@@ -67,7 +67,7 @@ class Reader:
         return int(answer.error_code)
 
     def fetch(self, wanted: dict[int, int] | None = None, forgotten: tuple[int, ...] = (), **others: Any) -> int:
-        """Fetch; the error of the answer."""
+        """Send a Fetch request; the error of the response."""
         return self.take(self.machine.ask(self.request(wanted or {}, forgotten, **others), self.version))
 
 
@@ -77,11 +77,11 @@ def reader(machine: Machine, request: pytest.FixtureRequest) -> Reader:
     reader = Reader(machine, request.param)
     machine.produce(a_batch(b"a"))
     assert reader.fetch({0: 0, 1: 0, 2: 0}) == 0 and reader.id > 0
-    assert reader.told == [(0, 0, [b"a"]), (1, 0, []), (2, 0, [])], "the first answer tells of all"
+    assert reader.told == [(0, 0, [b"a"]), (1, 0, []), (2, 0, [])], "the first response has every partition"
     return reader
 
 
-def test_within_a_session_only_what_changed_is_named_and_told(reader: Reader) -> None:
+def test_within_a_session_requests_and_responses_name_only_changes(reader: Reader) -> None:
     assert reader.fetch({0: 1}) == 0 and reader.told == []
     reader.machine.produce(a_batch(b"b"), partition=2)
     assert reader.fetch() == 0 and reader.told == [(2, 0, [b"b"])]
@@ -89,7 +89,7 @@ def test_within_a_session_only_what_changed_is_named_and_told(reader: Reader) ->
     assert reader.fetch() == 0 and reader.told == []
 
 
-def test_what_was_not_named_again_is_read_at_its_old_offset(reader: Reader) -> None:
+def test_a_partition_that_is_not_named_again_is_read_at_its_old_offset(reader: Reader) -> None:
     assert reader.fetch() == 0 and reader.told == [(0, 0, [b"a"])]
 
 
@@ -100,20 +100,20 @@ def test_a_partition_is_forgotten_and_another_added(reader: Reader) -> None:
     assert reader.fetch({2: 0}) == 0 and reader.told == [(2, 0, [b"b"])]
 
 
-def test_a_partition_that_is_new_is_told_even_if_it_is_empty(reader: Reader) -> None:
+def test_a_response_names_a_new_partition_even_if_it_is_empty(reader: Reader) -> None:
     assert reader.fetch({0: 1}, forgotten=(1,)) == 0
-    assert reader.fetch({1: 0}) == 0 and reader.told == [(1, 0, [])], "its high watermark is news"
+    assert reader.fetch({1: 0}) == 0 and reader.told == [(1, 0, [])], "its high watermark is new to the client"
 
 
-def test_an_error_is_told_each_time_and_its_end_too(reader: Reader) -> None:
+def test_each_response_has_the_error_and_one_has_its_end(reader: Reader) -> None:
     assert reader.fetch({0: 99}) == 0 and reader.told == [(0, 1, [])]
     assert reader.fetch() == 0 and reader.told == [(0, 1, [])]
     assert reader.fetch({0: 1}) == 0 and reader.told == [(0, 0, [])]
     assert reader.fetch() == 0 and reader.told == []
 
 
-def test_who_had_records_goes_behind_the_others(reader: Reader) -> None:
-    """Else the first partition would fill every answer."""
+def test_a_partition_with_records_moves_behind_the_others(reader: Reader) -> None:
+    """Otherwise the first partition could fill every response."""
     for partition in range(3):
         reader.machine.produce(a_batch(bytes(1000)), a_batch(bytes(1000)), partition=partition)
     assert reader.fetch({0: 1}) == 0
@@ -124,7 +124,7 @@ def test_who_had_records_goes_behind_the_others(reader: Reader) -> None:
     assert sorted(served[:3]) == sorted(served[3:]) == [0, 1, 2]
 
 
-def test_a_fetch_that_waits_tells_what_came_meanwhile(reader: Reader) -> None:
+def test_a_waiting_fetch_returns_records_that_arrive_meanwhile(reader: Reader) -> None:
     ticket = reader.machine.send(reader.request({0: 1}, max_wait_ms=500), reader.version)
     assert reader.machine.poll() == []
     reader.machine.send(producing(a_batch(b"b"), partition=1))
@@ -135,7 +135,7 @@ def test_a_fetch_that_waits_tells_what_came_meanwhile(reader: Reader) -> None:
     assert reader.fetch({1: 1}) == 0 and reader.told == []
 
 
-def test_a_fetch_that_nothing_comes_for_is_answered_with_nothing(reader: Reader) -> None:
+def test_a_fetch_without_new_records_gets_an_empty_response(reader: Reader) -> None:
     ticket = reader.machine.send(reader.request({0: 1}, max_wait_ms=500), reader.version)
     reader.machine.now += 0.5
     (action,) = reader.machine.poll()
@@ -143,7 +143,7 @@ def test_a_fetch_that_nothing_comes_for_is_answered_with_nothing(reader: Reader)
     assert reader.take(action.message) == 0 and reader.told == [] and action.message.session_id == reader.id
 
 
-def test_a_fetch_that_waits_while_its_session_goes_on_is_told_to_begin_again(reader: Reader) -> None:
+def test_a_fetch_that_waits_while_its_session_continues_gets_the_error_of_a_lost_session(reader: Reader) -> None:
     waits = reader.machine.send(reader.request({0: 1}, max_wait_ms=500), reader.version)
     reader.epoch += 1
     other = reader.machine.send(reader.request({}), reader.version)
@@ -209,18 +209,18 @@ def test_old_versions_have_no_sessions(machine: Machine) -> None:
     assert machine.ask(request, 6).session_id == 0 and len(machine.core.fetch_sessions) == 0
 
 
-def test_a_deleted_topic_is_told_as_an_error(machine: Machine) -> None:
+def test_a_deleted_topic_gets_an_error(machine: Machine) -> None:
     reader = Reader(machine)
     assert reader.fetch({0: 0}) == 0
     machine.ask(DeleteTopicsRequest(topic_names=("t",), timeout_ms=1000), 5)
     assert reader.fetch() == 0 and reader.told == [(0, UnknownTopicOrPartition.code, [])]
 
 
-def test_sessions_are_bounded_and_who_is_idle_makes_room(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sessions_are_bounded_and_idle_ones_make_room(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch_sessions, "MAX_SESSIONS", 3)
     readers = [Reader(machine) for _ in range(4)]
     assert [reader.fetch({0: 0}) for reader in readers] == [0] * 4
-    assert [reader.id > 0 for reader in readers] == [True, True, True, False], "it goes without"
+    assert [reader.id > 0 for reader in readers] == [True, True, True, False], "it gets no session"
     machine.now += PATIENCE
     assert readers[0].fetch() == 0
     machine.now += 1
@@ -234,7 +234,7 @@ def test_partitions_of_sessions_are_bounded(machine: Machine, monkeypatch: pytes
     assert a.fetch({0: 0, 1: 0}) == 0 and a.id > 0
     assert b.fetch({0: 0, 1: 0}) == 0 and b.id == 0
     assert c.fetch({0: 0}) == 0 and c.id > 0
-    assert a.fetch({2: 0}) == FetchSessionIdNotFound.code, "it begins again, and goes without"
+    assert a.fetch({2: 0}) == FetchSessionIdNotFound.code, "it sends a full fetch, and gets no session"
     assert len(machine.core.fetch_sessions) == 1 == machine.core.fetch_sessions._partitions
 
 
@@ -247,7 +247,7 @@ def test_an_id_is_not_given_twice(machine: Machine) -> None:
 
 @pytest.mark.parametrize("drawn", [0, 2**128 - 1, MAX_EPOCH - 1, MAX_EPOCH])
 def test_ids_fit_the_protocol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drawn: int) -> None:
-    ids = [uuid.uuid4()]  # the topic's
+    ids = [uuid.uuid4()]  # the topic's id
     monkeypatch.setattr(uuid, "uuid4", lambda: ids.pop() if ids else uuid.UUID(int=drawn))
     machine = Machine(tmp_path / "data")
     machine.core.create_topic("t", 1, {})
@@ -258,7 +258,7 @@ def test_ids_fit_the_protocol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, d
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_reader_with_a_session_reads_what_one_without_would(machine: Machine, seed: int) -> None:
+def test_a_reader_with_a_session_reads_the_same_as_one_without(machine: Machine, seed: int) -> None:
     rng = random.Random(seed)
     reader = Reader(machine, rng.choice((12, 18)))
     positions = dict.fromkeys(range(3), 0)

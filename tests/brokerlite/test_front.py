@@ -1,4 +1,4 @@
-"""What goes wrong with one client's answer reaches no other: the broker's service in front of a core that fails."""
+"""A failure with one client's response affects no other: the broker's service in front of a core that fails."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -25,7 +25,7 @@ from tests.pairs import Place, listening, peer
 from tests.serving import LOCAL, closed, received, until
 
 HEARTBEAT = b"\0\x0c\0\4\0\0\0"
-"""The beginning of a Heartbeat v4; then come the last byte of the correlation id, and the rest."""
+"""The beginning of a Heartbeat v4; the last byte of the correlation id and the rest follow."""
 REST = b"\0\1x\0\2g\0\0\0\1\2m\0\0"
 FINE = HeartbeatResponse(error_code=0)
 
@@ -36,7 +36,7 @@ def heartbeat(number: int) -> bytes:
 
 
 class Core:
-    """Stands for `BrokerCore`: it keeps the tickets, and does to each request what the test says."""
+    """Stands for `BrokerCore`: it keeps the tickets, and answers each request as the test says."""
 
     def __init__(self) -> None:
         self.tickets: list[Any] = []
@@ -83,7 +83,7 @@ async def a_front(core: Core | BrokerCore) -> AsyncIterator[Place]:
 
 
 @pytest.mark.parametrize("message", [HeartbeatResponse(error_code=10**6), object()], ids=["does not fit", "none"])
-async def test_an_answer_that_cannot_be_built_closes_the_connection_that_waits_for_it_alone(
+async def test_an_answer_that_cannot_be_built_closes_only_its_own_connection(
     clock: MockClock, caplog: pytest.LogCaptureFixture, message: object
 ) -> None:
     core = Core()
@@ -179,7 +179,7 @@ async def test_an_answer_that_is_too_large_for_a_frame_closes_its_connection_and
 
 
 @pytest.mark.parametrize("waiting", ["Fetch", "JoinGroup"])
-async def test_a_client_that_vanishes_behind_a_request_that_waits_is_gone_soon_and_its_other_requests_are_carried_out(
+async def test_a_vanished_client_with_a_waiting_request_is_noticed_soon_and_its_other_requests_are_carried_out(
     clock: MockClock, tmp_path: Path, waiting: str
 ) -> None:
     long = 100_000.0
@@ -210,7 +210,7 @@ async def test_a_client_that_vanishes_behind_a_request_that_waits_is_gone_soon_a
 
 
 @pytest.mark.parametrize("names", [20, 21])
-async def test_a_request_that_names_too_much_is_refused_before_it_holds_the_others_up(
+async def test_a_request_with_too_many_names_is_refused_before_it_delays_others(
     clock: MockClock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, names: int
 ) -> None:
     monkeypatch.setattr(serve, "MOST_NAMES", 20)

@@ -1,4 +1,4 @@
-"""Gaps between batches, as compaction leaves them, and what a read takes from the disk."""
+"""Gaps between batches, as compaction leaves them, and how much of the disk a read reads."""
 
 import json
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from tests.brokerlite.test_storage import OnePartition
 
 FOLDER = Path("/t-0")
 BASES = (3, 4, 10, 17, 30, 31, 32, 1000, 5000, 5003)
-"""Of batches with three records, which reach into what compaction took: each ends before the next begins."""
+"""Base offsets of batches that had three records before compaction; each ends before the next begins."""
 
 
 def gapped(disk: ModelDisk, bases: tuple[int, ...] = BASES, interval: int = 0) -> OnePartition:
@@ -56,7 +56,7 @@ def test_a_gap_between_two_segments_that_kafka_has_compacted_leads_into_the_seco
 @pytest.mark.parametrize("interval", [0, 100, 4096])
 @pytest.mark.parametrize("claimed", [0, 3, 4, 9, 11, 16, 18, 29, 30, 40, 2000, 6000, 2**40, -1, -(2**63)])
 def test_a_base_offset_that_goes_back_or_too_far_is_damage_also_among_gaps(interval: int, claimed: int) -> None:
-    """Within the gap that it stands in nothing tells; where it could be right as well, the next is taken for wrong."""
+    """A wrong offset within the same gap goes unnoticed; if the next batch contradicts it, that one counts as wrong."""
     disk = ModelDisk()
     one = gapped(disk, interval=interval)
     one.reopen()
@@ -88,7 +88,7 @@ def test_batches_before_an_offset_are_given_and_those_from_it_on_are_not() -> No
         offset, found = 0, []
         while data := one.log.read(offset, 2**20, at_least_one=True, up_to=up_to):
             batches = list(read_batches(bytes(data)))
-            assert sum(len(batch.data) for batch in batches) == len(data), "nothing is torn"
+            assert sum(len(batch.data) for batch in batches) == len(data), "no batch is cut"
             found += [batch.base_offset for batch in batches]
             offset = batches[-1].next_offset
             if offset >= up_to:
@@ -100,7 +100,7 @@ def test_batches_before_an_offset_are_given_and_those_from_it_on_are_not() -> No
         one.log.read(one.log.end_offset + 1, 1, up_to=5)
 
 
-# -- what is read from the disk
+# -- reads from the disk
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def test_a_topic_file_allows_the_gaps_that_kafkas_compaction_leaves(tmp_path: Pa
         (folder / f"{base:020}.log").write_bytes(rebased(a_batch(b"%d" % base), base, 0))
     for gaps, code in ((False, CorruptMessage.code), (True, 0)):
         state = json.loads((folder / "topic-0.json").read_bytes())
-        state.pop("crc32c", None)  # as by hand
+        state.pop("crc32c", None)  # as in a file that was edited by hand
         (folder / "topic-0.json").write_text(json.dumps(state | ({"gaps": True} if gaps else {})))
         machine = Machine(tmp_path / "data")
         assert machine.ask(fetching(5, wait=0)).responses[0].partitions[0].error_code == code

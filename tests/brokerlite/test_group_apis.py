@@ -1,4 +1,4 @@
-"""Each API of groups, asked the machine in every version that is served, as bytes."""
+"""Each group API, as bytes in every served version, sent to the machine."""
 
 from typing import Any
 
@@ -54,12 +54,12 @@ def versions(key: int) -> range:
 
 
 def as_bytes(message: Any, version: int) -> Any:
-    """The answer as a client reads it off the wire."""
+    """The response as a client parses it."""
     return parse_response(type(message), version, build_response(message, version, 5)[4:])[1]
 
 
 def asked(machine: Machine, message: Any, version: int | None = None) -> Any:
-    """The answer to a request, both as bytes; of the newest version served where none is said."""
+    """The response to a request, both as bytes; by default in the newest served version."""
     version = SERVED[api(type(message)).key].highest if version is None else version
     request = parse_request(build_request(message, version, 5, "test")[4:]).message
     return as_bytes(machine.ask(request, version), version)
@@ -133,11 +133,11 @@ def test_a_join_waits_for_the_others_and_a_client_that_goes_is_not_answered(mach
     assert len(answers) == 2 and b in answers and c not in answers
     message: JoinGroupResponse = given(answers[b], 9)
     assert message.error_code == 0 and message.generation_id == 2 and message.leader == a
-    assert len(machine.core.groups.by_id["g"].members) == 3, "its session ends by itself"
+    assert len(machine.core.groups.by_id["g"].members) == 3, "its session will expire"
     assert not machine.core.waits._later
 
 
-def test_a_drain_answers_who_waits_for_the_others(machine: Machine) -> None:
+def test_a_drain_answers_members_that_wait_for_others(machine: Machine) -> None:
     join(machine)
     ticket = machine.send(joining(instance_id="j"), connection=2)
     machine.core.drain()
@@ -230,10 +230,10 @@ def test_offset_commit(machine: Machine, version: int) -> None:
     join(machine)
     answer = asked(machine, request, version)
     errors = [[each.error_code for each in topic.partitions] for topic in answer.topics]
-    assert errors == [[100 if version >= 10 else 3], [25, 25, 3]], "of the group, and of what does not exist"
+    assert errors == [[100 if version >= 10 else 3], [25, 25, 3]], "for the group, and for a topic that does not exist"
 
 
-def test_an_offset_may_be_kept_for_as_long_as_can_be_told(machine: Machine) -> None:
+def test_the_longest_retention_of_an_offset_is_accepted(machine: Machine) -> None:
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=5, committed_metadata="")
     request = OffsetCommitRequest(
         group_id="g",
@@ -244,7 +244,7 @@ def test_an_offset_may_be_kept_for_as_long_as_can_be_told(machine: Machine) -> N
     assert machine.core.offsets.of("g")["t", 0].expire_timestamp == 2**63 - 1
 
 
-def test_a_commit_of_nothing_that_exists_makes_no_group(machine: Machine) -> None:
+def test_a_commit_for_an_unknown_topic_creates_no_group(machine: Machine) -> None:
     request = committing(5, partition=77)
     assert asked(machine, request, 9).topics[0].partitions[0].error_code == 3
     assert asked(machine, OffsetCommitRequest(group_id="g", topics=()), 9).topics == ()
@@ -452,7 +452,7 @@ def test_the_members_of_two_groups_do_not_meet(machine: Machine) -> None:
     assert offsets.of("g")["t", 0].offset == 1 and offsets.of("h")["t", 0].offset == 2
 
 
-def test_a_commit_wakes_nobody_who_reads_the_topic(machine: Machine) -> None:
+def test_a_commit_wakes_no_fetch_of_the_topic(machine: Machine) -> None:
     machine.ask(producing(a_batch()))
     machine.ask(committing(1))
     assert machine.log().end_offset == 1

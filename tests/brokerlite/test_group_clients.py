@@ -1,4 +1,4 @@
-"""Other people's consumers in groups of brokerlite: they share partitions, come, leave and die, and nothing is lost."""
+"""Consumers of others in groups of brokerlite: they share partitions, join, leave and die, and no record is lost."""
 
 import re
 import signal
@@ -33,7 +33,7 @@ def joined(bootstrap: str, clients: list[MemberClient], assignor: str = "roundro
 
 
 def produce(bootstrap: str, first: int, count: int) -> None:
-    """Numbers from ``first`` on, into all partitions."""
+    """Write the numbers from ``first`` on into all partitions."""
     messages = [Message("t", None, b"%d" % i, partition=i % PARTITIONS) for i in range(first, first + count)]
     assert all(outcome.error is None for outcome in LIBRDKAFKA.produce(bootstrap, messages))
 
@@ -72,7 +72,7 @@ def test_clients_of_five_kinds_share_a_topic_and_nothing_is_lost_when_one_leaves
 
 
 @pytest.mark.parametrize("client", MEMBERS.values(), ids=str)
-def test_a_client_goes_on_where_its_group_has_committed(ottla_broker: Broker, client: MemberClient) -> None:
+def test_a_client_continues_at_the_offsets_of_its_group(ottla_broker: Broker, client: MemberClient) -> None:
     bootstrap = ottla_broker.bootstrap
     ottla_broker.create_topic("t", PARTITIONS)
     produce(bootstrap, 0, 100)
@@ -105,7 +105,7 @@ def test_cooperative_members_share_and_take_over(ottla_broker: Broker, client: M
         until(lambda: shared([first], PARTITIONS), [first])
         produce(bootstrap, 200, 100)
         until(lambda: seen([first, other]) == set(range(300)), [first])
-        assert len(first.records) + len(other.records) == 300, "nothing was read twice"
+        assert len(first.records) + len(other.records) == 300, "no record was read twice"
 
 
 @pytest.mark.deep
@@ -136,7 +136,7 @@ def generation_of(broker: Broker) -> int:
 
 
 @pytest.mark.deep
-def test_a_group_lives_through_kills_of_the_broker_and_its_commits_do(tmp_path: Path) -> None:
+def test_a_group_and_its_commits_survive_kills_of_the_broker(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     bootstrap = f"127.0.0.1:{port}"
     clients = [MEMBERS["librdkafka"], MEMBERS["aiokafka"], MEMBERS["kafka-python"]]
@@ -155,7 +155,7 @@ def test_a_group_lives_through_kills_of_the_broker_and_its_commits_do(tmp_path: 
             assert committed(bootstrap) == 600
             for member in members:
                 member.leave()
-    assert sum(len(member.records) for member in members) < 1200, "they go on where they were"
+    assert sum(len(member.records) for member in members) < 1200, "they continue at their committed offsets"
 
 
 def test_librdkafkas_admin_lists_describes_resets_and_deletes_groups(ottla_broker: Broker) -> None:
@@ -180,7 +180,7 @@ def test_librdkafkas_admin_lists_describes_resets_and_deletes_groups(ottla_broke
 
 
 @pytest.mark.deep
-def test_a_group_takes_up_partitions_that_were_added(ottla_broker: Broker) -> None:
+def test_a_group_reads_added_partitions(ottla_broker: Broker) -> None:
     bootstrap = ottla_broker.bootstrap
     ottla_broker.create_topic("t", 2)
     admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -193,7 +193,7 @@ def test_a_group_takes_up_partitions_that_were_added(ottla_broker: Broker) -> No
 
 
 @pytest.mark.deep
-def test_a_consumer_without_a_group_commits_and_is_told_where_it_was(ottla_broker: Broker) -> None:
+def test_a_consumer_outside_of_a_group_commits_and_gets_its_offset_back(ottla_broker: Broker) -> None:
     ottla_broker.create_topic("t", 2)
     consumer = Consumer({"bootstrap.servers": ottla_broker.bootstrap, "group.id": "alone"})
     places = [TopicPartition("t", 0, 7, metadata="half past"), TopicPartition("t", 1, 9)]

@@ -1,4 +1,4 @@
-"""`__consumer_offsets`: what comes back after a restart, and a log that does not grow for ever."""
+"""`__consumer_offsets`: its state after a restart, and the bound of its size."""
 
 import shutil
 from dataclasses import replace
@@ -70,7 +70,7 @@ def commit(machine: Machine, offset: int, **others: Any) -> None:
 
 
 def join(machine: Machine, *, group: str = "g", instance_id: str | None = "i") -> str:
-    """A member alone in its group, with an assignment; its id."""
+    """Join as the only member of a group, with an assignment, and return the member id."""
     machine.send(
         JoinGroupRequest(
             group_id=group,
@@ -106,7 +106,7 @@ def offsets(machine: Machine, group: str = "g") -> dict[int, int]:
 
 
 def internal(machine: Machine) -> list[Any]:
-    """The records of the log, but those of aborted transactions."""
+    """The records of the log, except those in aborted transactions."""
     log = machine.log(NAME)
     batches, offset = list[RecordBatch](), log.start_offset
     while data := log.read(offset, 2**20, at_least_one=True):
@@ -175,10 +175,8 @@ def test_deleted_offsets_and_groups_stay_deleted(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 7, 8, 9, 10])
-def test_offsets_of_a_topic_that_is_gone_are_not_those_of_a_later_one_with_its_name(
-    machine: Machine, version: int
-) -> None:
-    """As after a kill -9 while the offsets of the first were being forgotten."""
+def test_offsets_of_a_deleted_topic_do_not_apply_to_a_later_one_with_its_name(machine: Machine, version: int) -> None:
+    """The first topic is deleted, and a kill -9 comes before its offsets are."""
     commit(machine, 1)
     commit(machine, 2, partition=1)
     stale = replace(machine.core.offsets.of("g")["t", 1], topic_id=UUID(int=7))
@@ -267,7 +265,7 @@ def test_the_topic_is_there_once_it_is_needed_and_is_the_brokers_own(machine: Ma
     assert created.topics[0].error_code == TopicAlreadyExists.code
 
 
-def test_who_asks_for_the_topic_by_name_makes_it_as_it_should_be(machine: Machine) -> None:
+def test_a_client_that_names_the_topic_creates_it_with_the_brokers_settings(machine: Machine) -> None:
     for allowed, code in ((False, UnknownTopicOrPartition.code), (True, 0)):
         request = MetadataRequest(topics=(MetadataRequestTopic(name=NAME),), allow_auto_topic_creation=allowed)
         (answer,) = machine.ask(request).topics
@@ -276,7 +274,7 @@ def test_who_asks_for_the_topic_by_name_makes_it_as_it_should_be(machine: Machin
     assert machine.core.topics.by_name[NAME].configs["cleanup.policy"] == "compact"
 
 
-def test_who_waits_for_records_of_the_topic_is_woken_by_a_commit(machine: Machine) -> None:
+def test_a_commit_wakes_a_fetch_of_the_internal_topic(machine: Machine) -> None:
     commit(machine, 1)
     fetch = machine.send(fetching(1, topic=NAME))
     assert machine.poll() == []
@@ -287,7 +285,7 @@ def test_who_waits_for_records_of_the_topic_is_woken_by_a_commit(machine: Machin
 
 @pytest.mark.parametrize("folder", sorted(RECORDED.glob("__consumer_offsets-*")), ids=lambda path: path.name)
 def test_what_apache_kafka_wrote_is_read(machine: Machine, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Groups of KIP-848 and share groups are among it; they are left out."""
+    """Groups of KIP-848 and share groups are in the log, too, and are skipped."""
     commit(machine, 1)
     machine.folder.close()
     ours = machine.folder.path / f"{NAME}-0"
@@ -341,7 +339,7 @@ def test_the_log_does_not_grow_for_ever_and_says_the_same(tmp_path: Path, monkey
             machine.pass_time(8)
             machine.ask(HeartbeatRequest(group_id="g", generation_id=1, member_id=member, group_instance_id="i"))
         sizes.append(sum(path.stat().st_size for path in machine.folder.path.glob(f"{NAME}-0/*.log")))
-    assert max(sizes) < 40_000, "where 150 kB were written"
+    assert max(sizes) < 40_000, "although 150 kB were written"
     expected = offsets(machine), offsets(machine, "simple")
     for clean in (False, True):
         machine = machine.restart(clean=clean)

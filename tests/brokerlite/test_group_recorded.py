@@ -1,4 +1,4 @@
-"""What members and Apache Kafka 4.3.1 said to each other, said again to brokerlite: it answers with the same bytes."""
+"""Recorded requests of group members to Apache Kafka 4.3.1: brokerlite answers them with the same bytes."""
 
 import base64
 import functools
@@ -26,12 +26,12 @@ ORDER = {
     13: "LeaveGroup",
     42: "DeleteGroups",
 }
-"""In which the member asked; the recordings are sorted by API."""
+"""The order in which the member sent its requests; the recordings are sorted by API."""
 MEMBER_ID_REQUIRED = 79
 
 
 def conversation(version: int) -> list[dict[str, Any]]:
-    """What was recorded with this version of JoinGroup, in its order."""
+    """The requests and responses recorded with this version of JoinGroup, in their order."""
     known = [each for each in recorded() if each["scenario"] == f"group, JoinGroup v{version}"]
     return sorted(known, key=lambda each: (list(ORDER).index(each["api_key"]), not _wants_id(each)))
 
@@ -46,7 +46,7 @@ def _wants_id(exchange: dict[str, Any]) -> bool:
 
 
 def answer(machine: Machine, frame: bytes) -> bytes:
-    """The frame that a request is answered with, at once."""
+    """The response to a request, which must come at once."""
     request = parse_request(frame)
     machine.core.handle(1, Call(1, a_session(), request.header, request.message, machine.now, TODAY))
     (action,) = machine.poll()
@@ -64,7 +64,7 @@ def test_a_members_whole_life_is_answered_with_apache_kafkas_bytes(tmp_path: Pat
     machine.core.groups._new_id = lambda: uuid.UUID(member[-36:])
     apis = [each["api_key"] for each in said]
     for each in said:
-        if each["api_key"] == COMMIT and SYNC not in apis:  # it was not recorded again, being the same in this version
+        if each["api_key"] == COMMIT and SYNC not in apis:  # not recorded again, because it is the same in this version
             _sync(machine, said[apis.index(JOIN)]["decoded_request"], member)
         ours, theirs = answer(machine, each["request"]), base64.b64decode(each["response"])
         response = APIS[each["api_key"]].response

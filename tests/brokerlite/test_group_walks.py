@@ -1,4 +1,4 @@
-"""Groups in which members do anything at any time: what always holds, and that nobody waits for ever."""
+"""Groups whose members do anything at any time: invariants hold, and every request is answered."""
 
 import random
 from collections import Counter
@@ -14,7 +14,7 @@ WANTED = (RANGE, BOTH, (Protocol("range", subscription("t", "u")),))
 
 
 def check(group: Group, club: Club) -> None:
-    """What holds at any time."""
+    """Check the invariants."""
     members = group.members
     assert (group.leader in members) if members else (group.leader is None)
     assert all(member_id == member.member_id for member_id, member in members.items())
@@ -29,7 +29,7 @@ def check(group: Group, club: Club) -> None:
         assert member.joining is None or group.state is GroupState.PREPARING
         assert member.syncing is None or group.state is GroupState.COMPLETING
         waits = member.joining or member.syncing
-        assert waits or club.groups.timers.is_set(("session", "g", member.member_id)), "somebody ends its session"
+        assert waits or club.groups.timers.is_set(("session", "g", member.member_id)), "its session can end"
     for member_id in group.pending:
         assert club.groups.timers.is_set(("session", "g", member_id))
     if group.state is GroupState.PREPARING:
@@ -60,7 +60,7 @@ def step(rng: random.Random, club: Club, people: list[Person]) -> None:
 
 
 @pytest.mark.parametrize("seed", range(150))
-def test_whatever_members_do_the_group_stays_whole_and_everybody_is_answered(seed: int) -> None:
+def test_whatever_members_do_the_invariants_hold_and_every_request_is_answered(seed: int) -> None:
     rng = random.Random(seed)
     club = Club(initial_rebalance_delay=rng.choice((0.0, 3.0)), max_members=rng.choice((3, 100)))
     people = [
@@ -81,7 +81,7 @@ def test_whatever_members_do_the_group_stays_whole_and_everybody_is_answered(see
         check(group, club)
     asked = sum(len(person.joined) + len(person.synced) for person in people)
     club.groups.drain()
-    assert asked == sum(len(person.joined) + len(person.synced) for person in people), "nobody still waited"
+    assert asked == sum(len(person.joined) + len(person.synced) for person in people), "no request was still waiting"
     club.groups.timers.cancel("retention")
     assert club.groups.timers.deadline is None
 

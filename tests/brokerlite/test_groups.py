@@ -1,4 +1,4 @@
-"""The coordinator of classic groups: every input in every state, and what happens when nobody asks."""
+"""The coordinator of classic groups: every input in every state, timeouts, static members, a failing log, bounds."""
 
 from collections.abc import Callable
 
@@ -144,7 +144,7 @@ TABLE: dict[str, tuple[Answer, dict[GroupState, tuple[int, GroupState | None]]]]
         lambda club, a, b: club.wait(0.1),
         {E: (0, E), P: (0, P), C: (0, C), S: (0, S)},
     ),
-    "nobody is heard of for a session": (  # whose answer waits here is not gone: the third member, in a rebalance
+    "nobody is heard of for a session": (  # the third member, whose JoinGroup waits in a rebalance, stays
         lambda club, a, b: club.wait(SESSION),
         {E: (0, E), P: (0, C), C: (0, E), S: (0, E)},
     ),
@@ -176,17 +176,17 @@ def test_every_change_of_state_is_in_the_table_or_impossible(state: GroupState, 
 # -- a group's life
 
 
-def test_the_leader_alone_is_told_of_all_and_its_assignments_reach_everybody() -> None:
+def test_only_the_leader_gets_the_members_and_its_assignments_reach_all() -> None:
     club = Club()
     a, b = club.pair()
     assert [each.member_id for each in a.joined[-1].members] == [a.id, b.id] and b.joined[-1].members == ()
     assert a.joined[-1].leader == b.joined[-1].leader == a.id
     assert (b.joined[-1].protocol_type, b.joined[-1].protocol) == ("consumer", "range")
     assert a.assignment == b"for " + a.id.encode() and b.assignment == b"for " + b.id.encode()
-    assert club.stored == [(C, 1, {a.id: a.assignment, b.id: b.assignment})], "stored before anybody was told"
+    assert club.stored == [(C, 1, {a.id: a.assignment, b.id: b.assignment})], "stored before any member was answered"
 
 
-def test_who_the_leader_forgot_is_assigned_nothing() -> None:
+def test_a_member_that_the_leader_forgot_gets_an_empty_assignment() -> None:
     club = Club()
     a, b = club.pair(C)
     assert b.sync() == WAITS and a.sync(assignments={a.id: b"all", "x": b"for nobody"}) == 0
@@ -204,7 +204,7 @@ def test_a_first_rebalance_waits_for_others_and_for_as_long_again_when_one_came(
     club.tick(DELAY - 0.1)
     assert club.state is P
     club.tick(0.1)
-    assert club.state is P, "c came in the second stretch"
+    assert club.state is P, "c joined in the second delay"
     club.tick(DELAY)
     assert club.state is C and len(a.joined[-1].members) == 3
 
@@ -236,7 +236,7 @@ def test_a_later_rebalance_goes_on_as_soon_as_everybody_is_there() -> None:
     assert len(a.joined[-1].members) == 3 and c.sync() == b.sync() == WAITS and a.sync() == 0
 
 
-def test_who_does_not_join_again_in_time_is_out() -> None:
+def test_a_member_that_does_not_rejoin_in_time_is_removed() -> None:
     club = Club()
     a, b = club.pair()
     c = club.person("c")
@@ -244,13 +244,13 @@ def test_who_does_not_join_again_in_time_is_out() -> None:
     for _ in range(int(REBALANCE / SESSION)):
         club.tick(SESSION - 1)
         if club.state is P:
-            assert b.heartbeat() == 27, "it lives, but does not join"
+            assert b.heartbeat() == 27, "it sends heartbeats, but does not join"
     club.tick(SESSION)
     assert club.state is C and set(club.group.members) == {a.id, c.id}
     assert b.heartbeat() == 25 and b.sync() == 25 and b.join() == 25
 
 
-def test_a_leader_that_does_not_join_again_loses_its_office() -> None:
+def test_a_leader_that_does_not_rejoin_is_no_longer_leader() -> None:
     club = Club()
     a, b = club.pair()
     assert b.join(protocols=CHANGED) == WAITS
@@ -260,7 +260,7 @@ def test_a_leader_that_does_not_join_again_loses_its_office() -> None:
     assert b.generation == 2 and b.leads and set(club.group.members) == {b.id}
 
 
-def test_a_leader_that_does_not_sync_is_out_and_the_others_begin_again() -> None:
+def test_a_leader_that_does_not_sync_is_removed_and_the_others_rejoin() -> None:
     club = Club()
     a, b = club.pair(C)
     assert b.sync() == WAITS
@@ -271,7 +271,7 @@ def test_a_leader_that_does_not_sync_is_out_and_the_others_begin_again() -> None
     assert b.join() == 0 and b.leads and b.sync() == 0
 
 
-def test_a_follower_that_does_not_sync_is_out_though_the_group_is_stable() -> None:
+def test_a_follower_that_does_not_sync_is_removed_though_the_group_is_stable() -> None:
     club = Club()
     a, b = club.pair(C)
     assert a.sync() == 0 and club.state is S
@@ -282,7 +282,7 @@ def test_a_follower_that_does_not_sync_is_out_though_the_group_is_stable() -> No
     assert club.state is P and set(club.group.members) == {a.id}
 
 
-def test_a_member_that_is_not_heard_of_is_out_and_the_others_begin_again() -> None:
+def test_a_member_that_times_out_is_removed_and_the_others_rejoin() -> None:
     club = Club()
     a, b = club.pair()
     club.tick(SESSION / 2)
@@ -292,7 +292,7 @@ def test_a_member_that_is_not_heard_of_is_out_and_the_others_begin_again() -> No
     assert a.join() == 0 and len(a.joined[-1].members) == 1
 
 
-def test_a_commit_is_a_sign_of_life() -> None:
+def test_a_commit_restarts_the_session_timeout() -> None:
     club = Club()
     a, b = club.pair()
     for _ in range(4):
@@ -301,7 +301,7 @@ def test_a_commit_is_a_sign_of_life() -> None:
     assert club.state is S
 
 
-def test_whoever_waits_for_an_answer_is_alive() -> None:
+def test_a_member_with_a_waiting_request_does_not_time_out() -> None:
     club = Club()
     a, b = club.pair(C)
     assert b.sync() == WAITS
@@ -311,11 +311,11 @@ def test_whoever_waits_for_an_answer_is_alive() -> None:
     assert set(club.group.members) == {a.id, b.id}
     assert a.sync() == 0
     club.tick(SESSION - 0.1)
-    assert b.heartbeat() == 0, "its session began again with the answer"
+    assert b.heartbeat() == 0, "the response restarted its session"
 
 
-def test_a_new_member_that_waits_too_long_is_out() -> None:
-    """It has no id yet, so it can send no heartbeat, and may be gone for long."""
+def test_a_new_member_that_waits_too_long_is_removed() -> None:
+    """It has no id yet, so it cannot send heartbeats, and may be gone for long."""
     club = Club(new_member_timeout=20.0)
     a, _ = club.pair()
     c = club.person("c")
@@ -343,20 +343,20 @@ def test_an_empty_group_counts_on_and_takes_any_protocol() -> None:
     assert x.generation == 3 and x.joined[-1].protocol == "sticky" and club.group.protocol_type == "connect"
 
 
-def test_the_protocol_is_the_one_that_most_want_of_those_that_all_have() -> None:
+def test_the_protocol_is_the_most_wanted_one_that_all_support() -> None:
     club = Club()
     wanted = (("range", "sticky"), ("sticky", "range"), ("sticky", "range"), ("mine", "range", "sticky"))
     people = [club.person(f"p{i}", protocols=tuple(Protocol(n, b"") for n in names)) for i, names in enumerate(wanted)]
     for person in people:
         assert person.join() == WAITS
     club.tick(2 * DELAY)
-    assert people[0].joined[-1].protocol == "range", "two want each; the first member's counts"
+    assert people[0].joined[-1].protocol == "range", "a tie; the first member's preference decides"
     assert people[3].leave() == 0
     assert [people[i].join() for i in (0, 1, 2)] == [WAITS, WAITS, 0]
     assert people[0].joined[-1].protocol == "sticky"
 
 
-def test_a_protocol_that_nobody_has_any_more_is_forgotten() -> None:
+def test_a_protocol_that_no_member_supports_any_more_is_forgotten() -> None:
     club = Club()
     club.pair(E, protocols=BOTH)
     assert not club.group._supported
@@ -367,18 +367,18 @@ def test_a_protocol_that_nobody_has_any_more_is_forgotten() -> None:
 
 
 def test_a_cooperative_member_that_gave_something_back_joins_again_in_the_middle_of_things() -> None:
-    """It revokes after SyncGroup and joins at once with fewer partitions owned; others follow at their heartbeats."""
+    """After SyncGroup it revokes, and joins at once with fewer partitions owned; others follow at their heartbeats."""
     club = Club()
     a, b = club.pair()
     assert b.join(protocols=CHANGED) == WAITS and a.heartbeat() == 27 and a.commit() == 0
     assert a.join() == 0 and b.generation == 2
-    assert a.sync() == 0 and club.state is S, "b is still on its way"
-    assert b.join(protocols=RANGE) == WAITS, "again before it has asked for its assignment"
+    assert a.sync() == 0 and club.state is S, "b has not joined yet"
+    assert b.join(protocols=RANGE) == WAITS, "b joins again before it sends SyncGroup"
     assert a.heartbeat() == 27 and a.join() == 0 and a.generation == b.generation == 3
     assert b.sync() == WAITS and a.sync() == 0
 
 
-def test_members_that_come_and_go_all_the_time_are_told_nothing_worse_than_to_join_again() -> None:
+def test_members_that_come_and_go_get_no_error_worse_than_a_rebalance() -> None:
     club = Club(initial_rebalance_delay=0.0)
     loyal = club.person("loyal", requires_id=True)
     assert loyal.join() == 79 and loyal.join() == 0 and loyal.sync() == 0
@@ -414,7 +414,7 @@ def test_a_rebalance_waits_for_an_id_that_was_given_out_but_no_longer_than_its_s
     club = Club()
     a, b = club.pair()
     c = club.person("c", requires_id=True)
-    assert c.join() == 79 and club.state is S, "the id alone disturbs nobody"
+    assert c.join() == 79 and club.state is S, "an id without a member causes no rebalance"
     assert a.join() == b.join() == WAITS
     for _ in range(4):
         assert club.state is P
@@ -442,14 +442,14 @@ def test_a_rebalance_goes_on_when_the_last_id_it_waited_for_has_left() -> None:
 
 
 def again(person: Person) -> Person:
-    """The same instance, as another process."""
+    """The same instance in another process."""
     other = person.club.person(person.name, person.instance_id)
     other.settings = person.settings
     return other
 
 
 @pytest.mark.parametrize("leader", [True, False], ids=["leader", "follower"])
-def test_a_static_member_that_was_started_again_takes_its_place_and_nobody_notices(leader: bool) -> None:
+def test_a_restarted_static_member_takes_its_place_without_a_rebalance(leader: bool) -> None:
     club = Club()
     a, b = club.pair(static=True)
     old, other = (a, b) if leader else (b, a)
@@ -458,14 +458,14 @@ def test_a_static_member_that_was_started_again_takes_its_place_and_nobody_notic
     assert new.joined[-1].skip_assignment is leader
     assert new.joined[-1].leader == (new.id if leader else other.id)
     assert len(new.joined[-1].members) == (2 if leader else 0)
-    assert club.stored[-1] == (S, 1, {new.id: old.assignment, other.id: other.assignment}), "kept for a restart"
+    assert club.stored[-1] == (S, 1, {new.id: old.assignment, other.id: other.assignment}), "stored for a restart"
     assert new.sync() == 0 and new.assignment == old.assignment
     assert other.heartbeat() == new.heartbeat() == 0
     assert (old.heartbeat(), old.join(), old.sync(), old.commit(), old.leave()) == (82, 82, 82, 82, 82)
 
 
 def test_a_static_leader_of_an_old_client_takes_itself_for_a_follower() -> None:
-    """Before v9 it could not know that it need not assign, and would wait for nobody."""
+    """Before v9 it could not learn that it need not assign, and would wait for assignments that nobody sends."""
     club = Club()
     a, _ = club.pair(static=True)
     new = again(a)
@@ -489,12 +489,12 @@ def test_a_static_member_that_is_started_again_while_its_group_waits_fences_the_
     c = club.person("c")
     assert c.join() == b.join(protocols=CHANGED) == WAITS
     new = again(b)
-    assert new.join() == WAITS and b.joined[-1].error == 82, "the one that waited is told"
+    assert new.join() == WAITS and b.joined[-1].error == 82, "the waiting one is fenced"
     assert a.join() == 0 and new.joined[-1].error == 0 and len(a.joined[-1].members) == 3
 
 
-def test_a_static_member_that_is_started_again_between_join_and_sync_starts_over() -> None:
-    """The leader assigns to the member id that is gone."""
+def test_a_static_member_restarted_between_join_and_sync_causes_a_rebalance() -> None:
+    """The leader assigns to a member id that no longer exists."""
     club = Club()
     a, b = club.pair(C, static=True)
     assert b.sync() == WAITS
@@ -512,7 +512,7 @@ def test_static_members_survive_a_join_that_they_miss() -> None:
         b.heartbeat()
         club.tick(SESSION - 1)
     assert club.state is C and set(club.group.members) == {a.id, b.id, c.id}
-    assert b.heartbeat() == 22, "it lives in the generation before"
+    assert b.heartbeat() == 22, "it is still a member of the previous generation"
     assert b.join() == 0 and b.generation == 2
 
 
@@ -524,7 +524,7 @@ def test_a_group_of_absent_static_members_waits_until_they_come_or_their_session
     for _ in range(14):
         assert a.heartbeat() == b.heartbeat() == 27
         club.tick(SESSION - 1)
-    assert club.state is P and club.group.generation == 1, "nobody has joined"
+    assert club.state is P and club.group.generation == 1, "no member has joined"
     assert a.join() == WAITS
     for _ in range(7):
         b.heartbeat()
@@ -539,7 +539,7 @@ def test_a_rebalance_timeout_of_nothing_is_no_endless_loop() -> None:
     a = club.person("a", "instance-a")
     assert a.join(rebalance_timeout_ms=0) == 0
     club.tick(1.0)
-    assert a.heartbeat() == 25, "it had no time to sync"
+    assert a.heartbeat() == 25, "the timeout left it no time to sync"
     b = club.person("b", "instance-b")
     assert b.join(rebalance_timeout_ms=-1) == 0
     club.tick(1.0)
@@ -576,7 +576,7 @@ def test_a_member_id_with_anothers_instance_id_is_fenced() -> None:
     assert (a.heartbeat(), a.sync(), a.join(), a.commit(), a.leave()) == (82, 82, 82, 82, 82)
 
 
-# -- what is repeated
+# -- repeated requests
 
 
 def test_a_join_that_is_sent_again_on_another_connection_takes_the_place_of_the_first() -> None:
@@ -584,7 +584,7 @@ def test_a_join_that_is_sent_again_on_another_connection_takes_the_place_of_the_
     a, b = club.pair()
     assert a.join() == WAITS
     count = len(a.joined)
-    assert a.join() == 27, "the first is answered, so that its connection goes on"
+    assert a.join() == 27, "the first is answered, so that its connection can continue"
     assert len(a.joined) == count + 1
     assert b.join() == 0
     assert a.joined[-1].error == 0 and len(a.joined) == count + 2
@@ -614,10 +614,10 @@ def test_a_member_that_leaves_while_it_waits_is_answered(waits: str) -> None:
         assert b.join(protocols=CHANGED) == WAITS and b.leave() == 0 and b.joined[-1].error == 25
 
 
-# -- the log refuses
+# -- the log refuses records
 
 
-def test_an_assignment_that_cannot_be_stored_is_told_to_nobody() -> None:
+def test_an_assignment_that_cannot_be_stored_reaches_no_member() -> None:
     club = Club()
     a, b = club.pair(C)
     club.refuses = MessageTooLarge("no")
@@ -647,10 +647,10 @@ def test_members_that_ask_once_more_while_the_disk_refuses_get_their_assignment_
     a, b = club.pair(C)
     club.refuses = KafkaStorageError("it is full")
     assert b.sync() == WAITS and a.sync() == WAITS
-    assert a.join() == 0, "it is in the generation that it knows"
+    assert a.join() == 0, "it already is in the current generation"
     club.refuses = None
     b.sync(), a.sync()
-    assert club.state is S and [each.error for each in (*b.synced, *a.synced)] == [27, 0, 27, 0], "27: who asked before"
+    assert club.state is S and [each.error for each in (*b.synced, *a.synced)] == [27, 0, 27, 0], "27: earlier ones"
     stored = len(club.stored)
     club.tick(5.0)
     assert len(club.stored) == stored
@@ -677,7 +677,7 @@ def test_a_static_member_that_cannot_be_stored_keeps_its_old_id() -> None:
     assert new.join() == 0 and b.heartbeat() == 82
 
 
-def test_an_empty_group_that_cannot_be_stored_is_empty_all_the_same() -> None:
+def test_an_empty_group_that_cannot_be_stored_is_still_empty() -> None:
     club = Club()
     a, b = club.pair()
     club.refuses = KafkaStorageError("no")
@@ -687,15 +687,15 @@ def test_an_empty_group_that_cannot_be_stored_is_empty_all_the_same() -> None:
 # -- bounds
 
 
-def test_a_full_group_takes_nobody_else() -> None:
+def test_a_full_group_takes_no_new_members() -> None:
     club = Club(max_members=2)
     a, b = club.pair()
     x = club.person("x")
     assert x.join() == 81 and x.joined[-1].member_id == "" and club.state is S
-    assert a.join() == WAITS and b.join() == 0, "its own members it takes"
+    assert a.join() == WAITS and b.join() == 0, "its members may join again"
 
 
-def test_of_more_members_than_there_may_be_the_last_to_join_are_out() -> None:
+def test_when_there_are_too_many_members_the_last_to_join_are_removed() -> None:
     club = Club(max_members=2)
     people = [club.person(f"p{i}") for i in range(4)]
     assert [person.join() for person in people] == [WAITS, WAITS, 81, 81]
@@ -709,13 +709,13 @@ def test_ids_that_were_given_out_are_bounded_and_the_oldest_gives_way() -> None:
     assert strangers[0].join() == 25 and strangers[-1].join() == WAITS
 
 
-def test_what_members_say_about_themselves_is_bounded() -> None:
+def test_the_metadata_of_members_are_bounded() -> None:
     club = Club(max_group_bytes=1000)
     a = club.person("a", protocols=(Protocol("range", bytes(600)),))
     b = club.person("b", protocols=(Protocol("range", bytes(600)),))
     assert a.join() == WAITS and b.join() == 81
     club.tick(DELAY)
-    assert a.join(protocols=(Protocol("range", bytes(990)),)) == 0, "its own may change"
+    assert a.join(protocols=(Protocol("range", bytes(990)),)) == 0, "a member's own metadata may change"
 
 
 def test_a_member_that_grows_too_large_is_out_and_the_others_begin_again() -> None:
@@ -725,7 +725,7 @@ def test_a_member_that_grows_too_large_is_out_and_the_others_begin_again() -> No
     assert set(club.group.members) == {a.id} and a.heartbeat() == 27 and a.join() == 0
 
 
-def test_what_a_leader_assigns_is_bounded() -> None:
+def test_the_assignments_of_a_leader_are_bounded() -> None:
     club = Club(max_group_bytes=1000)
     a, b = club.pair(C)
     assert a.sync(assignments={b.id: bytes(2000)}) == -1 and club.state is P
@@ -757,7 +757,7 @@ def test_a_session_is_6_seconds_to_half_an_hour(milliseconds: int, code: int) ->
     assert Club().person("a", requires_id=True).join(session_timeout_ms=milliseconds) == code
 
 
-def test_the_empty_group_id_is_no_groups() -> None:
+def test_the_empty_group_id_is_invalid() -> None:
     club = Club()
     a = club.person("a")
     assert a.join(group_id="") == 24 and a.sync(group_id="") == 24
@@ -770,13 +770,13 @@ def test_a_group_that_is_not_there_has_no_members() -> None:
     a = club.person("a")
     a.id, a.generation = "a-1", 1
     assert (a.join(), a.sync(), a.heartbeat(), a.leave()) == (25, 25, 25, 25)
-    assert club.state is None, "and is not made by this"
+    assert club.state is None, "and this does not create it"
 
 
-# -- the end
+# -- shutdown
 
 
-def test_a_drain_sends_everybody_away_and_lets_nobody_in() -> None:
+def test_a_drain_answers_all_members_and_accepts_no_new_ones() -> None:
     club = Club()
     a, b = club.pair(C)
     c = club.person("c")

@@ -1,4 +1,4 @@
-"""Each API, asked the machine in every version that is served."""
+"""Each API, sent to the machine in every served version."""
 
 import uuid
 from typing import Any
@@ -65,7 +65,7 @@ NOT_ASKED = -(2**31)
 
 
 def asked(machine: Machine, message: Any, version: int) -> Any:
-    """The answer as a client reads it off the wire."""
+    """The response as a client parses it."""
     answer = machine.ask(message, version)
     frame = build_response(answer, version, 5)
     correlation_id, read = parse_response(type(answer), version, frame[4:])
@@ -344,7 +344,7 @@ def test_the_limits_of_a_fetch_hold_but_for_the_first_batch(machine: Machine) ->
         return [len(partition.records) for partition in answer.responses[0].partitions]
 
     assert sizes() == [2 * size, 2 * size, 2 * size]
-    assert sizes(partition_max_bytes=1) == [size, 0, 0], "to Java's consumer less than one batch is an error"
+    assert sizes(partition_max_bytes=1) == [size, 0, 0], "Java's consumer fails on less than one batch"
     assert sizes(max_bytes=1) == [size, 0, 0]
     assert sizes(max_bytes=size) == [size, 0, 0]
     assert sizes(max_bytes=2 * size + 7) == [2 * size, 0, 0]
@@ -561,7 +561,7 @@ def test_records_are_deleted_up_to_an_offset(machine: Machine, version: int) -> 
 
     machine.produce(*(a_batch(b"a", b"b") for _ in range(5)))
     assert deleted(3) == (0, 3), "within a batch"
-    assert deleted(1) == (0, 3), "the start offset never goes back"
+    assert deleted(1) == (0, 3), "the start offset never decreases"
     assert machine.ask(fetching(2)).responses[0].partitions[0].error_code == OffsetOutOfRange.code
     answer = machine.ask(fetching(3)).responses[0].partitions[0]
     assert answer.log_start_offset == 3 and values_of(bytes(answer.records))[:2] == [b"a", b"b"]
@@ -641,7 +641,7 @@ def test_configurations_of_topics_and_of_the_broker_are_described(machine: Machi
 
 
 def test_every_served_api_has_a_test_above() -> None:
-    """Adding an API to `SERVED` without a line here fails; those of groups have a file of their own."""
+    """Adding an API to `SERVED` without a line here fails; group APIs have a file of their own."""
     groups, transactions = {8, 9, 11, 12, 13, 14, 15, 16, 23, 37, 42, 47}, {24, 25, 26, 27, 28, 61, 65, 66}
     assert set(SERVED) == {0, 1, 2, 3, 10, 18, 19, 20, 21, 22, 32} | groups | transactions
     for key, served in SERVED.items():

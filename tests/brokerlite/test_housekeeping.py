@@ -1,4 +1,4 @@
-"""Housekeeping: what happens to logs as time goes by, on a disk that is killed, full and damaged meanwhile."""
+"""Housekeeping: retention, compaction and flushes, on a disk that is killed, full or damaged meanwhile."""
 
 import itertools
 import random
@@ -41,7 +41,7 @@ def keyed(*pairs: tuple[bytes, bytes | None], **build: Any) -> bytes:
 
 
 def read_all(log: PartitionLog, offset: int | None = None) -> list[Record]:
-    """Every record from an offset on, as a consumer reads them: from behind the last batch that it got."""
+    """Every record from an offset on, as a consumer reads them: each fetch starts after the last batch."""
     records: list[Record] = []
     position = log.start_offset if offset is None else offset
     while position < log.end_offset:
@@ -55,7 +55,7 @@ def read_all(log: PartitionLog, offset: int | None = None) -> list[Record]:
 
 
 def table(records: Iterable[Record]) -> dict[bytes | None, bytes]:
-    """What a reader makes of keyed records."""
+    """The table that a reader builds from keyed records."""
     result: dict[bytes | None, bytes] = {}
     for record in records:
         if record.value is None:
@@ -124,14 +124,14 @@ def test_what_expires_while_the_machine_sleeps_goes_at_the_next_check_and_nothin
 def test_records_expire_when_the_clock_at_the_start_and_the_one_now_say_so(
     tmp_path: Path, old: bool, at_start: int, now: int, gone: int
 ) -> None:
-    """The system's clock is days ahead or behind, at the start or now; records are right."""
+    """The system's clock is days ahead or behind, at the start or now; the records' timestamps are right."""
     machine = with_topic(tmp_path, retention_ms=str(3600_000), segment_bytes="1024")
     machine.core.clock.epoch += at_start * DAY * 1000
     written = TODAY - (2 * 3600_000 if old else 0)
     machine.produce(*(a_batch(b"x" * 400, timestamp=written) for _ in range(5)))
     machine.core.clock.compare(machine.now, TODAY + now * DAY * 1000)
     machine.pass_time(301)
-    wrong = at_start == now == 30  # there is no telling
+    wrong = at_start == now == 30  # then the clocks agree, and the error cannot be noticed
     assert machine.log().start_offset == (gone if old or wrong else 0)
 
 
@@ -165,7 +165,7 @@ def test_producers_are_forgotten_a_day_after_their_last_batch_by_the_brokers_clo
     machine = with_topic(tmp_path, retention_ms="-1")
     machine.produce(a_batch(timestamp=5, producer_id=7, producer_epoch=0, base_sequence=0))
     machine.pass_time(DAY - 600)
-    assert list(machine.log().producers.entries) == [7], "however old its records are"
+    assert list(machine.log().producers.entries) == [7], "although its records are old"
     machine.pass_time(1200)
     assert list(machine.log().producers.entries) == []
 
@@ -215,7 +215,7 @@ def test_the_dirtiest_log_is_compacted_first_and_then_the_next(tmp_path: Path) -
     machine.now += 15
     machine.core.poll(machine.now)
     (job,) = machine.core.jobs()
-    assert machine.core.jobs() == [], "one at a time"
+    assert machine.core.jobs() == [], "only one job at a time"
     work_off(job)
     done = [topic for topic in ("small", "large") if machine.log(topic).segments.cleaned_up_to > 0]
     assert len(done) == 1
@@ -251,7 +251,7 @@ def test_a_tombstone_is_gone_a_day_after_it_was_first_cleaned(tmp_path: Path) ->
     kept = [record.value for record in read_all(machine.log()) if record.key == b"gone"]
     assert kept == [None]
     machine.pass_time(DAY)
-    fill(machine)  # or the log is not dirty
+    fill(machine)  # otherwise the log is not dirty
     machine.pass_time(16)
     assert [record for record in read_all(machine.log()) if record.key == b"gone"] == []
 
@@ -280,7 +280,7 @@ SETTINGS = LogSettings(compacted=True, segment_bytes=600)
 
 
 def dirty_log(disk: ModelDisk, settings: LogSettings = SETTINGS) -> OnePartition:
-    """A partition with segments to compact, which the disk holds; they are smaller than they may be."""
+    """A synced partition with segments to compact, which are below the maximum size."""
     one = OnePartition(Path("/t-0"), settings=LogSettings(segment_bytes=300), disk=disk)
     for i in range(16):
         one.append(keyed((b"a", b"%d" % i * 10), (b"b%d" % (i % 3), b"%d" % i)))
@@ -289,7 +289,7 @@ def dirty_log(disk: ModelDisk, settings: LogSettings = SETTINGS) -> OnePartition
 
 
 def transactional_log(disk: ModelDisk) -> OnePartition:
-    """The same with transactions of two producers, which overlap, and of which every third is aborted."""
+    """The same with overlapping transactions of two producers; every third one is aborted."""
     one = OnePartition(Path("/t-0"), settings=LogSettings(segment_bytes=300), disk=disk)
     sequences = {7: 0, 8: 0}
     for i in range(5):
@@ -313,7 +313,7 @@ def synced(one: OnePartition, settings: LogSettings) -> OnePartition:
 
 
 def committed(log: PartitionLog) -> list[Record]:
-    """What a reader of committed records sees: it leaves out what the index of aborted transactions names."""
+    """The records that a read_committed reader gets: it drops the transactions in the index of aborted ones."""
     aborted = log.segments.aborted(log.start_offset, log.end_offset)
     return [
         record
@@ -421,8 +421,8 @@ def test_a_compacted_segment_has_an_index_of_the_aborted_transactions_of_which_s
     before = one.log.segments.aborted(0, one.log.end_offset)
     work_off(job_of(one).job())
     after = one.log.segments.aborted(0, one.log.end_offset)
-    assert after == before, "their data went in this round"
-    for _ in range(3):  # those of which nothing is left are found in the next round
+    assert after == before, "this round removed their data"
+    for _ in range(3):  # the next round notices that a transaction has no data left
         work_off(job_of(one).job())
     left = one.log.segments.aborted(0, one.log.end_offset)
     places = {(batch.producer_id, batch.base_offset) for batch in one.log.batches() if not batch.control}
@@ -554,7 +554,7 @@ def test_a_fetch_reads_over_the_gaps_that_compaction_leaves(tmp_path: Path) -> N
         answer = machine.ask(fetching(offset)).responses[0].partitions[0]
         first = next(read_batches(bytes(answer.records)))
         assert answer.error_code == 0 and first.next_offset > offset
-        assert not left & set(range(offset, first.base_offset)), "nothing is skipped"
+        assert not left & set(range(offset, first.base_offset)), "no record is skipped"
 
 
 # -- a full disk
@@ -565,7 +565,7 @@ def test_a_full_disk_is_told_to_producers_and_forgotten_when_there_is_room_again
     machine = Machine(Path("/data"), disk=disk)
     machine.core.create_topic("t", 1, {"segment.bytes": "2000"})
     machine.produce(idempotent(0))
-    for room in (0, 1, 50, 100):  # the last ones are enough for a part of the batch
+    for room in (0, 1, 50, 100):  # the last values leave room for a part of the batch
         disk.room = room
         answer = machine.ask(producing(idempotent(1, 50))).responses[0].partition_responses[0]
         assert answer.error_code == KafkaStorageError.code and "No space left" in answer.error_message

@@ -1,4 +1,4 @@
-"""Clients that leave without waiting for an answer: the broker carries out their requests, as Apache Kafka does."""
+"""Clients that leave without waiting for a response: the broker carries out their requests, as Apache Kafka does."""
 
 import socket
 import struct
@@ -20,7 +20,7 @@ from tests.brokerlite.peer import Peer
 from tests.proxy.simulated import batch
 
 COUNT = 100
-"""Far more than a connection may have unanswered, and little enough to arrive before a reset overtakes it."""
+"""Far more than a connection may have unanswered, and few enough to arrive before a reset overtakes them."""
 JOIN, LEAVE, COMMIT, FETCHED, PRODUCE, LIST_OFFSETS, DESCRIBE = 3, 1, 2, 5, 9, 7, 0
 
 
@@ -29,7 +29,7 @@ def at(broker: Broker) -> Peer:
 
 
 def leave(peer: Peer, how: str) -> None:
-    """Close, without having read a byte of the answers."""
+    """Close the connection, without having read a byte of the responses."""
     if how == "resets":
         peer._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     peer.close()
@@ -63,7 +63,7 @@ def test_records_and_commits_of_a_client_that_leaves_at_once_are_stored(ottla_br
                 group_id="g", topics=(OffsetCommitRequestTopic(name="t", partitions=(position,)),)
             )
             sent.append(build_request(commit, COMMIT, number, "test"))
-        leaving.write(b"".join(sent))  # at once: a system keeps back small ones, and a reset discards them
+        leaving.write(b"".join(sent))  # in one write: systems hold back small ones, which a reset would discard
         leave(leaving, how)
 
         def committed() -> int:

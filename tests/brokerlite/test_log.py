@@ -1,4 +1,4 @@
-"""What a partition takes and what it refuses, driven directly."""
+"""The record sets that a partition accepts and refuses, driven directly."""
 
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,7 @@ def test_a_batch_is_stored_as_it_came_in_each_compression(log: PartitionLog, com
     append(log, a_batch())
     append(log, batch)
     stored = bytes(log.read(1, 2**20))
-    assert stored[21:] == batch[21:], "all that the CRC covers"
+    assert stored[21:] == batch[21:], "the part that the CRC covers"
     assert int.from_bytes(stored[:8], "big") == 1
     assert int.from_bytes(stored[12:16], "big") == 0, "the leader epoch"
 
@@ -229,7 +229,7 @@ def test_log_append_time_stamps_the_batch_and_only_the_broker_sets_it(log: Parti
     client_set = changed(a_batch(), 21, b"\0\x08")
     append(log, client_set)
     unstamped = parse_batch(bytes(log.read(0, 2**20)))
-    assert unstamped.crc_matches and not unstamped.log_append_time, "the claim is not stored"
+    assert unstamped.crc_matches and not unstamped.log_append_time, "the client's attribute is not stored"
     log.settings = LogSettings(log_append_time=True)
     with pytest.raises(InvalidTimestamps) as refused:
         append(log, client_set)
@@ -309,7 +309,7 @@ def test_a_read_may_end_within_a_batch_but_begins_with_a_whole_one_if_asked(log:
     first, second = a_batch(bytes(500)), a_batch(bytes(300))
     append(log, first)
     append(log, second)
-    assert not log.read(0, 10), "less than one batch is nothing"
+    assert not log.read(0, 10), "without a whole batch, nothing"
     assert len(log.read(0, 10, at_least_one=True)) == len(first)
     assert len(log.read(1, 10, at_least_one=True)) == len(second)
     assert len(log.read(0, len(first) + 7)) == len(first) + 7

@@ -1,4 +1,4 @@
-"""Committed offsets: what holds, what is forgotten, and when."""
+"""Committed offsets: which count, which the coordinator forgets, and when."""
 
 import pytest
 
@@ -13,7 +13,7 @@ CHECK = 600.0
 
 
 def offset(club: Club, topic: str = "t", partition: int = 0) -> int:
-    """What is committed, or -1."""
+    """The committed offset, or -1."""
     committed = club.offsets.of("g").get((topic, partition))
     return committed.offset if committed else -1
 
@@ -124,9 +124,9 @@ def test_offsets_expire_seven_days_after_their_group_became_empty() -> None:
     club.tick(7 * DAY - CHECK)
     assert offset(club) == 5
     club.tick(2 * CHECK)
-    assert offset(club) == -1 and club.state is None, "and the group with them"
+    assert offset(club) == -1 and club.state is None, "and the group is gone, too"
     assert club.stored[-2:] == [{("t", 0): None}, None]
-    assert club.groups.timers.deadline is None, "nobody needs to look any more"
+    assert club.groups.timers.deadline is None, "no check is needed any more"
 
 
 def test_offsets_of_who_never_was_a_member_expire_seven_days_after_their_commit() -> None:
@@ -201,7 +201,7 @@ def test_an_expiry_that_cannot_be_stored_is_tried_again() -> None:
 
 
 class Counted(str):
-    """A group id that counts how often something is looked up by it."""
+    """A group id that counts the lookups with it."""
 
     lookups = 0
 

@@ -1,4 +1,4 @@
-"""A broker's folder is killed, or loses power, at every single operation on its disk; then it is opened again."""
+"""A kill or a power cut at every single operation on the disk of a broker's folder, which is then opened again."""
 
 import random
 import uuid
@@ -24,7 +24,7 @@ Place = tuple[str, int]
 
 
 class Known(NamedTuple):
-    """A topic, as its creation was acknowledged."""
+    """A topic at the time when its creation was acknowledged."""
 
     topic_id: uuid.UUID
     partitions: int
@@ -32,14 +32,14 @@ class Known(NamedTuple):
 
 
 class World:
-    """A folder, and what was told to those that use it.
+    """A folder, and the state that its users know.
 
     Attributes:
-        topics: that there are; `doubtful`: that are being made, grown or deleted, or may be there in spite of it.
-        written: what each partition was given; the last may not have been acknowledged.
-        acknowledged, synced: how many of them were.
-        starts: where each partition begins at the latest; `deleted`: and at the earliest.
-        ids: producer ids that were given out.
+        topics: the acknowledged topics; `doubtful`: topics whose creation, growth or deletion has an unknown outcome.
+        written: the batches given to each partition; the last may not have been acknowledged.
+        acknowledged, synced: how many of them were acknowledged and synced.
+        starts: the highest possible start offset of each partition; `deleted`: the lowest.
+        ids: the producer ids given out.
     """
 
     def __init__(self, disk: ModelDisk) -> None:
@@ -66,12 +66,12 @@ class World:
             for i, each in enumerate(topic.partitions):
                 self.logs[topic.name, i] = PartitionLog(f"{topic.name}-{i}", each.segments, each.producers, SMALL)
 
-    # -- what a broker does
+    # -- operations of a broker
 
     def create(self, name: str, partitions: int, configs: dict[str, str]) -> None:
         self.doubtful.add(name)
         known = Known(uuid.uuid4(), partitions, configs)
-        self.topics.setdefault(name, known)  # for those that look after a kill
+        self.topics.setdefault(name, known)  # for the checks after a kill
         for i in range(partitions):
             self.written[known.topic_id, i] = []
         stored = self.folder.create_topic(name, known.topic_id, partitions, configs)
@@ -135,7 +135,7 @@ class World:
         self.synced_topics = dict(self.topics)
         self.doubtful.clear()
 
-    # -- what must be there afterwards
+    # -- the state that must be there afterwards
 
     def check(self, synced_only: bool) -> None:
         found = {topic.name: topic for topic in self.folder.topics()}
@@ -155,7 +155,7 @@ class World:
         records = [record for batch in log.batches() for record in batch.records() if record.offset >= log.start_offset]
         assert [record.value for record in records] == [self.written[place][record.offset] for record in records]
         if synced_only and all(known.topic_id != place[0] for known in self.synced_topics.values()):
-            self.holed.add(place)  # the disk did not even have the topic's name: it may have lost anything
+            self.holed.add(place)  # the disk lacked even the topic's name, so it may have lost anything
         if place in self.holed:
             return
         assert [record.offset for record in records] == list(range(log.start_offset, log.end_offset))
@@ -169,7 +169,7 @@ class World:
 
 
 def history(world: World) -> Iterator[Callable[[], None]]:
-    """What a broker does, step by step: each kind of operation, beside each other."""
+    """The operations of a broker, step by step: each kind, next to every other kind."""
     w = world
     yield lambda: w.open()
     yield lambda: w.create("a", 2, {})
@@ -226,7 +226,7 @@ def operations() -> int:
 
 
 def reopened(world: World, rng: random.Random, end: str) -> None:
-    """Open the folder again, which may be killed as well; and write, and close, and open once more."""
+    """Open the folder again, which a kill may interrupt, too; write, close, and open it one more time."""
     getattr(world.disk, end)()
     if rng.random() < 0.5:
         world.disk.kill_at = world.disk.operations + rng.randint(1, 40)
@@ -265,7 +265,7 @@ def killed_at(at: int, seed: int, end: str, ordered: bool) -> None:
 def test_what_was_acknowledged_is_there_after_a_kill_and_what_was_synced_after_a_power_cut(
     end: str, ordered: bool
 ) -> None:
-    """At every operation: at one of ten here, at the others in the slow test below."""
+    """At one in ten of the operations; the slow test below covers the others."""
     for at in range(1, operations() + 2, 10):
         killed_at(at, 0, end, ordered)
 

@@ -1,7 +1,8 @@
-"""The power goes while transactions run, and each log keeps any part of what the disk was not told to hold.
+"""A power cut during transactions; each log keeps any prefix of the data that the disk was not asked to hold.
 
-A producer goes through two transactions. At every moment at which it waits for an answer the power goes, once for each
-combination of what the logs keep: the coordinator's log and those of the partitions. Then the producer goes on.
+A producer runs two transactions. The power is cut at every moment at which the producer waits for a response, once for
+each combination of prefixes that the logs may keep: the coordinator's log and the partitions' logs. Then the producer
+continues.
 """
 
 import itertools
@@ -25,24 +26,23 @@ DATA = Path("/data")
 LOGS: tuple[TopicPartition, ...] = ((TRANSACTION_STATE, 0), ("t", 0), ("t", 1))
 PARTITIONS = 2
 TIMEOUT = 10.0
-"""Seconds that a transaction may take."""
+"""The transaction timeout in seconds."""
 
 Kept = tuple[int, ...]
-"""How many batches each of the `LOGS` keeps."""
+"""The number of batches that each of the `LOGS` keeps."""
 
 
 class PowerLost(Exception):
-    """The producer does not want to ask again."""
+    """The producer does not send its request again."""
 
 
 class World:
     """A broker that loses power once.
 
-    Attributes:
-        until: moments until it does.
-        gives_up: the producer does not ask again what it had asked then.
-        keeps: what is kept then; ``None``: everything.
-        choices: what might have been kept then; empty: it did not lose power.
+    until: the number of moments before the power cut.
+    gives_up: the producer does not repeat the request that the power cut interrupted.
+    keeps: the batches that the logs keep; ``None``: all.
+    choices: the possible values of ``keeps`` at the power cut; empty if there was none.
     """
 
     def __init__(self, *, sync: bool, until: int, keeps: Kept | None) -> None:
@@ -59,7 +59,7 @@ class World:
         return Machine(DATA, disk=self.disk, sync=self.sync)
 
     def ask(self, message: Any, version: int | None = None) -> Any:
-        """Ask until there is an answer; who has none when the power is back asks again."""
+        """Send a request until the response arrives; a producer without one sends it again when the power is back."""
         ticket = self.machine.send(message, version)
         while True:
             if self._loses_power():
@@ -73,7 +73,7 @@ class World:
             self.hold()
 
     def hold(self) -> None:
-        """The disk holds all that is waited for."""
+        """Sync everything that requests wait for."""
         if (writes := self.machine.core.unsynced) is not None:
             self.machine.folder.begin_flush()()
             self.machine.core.synced(writes)
@@ -100,7 +100,7 @@ class World:
         return bool(self.choices)
 
     def settle(self) -> None:
-        """All is on the disk, and no transaction is open any more."""
+        """Sync everything, and wait until no transaction is open."""
         while self.machine.core.unsynced is not None:
             self.hold()
         self.machine.pass_time(TIMEOUT + 2)
@@ -115,16 +115,16 @@ def until_done(world: World, ask: Callable[[], int]) -> int:
         if (code := ask()) != ConcurrentTransactions.code:
             return code
         world.hold()
-    raise AssertionError("the last transaction is never ended")
+    raise AssertionError("the last transaction never ends")
 
 
 class Told:
-    """What a producer was told.
+    """The responses to a producer.
 
     Attributes:
-        committed, aborted: the values of transactions that were so ended; where the disk may lose what was
-            acknowledged, only those that were acknowledged after it did, in transactions that were ended after it did.
-        refused: the error with which it ended.
+        committed, aborted: the values of committed and aborted transactions. Where the disk may lose acknowledged
+            records, only values that were acknowledged after the power cut, in transactions that ended after it.
+        refused: the error that ended the producer.
     """
 
     def __init__(self) -> None:
@@ -161,7 +161,7 @@ VERSIONS = pytest.mark.parametrize("version", [V1, V2], ids=["v1", "v2"])
 
 
 def quick(*numbers: int) -> pytest.MarkDecorator:
-    """All outcomes, of which those with these numbers are tried always."""
+    """All outcomes; quick runs try only the ones with these numbers."""
     marks = [() if number in numbers else pytest.mark.deep for number in range(len(OUTCOMES))]
     given = [pytest.param(each, marks=mark) for each, mark in zip(OUTCOMES, marks, strict=True)]
     return pytest.mark.parametrize("outcomes", given, ids=str)
@@ -187,7 +187,7 @@ def test_after_a_power_cut_a_producer_goes_on_as_if_nothing_had_been_where_answe
 def test_what_a_producer_has_given_up_stays_aborted_when_its_next_transaction_comes_to_the_partition(
     commits: bool,
 ) -> None:
-    """The disk may have the batch, and not that its partition is part of the transaction."""
+    """The disk may have the batch, but not the record that adds its partition to the transaction."""
 
     def play(until: int, keeps: Kept | None) -> World:
         world, told = World(sync=True, until=until, keeps=keeps), Told()
@@ -223,8 +223,8 @@ def test_it_does_so_too_where_the_next_transaction_has_another_producer_id(monke
 def test_what_is_told_after_a_power_cut_is_true_where_no_answer_waits_for_the_disk(
     version: int, outcomes: tuple[bool, ...]
 ) -> None:
-    """What was acknowledged before may be lost; but the producer is refused, or goes on, and nothing stays open. A new
-    one may be refused until it has a later epoch than those that are lost."""
+    """Records acknowledged before may be lost. But the producer is refused or continues, and no transaction stays open.
+    A new producer may be refused until its epoch is higher than the lost ones."""
 
     def play(until: int, keeps: Kept | None) -> World:
         world = World(sync=False, until=until, keeps=keeps)
@@ -237,13 +237,14 @@ def test_what_is_told_after_a_power_cut_is_true_where_no_answer_waits_for_the_di
 
 
 def test_a_batch_of_the_next_transaction_waits_for_the_one_before_whose_marker_the_disk_refuses() -> None:
-    """The coordinator's log ends with the outcome of the one before; at the next start the disk is full for a while."""
+    """The coordinator's log ends with the outcome of the previous transaction; after the next start the disk is full
+    for a while."""
     world = World(sync=False, until=5, keeps=(4, 3, 1))
     producer = Producing(cast("Machine", world))
     assert producer.write(b"aborted") == producer.write(b"too", partition=1) == producer.end(commit=False) == 0
     log = DATA / "t-1" / f"{0:020}.log"
     world.disk.fails = lambda operation, path: operation == "write" and path == log
-    assert producer.write(b"next") == 0, "a repeat of what is there"
+    assert producer.write(b"next") == 0, "a repeat of the stored batch"
     assert world.machine.core.transactions.by_id["t-1"].is_decided
     world.disk.fails = lambda operation, path: False
     world.machine.pass_time(3)
@@ -253,7 +254,7 @@ def test_a_batch_of_the_next_transaction_waits_for_the_one_before_whose_marker_t
 
 
 def each_loss(play: Callable[[int, Kept | None], World]) -> None:
-    """Have the power go at each moment, once for each combination of what may be kept then."""
+    """Cut the power at each moment, once for each combination of batches that the logs may keep."""
     for until in itertools.count(1):
         world = play(until, None)
         if not world.has_lost_power:
@@ -267,7 +268,7 @@ def each_loss(play: Callable[[int, Kept | None], World]) -> None:
 
 
 def check(world: World, told: Told) -> None:
-    world.until = 0  # the power stays
+    world.until = 0  # no further power cut
     world.settle()
     values = {value for partition in range(PARTITIONS) for value in seen(cast("Machine", world), partition)}
     assert told.committed <= values, "committed records are lost"

@@ -1,4 +1,4 @@
-"""The power goes some time after a kill, or after a segment was full: by then the disk has what the page cache had."""
+"""A power cut some time after a kill, or after the roll of a segment: by then the disk has the page cache's data."""
 
 import random
 import uuid
@@ -40,7 +40,7 @@ def test_a_topic_that_a_killed_broker_had_made_is_there_after_a_power_cut(seed: 
     folder, _ = opened(disk)
     folder.create_topic("t", uuid.UUID(int=7), 1, {"retention.ms": "5"})
     folder.add_partitions("t", 2)
-    disk.sync_folder(DATA.parent)  # whose folder it is, is not the broker's to see to
+    disk.sync_folder(DATA.parent)  # the parent folder is not the broker's to sync
     disk.crash()
     folder, chores = opened(disk)
     flush = folder.begin_flush()

@@ -1,4 +1,4 @@
-"""The broker as a process of its own: killed, terminated, and looked at by Kafka's own tools."""
+"""The broker as a process of its own: killed, terminated, and checked by Kafka's own tools."""
 
 import os
 import re
@@ -39,8 +39,8 @@ def process(data: Path, port: int) -> Iterator["subprocess.Popen[bytes]"]:
                     socket.create_connection(("127.0.0.1", port), 1).close()
                     break
                 except OSError:
-                    assert broker.poll() is None and time.monotonic() < deadline, "it does not start"
-                    time.sleep(0.02)  # for a process there is nothing else to wait on
+                    assert broker.poll() is None and time.monotonic() < deadline, "the broker does not start"
+                    time.sleep(0.02)  # a process gives the test no other event to wait on
             yield broker
         finally:
             broker.kill()
@@ -54,7 +54,7 @@ def test_after_kill_9_a_retry_is_stored_once_and_nothing_acknowledged_is_lost(tm
         with process(tmp_path / "data", port) as broker, Peer(port) as peer:
             if acknowledged == 0:
                 create_topic(f"127.0.0.1:{port}", "t", internal_segment_bytes="20000")
-            for sequence in range(max(0, acknowledged - 10), acknowledged, 2):  # the client saw no answer to these
+            for sequence in range(max(0, acknowledged - 10), acknowledged, 2):  # the client saw no response to these
                 answer = peer.ask(producing(idempotent(sequence, 2)))
                 assert answer.responses[0].partition_responses[0].base_offset == sequence
             for _ in range(300):
@@ -62,10 +62,10 @@ def test_after_kill_9_a_retry_is_stored_once_and_nothing_acknowledged_is_lost(tm
                 assert answer.responses[0].partition_responses[0].base_offset == acknowledged
                 acknowledged += 2
             for sequence in range(acknowledged, acknowledged + 10, 2):
-                peer.send(producing(idempotent(sequence, 2)))  # some arrive, some do not
+                peer.send(producing(idempotent(sequence, 2)))  # only some of these arrive
             broker.send_signal(signal.SIGKILL)
             broker.wait()
-        acknowledged += 10  # they are sent again, first thing
+        acknowledged += 10  # the next round begins by sending these again
     with process(tmp_path / "data", port), Peer(port) as peer:
         values: list[bytes | None] = []
         for sequence in range(acknowledged - 10, acknowledged, 2):
@@ -86,14 +86,14 @@ def test_under_sigterm_it_ends_in_good_order_and_what_was_stored_stays(tmp_path:
         broker.send_signal(signal.SIGTERM)
         said = broker.communicate(timeout=HUNG)[1].decode()
         assert "Traceback" not in said
-        assert len(peer.frame()) > 20, "who waits is answered"
+        assert len(peer.frame()) > 20, "the waiting request is answered"
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
     with process(tmp_path / "data", port), Peer(port) as peer:
         assert values_of(peer.ask(fetching()).responses[0].partitions[0].records) == [b"%d" % i for i in range(5)]
 
 
 def dumped_by_kafka(files: str, *options: str, gaps: bool = False) -> str:
-    """What DumpLogSegments prints; it must complain of nothing, but for ``gaps`` between offsets."""
+    """The output of DumpLogSegments, which must report no problem except ``gaps`` between offsets."""
     command = java("org.apache.kafka.tools.DumpLogSegments", "--files", files, *options)
     done = subprocess.run(command, capture_output=True, text=True, timeout=HUNG)
     # 4.3.1 starts to compare offsets at -1, so it complains of the first record of each segment but the first.
@@ -174,8 +174,8 @@ def test_kafkas_own_tool_finds_nothing_wrong_with_a_compacted_log(tmp_path: Path
         bases = sorted(int(path.stem) for path in folder.glob("*.log"))
         if checkpoint.exists() and f"t 0 {bases[-1]}" in checkpoint.read_text().splitlines():
             break
-        assert time.monotonic() < deadline, "nothing is compacted"
-        time.sleep(0.05)  # for a thread there is nothing else to wait on
+        assert time.monotonic() < deadline, "the broker does not compact"
+        time.sleep(0.05)  # a thread gives the test no other event to wait on
     getattr(broker, end)()
     if end == "kill":
         broker.start()
@@ -196,7 +196,7 @@ def test_kafkas_own_tool_finds_nothing_wrong_with_a_compacted_log(tmp_path: Path
 
 
 def consumed(bootstrap: str) -> dict[bytes, bytes]:
-    """What a reader of committed records makes of the topic ``t``."""
+    """The table that a read_committed reader builds from the topic ``t``."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

@@ -1,4 +1,4 @@
-"""The window of five batches, driven directly."""
+"""The five most recent batches of a producer, driven directly."""
 
 import random
 

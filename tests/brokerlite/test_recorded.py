@@ -1,4 +1,4 @@
-"""The broker's machine and storage against what Apache Kafka and its clients did (tests/wire/README.md)."""
+"""The broker's machine and storage against recordings of Apache Kafka and its clients (tests/wire/README.md)."""
 
 import base64
 import gzip
@@ -26,7 +26,7 @@ from tests.brokerlite.machine import TODAY, Machine, a_session, records_of
 WIRE = Path(__file__).parents[1] / "wire"
 SEGMENTS = sorted((WIRE / "segments").iterdir())
 OURS = (COPY, ".indexcheck")
-"""Files that Apache Kafka does not have."""
+"""The files that Apache Kafka does not have."""
 KAFKAS_INTERVAL = 512
 """`index.interval.bytes` of the broker that wrote them."""
 
@@ -65,7 +65,7 @@ def test_a_producer_snapshot_of_apache_kafka_is_written_back_to_the_same_bytes(t
 
 
 def exchanges(*apis: str) -> Iterator[dict[str, Any]]:
-    """What was recorded, of all APIs or of those that are named."""
+    """The recorded exchanges of all APIs, or of the named ones."""
     for path in sorted((WIRE / "frames").glob("*.jsonl.gz")):
         if apis and path.name.partition(".")[0] not in apis:
             continue
@@ -77,7 +77,7 @@ def exchanges(*apis: str) -> Iterator[dict[str, Any]]:
 
 
 def answered(machine: Machine, frame: bytes) -> str:
-    """What becomes of a request; every answer must fit its version."""
+    """The outcome of a request; every response must be valid in its version."""
     try:
         request = parse_request(frame)
         machine.core.handle(1, Call(1, a_session(), request.header, request.message, machine.now, TODAY))

@@ -1,4 +1,4 @@
-"""A topic is deleted and recreated while work for the one before is still queued, or under way."""
+"""A topic is deleted and recreated while work for the old topic is queued or running."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -20,7 +20,7 @@ def queued() -> list[Work]:
 
 @pytest.fixture
 def machine(tmp_path: Path, queued: list[Work]) -> Machine:
-    """Its chores wait, as they do for the thread."""
+    """A machine whose chores wait, as they do for the driver's thread."""
     machine = Machine(tmp_path / "data")
     machine.folder._chore = queued.append
     return machine
@@ -59,7 +59,7 @@ def test_a_round_of_compaction_does_not_replace_the_new_log(machine: Machine) ->
     machine.core.poll(machine.now)
     (job,) = machine.core.jobs()
     next(job)()  # reads the keys
-    next(job)()  # writes what is left
+    next(job)()  # writes the remaining records
     recreate(machine, cleanup_policy="compact")
     with suppress(StopIteration, OSError):
         while True:

@@ -1,4 +1,4 @@
-"""What a full disk has the log say: it refuses as many batches as clients send."""
+"""The log lines about a full disk, which refuses as many batches as clients send."""
 
 import errno
 import logging

@@ -1,4 +1,4 @@
-"""What a thread validates first: in order, bounded, and by the settings that the topic has in the end."""
+"""Validation in a thread: in order, bounded, and with the settings that the topic has when the batch is appended."""
 
 import tracemalloc
 from pathlib import Path
@@ -28,7 +28,7 @@ INVALID_RECORD, UNKNOWN_TOPIC, TIMED_OUT = 87, 3, 7
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Any:
-    """A broker's machine for which everything is much."""
+    """A broker's machine that gives even small requests to a thread."""
     machine = Machine(tmp_path / "data", work_at_once=0)
     machine.core.create_topic("t", 3, {})
     yield machine
@@ -45,7 +45,7 @@ def codes(action: Action) -> list[int]:
 
 
 def begun(job: Job) -> Any:
-    """The job's work, which a thread does now."""
+    """The work of a job, which a thread would now run."""
     return next(job)
 
 
@@ -57,7 +57,7 @@ def test_a_request_is_held_until_its_work_is_done(machine: Machine) -> None:
     assert acted(machine) == [] and machine.log().end_offset == 0
     assert machine.ask(fetching(wait=0)).responses[0].partitions[0].error_code == 0, "others are served"
     work()
-    assert machine.log().end_offset == 0, "a thread stores nothing"
+    assert machine.log().end_offset == 0, "the thread itself appends no batch"
     with pytest.raises(StopIteration):
         next(job)
     answer, goes_on = acted(machine)
@@ -151,7 +151,7 @@ def test_what_was_received_whole_is_stored_also_if_its_connection_is_gone(machin
 
 
 def finish(machine: Machine, job: Job, work: Work) -> list[Job]:
-    """Do a piece of work, and what follows on the loop; what is to be done then."""
+    """Run a piece of work, and its continuation on the loop; the jobs that follow from it."""
     work()
     with pytest.raises(StopIteration):
         machine.core.resume(job, machine.now)

@@ -1,4 +1,4 @@
-"""Retention: which segments go, when the active one is rolled, when the disk is asked to hold a log."""
+"""Retention: which segments are deleted, when the active one is rolled, and when a log is flushed."""
 
 import itertools
 from typing import Any
@@ -18,7 +18,7 @@ HOUR = 3600 * 1000
 
 
 def a_log(*sizes: int, ages: tuple[int, ...] = ()) -> list[SegmentState]:
-    """Segments of ten records each, the last the active one; ``ages`` of their largest timestamps in milliseconds."""
+    """Segments of ten records each; the last is active. ``ages``: of their largest timestamps, in milliseconds."""
     return [
         SegmentState(10 * i, 10 * i + 10 if size else 10 * i, size, max_timestamp=NOW - age)
         for i, (size, age) in enumerate(itertools.zip_longest(sizes, ages, fillvalue=0))

@@ -1,4 +1,4 @@
-"""What a partition keeps beside its batches: where it starts, which transactions were aborted, what the disk has."""
+"""Data that a partition keeps beside its batches: start offset, aborted transactions, and how far it is synced."""
 
 import gc
 import logging
@@ -49,7 +49,7 @@ class Kept:
             store(self.logs[partition], a_batch(value))
 
     def delete_before(self, offset: int) -> None:
-        """In the first partition."""
+        """Delete the records of the first partition up to an offset."""
         refused: list[OSError | None] = []
         work_off(self.folder.set_start_offsets({("t", 0): offset}, refused.append))
         assert refused == [None]
@@ -58,7 +58,7 @@ class Kept:
         return [log.end_offset for log in self.logs]
 
 
-# -- where it starts
+# -- start offset
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -122,7 +122,7 @@ def test_the_offsets_of_a_deleted_topic_are_not_taken_for_those_of_another_of_it
 def test_a_reader_that_goes_on_does_not_look_for_its_place_again() -> None:
     disk = ModelDisk()
     one = OnePartition(FOLDER, interval=2**20, settings=LogSettings(), disk=disk)
-    for offset in range(100):  # without an entry in the index
+    for offset in range(100):  # the log has so few bytes that its index is empty
         one.append(a_batch(b"%d" % offset))
         disk.reads = 0
         assert values_of(one.log.read(offset, 2**20)) == [b"%d" % offset]
@@ -138,7 +138,7 @@ def test_a_batch_that_is_damaged_behind_the_last_that_was_read_is_not_given() ->
     size = len(a_batch(b"0"))
     assert values_of(one.log.read(0, size)) == [b"0"]
     [log] = one.files(".log")
-    one.disk.write(FOLDER / log, size, bytes(8))  # the second batch says that it is the first
+    one.disk.write(FOLDER / log, size, bytes(8))  # a base offset of 0 again, which cannot be right
     with pytest.raises(CorruptMessage):
         one.log.read(1, size)
 
@@ -167,7 +167,7 @@ def test_a_reader_is_told_the_aborted_transactions_that_reach_into_what_it_reads
         assert aborted(one, 11, 31) == [2, 3, 4]
         assert aborted(one, 21, 31) == [4]
         assert aborted(one, 0, 25) == [1, 2, 3]
-        assert aborted(one, 0, 5) == [1], "what is stable up to there ends the search"
+        assert aborted(one, 0, 5) == [1], "the last stable offset there ends the search"
         assert aborted(one, 31, 40) == []
         one.close()
         one.reopen(clean=True, recovery_point=31)
@@ -189,13 +189,13 @@ def test_a_bound_lies_behind_whatever_was_read_and_not_far(seed: int) -> None:
         bound, end = one.segments.bound(offset, len(read)), offset + len(values_of(bytes(read)))
         assert end <= bound <= 60
         far = max(far, bound - end)
-    assert far < 30, "or all that is aborted later would be named"
+    assert far < 30, "otherwise all transactions aborted later would be named"
     assert one.segments.bound(60, 100) == 60
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_aborted_transactions_are_those_that_kafka_would_tell(seed: int) -> None:
-    """Against the rule written down plainly: every entry in order, up to one whose last stable offset is far enough."""
+    """Compared with a plain form of the rule: all entries in order, up to one with a last stable offset far enough."""
     rng = random.Random(seed)
     one = OnePartition(FOLDER, disk=ModelDisk())
     entries: list[AbortedTxn] = []
@@ -285,10 +285,10 @@ def test_what_a_reader_at_the_end_needs_to_know_costs_the_same_after_many_aborte
     one.append(*(idempotent(i) for i in range(10)))
     one.segments.active.txn_index._entries = Looked(an_abort(1, i, i, i) for i in range(100_000))
     assert [each.last_offset for each in one.segments.aborted(99_998, 100_001)] == [99_998, 99_999]
-    assert len(looked_at) < 50, "it is found by halves"
+    assert len(looked_at) < 50, "a binary search finds it"
 
 
-# -- what the disk has
+# -- flushes
 
 
 def test_a_flush_has_the_disk_hold_what_was_stored_before_it_began() -> None:
@@ -356,7 +356,7 @@ def test_a_flush_that_fails_says_so_and_its_partition_takes_nothing_more(failing
 
 
 def test_an_error_that_is_kept_holds_nothing_that_the_flush_had_in_its_hands(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logging.getLogger("ottla.brokerlite"), "disabled", True)  # pytest keeps what is logged
+    monkeypatch.setattr(logging.getLogger("ottla.brokerlite"), "disabled", True)  # pytest keeps log records
     kept = Kept()
     store(kept.logs[0], a_batch())
     held: list[weakref.ref[Held]] = []
@@ -379,4 +379,4 @@ def test_an_error_that_is_kept_holds_nothing_that_the_flush_had_in_its_hands(mon
 
 
 class Held:
-    """In the place of an open file."""
+    """Stands for an open file."""

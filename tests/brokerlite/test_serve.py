@@ -1,4 +1,4 @@
-"""The broker over real sockets: strangers at the port, limits, order, and every way to end."""
+"""The broker over real sockets: clients that speak no Kafka, limits, order of responses, and every way to end."""
 
 import gc
 import json
@@ -64,7 +64,7 @@ def broker_with(path: Path, **config: Any) -> Iterator[Broker]:
         broker.stop()
 
 
-# -- strangers
+# -- clients that speak no Kafka
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_stranger_loses_its_connection_with_a_line_in_the_log_and_others_go_on
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_child_that_was_forked_keeps_no_connection_no_port_and_no_folder(tmp_path: Path) -> None:
-    """As those of `multiprocessing` are by default on Linux before Python 3.14."""
+    """Until Python 3.14, `multiprocessing` forks its processes on Linux by default."""
     with broker_with(tmp_path) as broker, Peer(broker.port) as peer:
         peer.ask(HELLO)
         child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
@@ -117,7 +117,7 @@ def test_a_child_that_was_forked_keeps_no_connection_no_port_and_no_folder(tmp_p
 
 
 def test_connections_take_no_descriptor_that_the_storage_needs(tmp_path: Path) -> None:
-    """In a process that may have 256, of which 128 are for files."""
+    """In a process that may have 256 descriptors, of which 128 are for files."""
     few = "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (256, 256))"
     broker = ["broker", "--listen", "127.0.0.1:0", "--data", f"{tmp_path}/data", "--json"]
     command = [sys.executable, "-c", f"{few}; from ottla.cli import main; main()", *broker]
@@ -179,7 +179,7 @@ def test_answers_leave_in_the_order_of_the_requests_also_behind_one_that_waits(o
         frames = [peer.frame() for _ in range(3)]
         assert [int.from_bytes(frame[:4], "big") for frame in frames] == [fetch, hello, produce]
         _, fetched = parse_response(FetchResponse, 12, frames[0])
-        assert fetched.responses[0].partitions[0].records == b"", "the batch behind it was stored after its answer"
+        assert fetched.responses[0].partitions[0].records == b"", "the batch behind it was stored after this response"
 
 
 def test_a_request_sees_what_the_one_before_it_on_its_connection_has_done(ottla_broker: Broker) -> None:
@@ -296,7 +296,7 @@ async def test_a_port_in_use_is_refused_with_advice_and_no_folder_is_left(tmp_pa
         port = taken.getsockname()[1]
         with pytest.raises(ConfigurationError, match=f"cannot listen on 127.0.0.1:{port}: the port is in use"):
             await run_broker(BrokerConfig(port=port, data=tmp_path / "data"))
-    assert not (tmp_path / "data").exists(), "who cannot listen leaves nothing behind"
+    assert not (tmp_path / "data").exists(), "a broker that cannot listen leaves no folder"
     async with a_broker(data=tmp_path / "data"):
         pass
 

@@ -1,4 +1,4 @@
-"""Where a log begins: what was deleted once, nobody sees again, whatever happens then."""
+"""Start offsets: deleted records never come back, whatever happens afterwards."""
 
 import errno
 from contextlib import suppress
@@ -24,7 +24,7 @@ def disk() -> ModelDisk:
 
 @pytest.fixture
 def machine(disk: ModelDisk) -> Machine:
-    """With a topic of ten batches in five segments; its chores wait, as they do for the thread."""
+    """A machine with a topic of ten batches in five segments; chores wait, as they do for the driver's thread."""
     machine = Machine(DATA, disk=disk)
     machine.folder._chore = list[Work]().append
     machine.core.create_topic("t", 1, SMALL)
@@ -72,7 +72,7 @@ def test_nor_what_a_round_of_compaction_has_made_of_it(disk: ModelDisk) -> None:
     machine.core.poll(machine.now)
     (job,) = machine.core.jobs()
     next(job)()  # reads the keys
-    next(job)()  # writes what is left, and gives it its name
+    next(job)()  # writes the remaining records, and renames the file
     assert any(name.endswith(".swap") for name in disk.names(DATA / "t-0"))
     assert delete(machine, -1) == (0, 12)
     machine = machine.restart(clean=False)
@@ -111,7 +111,7 @@ def test_on_a_full_disk_whole_segments_go_and_make_room_for_the_note_that_record
     machine: Machine, disk: ModelDisk
 ) -> None:
     disk.room = 0
-    assert delete(machine, 1) == (KafkaStorageError.code, 0), "there is nothing that could make room"
+    assert delete(machine, 1) == (KafkaStorageError.code, 0), "no segment could make room"
     assert machine.log().start_offset == 0
     assert delete(machine, 5) == (0, 5)
     machine = machine.restart(clean=False)
@@ -131,7 +131,7 @@ def test_what_makes_room_on_a_full_disk_leaves_no_hole_when_the_power_goes(seed:
     (deletion,) = machine.core.jobs()
     with pytest.raises(OSError) as refused:
         next(deletion)()
-    deletion.throw(refused.value)()  # removes whole segments
+    deletion.throw(refused.value)()  # deletes whole segments
     disk.room = None
     disk.power_cut()
     machine = machine.restart(clean=False)
@@ -204,14 +204,14 @@ def test_segments_that_go_at_once_take_none_with_them_that_compaction_has_made_o
     machine.core.create_topic("u", 1, SMALL | compacted)
     for i in range(12):
         machine.produce(a_batch(b"x" * 400, key=b"%d" % max(5, i)), topic="u")
-    machine.pass_time(16)  # what is left of the first segments fits into one, from now on
+    machine.pass_time(16)  # from now on, the remaining records of the first segments fit into one
     for i in range(12, 20):
         machine.produce(a_batch(b"x" * 400, key=b"%d" % i), topic="u")
     machine.now += 16
     machine.core.poll(machine.now)
     (compaction,) = machine.core.jobs()
     next(compaction)()  # reads the keys
-    next(compaction)()  # writes what is left
+    next(compaction)()  # writes the remaining records
     disk.room = 0
     machine.core.set_start_offsets({("u", 0): 4}, lambda refused: None)
     (deletion,) = machine.core.jobs()

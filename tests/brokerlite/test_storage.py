@@ -1,4 +1,4 @@
-"""The data folder: recovery from whatever a kill may leave, and folders that are not ours."""
+"""The data folder: recovery from every state after a kill, and folders of other programs."""
 
 import json
 import os
@@ -35,7 +35,7 @@ SMALL = LogSettings(segment_bytes=4096)
 
 
 class OnePartition:
-    """One partition's folder, opened again and again."""
+    """A partition's folder, which the test opens again and again."""
 
     def __init__(
         self, folder: Path, interval: int = 100, settings: LogSettings = SMALL, disk: Disk | None = None
@@ -124,7 +124,7 @@ def test_a_flipped_bit_cuts_the_log_there_even_in_an_older_segment(one: OneParti
     path.write_bytes(data)
     one.reopen()
     assert one.values() == [b"0", b"1", b"2"]
-    assert list(one.files(".log")) == [path.name], "what lay behind it is gone"
+    assert list(one.files(".log")) == [path.name], "the later segments are gone"
     assert not [name for name in one.files(".snapshot") if int(name[:20]) > 3]
     one.append(idempotent(3))
 
@@ -314,7 +314,7 @@ def test_where_the_window_is_gone_or_damaged_the_log_is_read(damage: bytes | Non
 
 
 def checkpointed(disk: ModelDisk) -> OnePartition:
-    """A segment of which half lies before the recovery point."""
+    """A segment whose first half lies before the recovery point."""
     one = OnePartition(Path("/t-0"), disk=disk, interval=500, settings=LogSettings(segment_bytes=2**20))
     one.append(*(a_batch(bytes(100), timestamp=TODAY + i * 7919 % 1000) for i in range(400)))
     one.segments._since_checkpoint = 2**20
@@ -333,12 +333,12 @@ def test_after_a_kill_the_active_segment_is_read_from_the_recovery_point_on() ->
     newest = work_off(one.log.of_max_timestamp())
     disk.read_bytes = 0
     one.reopen(recovery_point=400)
-    assert disk.read_bytes < size * 1.1, "half of it, to check it and for the producers"
+    assert disk.read_bytes < size * 1.1, "half of it, once for the checks and once for the producers"
     assert one.log.end_offset == 800 and work_off(one.log.of_max_timestamp()) == newest
     assert [batch.base_offset for batch in one.log.batches()] == list(range(800))
     indexes = one.files("index")
     one.reopen()
-    assert one.files("index") == indexes, "they are made of the whole log to the same bytes"
+    assert one.files("index") == indexes, "rebuilt from the whole log, they have the same bytes"
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
@@ -391,7 +391,7 @@ def test_a_batch_that_is_refused_because_an_index_cannot_be_read_is_not_stored(s
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("before", range(1, 10))
 def test_the_window_of_five_spans_segments_after_a_restart(tmp_path: Path, clean: bool, before: int) -> None:
-    """Segments of ``before`` batches: the roll lies anywhere in the window, or several times."""
+    """Segments of ``before`` batches: the rolls lie anywhere among the last five batches."""
     one = OnePartition(tmp_path / "t-0", settings=LogSettings(segment_bytes=before * len(idempotent(10)) + 1))
     one.append(*(idempotent(10 + i) for i in range(10)))
     assert len(one.files(".log")) == -(-10 // before)
@@ -632,7 +632,7 @@ def test_a_damaged_change_to_a_topic_leaves_what_it_was_before(machine: Machine)
 
 
 def test_a_folder_that_lists_its_topics_in_one_file_still_opens(tmp_path: Path) -> None:
-    """As version 1 of `broker.json` did."""
+    """As in version 1 of `broker.json`."""
     ids = {name: uuid.uuid4() for name in ("made", "unmade")}
     state = {
         "version": 1,
@@ -685,7 +685,7 @@ def test_a_broker_starts_and_stops_on_a_full_disk_again_and_again(clean: bool) -
     for value in stored:
         machine.produce(a_batch(value))
     for each in range(5):
-        disk.room = 100  # whatever there was room for, is written
+        disk.room = 100  # the previous writes have used up the space
         while (
             machine.ask(producing(a_batch(value := b"%d more" % each))).responses[0].partition_responses[0].error_code
             == 0

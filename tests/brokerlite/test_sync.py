@@ -1,4 +1,4 @@
-"""A broker whose acknowledgements survive a power cut: nothing is told before the disk holds it."""
+"""A broker whose acknowledgements survive a power cut: clients see a record only once the disk holds it."""
 
 import os
 import threading
@@ -55,7 +55,7 @@ def test_an_acknowledgement_waits_for_the_disk_and_so_does_everything_behind_it(
     assert isinstance(answers[1], Answer) and values_of(answers[1].message.responses[0].partitions[0].records) == [b"a"]
     assert machine.core.unsynced is None
     machine.send(fetching(wait=0))
-    assert len(machine.poll()) == 1, "nothing was written since"
+    assert len(machine.poll()) == 1, "no record was written since"
 
 
 def test_what_is_written_while_the_disk_is_busy_waits_for_the_next_time(machine: Machine) -> None:
@@ -114,7 +114,7 @@ def test_the_markers_of_a_transaction_wait_for_its_outcome_to_be_on_the_disk(mac
     ]
     machine.poll()
     machine.send(fetching(wait=0, isolation_level=1))
-    hold(machine)  # the last record of the transaction, which nobody waits for
+    hold(machine)  # the last record of the transaction; no request waits for it
     (answer,) = machine.poll()
     assert isinstance(answer, Answer)
     assert values_of(answer.message.responses[0].partitions[0].records)[:1] == [b"x"]
@@ -164,7 +164,7 @@ def test_deleted_records_are_noted_on_the_disk_before_the_answer(
             topics = (DeleteRecordsTopic(name="t", partitions=(asked,)),)
             answer = peer.ask(DeleteRecordsRequest(topics=topics, timeout_ms=1000), 2)
             assert answer.topics[0].partitions[0].low_watermark == 2
-            assert b"\nt 0 2\n" in synced[-1], "the name, too"
+            assert b"\nt 0 2\n" in synced[-1], "the topic's name as well"
 
 
 def test_a_topic_that_is_made_waits_for_the_disk(machine: Machine) -> None:

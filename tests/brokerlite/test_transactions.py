@@ -1,4 +1,4 @@
-"""Transactions through the whole machine: what readers see, what a restart finds, what waits and is woken."""
+"""Transactions through the whole machine: the records that readers get, restarts, and requests that wait."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -33,11 +33,11 @@ from tests.brokerlite.model_disk import ModelDisk
 from tests.brokerlite.test_group_log import commit as plain_commit
 
 V1, V2 = 11, 12
-"""Versions of Produce: before a partition joins by itself, and since."""
+"""Versions of Produce: the last before partitions are added implicitly, and the newest."""
 
 
 class Producing:
-    """A transactional producer that speaks by hand."""
+    """A transactional producer whose requests the test sends."""
 
     def __init__(self, machine: Machine, name: str = "t-1", *, version: int = V2, timeout_ms: int = 60_000) -> None:
         self.machine, self.name, self.version = machine, name, version
@@ -139,7 +139,7 @@ def read(machine: Machine, *, committed: bool, offset: int = 0, partition: int =
 
 
 def seen(machine: Machine, partition: int = 0) -> list[bytes | None]:
-    """The values that a read_committed reader takes."""
+    """The values that a read_committed reader gets."""
     answer = read(machine, committed=True, partition=partition)
     begun = {(each.producer_id, each.first_offset) for each in answer.aborted_transactions}
     aborting: set[int] = set()
@@ -177,7 +177,7 @@ def committed_offset(machine: Machine, *, stable: bool = True) -> tuple[int, int
     return each.error_code, each.committed_offset
 
 
-# -- what readers see
+# -- readers
 
 
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
@@ -312,12 +312,12 @@ def test_an_open_transaction_goes_on_after_a_restart_or_is_aborted_in_time(machi
     machine = goes_on.machine = machine.restart(clean=clean)
     assert read(machine, committed=True).last_stable_offset == 0
     assert goes_on.write(b"3") == 0 and goes_on.end(commit=True) == 0
-    assert seen(machine) == [b"1"], "the other one still holds back what lies behind it"
+    assert seen(machine) == [b"1"], "the other transaction still holds back the records behind it"
     machine.now += 31
     machine.poll()
     assert seen(machine) == [b"1", b"3"]
     again = machine.restart(clean=False)
-    assert seen(again) == [b"1", b"3"], "the aborted one is known by its index"
+    assert seen(again) == [b"1", b"3"], "the index names the aborted transaction"
     again.folder.abandon()
 
 
@@ -355,7 +355,7 @@ def test_a_marker_that_the_disk_refuses_is_written_later_and_meanwhile_the_next_
 def test_a_marker_that_the_disk_lost_is_written_at_the_next_start(
     machine: Machine, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As a power cut may leave it: the coordinator's log was on the disk, the marker was not."""
+    """A power cut may cause this: the coordinator's log was on the disk, but the marker was not."""
     committed, aborted = Producing(machine, "committed"), Producing(machine, "aborted")
     assert committed.write(b"a") == aborted.write(b"b", partition=1) == 0
     machine.core.transactions._mark = lambda transaction: ()
@@ -371,7 +371,7 @@ def test_a_marker_that_the_disk_lost_is_written_at_the_next_start(
 def test_what_a_coordinator_does_not_know_to_be_open_is_part_of_the_transaction_after_a_start(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, knows: bool
 ) -> None:
-    """As a power cut may leave it: the batch was on the disk, and what the coordinator had stored before was not."""
+    """A power cut may cause this: the batch was on the disk, but not the coordinator's record from before it."""
     producer = Producing(machine, timeout_ms=1000)
     assert producer.write(b"a") == producer.end(commit=True) == 0
     if knows:
@@ -422,7 +422,7 @@ def test_transactional_ids_are_forgotten_a_week_after_their_last_use(machine: Ma
     machine.folder.abandon()
 
 
-# -- what administrators see
+# -- administrators
 
 
 def test_what_is_open_is_described_and_can_be_ended(machine: Machine) -> None:
@@ -473,7 +473,7 @@ def test_the_internal_topics_are_the_brokers_own(machine: Machine) -> None:
     assert machine.ask(request, V2).responses[0].partition_responses[0].error_code == 17
 
 
-# -- what comes together
+# -- combinations
 
 
 @pytest.mark.parametrize("refused", [".txnindex", ".log"])

@@ -1,4 +1,4 @@
-"""The coordinator of transactions, driven by hand: who is refused and why, and what happens when nobody asks."""
+"""The coordinator of transactions, driven by hand: refusals and their reasons, timeouts, and failures of the disk."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -31,7 +31,7 @@ DAY = 24 * 3600.0
 
 
 class Office:
-    """A coordinator, with what it stored and marked; its disk and its partitions may refuse."""
+    """A coordinator, and everything that it has stored and marked; its disk and its partitions may refuse."""
 
     def __init__(self, **settings: Any) -> None:
         self.clock = Clock.at(0.0, TODAY)
@@ -41,7 +41,7 @@ class Office:
         self.refuses: KafkaStorageError | None = None
         self.unmarked: tuple[TopicPartition, ...] = ()
         self.waiting: list[Callable[[], None]] | None = None
-        """For the disk; ``None``: nobody waits for it."""
+        """Callbacks that wait for the disk; ``None``: stores complete at once."""
         self.given = 100
         self.transactions = TransactionCoordinator(
             TransactionSettings(**settings),
@@ -75,7 +75,7 @@ class Office:
             self.waiting.append(then)
 
     def written(self) -> None:
-        """The disk holds everything."""
+        """The disk now holds everything."""
         while self.waiting:
             self.waiting.pop(0)()
 
@@ -107,7 +107,7 @@ class Office:
 
 
 def refused(error: type[BrokerError], ask: Callable[[], object]) -> str:
-    """Why it is refused."""
+    """The text of the error that a request gets."""
     with pytest.raises(error) as caught:
         ask()
     return caught.value.detail
@@ -169,7 +169,7 @@ def test_a_producer_that_goes_on_must_be_the_last_one() -> None:
     office = Office()
     first = office.begin()
     second = office.begin(asked=first[1:])
-    assert second.epoch == 1 and office.begin(asked=first[1:]) == second, "the answer was lost"
+    assert second.epoch == 1 and office.begin(asked=first[1:]) == second, "the first response was lost"
     office.begin()
     refused(ProducerFenced, lambda: office.begin(asked=first[1:]))
     assert "has producer id 101, not the producer's 7" in refused(ProducerFenced, lambda: office.begin(asked=(7, 2)))
@@ -217,13 +217,13 @@ def test_partitions_join_once_and_are_stored_once(version: int) -> None:
     office = Office()
     producer = office.open(PLACE, version=version)
     office.transactions.add(producer, [PLACE], version)
-    assert len(office.stored) == 2, "of its producer, and of the first partition"
+    assert len(office.stored) == 2, "for its producer, and for the first partition"
     office.transactions.add(producer, [PLACE, OTHER, OTHER], version)
     assert office.known.partitions == (PLACE, OTHER) and len(office.stored) == 3
 
 
 def asking(office: Office, producer: Producing) -> list[Callable[[], object]]:
-    """All that a producer asks of its transaction."""
+    """All requests of a producer about its transaction."""
     transactions = office.transactions
     return [
         lambda: transactions.add(producer, [PLACE], 0),
@@ -364,7 +364,7 @@ def test_in_version_2_a_commit_without_partitions_is_refused_and_an_abort_is_not
     assert office.transactions.end(newest, commit=False, version=2) == (101, 2)
 
 
-# -- when nobody asks
+# -- timeouts
 
 
 def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced() -> None:

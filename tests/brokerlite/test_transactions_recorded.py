@@ -1,6 +1,6 @@
-"""What Apache Kafka 4.3.1 answered to sequences of transactional requests, brokerlite answers, too; and what 3.9.2 did.
+"""brokerlite answers sequences of transactional requests like Apache Kafka 4.3.1, and for some also like 3.9.2.
 
-The recorded ones are compared at once; new ones with a Kafka that runs, where there is one.
+Recorded sequences are always compared; new ones only with a running Kafka, where there is one.
 """
 
 import functools
@@ -20,7 +20,7 @@ from tests.brokerlite.transaction_walks import LAST_LOOK, Walk
 from tests.kafka import ApacheKafka
 
 LIVE = range(1000, 1030)
-"""Seeds of walks that are not recorded."""
+"""The seeds of walks that are not recorded."""
 
 
 @functools.cache
@@ -31,7 +31,7 @@ def recorded() -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcess]:
-    """For all walks, as the Kafka that they were recorded with."""
+    """One broker for all walks, like the Kafka that they were recorded with."""
     broker = InProcess(tmp_path_factory.mktemp("walks") / "data")
     yield broker
     broker.machine.folder.abandon()

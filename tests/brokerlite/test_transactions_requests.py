@@ -1,4 +1,4 @@
-"""Requests in transactions where a version, an order or an older batch decides; all found by comparing with Kafka."""
+"""Transactional requests whose outcome depends on a version, an order or an older batch; all found against Kafka."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ from tests.brokerlite.machine import Machine, a_batch, fetching, producing
 
 OUT_OF_ORDER, FENCED, TXN_STATE, MAPPING, NAMELESS, ABORTABLE = 45, 47, 48, 49, 53, 120
 Producer = tuple[int, int]
-"""Its id and epoch."""
+"""Producer id and epoch."""
 
 
 def begin(machine: Machine, name: str = "x") -> Producer:
@@ -49,7 +49,7 @@ def batch(producer: Producer, sequence: int, count: int = 1, transactional: bool
 
 
 def produce(machine: Machine, *batches: bytes, name: str | None = "x", version: int = 12, **others: Any) -> list[int]:
-    """The errors of the partitions, from 0 on."""
+    """The errors of the partitions, from partition 0 on."""
     answer = machine.ask(producing(*batches, transactional_id=name, **others), version)
     return [each.error_code for each in answer.responses[0].partition_responses]
 
@@ -57,7 +57,7 @@ def produce(machine: Machine, *batches: bytes, name: str | None = "x", version: 
 def add(
     machine: Machine, producer: Producer, *partitions: int, version: int = 4, verify: bool = False
 ) -> dict[int, int]:
-    """The error of each partition."""
+    """Send AddPartitionsToTxn; the error of each partition."""
     transaction = AddPartitionsToTxnTransaction(
         transactional_id="x",
         producer_id=producer[0],
@@ -92,7 +92,7 @@ def commit(machine: Machine, producer: Producer, *, name: str = "x", version: in
 
 
 def store(machine: Machine, offset: int) -> int:
-    """Commit an offset that is part of no transaction."""
+    """Commit an offset outside of transactions."""
     partitions = (OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata=""),)
     topics = (OffsetCommitRequestTopic(name="t", partitions=partitions),)
     answer = machine.ask(OffsetCommitRequest(group_id="g", topics=topics), 8)
@@ -172,7 +172,7 @@ def test_a_producer_that_is_not_remembered_begins_with_sequence_0_in_version_2(m
     assert produce(machine, batch(producer, 0)) == [0]
 
 
-# -- what a partition remembers of refused batches
+# -- the memory of refused batches
 
 
 def attempted(producers: Producers, epoch: int, sequence: int, rises: bool = False) -> None:

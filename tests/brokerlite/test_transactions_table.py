@@ -1,4 +1,4 @@
-"""One transactional id: every cell of its table, and what becomes of its producer id and epochs."""
+"""One transactional id: every cell of its table, and the changes of its producer id and epochs."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Topics whose file is damaged, or of a later version: not served, and nothing of them is lost."""
+"""Topics whose file is damaged or of a later version: they are not served, and keep their data."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -85,7 +85,7 @@ def test_a_topic_whose_file_is_damaged_is_not_served_and_nothing_of_it_is_lost(
 
 
 def leaders(machine: Machine, name: str) -> dict[int, int]:
-    """Partition -> leader of a topic, which must be the same in each answer of Metadata."""
+    """Partition -> leader of a topic, which must be the same in all Metadata responses."""
     (all_topics,) = [each for each in machine.ask(MetadataRequest(topics=None)).topics if each.name == name]
     for asked in ({"name": name}, {"name": None, "topic_id": all_topics.topic_id}):
         assert machine.ask(MetadataRequest(topics=(MetadataRequestTopic(**asked),))).topics == (all_topics,)

@@ -1,4 +1,4 @@
-"""What becomes of a produced record set, without a log: the largest timestamp is the records', and work is foreseen."""
+"""Validation of a produced record set, without a log: the largest timestamp, and the estimate of the work."""
 
 import gzip
 from itertools import pairwise
@@ -91,7 +91,7 @@ def test_of_many_records_without_a_key_the_first_are_named() -> None:
     assert refused.value.indexes == tuple(range(MOST_INDEXES))
 
 
-# -- how much there is to do
+# -- the estimate of the work
 
 
 @COMPRESSIONS
@@ -139,7 +139,7 @@ def test_what_is_refused_at_a_glance_is_no_work() -> None:
     assert work(bomb, LogSettings(max_message_bytes=len(bomb) - 1)) == 0
 
 
-# -- what Java's client cannot read
+# -- data that Java's client cannot read
 
 
 PLAIN = a_batch(*[b"%d" % i * 1000 for i in range(200)])
@@ -147,7 +147,7 @@ RECORDS = PLAIN[HEADER_SIZE:]
 
 
 def compressed_as(data: bytes, compression: Compression = Compression.LZ4) -> bytes:
-    """The batch `PLAIN` with its records as ``data``."""
+    """The batch `PLAIN` with ``data`` as its records."""
     header = bytearray(PLAIN[:HEADER_SIZE])
     header[22] |= compression
     header[8:12] = (HEADER_SIZE - 12 + len(data)).to_bytes(4, "big")
@@ -155,7 +155,7 @@ def compressed_as(data: bytes, compression: Compression = Compression.LZ4) -> by
 
 
 def values(batch: RecordBatch) -> int:
-    """How many records can be read."""
+    """The number of readable records."""
     return sum(1 for _ in batch.records())
 
 
@@ -165,7 +165,7 @@ def an_lz4_frame(data: bytes = RECORDS, **options: bool) -> bytes:
 
 
 def with_lz4_header(frame: bytes, header: bytes) -> bytes:
-    """The frame with other flags and block size, and the checksum of these."""
+    """The frame with other flags and another block size, and with their checksum."""
     return lz4_rechecked(frame[:4] + header + b"\0" + frame[7:], old=False)
 
 

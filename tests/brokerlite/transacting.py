@@ -1,8 +1,8 @@
-"""Requests about transactions as JSON, performed on any broker; its answers as JSON, so that two brokers compare.
+"""Transactional requests as JSON, for any broker, and its responses as JSON, so that two brokers can be compared.
 
-A step is a list: the name of a function below, then its arguments. Producer ids are counted in the order in which a
-broker first answers with them, and `STRANGER` is one that nobody has. Topics, groups and transactional ids get a prefix
-of their own for each sequence of steps, so that one broker can take many.
+A step is a list: the name of a function below, then its arguments. Producer ids are numbered in the order in which a
+broker first returns them; `STRANGER` stands for an id that no producer has. Topics, groups and transactional ids get a
+prefix of their own for each sequence of steps, so that one broker can serve many sequences.
 """
 
 import json
@@ -54,17 +54,17 @@ from tests.patience import HUNG
 
 Step = list[Any]
 STRANGER = 999
-"""Stands for a producer id that nobody has."""
+"""Stands for a producer id that no producer has."""
 _STRANGERS = 10**12
 PARTITIONS = 2
-"""Of the topic."""
+"""The number of the topic's partitions."""
 OFFSETS = "__consumer_offsets"
 MEMBER = "member"
 """Stands for the id of the group's member."""
 
 
 class Conversation:
-    """One sequence of steps with one broker."""
+    """A sequence of steps with one broker."""
 
     def __init__(self, broker: Broker, prefix: str | None = None) -> None:
         self.broker = broker
@@ -75,7 +75,7 @@ class Conversation:
         """The transactional ids so far."""
         self._members: dict[str, str] = {}
         self.reached = 1 if broker.assignments else PARTITIONS
-        """Partitions that are led by the node that is asked."""
+        """Partitions that the node at the other end leads."""
         assignments = tuple(
             CreatableReplicaAssignment(partition_index=index, broker_ids=(node,))
             for index, node in enumerate(broker.assignments)
@@ -95,7 +95,7 @@ class Conversation:
             time.sleep(0.01)
 
     def perform(self, step: Step) -> Any:
-        """The answer to a step, as JSON."""
+        """Perform a step, and return the response as JSON."""
         name, *arguments = step
         answer = STEPS[name](self, *arguments)
         self.broker.settle(self._named)
@@ -104,7 +104,7 @@ class Conversation:
     # -- names
 
     def seen(self, producer_id: int) -> int:
-        """A producer id that the broker has answered with, as it stands in an answer."""
+        """The number for a producer id that the broker has returned."""
         if producer_id < 0:
             return producer_id
         if producer_id not in self._ids:
@@ -112,7 +112,7 @@ class Conversation:
         return self._ids.index(producer_id)
 
     def id(self, number: int) -> int:
-        """The producer id behind the one of a step."""
+        """The producer id for a number in a step."""
         return self._ids[number] if 0 <= number < len(self._ids) else number if number < 0 else _STRANGERS + number
 
     def name(self, transactional_id: str | None) -> str | None:
@@ -124,7 +124,7 @@ class Conversation:
     def bare(self, name: str) -> str:
         return name.removeprefix(self.prefix)
 
-    # -- what producers ask
+    # -- requests of producers
 
     def init(self, version: int, name: str | None, timeout_ms: int, producer_id: int, epoch: int) -> Any:
         answer = self.broker.ask(
@@ -206,7 +206,7 @@ class Conversation:
         return sorted([each.partition_index, each.error_code] for topic in answer.topics for each in topic.partitions)
 
     def store(self, group: str, offsets: list[list[int]]) -> Any:
-        """OffsetCommit, which is not part of a transaction."""
+        """OffsetCommit, which is no part of a transaction."""
         partitions = tuple(
             OffsetCommitRequestPartition(partition_index=index, committed_offset=offset, committed_metadata="")
             for index, offset in offsets
@@ -219,7 +219,7 @@ class Conversation:
         return sorted([each.partition_index, each.error_code] for topic in answer.topics for each in topic.partitions)
 
     def produce(self, version: int, name: str | None, producer_id: int, epoch: int, batches: list[list[int]]) -> Any:
-        """``batches``: partition, base sequence, count, whether it is transactional."""
+        """``batches``: partition, base sequence, count, and whether the batch is transactional."""
         data = tuple(
             PartitionProduceData(
                 index=partition,
@@ -284,15 +284,15 @@ class Conversation:
         )
 
     def hold(self) -> Any:
-        """Partition 1 gets no marker from now on."""
+        """From now on, partition 1 gets no markers."""
         self.broker.hold()
 
     def let_go(self) -> Any:
-        """It does again."""
+        """End `hold`."""
         self.broker.let_go()
 
     def join(self, group: str, instance_id: str | None = None) -> Any:
-        """A group gets its only member, or a new generation with that."""
+        """Join as the only member of a group, or start its next generation."""
         request = JoinGroupRequest(
             group_id=self.prefix + group,
             session_timeout_ms=300_000,
@@ -321,19 +321,19 @@ class Conversation:
         return [joined.error_code, joined.generation_id, synced.error_code]
 
     def leave(self, group: str) -> Any:
-        """A group loses its only member."""
+        """The only member leaves its group."""
         request = LeaveGroupRequest(group_id=self.prefix + group, member_id=self._members.pop(group, ""))
         return self.broker.ask(request, 2).error_code
 
     def time(self, timeout_ms: int) -> Any:
-        """Every open transaction takes too long."""
+        """Every open transaction exceeds its timeout."""
         self.broker.pass_timeout(self._named, timeout_ms)
 
     def exhaust(self, name: str, left: int) -> Any:
-        """An id's epochs are used up but for ``left``."""
+        """Use up an id's epochs, except for ``left``."""
         self.broker.use_up_epochs(self.prefix + name, left)
 
-    # -- what there is
+    # -- state
 
     def describe(self, names: list[str]) -> Any:
         request = DescribeTransactionsRequest(transactional_ids=tuple(self.prefix + name for name in names))
@@ -416,7 +416,7 @@ class Conversation:
         )
         ((each,),) = [topic.partitions for topic in self.broker.ask(request, version).responses]
         batches = list(read_batches(each.records or b""))
-        end = batches[-1].next_offset if batches else 0  # Kafka also names transactions that begin behind it
+        end = batches[-1].next_offset if batches else 0  # Kafka also names transactions that begin after it
         aborted = each.aborted_transactions
         return [
             each.error_code,

@@ -1,4 +1,4 @@
-"""Sequences of steps that chance does not come upon: epochs that are used up, and values that no client sends."""
+"""Sequences of steps that random walks do not reach: exhausted epochs, and values that no client sends."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from tests.brokerlite.transacting import MEMBER, STRANGER, Step
 from tests.brokerlite.transaction_walks import GROUP, LAST_LOOK, LONG_MS
 
 LAST = 32766
-"""The last epoch that a client gets; then the producer id changes."""
+"""The last epoch that a client can get; after it, the producer id changes."""
 
 
 def _used_up(*steps: Step) -> list[Step]:

@@ -1,6 +1,6 @@
-"""Sequences of steps about a few transactional ids, each with two producers, made of a seed and the answers so far.
+"""Sequences of steps about a few transactional ids with two producers each, from a seed and the responses so far.
 
-Most steps are what a client does; some are late, repeated, ahead of their time or somebody else's.
+Most steps are requests that a client would send. Some are late, repeated, too early, or those of another producer.
 """
 
 import random
@@ -26,15 +26,15 @@ LAST_LOOK: list[Step] = [
 
 @dataclass
 class Instance:
-    """One of the producers with a transactional id."""
+    """A producer with a transactional id."""
 
     name: str
     producer_id: int = -1
     epoch: int = -1
     sequences: dict[int, int] = field(default_factory=dict)
-    """Partition -> the next one."""
+    """Partition -> next sequence."""
     joined: set[int] = field(default_factory=set)
-    """What it has added to its transaction: partitions, and `GROUPS` for the group's offsets."""
+    """The contents of its transaction: partitions, and `GROUPS` if the group's offsets belong to it."""
 
     def adopt(self, producer_id: int, epoch: int) -> None:
         if (producer_id, epoch) != (self.producer_id, self.epoch):
@@ -44,11 +44,11 @@ class Instance:
 
 
 class Walk:
-    """One sequence of steps.
+    """A sequence of steps.
 
     Args:
-        versions: of transactions, that the clients know; 0: as the seed has it, also both at once.
-        release: of Kafka.
+        versions: transaction version of the clients; 0: the seed decides, and may mix both.
+        release: the version of Kafka.
     """
 
     def __init__(self, seed: int, versions: int = 0, release: str = "4.3") -> None:
@@ -56,7 +56,7 @@ class Walk:
         self._markers = (1, 2) if release >= "4.3" else (1,)
         self._version = versions or self.rng.choice((1, 1, 2, 2, 0))
         self._care = self.rng.choice((0.6, 0.9, 0.97))
-        """How often a step is as it should be."""
+        """The share of steps that are correct."""
         self._timeout_ms = SHORT_MS if self.rng.random() < 0.08 else LONG_MS
         ids = self.rng.choice((1, 1, 2, 3)) if self._timeout_ms == LONG_MS else 1
         self.names = [f"x{i}" for i in range(ids)]
@@ -65,7 +65,7 @@ class Walk:
         self._last: Step | None = None
 
     def steps(self) -> Iterator[tuple[Step, Instance | None]]:
-        """Each step, and who asks; what it was answered with must be told by `learn`."""
+        """Each step, and its producer; the caller passes the response to `learn`."""
         yield from self._own_steps()
         yield ["describe", self.names], None
         for step in LAST_LOOK:
@@ -113,7 +113,7 @@ class Walk:
         return self.rng.choices(kinds, weights)[0]
 
     def learn(self, step: Step, one: Instance | None, answer: Any) -> None:
-        """Take over what a producer learns from an answer."""
+        """Update a producer from the response to its step."""
         if one is None:
             return
         match step[0]:
@@ -130,7 +130,7 @@ class Walk:
                 if error == 0:
                     one.sequences[partition] = max(one.sequences.get(partition, 0), sequence + count)
 
-    # -- how it should be, or not
+    # -- correct arguments, or wrong ones
 
     def _v1(self) -> bool:
         return self._version == 1 or (self._version == 0 and self.rng.random() < 0.5)
@@ -139,7 +139,7 @@ class Walk:
         return self.rng.random() < self._care
 
     def _who(self, one: Instance) -> list[Any]:
-        """The transactional id, producer id and epoch that a request names."""
+        """Transactional id, producer id and epoch for a request."""
         if self._right():
             return [one.name, one.producer_id, one.epoch]
         rng = self.rng
@@ -198,7 +198,7 @@ class Walk:
         return ["commit", version, *self._who(one), GROUP, member, offsets]
 
     def _member(self) -> list[Any]:
-        """As which TxnOffsetCommit is sent: member id, generation, instance id (KIP-447)."""
+        """The member that TxnOffsetCommit names: member id, generation, instance id (KIP-447)."""
         if self.rng.random() < 0.3:
             return self.rng.choice(([MEMBER, 1, None], [MEMBER, 2, None], ["stranger", 1, None], ["", 1, None]))
         return ["", -1, None]
@@ -226,10 +226,10 @@ class Walk:
         return ["end", version, *self._who(one), self.rng.random() < 0.6]
 
     def _marker(self, one: Instance) -> Step:
-        """As an administrator's.
+        """An administrator's WriteTxnMarkers.
 
-        After a marker of a higher epoch, or of a newer coordinator, Kafka refuses the transaction's own, and the
-        transaction stays as it is for ever: there is nothing to compare.
+        After a marker of a higher epoch, or of a newer coordinator, Kafka refuses the transaction's own marker, and the
+        transaction stays open for ever: such markers are left out, as there would be no response to compare.
         """
         rng = self.rng
         _, producer_id, epoch = self._who(one)
@@ -267,7 +267,7 @@ class Walk:
 
 
 class OffsetsWalk(Walk):
-    """A walk that is about the offsets of a group, whose members come and go."""
+    """A walk about the offsets of a group, whose members come and go."""
 
     _WEIGHTS: ClassVar[dict[str, float]] = {
         "init": 0.7,
@@ -326,7 +326,7 @@ class OffsetsWalk(Walk):
 
 
 class HeldWalk(Walk):
-    """A walk in which partition 1 gets its markers late. Nothing is written to it, only that it joins counts."""
+    """A walk in which partition 1 gets its markers late. It joins transactions, but no records are written to it."""
 
     def __init__(self, seed: int, versions: int = 0, release: str = "4.3") -> None:
         super().__init__(seed, versions, release)

@@ -1,7 +1,7 @@
-"""Break three nodes of Apache Kafka under load, and look whether the client keeps its promises.
+"""Break three nodes of Apache Kafka under load, and check whether the client keeps its promises.
 
-Prints what it does and a table of what came out, and writes a report that a browser shows. The exit code is 1 if a
-promise was broken; journals and logs of everybody then lie beside the report.
+The command prints each fault and a table of results, and writes a report as a web page. The exit code is 1 if a promise
+was broken. The report's folder then also keeps the journals of the programs and the logs of the brokers.
 """
 
 import argparse
@@ -26,18 +26,18 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.chaos", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--load", choices=LOADS, default="streams", help="what works meanwhile (default streams)")
+    parser.add_argument("--load", choices=LOADS, default="streams", help="the load during the faults (default streams)")
     parser.add_argument("--kafka", choices=RELEASES, default="4.3", help="the version of Apache Kafka (default 4.3)")
     parser.add_argument(
         "--seconds", type=float, default=120.0, help="for how long faults come, each kind once (default 120)"
     )
-    parser.add_argument("--seed", type=int, help="what is injected, and in which order (default: by chance)")
+    parser.add_argument("--seed", type=int, help="chooses the faults and their order (default: random)")
     parser.add_argument(
         "--rate", type=float, help="records a second of each producer, or transactions of each teller (default 100, 15)"
     )
     parser.add_argument("--folder", type=Path, default=Path("build/chaos"), help="for the report (default build/chaos)")
     given = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # and end all that was started
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all started processes end
     seed = random.randrange(10_000) if given.seed is None else given.seed
     folder = given.folder.resolve() / f"{given.load}-{given.kafka}-seed-{seed}"
     shutil.rmtree(folder, ignore_errors=True)

@@ -15,7 +15,7 @@ from tests.chaos.setup import Setup
 from tests.chaos.signals import Slowness, terminated
 
 HANDLING = 0.002
-"""Seconds that a consumer takes for a batch, at least."""
+"""Seconds that a consumer spends on a batch, at least."""
 
 
 class JournalListener(RebalanceListener):
@@ -76,7 +76,7 @@ async def handle_next(setup: Setup, journal: Journal, consumer: Consumer, slowne
 
 
 def _position(consumer: Consumer, place: tuple[str, int]) -> int | None:
-    """None if it could not be looked up within the second that the client waits for that."""
+    """The position, or None if the client could not look it up within a second."""
     try:
         return consumer.position(*place)
     except LocalProtocolError:

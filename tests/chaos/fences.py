@@ -1,24 +1,24 @@
-"""Programs with transactional ids, and whether those that were fenced had reason to be; pure."""
+"""Programs with transactional ids, and whether each fencing had a reason; pure."""
 
 from dataclasses import dataclass
 
 from tests.chaos.journal import Event
 
 SCAN = 1.5
-"""Seconds between two looks of the broker for transactions that are too old, and a little more."""
+"""The interval of the broker's check for transactions that are too old, in seconds, with a margin."""
 
 
 @dataclass
 class Programs:
-    """Those of a run; times of one monotonic clock.
+    """The programs of a run; all times are of one monotonic clock.
 
     Attributes:
         journals: name of a program -> its events.
-        ids: its transactional id, where it has one.
-        timeouts: seconds that its transactions may last.
-        started: when.
-        killed: those that were killed on purpose.
-        died: how, if it ended badly by itself.
+        ids: name -> transactional id, for programs that have one.
+        timeouts: name -> transaction timeout, in seconds.
+        started: name -> start time.
+        killed: programs that the run has killed.
+        died: name -> how the program failed on its own.
     """
 
     journals: dict[str, list[Event]]
@@ -29,7 +29,7 @@ class Programs:
     died: dict[str, str]
 
     def fences(self) -> tuple[dict[str, str], list[str]]:
-        """Program that was fenced -> why, and what nothing explains."""
+        """Each fenced program with the reason, and the fencings without a reason."""
         explained: dict[str, str] = {}
         unexplained: list[str] = []
         for name, events in self.journals.items():

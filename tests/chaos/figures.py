@@ -1,4 +1,4 @@
-"""Quantiles, for people."""
+"""Quantiles and rates, for the report."""
 
 import math
 from collections import defaultdict
@@ -8,19 +8,19 @@ from tests.chaos.run import Series
 
 
 def quantile(values: Sequence[float], part: float) -> float:
-    """Of sorted values; nan if there are none."""
+    """A quantile of sorted values; nan if there are none."""
     return values[min(int(len(values) * part), len(values) - 1)] if values else math.nan
 
 
 def quantiles(seconds: Iterable[float]) -> str:
-    """In milliseconds."""
+    """Three quantiles as text, in milliseconds."""
     values = sorted(seconds)
     parts = ((0.5, "p50"), (0.9, "p90"), (0.99, "p99"), (1.0, "max"))
     return ", ".join(f"{name} {quantile(values, part) * 1000:,.0f} ms" for part, name in parts)
 
 
 def quantiles_over_time(ended: Iterable[tuple[float, float]]) -> dict[str, Series]:
-    """In milliseconds, of what has ended ``(when, after so many seconds)``, by the second of its end."""
+    """Quantiles over time: each operation ``(end, duration)`` counts in the second of its end; in milliseconds."""
     seconds: dict[int, list[float]] = defaultdict(list)
     for when, taken in ended:
         seconds[int(when)].append(taken * 1000)
@@ -33,7 +33,7 @@ def quantiles_over_time(ended: Iterable[tuple[float, float]]) -> dict[str, Serie
 
 
 def rate(times: Iterable[float], end: float) -> Series:
-    """How many of ``times`` there are in each second."""
+    """The number of ``times`` in each second."""
     counts: dict[int, int] = defaultdict(int)
     for each in times:
         counts[int(each)] += 1

@@ -1,17 +1,17 @@
-"""What must be true of transfers, checked on what tellers wrote down and what independent clients read; pure.
+"""Checks the promises of transfers against the tellers' journals and the reads of independent clients; pure.
 
-each transfer is whole or absent       whole if its teller was notified so, absent if its commit was never asked for;
-                                       each record is there once, and all clients read the same
-what is polled is what is committed    all of it from where the reader was up to where it came: nothing aborted, nothing
-                                       again, nothing left out, nothing before its commit was asked for
-nobody writes behind a successor       in each partition the records of a transactional id are in the order in which
-                                       they were sent, programs one after the other
+each transfer is whole or absent       whole if its teller was notified so, absent if it never began to commit;
+                                       each record is stored once, and all clients read the same
+a poll returns the committed records   all of them between its two positions: no aborted ones, no repeats, no gaps, and
+                                       none before its transaction began to commit
+a fenced program writes no more        in each partition, the records of a transactional id are in the order in which
+                                       they were sent, one program after the other
 a fencing has a reason                 a newer program, or a transaction older than its timeout
 every transaction has ended            and soon; none is open for longer than its timeout
 no teller has died
 
-Source: Jepsen's workload for Kafka (jepsen.tests.kafka), and what it calls lost writes, aborted reads, duplicates,
-skipped and nonmonotonic polls and sends.
+Source: Jepsen's workload for Kafka (jepsen.tests.kafka): lost writes, aborted reads, duplicates, skipped and
+nonmonotonic polls and sends.
 """
 
 from bisect import bisect_left
@@ -28,7 +28,7 @@ from tests.interop.lines import Received
 from tests.interop.transfers import Ledger, Told, Transfer
 
 LONGEST = 120.0
-"""Seconds within which any transaction has ended: nodes are never away for so long."""
+"""Seconds within which any transaction has ended: nodes are never away for as long."""
 P = TypeVar("P")
 R = TypeVar("R")
 Place = tuple[str, int]
@@ -38,11 +38,11 @@ Record = tuple[int, str, int]
 
 @dataclass
 class Evidence:
-    """All that is known of a run.
+    """The evidence of a run.
 
     Attributes:
         open: partitions with a transaction that should long have ended.
-        readers: name of a client -> topic -> what it read, of each partition in order.
+        readers: name of a client -> topic -> the records that it read, in the order of each partition.
     """
 
     programs: Programs
@@ -52,7 +52,7 @@ class Evidence:
 
 @dataclass
 class Transaction:
-    """As its teller knows it; times are infinite where it did not come so far."""
+    """A transaction in its teller's journal; a time is infinite if the transaction never got that far."""
 
     name: str
     teller: str
@@ -61,10 +61,10 @@ class Transaction:
     """Topic, key and amount."""
     open: float = float("inf")
     commits: float = float("inf")
-    """When its commit was asked for."""
+    """The start of the commit."""
     over: float = float("inf")
     outcome: str = ""
-    """What its teller was notified of; empty if of nothing."""
+    """The outcome that the teller was notified of; empty if of none."""
     why: str = ""
 
     @property
@@ -79,7 +79,7 @@ class Transaction:
 
 @dataclass
 class Poll:
-    """What a reader got, from ``position`` up to ``next``."""
+    """The records that a poll returned, from ``position`` up to ``next``."""
 
     time: float
     reader: str
@@ -95,9 +95,9 @@ class Verdict:
     transactions: list[Transaction] = field(default_factory=list)
     polls: list[Poll] = field(default_factory=list)
     fenced: dict[str, str] = field(default_factory=dict)
-    """Program -> why."""
+    """Program -> reason."""
     found: dict[str, int] = field(default_factory=dict)
-    """What became of transactions of which no teller was notified -> how many."""
+    """The actual outcome of transactions whose tellers were notified of none -> number of transactions."""
 
 
 def judge(evidence: Evidence) -> Verdict:
@@ -118,7 +118,7 @@ def judge(evidence: Evidence) -> Verdict:
     return verdict
 
 
-# -- what the journals say -------------------------------------------------------------------------------------------
+# -- the journals ------------------------------------------------------------------------------------------------------
 
 
 def _transactions(teller: str, events: Iterable[Event]) -> list[Transaction]:
@@ -191,7 +191,7 @@ def _judge_readers(verdict: Verdict, evidence: Evidence) -> None:
 
 
 def difference(read: Mapping[P, list[R]], expected: Mapping[P, list[R]]) -> str:
-    """Where two clients read otherwise; empty if nowhere."""
+    """The first difference between the reads of two clients; empty if there is none."""
     for place in {**read, **expected}:
         one, other = read.get(place, []), expected.get(place, [])
         if one != other:

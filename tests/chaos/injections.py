@@ -1,11 +1,11 @@
-"""What is done to the cluster, chosen by a seed; what is done to programs is in `tests.chaos.workers`.
+"""Faults of the cluster, chosen by a seed; `tests.chaos.workers` injects faults of programs.
 
 Rules:
-- Faults of nodes come one after the other, each after the replicas are in sync again: the topics have three of them and
-  need two. Faults of programs come independently of them.
-- In each round every kind of a track comes once, in an order of the seed, but the longest (a rolling restart) last. No
-  fault begins after the time is over, except in the first round: on a busy machine a node takes half a minute to start,
-  and each kind has to come once.
+- Only one node fails at a time, and the next fails only once all replicas are in sync: the topics have three replicas,
+  and need two. Faults of programs are independent of this.
+- A track injects each of its kinds once in each round, in an order of the seed; the longest kind (a rolling restart)
+  comes last. After the end of the run's time no fault begins, except in the first round: on a busy machine a node takes
+  half a minute to start, and each kind has to come once.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from tests.chaos.witness import MoveFailed, Witness
 from tests.kafka import ApacheKafka
 
 PAUSES = (5.0, 15.0)
-"""Seconds for which a node is stopped: shorter and longer than the 4 s after which it is missed."""
+"""Seconds for which a node is stopped: below and above the 4 s after which the controller fences it."""
 DOWN = (0.5, 8.0)
 """Seconds between the death of a node and its next start."""
 BETWEEN = (2.0, 6.0)
@@ -60,12 +60,12 @@ class Log:
             self._say(f"{at:6.1f} s  {kind:<18} {injection.target:<14} {lasted:6.1f} s  {injection.more}")
 
     def during(self, since: float, until: float) -> list[str]:
-        """The kinds of what was done in a time."""
+        """The kinds of the injections in a period."""
         return list(dict.fromkeys(each.kind for each in self.all if each.start < until and each.end > since))
 
 
 class Track(threading.Thread):
-    """Injects faults of its kinds, one after the other, each once and then until a time; an error is kept for `end`."""
+    """Injects faults of its kinds, one after the other: each kind once, then until a time. `end` raises its error."""
 
     def __init__(
         self, kinds: Mapping[str, Callable[[], None]], rng: random.Random, between: tuple[float, float], until: float
@@ -86,17 +86,17 @@ class Track(threading.Thread):
                     if round_ and time.monotonic() > self._until:
                         return
                     inject()
-        except Exception as error:  # of the harness, whatever it is: raised again by `end`
+        except Exception as error:  # any error of the harness; `end` raises it again
             self._failed = error
 
     def end(self) -> None:
-        """Wait until the last fault is mended; raises what went wrong with the injections."""
+        """Wait until the last fault is repaired. Raises the error of an injection, if there was one."""
         self.join()
         if self._failed is not None:
             raise self._failed
 
     def interrupt(self) -> None:
-        """Begin no other fault."""
+        """Begin no more faults."""
         self._stop_now.set()
 
 
@@ -104,8 +104,8 @@ class Nodes:
     """Faults of the cluster.
 
     Args:
-        coordinated: if one of them is to be the kill of the node that coordinates any of these: names, and the topic in
-            which their coordinators keep what they know.
+        coordinated: names of groups or transactional ids, and the internal topic of their coordinators. If given, one
+            kind of fault kills the node that coordinates one of these.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class Nodes:
         self._witness.await_in_sync()
 
     def move_leaders(self) -> None:
-        """Of about half of the partitions, those of coordinators perhaps among them."""
+        """Move the leadership of about half of the partitions, internal topics included."""
         seed = self._rng.randrange(2**32)
         with self._log.note("move leaders", "cluster") as injection:
             try:

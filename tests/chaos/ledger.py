@@ -1,14 +1,14 @@
-"""What must be true of a run, checked on what its programs wrote down and what independent clients saw; pure.
+"""Checks the promises of a run against the journals of its programs and the reads of independent clients; pure.
 
-no acknowledged record is lost         where the receipt says, there it is
-nothing is stored twice                each number of each key once
+no acknowledged record is lost         it is at the offset that the receipt names
+no record is stored twice              each number of each key once
 the order of each key is kept          its numbers ascend in the log
 every send has ended                   by its deadline, with a receipt or an error
 the group has read every record        and each time as it is stored
-a member skips and repeats nothing     between getting a partition and giving it up
-a repeat has a reason                  whoever read it first was killed, lost the partition, or could not commit
-commits never go backwards             neither in the coordinator's log nor in what it answered
-nobody falls silent                    records that are there are read within `Bounds.silence`, slow handlers aside
+a member skips and repeats no record   from the assignment of a partition until its end
+a repeat has a reason                  the first reader was killed, lost the partition, or could not commit
+commits never go backwards             in the coordinator's log and in its responses
+no partition is silent                 records are read within `Bounds.silence`, apart from slow handlers
 no client has died
 """
 
@@ -21,30 +21,30 @@ from itertools import pairwise, zip_longest
 from tests.chaos.journal import Event, checksum
 
 SHOWN = 3
-"""Examples of a broken promise."""
+"""The number of examples that a broken promise shows."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """In seconds."""
+    """Limits in seconds."""
 
     delivery: float
     silence: float
     handler: float
-    """How long a handler may take before its member must leave the group."""
+    """The duration of a handler after which its member must leave the group."""
 
 
 @dataclass
 class Evidence:
-    """All that is known of a run; times of one monotonic clock.
+    """The evidence of a run; all times are of one monotonic clock.
 
     Attributes:
         journals: name of a program -> its events.
-        killed: name of a program -> when it was killed on purpose.
-        died: name of a program -> how, if it ended badly by itself.
+        killed: name of a program -> when the run killed it.
+        died: name of a program -> how it failed on its own.
         log: partition -> its records (offset, key, value).
-        commits: partition -> offsets in the order in which they were committed.
-        answers: time, and what the coordinator said is committed.
+        commits: partition -> committed offsets, in their order in the coordinator's log.
+        answers: time, and the committed offsets in the coordinator's response.
     """
 
     journals: dict[str, list[Event]]
@@ -64,13 +64,13 @@ class Send:
     partition: int = -1
     offset: int = -1
     latency: float = -1.0
-    """Until its receipt or its error; -1: neither."""
+    """Seconds until its receipt or its error; -1 if there was neither."""
     error: str = ""
 
 
 @dataclass
 class Read:
-    """A batch that a consumer got."""
+    """A batch that a consumer read."""
 
     time: float
     who: str
@@ -83,23 +83,23 @@ class Read:
 
 @dataclass
 class Assignment:
-    """A partition in the hands of a consumer; ``end`` is how it ended: revoked, lost, killed, closed."""
+    """A partition's assignment to a consumer; ``end`` says how it ended: revoked, lost, killed or closed."""
 
     who: str
     partition: int
     start: float
     position: int | None
-    """None if it was not known then."""
+    """None if the position was not known yet."""
     end: str = ""
     ended: float = float("inf")
     refused: bool = False
-    """Whether a commit failed while it ended, or was given up."""
+    """Whether a commit failed, or the client gave it up, before the assignment ended or just after."""
 
 
 @dataclass(frozen=True)
 class Silence:
     seconds: float
-    """Without those that slow handlers took."""
+    """Without the time that slow handlers took."""
     since: float
     time: float
     """When it ended."""
@@ -116,7 +116,7 @@ class Verdict:
     repeats: dict[str, int] = field(default_factory=dict)
     """Reason -> records read again."""
     silences: dict[str, Silence] = field(default_factory=dict)
-    """Consumer -> its longest."""
+    """Consumer -> its longest silence."""
     stale_answers: int = 0
 
     def add(self, what: str, examples: list[str]) -> None:
@@ -124,7 +124,7 @@ class Verdict:
 
 
 def add(broken: list[str], what: str, examples: Sequence[str]) -> None:
-    """Add a promise that was broken, if there are examples."""
+    """Record a broken promise, if there are examples."""
     if examples:
         more = f" and {len(examples) - SHOWN} more" if len(examples) > SHOWN else ""
         broken.append(f"{what}: {'; '.join(examples[:SHOWN])}{more}")
@@ -148,7 +148,7 @@ def judge(evidence: Evidence, bounds: Bounds) -> Verdict:
     return verdict
 
 
-# -- what the journals say -------------------------------------------------------------------------------------------
+# -- the journals ------------------------------------------------------------------------------------------------------
 
 
 def sends_of(events: Iterable[Event]) -> list[Send]:
@@ -168,12 +168,12 @@ def sends_of(events: Iterable[Event]) -> list[Send]:
 
 
 def _reads(who: str, events: Iterable[Event], killed: float | None) -> tuple[list[Read], list[Assignment]]:
-    """The batches of a consumer, and the times for which it had its partitions."""
+    """The batches of a consumer, and its assignments."""
     reads: list[Read] = []
     assignments: list[Assignment] = []
     held: dict[int, Assignment] = {}
     leaving: list[Assignment] = []
-    """Those that were given up last: a commit that fails now may be theirs."""
+    """Assignments that ended last: a commit that fails now may be for them."""
     for kind, time, *what in events:
         if kind == "assigned":
             for partition, position in what[0].items():
@@ -186,7 +186,7 @@ def _reads(who: str, events: Iterable[Event], killed: float | None) -> tuple[lis
         elif kind == "batch":
             partition, first, next_, _, read = what
             leaving = []
-            if partition not in held:  # it was read before the listener was told: a broken promise, found by its end
+            if partition not in held:  # read before the listener's call: a broken promise, which its `end` shows
                 held[partition] = Assignment(who, partition, time, first, end="never assigned")
                 assignments.append(held[partition])
             reads.append(Read(time, who, partition, first, next_, read, held[partition]))
@@ -205,7 +205,7 @@ def _reads(who: str, events: Iterable[Event], killed: float | None) -> tuple[lis
 
 
 def judge_log(verdict: Verdict, log: Mapping[int, list[tuple[int, bytes, bytes]]], delivery: float) -> None:
-    """What producers have sent, against what is stored; ``delivery``: seconds within which a send has ended."""
+    """Compare the sent records with the stored ones; ``delivery``: seconds within which a send has ended."""
     stored: dict[tuple[str, int], tuple[int, int]] = {}
     twice: list[str] = []
     order: list[str] = []
@@ -245,7 +245,7 @@ def _at(stored: Mapping[tuple[str, int], tuple[int, int]], send: Send) -> str:
 
 
 def _judge_reading(verdict: Verdict, evidence: Evidence) -> None:
-    """Every record was read, and as it is stored."""
+    """The group has read every record, and as it is stored."""
     wrong, missing = [], []
     offsets = {partition: [each[0] for each in records] for partition, records in evidence.log.items()}
     covered: dict[int, list[tuple[int, int]]] = defaultdict(list)
@@ -266,7 +266,7 @@ def _judge_reading(verdict: Verdict, evidence: Evidence) -> None:
 
 
 def _judge_assignments(verdict: Verdict) -> None:
-    """While a member has a partition, it gets its records once and without gaps."""
+    """A member reads the records of an assigned partition once and without gaps."""
     at: dict[int, int] = {}
     wrong = []
     for read in verdict.reads:
@@ -281,11 +281,11 @@ def _judge_assignments(verdict: Verdict) -> None:
 
 
 def _judge_repeats(verdict: Verdict) -> None:
-    """A member that reads records again must have a reason: how the assignment ended in which they were read first."""
+    """A repeated read must have a reason: the way in which the assignment of the first reader ended."""
     repeats: dict[str, int] = defaultdict(int)
     unexplained: list[str] = []
     pieces: dict[int, list[Read]] = defaultdict(list)
-    """Partition -> its reads, the latest last; only those that a later one may repeat."""
+    """Partition -> the reads that a later one may repeat, in their order."""
     for read in verdict.reads:
         before = pieces[read.partition]
         while before and before[-1].first >= read.first and before[-1].assignment is not read.assignment:
@@ -334,7 +334,7 @@ def _judge_commits(verdict: Verdict, evidence: Evidence) -> None:
 
 
 def backwards(commits: Mapping[int, list[int]]) -> list[str]:
-    """Where the coordinator's log has a lower offset behind a higher one."""
+    """Each place where the coordinator's log has a lower offset after a higher one."""
     return [
         f"partition {partition} from {before} to {after}"
         for partition, offsets in commits.items()
@@ -344,9 +344,9 @@ def backwards(commits: Mapping[int, list[int]]) -> list[str]:
 
 
 def _judge_silence(verdict: Verdict, evidence: Evidence, bounds: Bounds) -> None:
-    """How long a record that was there, and was next in its partition, waited to be read by anybody.
+    """How long a record that was stored, and was next in its partition, waited until any member read it.
 
-    What a slow handler of the partition's owner took is not counted: the run has asked for it.
+    The time of slow handlers of the partition's owner is not counted: the run has asked for them.
     """
     there = {(each.partition, each.offset): each.time + each.latency for each in verdict.sends if each.offset >= 0}
     slow = _slow_handlers(verdict, evidence, bounds)
@@ -378,7 +378,7 @@ def _judge_silence(verdict: Verdict, evidence: Evidence, bounds: Bounds) -> None
 def _slow_handlers(verdict: Verdict, evidence: Evidence, bounds: Bounds) -> Mapping[int, list[tuple[float, float]]]:
     """Partition -> when its owner was in a handler that the run had made slow; the times do not overlap.
 
-    From `Bounds.handler` on it is the client's duty to leave the group, so all after that counts as silence again.
+    After `Bounds.handler` the client must leave the group, so the time after that counts as silence again.
     """
     handlers = {
         name: [(time, time + min(what[0], bounds.handler)) for kind, time, *what in events if kind == "slow"]
@@ -389,7 +389,7 @@ def _slow_handlers(verdict: Verdict, evidence: Evidence, bounds: Bounds) -> Mapp
     for each in sorted(verdict.assignments, key=lambda each: each.start):
         owners[each.partition].append(each)
     for partition, assignments in owners.items():
-        # A member that was too slow learns only later that it has lost the partition: the next owner ends its time.
+        # A member that was too slow learns late that it has lost the partition: the next owner ends its time.
         for one, after in zip_longest(assignments, assignments[1:]):
             ended = min(one.ended, after.start) if after else one.ended
             for start, end in handlers[one.who]:

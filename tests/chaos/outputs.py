@@ -1,14 +1,14 @@
-"""What must be true of consume, transform, produce: each record of the input is in the output once; pure.
+"""Checks the promises of consume, transform, produce: each input record is in the output exactly once; pure.
 
-each output is there once              as every client reads it: nothing is left out, nothing twice, nothing else
+each output is stored once             every client reads all of them, without repeats and without other records
 the order of each key is kept          its numbers ascend in the output
 all clients read the same              the same records, in the same order
-commits never go backwards             those that a transaction made are there if it was committed
+commits never go backwards             offsets of a transaction count if it was committed
 a fencing has a reason                 a newer program, or a transaction older than its timeout
 no transaction hangs
 no client has died
 
-What producers send into the input is judged as `tests.chaos.ledger` does it.
+`tests.chaos.ledger` judges the records that producers send into the input.
 """
 
 from collections import Counter
@@ -25,13 +25,13 @@ from tests.interop.lines import Received
 
 @dataclass
 class Evidence:
-    """All that is known of a run.
+    """The evidence of a run.
 
     Attributes:
         input: partition -> its records (offset, key, value).
-        readers: name of a client -> what it reads of the output, of each partition in order.
-        commits: partition of the input -> offsets in the order in which they were committed.
-        behind: partition of the input -> how many records the group has not committed in the end.
+        readers: name of a client -> the records that it reads from the output, by partition, in order.
+        commits: partition of the input -> committed offsets, in their order in the coordinator's log.
+        behind: partition of the input -> the number of records that the group has not committed in the end.
         open: partitions with a transaction that should long have ended.
     """
 
@@ -45,7 +45,7 @@ class Evidence:
 
 @dataclass
 class Transaction:
-    """As its program knows it; times are infinite where it did not come so far."""
+    """A transaction in its program's journal; a time is infinite if the transaction never got that far."""
 
     name: str
     records: int
@@ -64,7 +64,7 @@ class Verdict:
 
 
 def judge(evidence: Evidence, delivery: float) -> Verdict:
-    """Whether the promises were kept; ``delivery``: seconds within which a producer's send has ended."""
+    """Check all promises; ``delivery``: seconds within which a producer's send has ended."""
     programs = evidence.programs
     verdict = Verdict(Sends())
     for events in programs.journals.values():

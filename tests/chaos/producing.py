@@ -1,6 +1,6 @@
-"""A producer of a chaos run: it sends with `send` and with `send_soon` at once, to the same keys.
+"""A producer of a chaos run: it uses `send` and `send_soon` at the same time, for the same keys.
 
-Each record's value begins with the number it has among those of its key.
+The value of a record begins with its number among the records of its key.
 """
 
 import random
@@ -19,15 +19,15 @@ from tests.chaos.setup import Setup
 from tests.chaos.signals import terminated
 
 KEYS = 40
-"""Of each producer."""
+"""The number of a producer's keys."""
 LANES = 3
-"""Tasks of a producer that wait for each receipt."""
+"""The number of a producer's tasks that wait for each receipt."""
 PADDING = b" " + b"." * 200
 TICK = 0.02
 
 
 class Sending:
-    """What the tasks of a producer share."""
+    """The state that the tasks of a producer share."""
 
     def __init__(self, setup: Setup, journal: Journal, producer: Producer) -> None:
         self._setup, self._journal, self._producer = setup, journal, producer
@@ -36,9 +36,9 @@ class Sending:
         self.stopping = trio.Event()
 
     def _next(self, how: str) -> tuple[bytes, bytes, Callable[[Receipt | OttlaError], None]]:
-        """The key and value of a new record, and whom to tell what became of it.
+        """The key and value of a new record, and the callback for its receipt or error.
 
-        No checkpoint may be between this and the call that accepts the record, or the numbers would not tell the order.
+        No checkpoint may be between this and the call that accepts the record: numbers must follow the order of calls.
         """
         key = self._rng.randrange(KEYS)
         number = self._numbers[key]
@@ -56,7 +56,7 @@ class Sending:
         return name.encode(), b"%d" % number + PADDING, told
 
     async def many(self) -> None:
-        """Send without waiting for receipts, half of the rate."""
+        """Send at half of the rate, without waiting for receipts."""
         owed, before = 0.0, trio.current_time()
         while not self.stopping.is_set():
             with trio.move_on_after(TICK):
@@ -72,7 +72,7 @@ class Sending:
                     told(error)
 
     async def one_by_one(self) -> None:
-        """Send and wait for each receipt; all these tasks together at most half of the rate."""
+        """Send and wait for each receipt; all these tasks together have at most half of the rate."""
         pause = 2 * LANES / self._setup.rate
         while not self.stopping.is_set():
             due = trio.current_time() + pause

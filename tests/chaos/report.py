@@ -1,4 +1,4 @@
-"""The report of a chaos run: a page of HTML that stands alone, with plots in SVG, and a table for a terminal."""
+"""The report of a chaos run: a self-contained HTML page with plots in SVG, and a table for a terminal."""
 
 import html
 import math
@@ -9,7 +9,7 @@ from tests.chaos.run import Chart, Result
 
 WIDTH, LEFT, RIGHT = 1100, 110, 20
 BAND = 16
-"""Height of a line of the timeline."""
+"""The height of a line of the timeline."""
 COLOURS = {
     "kill": "#c0392b",
     "kill coordinator": "#e84393",
@@ -18,12 +18,12 @@ COLOURS = {
     "rolling restart": "#8e44ad",
 }
 OF_PROGRAMS = {"kill": "#7f1d1d", "slow": "#b7950b", "pause": "#d4a373", "usurp": "#16a085", "visit": "#7f8c8d"}
-"""By the first word of the kind; the second is the role."""
+"""Colours by the first word of the kind; the second is the role."""
 LINES = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd")
 
 
 def summary(result: Result) -> list[tuple[str, str]]:
-    """What a run was and what came out, as pairs of a name and a value."""
+    """The run and its results, as pairs of a name and a value."""
     seconds = result.load_end - result.begin
     kinds = Counter(each.kind for each in result.injections)
     broken = result.findings.broken
@@ -78,13 +78,13 @@ def _colour(kind: str) -> str:
 
 
 def _x(result: Result) -> Callable[[float], float]:
-    """From seconds since the beginning to a place on the paper."""
+    """From seconds since the start to a position in the plot."""
     scale = (WIDTH - LEFT - RIGHT) / (result.end - result.begin)
     return lambda seconds: LEFT + seconds * scale
 
 
 def timeline(result: Result) -> str:
-    """A line for each node and each consumer."""
+    """The timeline, with a line for each node and each program."""
     x = _x(result)
     targets = sorted({each.target for each in result.injections}, key=_order)
     parts = [
@@ -105,13 +105,13 @@ def timeline(result: Result) -> str:
 
 
 def _order(target: str) -> tuple[bool, str, int]:
-    """Nodes before programs, and the tenth program behind the second."""
+    """Sorts nodes before programs, and the tenth program after the second."""
     kind = target.rstrip("0123456789")
     return not kind.startswith(("node", "cluster")), kind, int(target[len(kind) :] or 0)
 
 
 def chart(result: Result, what: Chart, height: int = 170) -> str:
-    """Lines over time; behind them, pale, the injections."""
+    """Lines over time, with the injections pale behind them."""
     x, series, unit, log = _x(result), what.lines, what.unit, what.log
     highest = max((value for each in series.values() for _, value in each), default=1.0) or 1.0
     power = 10.0 ** math.floor(math.log10(highest))

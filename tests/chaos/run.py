@@ -1,9 +1,9 @@
-"""A chaos run: three nodes of Apache Kafka, programs that load them, and what is done to both.
+"""A chaos run: three nodes of Apache Kafka, programs that load them, and faults of both.
 
 Rules:
-- A seed decides what is injected and in which order, not when exactly: processes and their clocks are real.
-- The load ends after the injections do; then everything must come to rest, in peace.
-- What each program says stands in a folder, which stays: journals, what they printed, the brokers' logs.
+- A seed decides the faults and their order, but not their exact times: processes and their clocks are real.
+- The load ends after the injections do. Then everything must come to rest, without further faults.
+- The run's folder keeps all output: the journals, the output of the programs, the brokers' logs.
 """
 
 import random
@@ -23,7 +23,7 @@ from tests.chaos.workers import WorkerFaults, Workers
 from tests.kafka import Release, start
 
 WARM_UP = 90.0
-"""Seconds within which the load must flow; imports alone take some on a busy machine."""
+"""Seconds until the load must flow; on a busy machine imports alone take some."""
 SETTINGS = {
     "min.insync.replicas": "2",
     "auto.leader.rebalance.enable": "false",
@@ -35,12 +35,12 @@ SETTINGS = {
 HEAP = "320m"
 
 Series = Sequence[tuple[float, float]]
-"""Seconds since the beginning, value."""
+"""Pairs of seconds since the start, and a value."""
 
 
 @dataclass(frozen=True)
 class Chart:
-    """Lines over time; ``log`` is of their values."""
+    """Lines over time; with ``log`` the values are on a logarithmic scale."""
 
     title: str
     lines: Mapping[str, Series]
@@ -50,7 +50,7 @@ class Chart:
 
 @dataclass
 class Findings:
-    """What the judge of a load says: which promises were broken, and for people what there was, in words and plots."""
+    """The verdict on a load: its broken promises, and figures as rows and plots."""
 
     broken: list[str]
     rows: list[tuple[str, str]]
@@ -59,7 +59,7 @@ class Findings:
 
 @dataclass
 class Result:
-    """Of a run; ``begin`` is the monotonic time to which plots count."""
+    """The result of a run; ``begin`` is the monotonic time at which plots start."""
 
     load: str
     release: Release
@@ -73,7 +73,7 @@ class Result:
 
 @dataclass
 class Scene:
-    """What a load is given."""
+    """A run's objects and settings, as its load gets them."""
 
     seed: int
     workers: Workers
@@ -87,12 +87,12 @@ class Scene:
 
 
 class Load(ABC):
-    """What works while nodes are broken, and how it is judged.
+    """A load that works while nodes are broken, and its judge.
 
     Attributes:
-        topics: are created, ``{name: partitions}``.
-        flows: events of which each program has written one when it does its work.
-        coordinated: as `injections.Nodes` has it.
+        topics: the topics to create, ``{name: partitions}``.
+        flows: kinds of events; a program works once it has written one of each.
+        coordinated: as in `injections.Nodes`.
     """
 
     topics: ClassVar[Mapping[str, int]]
@@ -105,35 +105,35 @@ class Load(ABC):
     @classmethod
     @abstractmethod
     def setup(cls, seed: int) -> Setup:
-        """What its programs have in common; names and addresses are filled in."""
+        """The settings that its programs share; the run fills in names and addresses."""
 
     @abstractmethod
     def faults(self) -> tuple[WorkerFaults, tuple[float, float]]:
-        """What is done to its programs, and the seconds between two of that."""
+        """The faults of its programs, and the range of seconds between two faults."""
 
     @abstractmethod
     def start(self) -> None:
-        """Start its programs."""
+        """Start the programs."""
 
     def watching(self) -> AbstractContextManager[object]:
-        """What goes on from before the programs start until after they have ended."""
+        """A context that lasts from before the programs start until after they have ended."""
         return nullcontext()
 
     @abstractmethod
     def end(self) -> None:
-        """Have its programs send no more."""
+        """Make the programs stop sending."""
 
     @abstractmethod
     def settle(self) -> None:
-        """Wait for what is left to be done, and end what still runs; whether all was done is for the judge."""
+        """Wait until the remaining work is done, and end the programs; the judge decides whether all was done."""
 
     @abstractmethod
     def gather(self) -> None:
-        """Read what is needed while the nodes still run."""
+        """Read the evidence that needs running nodes."""
 
     @abstractmethod
     def judge(self, load_end: float, end: float) -> Findings:
-        """Whether promises were kept; times on the same clock as `Scene.begin`."""
+        """Judge the promises; times are on the clock of `Scene.begin`."""
 
 
 def run(
@@ -145,11 +145,11 @@ def run(
     rate: float | None = None,
     say: Callable[[str], None] = print,
 ) -> Result:
-    """Play for so many seconds after the load has begun, and judge.
+    """Inject faults for so many seconds after the load has begun to flow, and judge.
 
     Args:
-        folder: for everything that is written; is created.
-        rate: of records or transactions a second, of each program that sends; the load's own by default.
+        folder: for all output; the run creates it.
+        rate: records or transactions a second, for each program that sends; by default the load's own.
     """
     folder.mkdir(parents=True)
     kafka = start(folder / "kafka", 3, SETTINGS, release, heap=HEAP)
@@ -185,7 +185,7 @@ def run(
 def _inject(
     tracks: Sequence[tuple[Mapping[str, Callable[[], None]], tuple[float, float]]], seed: int, until: float
 ) -> None:
-    """Play all tracks at once."""
+    """Run all tracks at once."""
     running = [
         injections.Track(kinds, random.Random(f"{seed} track {number}"), between, until)
         for number, (kinds, between) in enumerate(tracks)
@@ -201,7 +201,7 @@ def _inject(
 
 
 def _await_load(workers: Workers, flows: frozenset[str]) -> None:
-    """Wait until every program does its work."""
+    """Wait until every program works."""
     until = time.monotonic() + WARM_UP
     while any(not flows & {each[0] for each in events} for events in workers.journals().values()):
         workers.look()

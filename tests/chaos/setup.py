@@ -1,4 +1,4 @@
-"""What a worker of a chaos run is given, as JSON on its command line."""
+"""The settings of a chaos run's worker, as JSON on its command line."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ Role = Literal["producer", "consumer", "teller", "transformer"]
 
 @dataclasses.dataclass(frozen=True)
 class Setup:
-    """Durations in seconds; what a role has no use for is left as it is."""
+    """Settings of a worker, durations in seconds; a role ignores the settings that it does not use."""
 
     role: Role
     name: str
@@ -18,7 +18,7 @@ class Setup:
     journal: str
     seed: int
     rate: float = 100.0
-    """Records a second, of a producer; transactions, of a teller."""
+    """Records a second, for a producer; transactions a second, for a teller."""
     delivery_timeout: float = 90.0
     group: str = ""
     assignors: Sequence[str] = ()
@@ -26,13 +26,13 @@ class Setup:
     heartbeat_interval: float = 1.0
     max_poll_interval: float = 15.0
     output: str = ""
-    """The other topic of a teller, or the one that a transformer writes to."""
+    """The second topic of a teller, or the topic that a transformer writes to."""
     partitions: int = 0
-    """Of each topic."""
+    """Partitions of each topic."""
     transactional_id: str = ""
     transaction_timeout: float = 60.0
 
     @property
     def slowness(self) -> float:
-        """How long the handler takes that SIGUSR1 asks for."""
+        """The duration of the handler after SIGUSR1."""
         return self.max_poll_interval + 5.0

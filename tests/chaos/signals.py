@@ -1,4 +1,4 @@
-"""What a worker of a chaos run is asked for by signals: SIGTERM to end, SIGUSR1 to be slow."""
+"""The signals of a worker in a chaos run: SIGTERM ends it, SIGUSR1 makes it slow."""
 
 import signal
 
@@ -13,7 +13,7 @@ async def terminated() -> None:
 
 
 class Slowness:
-    """Whether the next batch is to take long."""
+    """Remembers whether the next batch is to take long."""
 
     def __init__(self) -> None:
         self._asked = False
@@ -24,6 +24,6 @@ class Slowness:
                 self._asked = True
 
     def take(self) -> bool:
-        """Whether it was asked for; once."""
+        """Whether SIGUSR1 came since the last call."""
         asked, self._asked = self._asked, False
         return asked

@@ -1,4 +1,4 @@
-"""The load of streams: idempotent producers, and consumers of one group that commit what they read."""
+"""The load of streams: idempotent producers, and consumers of one group that commit their positions."""
 
 import contextlib
 import time
@@ -19,12 +19,12 @@ from tests.chaos.workers import WorkerFaults
 TOPIC, GROUP = "chaos", "chaos-group"
 CREW: dict[Role, int] = {"producer": 2, "consumer": 3}
 CATCH_UP = 120.0
-"""Seconds for the group to read and commit what is left when the injections are over."""
+"""Seconds for the group to read and commit the rest after the last injection."""
 ASSIGNORS = (("range",), ("cooperative-sticky",))
 
 
 class Streams(Load):
-    """What producers send is in the log once, in order, and a group reads it."""
+    """The records of producers are in the log once and in order, and a group reads them."""
 
     topics: ClassVar = {TOPIC: 9}
     flows = frozenset({"acked", "batch"})
@@ -67,7 +67,7 @@ class Streams(Load):
 
     def judge(self, load_end: float, end: float) -> Findings:
         setup = self._setup
-        # A member that dies just before its rebalance ends, while its coordinator is stopped.
+        # The worst case: a member dies just before its rebalance ends, while its coordinator is stopped.
         silence = setup.session_timeout + 2 * setup.max_poll_interval + PAUSES[1] + 20.0
         bounds = Bounds(setup.delivery_timeout + 5.0, silence, handler=setup.max_poll_interval)
         verdict = judge(self._evidence, bounds)
@@ -117,14 +117,14 @@ class Streams(Load):
         ]
 
     def _described(self, silence: Silence) -> str:
-        """A silence, and what was done meanwhile."""
+        """A silence, and the injections during it."""
         done = self.scene.log.during(silence.since, silence.time)
         during = f" during {' and '.join(done)}" if done else ""
         return f"{silence.seconds:.1f} s until {silence.time - self.scene.begin:.0f} s by {silence.who}{during}"
 
 
 def await_caught_up(group: GroupWitness, scene: Scene) -> dict[int, int]:
-    """Wait until the group has committed everything; partition -> how many records it has not in the end."""
+    """Wait until the group has committed everything; partition -> number of records that are still uncommitted."""
     until = time.monotonic() + CATCH_UP
     behind: dict[int, int] = {}
     while time.monotonic() < until:
@@ -151,7 +151,7 @@ def _rates(verdict: Verdict, begin: float, end: float) -> dict[str, Series]:
 
 
 def _lags(verdict: Verdict, evidence: Evidence, begin: float, end: float) -> dict[str, Series]:
-    """Of all partitions together, each half second."""
+    """The sum of all partitions' lags, each half second."""
     acked = sorted(each.time + each.latency - begin for each in verdict.sends if each.offset >= 0)
     read = _first_reads(verdict, begin)
     times = [tick / 2 for tick in range(int((end - begin) * 2) + 1)]
@@ -164,7 +164,7 @@ def _lags(verdict: Verdict, evidence: Evidence, begin: float, end: float) -> dic
 
 
 def _first_reads(verdict: Verdict, begin: float) -> list[float]:
-    """When each record was read first, sorted."""
+    """The times at which records were first read, sorted."""
     at: dict[int, int] = defaultdict(int)
     times: list[float] = []
     for each in verdict.reads:

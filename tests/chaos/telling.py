@@ -1,15 +1,15 @@
-"""A teller of a chaos run: it makes transfers, each a transaction, and polls what others have committed.
+"""A teller of a chaos run: it makes transfers, each in a transaction, and polls the committed records of all tellers.
 
-Sends and polls are mixed within a transaction, as in Jepsen's workload for Kafka. A transfer takes an amount from the
-topic `Setup.topic`, and puts it in parts into `Setup.output`. Some are given up by an error, some by a cancellation,
-which may come at any point of the block and of its end.
+Sends and polls alternate within a transaction, as in Jepsen's workload for Kafka. A transfer takes an amount from the
+topic `Setup.topic`, and puts it in parts into `Setup.output`. Some transfers are abandoned by an error, others by a
+cancellation, which may come at any point of the block and of its end.
 
 Rules:
-- An error within the block ends the transaction. What the producer never recovers from is raised by the next one.
-- A fencing ends the program, in good order: whether somebody had come, or the transaction was too old, is for
-  the judge to say.
-- What was never asked to be committed is written down as aborted, and must not be there; a cancellation or a fencing
-  of what was asked for leaves the outcome unknown.
+- An error within the block ends the transaction. If the producer cannot recover from it, the next transaction raises.
+- A fencing ends the program in good order. The judge decides whether a newer program or the transaction's age explains
+  it.
+- A transaction that never began to commit is recorded as aborted, and its records must not be visible. If its commit
+  began before a cancellation or a fencing, its outcome is recorded as unknown.
 """
 
 import math
@@ -37,19 +37,19 @@ Leg = tuple[str, bytes, int]
 """Topic, key and amount."""
 
 SEEN_BEFORE = timedelta(seconds=15)
-"""How much of what was there a new teller reads again."""
+"""A new teller reads the records of this period again."""
 PARTS = (1, 1, 2, 2, 3, 20)
-"""Of how many records the credit may be."""
+"""Numbers of records that the credit may have."""
 ENDS = {"commit": 80, "error": 10, "cancellation": 10}
 IMPATIENCE = 0.15
 """Seconds within which a cancellation comes."""
 POLL = 0.03
 REWIND = 0.02
-"""The share of polls before which the reader goes back."""
+"""The share of polls before which the reader seeks backwards."""
 
 
 class ChangedMind(Exception):
-    """The user's own error, in the midst of a transaction."""
+    """An error of the user's code, in the midst of a transaction."""
 
 
 async def tell(setup: Setup, journal: Journal, client: Client) -> None:
@@ -100,10 +100,10 @@ class Teller:
             journal.write("reads", *place, reader.position(*place))
 
     async def transfer(self) -> None:
-        """One transaction, whatever becomes of it.
+        """Make one transaction, whatever its outcome.
 
         Raises:
-            OttlaError: there will be no other; `ProducerFenced`, or what the client does not promise to survive.
+            OttlaError: no transaction can follow: `ProducerFenced`, or an error that the client need not survive.
         """
         name, journal = f"{self._setup.name}-{self._number}", self._journal
         self._number += 1
@@ -149,7 +149,7 @@ class Teller:
         return legs
 
     async def _carry_out(self, txn: Transaction, legs: Sequence[Leg]) -> None:
-        """Send, and poll in between."""
+        """Send the legs, and poll in between."""
         for leg in legs:
             if self._rng.random() < 1.5 / len(legs):
                 await self._poll()
@@ -169,13 +169,13 @@ class Teller:
                 await txn.send_many(topic, [b"%d" % amount], keys=[key])
 
     async def _poll(self) -> None:
-        """Read what is there, or comes soon; now and then from an earlier place."""
+        """Poll for available records or briefly wait for some; now and then seek backwards first."""
         if self._rng.random() < REWIND:
             place = self._rng.choice(self._reader.assignment)
             back = max(self._reader.position(*place) - self._rng.randrange(200), 0)
             try:
                 await self._reader.seek({place: back})
-            finally:  # a cancellation may have come before it
+            finally:  # a cancellation may have come before the seek
                 self._journal.write("reads", *place, self._reader.position(*place))
         batch = await self._reader.poll(self._rng.choice((0.0, POLL)))
         if batch is not None:

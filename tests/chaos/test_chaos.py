@@ -1,6 +1,6 @@
 """Minutes of chaos on three nodes of Apache Kafka, under each load: every promise is kept.
 
-In processes of their own, because the witnesses' library is C, and its end must not be that of the whole suite.
+Each run is a process of its own: the witnesses' library is in C, and its crash must not end the whole test run.
 """
 
 import subprocess

@@ -1,4 +1,4 @@
-"""The judge of transfers finds each kind of broken promise, and accepts what has a reason."""
+"""The judge of transfers finds each kind of broken promise, and accepts repeats and fencings that have a reason."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,7 +19,7 @@ def record(offset: int, key: str, amount: int) -> Received:
 
 
 def transaction(name: str, start: float, outcome: str) -> list[Event]:
-    """One with a debit and a credit, which takes three seconds; without an outcome its program ends in the midst."""
+    """The events of a debit and a credit, in three seconds; without an outcome, the program ends within them."""
     legs = [[DEBITS, name, -5], [CREDITS, f"{name}/0", 5]]
     events: list[Event] = [["begins", start, name, legs], ["open", start + 0.5, name]]
     if outcome != "aborted":
@@ -32,10 +32,10 @@ def poll(time: float, topic: str, next_: int, *records: tuple[int, str, int]) ->
 
 
 def evidence() -> Evidence:
-    """Two tellers with a transactional id, the second in place of the first, which was killed; and one that reads.
+    """Two tellers with one transactional id, of which the second replaces the first, which was killed; and a reader.
 
-    Of the transactions ``one-0`` and ``two-0`` are committed, ``one-1`` is aborted, and of ``one-2`` nobody knows: it
-    is not there. Each log has a record, a marker, two aborted records, their markers, and a record.
+    The transactions ``one-0`` and ``two-0`` are committed, ``one-1`` is aborted. The outcome of ``one-2`` is unknown,
+    and its records are not visible. Each log has a record, a marker, two aborted records, their markers, and a record.
     """
     one = [*transaction("one-0", 0.0, "committed"), *transaction("one-1", 4.0, "aborted")]
     one += transaction("one-2", 8.0, "")
@@ -69,7 +69,7 @@ def verdict(change: Callable[[Evidence], object]) -> Verdict:
 
 
 def everywhere(change: Callable[[list[Received], list[Received]], object]) -> Callable[[Evidence], object]:
-    """Change what all readers read, of debits and of credits."""
+    """Change the debits and credits that each reader has read."""
 
     def all_of_them(given: Evidence) -> None:
         for read in given.readers.values():
@@ -106,9 +106,9 @@ def insert_at(offset: int, name: str) -> Callable[[Evidence], object]:
 BREAKS: dict[str, Callable[[Evidence], object]] = {
     "lost": everywhere(lambda debits, credits: (debits.pop(), credits.pop())),
     "a part of": everywhere(lambda debits, credits: credits.pop()),
-    "there in spite of its end": insert_at(2, "one-1"),
+    "aborted, but visible": insert_at(2, "one-1"),
     "stored twice": everywhere(lambda debits, credits: debits.append(record(9, "two-0", -5))),
-    "nobody has sent": everywhere(lambda debits, credits: debits.append(record(9, "three-0", -5))),
+    "records that no teller has sent": everywhere(lambda debits, credits: debits.append(record(9, "three-0", -5))),
     "java and ottla read otherwise": lambda e: e.readers["java"][DEBITS].reverse(),
     "stored in another order than sent": everywhere(
         lambda debits, credits: debits.__setitem__(slice(None), [record(0, "two-0", -5), record(6, "one-0", -5)])

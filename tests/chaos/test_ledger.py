@@ -1,4 +1,4 @@
-"""The judge of a chaos run finds each kind of broken promise, and accepts what has a reason."""
+"""The judge of a chaos run finds each kind of broken promise, and accepts repeats and silences that have a reason."""
 
 import copy
 from collections.abc import Callable
@@ -17,7 +17,7 @@ def batch(time: float, first: int, next_: int) -> Event:
 
 
 def evidence() -> Evidence:
-    """Six records; the first consumer reads four of them and gives the partition up, the second reads the rest."""
+    """Six records: the first consumer reads four of them, then its partition is revoked; the second reads the rest."""
     producer: list[Event] = []
     for number in range(6):
         producer.append(["sent", float(number), "p-0", number, "send"])
@@ -103,7 +103,7 @@ def test_a_stale_answer_of_the_coordinator_is_counted_and_forgiven() -> None:
 
 
 def slow_from(start: float, seconds: float) -> Callable[[Evidence], object]:
-    """The second consumer has a slow handler, and reads the rest at 70 s: 65.5 s after it was there."""
+    """The second consumer has a slow handler, and reads the rest at 70 s: 65.5 s after it was stored."""
 
     def change(given: Evidence) -> None:
         given.journals["consumer-2"][1:] = [["slow", start, seconds], batch(70.0, 4, 6)]

@@ -15,7 +15,7 @@ def output(offset: int, key: str, number: int) -> Received:
 
 
 def evidence() -> Evidence:
-    """Three records of one key, passed on by two transactions, the first of which was tried twice."""
+    """Three records of one key, transformed by two transactions; the first one had two attempts."""
     sends: list[Event] = []
     for number in range(3):
         sends += [["sent", 1.0, "p-0", number, "send"], ["acked", 1.5, "p-0", number, 0, number, 0.5]]

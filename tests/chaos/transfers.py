@@ -1,4 +1,4 @@
-"""The load of transfers: tellers, each transfer a transaction in which polls are mixed with sends."""
+"""The load of transfers: tellers, whose transfers are transactions of sends and polls."""
 
 import time
 from collections import Counter
@@ -19,16 +19,16 @@ from tests.interop.transfers import CREDITS, DEBITS
 
 PARTITIONS = 4
 TELLERS = {"teller-a": 10.0, "teller-b": 60.0, "teller-c": 60.0}
-"""Transactional id -> seconds that its transactions may last; some pauses are longer than the shortest."""
+"""Transactional id -> transaction timeout in seconds; some pauses are longer than the shortest."""
 SETTLING = 60.0 + 15.0
-"""Seconds for transactions to be over that nobody ends any more."""
+"""Seconds until the broker has ended abandoned transactions."""
 READING = 300.0
 """Seconds for a client to read everything."""
 COMMITTED = {"isolation.level": "read_committed"}
 
 
 class Transfers(Load):
-    """Each transfer is whole or absent, and nobody reads anything else."""
+    """Each transfer is whole or absent, and clients read no other records."""
 
     topics: ClassVar = {DEBITS: PARTITIONS, CREDITS: PARTITIONS}
     flows = frozenset({"over"})
@@ -107,14 +107,14 @@ class Transfers(Load):
         ]
 
     def _described(self, since: float, until: float) -> str:
-        """A time, and what was done meanwhile."""
+        """A period, and the injections in it."""
         done = self.scene.log.during(since, until)
         during = f" during {' and '.join(done)}" if done else ""
         return f"{until - since:.1f} s until {until - self.scene.begin:.0f} s{during}"
 
 
 def await_settled(scene: Scene, seconds: float) -> list[str]:
-    """Wait until no transaction is open; the partitions in which one still is after so many seconds."""
+    """Wait until no transaction is open; returns the partitions in which one is still open after so many seconds."""
     until = time.monotonic() + seconds
     while True:
         try:
@@ -130,6 +130,6 @@ def await_settled(scene: Scene, seconds: float) -> list[str]:
 
 
 def committed(bootstrap: str, topics: Iterable[str]) -> Iterator[tuple[str, dict[str, list[Received]]]]:
-    """Each client, and what it reads that is committed."""
+    """Each client, and the committed records that it reads."""
     for client in (OTTLA, JAVA, LIBRDKAFKA, AIOKAFKA):
         yield client.name, {topic: client.consume(bootstrap, topic, COMMITTED, READING) for topic in topics}

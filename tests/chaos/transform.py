@@ -1,4 +1,4 @@
-"""The load of transforms: idempotent producers, and members of a group that pass on what they read, exactly once."""
+"""The load of transforms: idempotent producers, and members of a group that transform their records exactly once."""
 
 from bisect import bisect_right
 from collections import Counter
@@ -16,11 +16,11 @@ from tests.chaos.workers import WorkerFaults
 INPUT, OUTPUT, GROUP = "input", "output", "transformers"
 PRODUCERS = 2
 TRANSFORMERS = ("transformer-a", "transformer-b", "transformer-c")
-"""Transactional ids."""
+"""Transactional ids of the transformers."""
 
 
 class Transform(Load):
-    """What is made of each record is there once."""
+    """Each input record has exactly one output record."""
 
     topics: ClassVar = {INPUT: 9, OUTPUT: 5}
     flows = frozenset({"acked", "over"})

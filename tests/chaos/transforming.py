@@ -1,9 +1,9 @@
-"""A transformer of a chaos run: a member of the group that passes records on, exactly once (`client.transform`).
+"""A transformer of a chaos run: a member of the group that copies records, exactly once (`client.transform`).
 
 Rules:
-- A record is passed on under its key, with its value as it is. Some transactions are left by an error of the user's.
-- SIGUSR1 makes the next one take longer than `max_poll_interval`.
-- A fencing ends the program, in good order.
+- A copy has the key and the value of its record. An error of the user's code ends some transactions.
+- SIGUSR1 makes the next transaction take longer than `max_poll_interval`.
+- A fencing ends the program in good order.
 """
 
 import random
@@ -20,9 +20,9 @@ from tests.chaos.signals import Slowness, terminated
 from tests.chaos.telling import ChangedMind
 
 REGRET = 0.03
-"""The share of transactions that are left by an error."""
+"""The share of transactions that an error ends."""
 MOST = 200
-"""Records of a transaction."""
+"""The maximum number of records in a transaction."""
 
 
 async def transform(setup: Setup, journal: Journal, client: Client) -> None:
@@ -72,7 +72,7 @@ async def pass_on(
     *,
     regret: bool,
 ) -> None:
-    """One transaction, whatever becomes of it."""
+    """Make one transaction, whatever its outcome."""
     journal.write("begins", name, [(b.partition, b.next_offset, len(b)) for b in batches.batches])
     txn = transform.transaction(batches)
     try:
@@ -87,6 +87,6 @@ async def pass_on(
                 raise ChangedMind
             journal.write("commits", name)
     except (ChangedMind, TransactionOutcomeUnknown):
-        pass  # the loop goes on from where the group stands
+        pass  # the loop continues from the group's committed offsets
     finally:
         journal.write("over", name, {True: "committed", False: "aborted", None: "unknown"}[txn.committed], "")

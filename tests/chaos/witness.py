@@ -1,8 +1,8 @@
-"""What other clients see of the cluster: confluent-kafka and kafka-python, nothing of ours.
+"""Views of the cluster by other clients, confluent-kafka and kafka-python; no code of ottla is involved.
 
-The committed offsets are known twice: from what the coordinator answered during the run, and from its own log,
-`__consumer_offsets`, in which every commit is a record. The log decides: a coordinator that was stopped and goes on
-may answer from its memory until it hears that another has taken over.
+Committed offsets have two sources: the coordinator's responses during the run, and its log `__consumer_offsets`, in
+which every commit is a record. The log decides: a stopped coordinator that resumes may answer from its memory until it
+learns of its successor.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from tests.patience import HUNG
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python uses what Python has deprecated
+    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python uses deprecated parts of Python
     from kafka import KafkaAdminClient
     from kafka import TopicPartition as KafkaPythonPartition
     from kafka.errors import KafkaError
@@ -35,18 +35,18 @@ OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
 PREFERRED = 0
 PATIENCE = 120.0
-"""Seconds within which a cluster whose nodes all run must have mended itself."""
+"""Seconds within which a cluster must have recovered once all of its nodes run."""
 
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 
 
 class MoveFailed(Exception):
-    """Leaders could not be moved; nothing that we test is to blame."""
+    """Moving leaders failed; the other client is to blame, not ottla."""
 
 
 class Witness:
-    """Looks at some topics, ``{name: partitions}``, and at those in which coordinators keep what they know."""
+    """Observes some topics, ``{name: partitions}``, and the internal topics of coordinators."""
 
     def __init__(self, bootstrap: str, topics: Mapping[str, int]) -> None:
         self.bootstrap, self.topics = bootstrap, topics
@@ -68,7 +68,7 @@ class Witness:
             time.sleep(0.2)
 
     def replicas(self) -> dict[tuple[str, int], tuple[int, list[int], list[int]]]:
-        """Partition -> its leader, its replicas (the preferred first), and those in sync; coordinators' topics too."""
+        """Partition -> its leader, all replicas (preferred first), and the replicas in sync; with internal topics."""
         topics = self._admin.list_topics(timeout=10).topics
         return {
             (name, number): (each.leader, list(each.replicas), list(each.isrs))
@@ -100,10 +100,10 @@ class Witness:
             time.sleep(0.5)
 
     def move_leaders(self, which: Callable[[tuple[str, int]], bool]) -> int:
-        """Make the next replica of the chosen partitions the preferred one, and elect it; how many have moved.
+        """Make the next replica of the chosen partitions the preferred one, elect it, and return the number of moves.
 
         Raises:
-            MoveFailed: the other client could not.
+            MoveFailed: the other client failed.
         """
         try:
             return self._move_leaders(which)
@@ -133,14 +133,14 @@ class Witness:
         isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         wanted = {TopicPartition(topic, each): latest for topic, count in self.topics.items() for each in range(count)}
-        # Another client each time: in librdkafka 2.16 one that knows the leader goes on to ask with its old epoch when
-        # the same node has been elected again. A client that nobody holds answers nothing.
+        # A new client each time: librdkafka 2.16, when it knows the leader and the same node is elected again, keeps
+        # asking with its old epoch. `admin` keeps the client alive, which gives no answers after its deletion.
         admin = _admin(self.bootstrap)
         found = admin.list_offsets(wanted, isolation_level=isolation, request_timeout=10)
         return {(place.topic, place.partition): future.result(HUNG).offset for place, future in found.items()}
 
     def log(self, topic: str, *, committed: bool = False) -> dict[int, list[tuple[int, bytes, bytes]]]:
-        """Partition -> all its records (offset, key, value), or only those that are committed."""
+        """Partition -> its records (offset, key, value), either all or only the committed ones."""
         partitions = range(self.topics[topic])
         log: dict[int, list[tuple[int, bytes, bytes]]] = {each: [] for each in partitions}
         for message in self.messages(topic, partitions, "read_committed" if committed else "read_uncommitted"):
@@ -150,7 +150,7 @@ class Witness:
         return log
 
     def messages(self, topic: str, partitions: Iterable[int], isolation: Isolation) -> Iterable[Message]:
-        """All records of partitions up to where they end now."""
+        """All records of some partitions, up to their present end."""
         consumer = _reader(self.bootstrap, "witness", isolation)
         try:
             ends: dict[int, int] = {}
@@ -166,7 +166,7 @@ class Witness:
                         continue
                     silent_since = time.monotonic()
                     yield message
-                # The last records of a log may have been compacted, or be a marker, so the position counts.
+                # The last record may have been compacted, or be a marker, so the position decides.
                 for at in consumer.position([TopicPartition(topic, each) for each in ends]):
                     if at.offset >= ends[at.partition]:
                         del ends[at.partition]
@@ -177,30 +177,30 @@ class Witness:
 
 
 class GroupWitness:
-    """Looks at how far a group has committed in a topic."""
+    """Observes how far a group has committed in a topic."""
 
     def __init__(self, witness: Witness, group: str, topic: str) -> None:
         self._witness, self._group, self._topic = witness, group, topic
-        # It never joins; AdminClient.list_consumer_group_offsets breaks the process (librdkafka 2.16) when the
-        # coordinator goes while it is asked.
+        # A consumer that never joins: librdkafka 2.16 crashes in AdminClient.list_consumer_group_offsets when the
+        # coordinator stops during the call.
         self._reader = _reader(witness.bootstrap, group)
 
     def committed(self) -> dict[int, int]:
-        """Partition -> committed offset, as the coordinator says; raises KafkaException."""
+        """Partition -> committed offset, by the coordinator's response; raises KafkaException."""
         places = [TopicPartition(self._topic, each) for each in range(self._witness.topics[self._topic])]
         found = self._reader.committed(places, timeout=5)
         return {each.partition: each.offset for each in found if each.offset >= 0 and each.error is None}
 
     def behind(self) -> dict[int, int]:
-        """Partition -> how many records are not committed; without those of which all are; raises KafkaException."""
+        """Partition -> number of uncommitted records, for partitions that have some; raises KafkaException."""
         ends, committed = self._witness.ends(), self.committed()
         ours = {number: end for (topic, number), end in ends.items() if topic == self._topic}
         return {each: end - committed.get(each, 0) for each, end in ours.items() if committed.get(each, 0) < end}
 
     def commits(self) -> dict[int, list[int]]:
-        """Partition -> every offset that was ever committed, in the order of the coordinator's log.
+        """Partition -> every committed offset, in the order of the coordinator's log.
 
-        Those of a transaction are there if it was committed.
+        Offsets of a transaction are among them if it was committed.
         """
         commits: dict[int, list[int]] = {}
         partitions = [number for name, number in self._witness.replicas() if name == OFFSETS_TOPIC]
@@ -230,7 +230,7 @@ def _reader(bootstrap: str, group: str, isolation: Isolation = "read_uncommitted
 
 
 def _place(key: bytes) -> tuple[str, str, int] | None:
-    """Group, topic and partition of a commit in `__consumer_offsets`; other records there have other keys."""
+    """Group, topic and partition of a commit in `__consumer_offsets`; other records there have keys of another form."""
     if len(key) < 2 or struct.unpack_from(">h", key)[0] > 1:
         return None
     at, texts = 2, []
@@ -242,12 +242,12 @@ def _place(key: bytes) -> tuple[str, str, int] | None:
 
 
 class Watch:
-    """Asks each second, in a thread, how far the group has committed, and notes what it hears."""
+    """A thread that asks for the committed offsets each second, and keeps the answers."""
 
     def __init__(self, group: GroupWitness) -> None:
         self._group = group
         self.seen: list[tuple[float, dict[int, int]]] = []
-        """Time of the question, answer."""
+        """Pairs of the time of the request, and the answer."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 

@@ -1,7 +1,7 @@
-"""The programs that a chaos run looks at, ``python -m tests.chaos.worker JSON``, each with a client of its own.
+"""The programs of a chaos run, ``python -m tests.chaos.worker JSON``, each with a client of its own.
 
-They write everything into their journal, end by themselves at SIGTERM, and let errors that the client does not promise
-to survive end them.
+They write all events into their journal, and end in good order at SIGTERM. Errors that the client need not survive end
+them.
 """
 
 import json
@@ -27,7 +27,7 @@ _MOMENTARY = re.compile(r"for 0\.\d s")
 
 
 class Logged(logging.Handler):
-    """Writes what the client logs into the journal."""
+    """Writes the client's log records into the journal."""
 
     def __init__(self, journal: Journal) -> None:
         super().__init__(logging.WARNING)
@@ -40,7 +40,7 @@ class Logged(logging.Handler):
 
 
 async def explain(journal: Journal, client: Client) -> None:
-    """Write down each second what the client waits for, unless it has just begun to."""
+    """Each second, write down what the client is waiting for, unless the wait has just begun."""
     while True:
         await trio.sleep(1)
         if told := [line for line in client.explain().splitlines() if not _MOMENTARY.search(line)]:
@@ -57,7 +57,7 @@ async def main(setup: Setup, journal: Journal) -> None:
 
 if __name__ == "__main__":
     given = Setup(**json.loads(sys.argv[1]))
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until there is somebody to listen
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the program can handle it
     written = Journal(Path(given.journal))
     logging.getLogger("ottla").addHandler(Logged(written))
     trio.run(main, given, written)

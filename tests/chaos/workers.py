@@ -1,4 +1,4 @@
-"""The programs of a chaos run, and what is done to them."""
+"""The programs of a chaos run, and their faults."""
 
 import contextlib
 import dataclasses
@@ -18,20 +18,20 @@ from tests.chaos.injections import REPLACED, Log
 from tests.chaos.setup import Role, Setup
 
 ENDING = 100.0
-"""Seconds for a program to end by itself; a producer may need its delivery timeout."""
+"""Seconds for a program to end in good order; a producer may need its delivery timeout."""
 PAUSES = (2.0, 20.0)
-"""Seconds for which a program is stopped: shorter and longer than its session, or its transaction, may last."""
+"""Seconds for which a program is stopped: shorter and longer than the timeouts of its session and its transactions."""
 VISIT = (5.0, 15.0)
-"""Seconds for which one more member of the group stays."""
+"""Seconds for which an additional member stays in the group."""
 
 
 class Workers:
     """The programs of a run, by their names.
 
     Attributes:
-        killed: when each was killed on purpose.
-        died: how each ended that ended badly by itself.
-        fenced: those that ended because of a newer producer.
+        killed: name -> when the run killed it.
+        died: name -> how the program failed on its own.
+        fenced: programs that ended because of a newer producer.
     """
 
     def __init__(self, folder: Path, setup: Setup) -> None:
@@ -45,7 +45,7 @@ class Workers:
         self.fenced: list[str] = []
 
     def start(self, role: Role, transactional_id: str = "", transaction_timeout: float = 0.0) -> str:
-        """Start another program of a role; its name."""
+        """Start another program of a role, and return its name."""
         with self._lock:
             name = f"{role}-{1 + sum(each.role == role for each in self.setups.values())}"
             setup = self.setups[name] = dataclasses.replace(
@@ -68,12 +68,12 @@ class Workers:
             return name
 
     def successor(self, name: str) -> str:
-        """Start a program in place of another, with the same transactional id; its name."""
+        """Start a program that replaces another, with the same transactional id, and return its name."""
         setup = self.setups[name]
         return self.start(setup.role, setup.transactional_id, setup.transaction_timeout)
 
     def ready(self, role: Role) -> list[str]:
-        """Those that have got so far as to write something down; before that a signal would just end them."""
+        """Programs whose journal has an event; before that, a signal would just end them."""
         return [name for name in self.running if self.setups[name].role == role and self._writes(name)]
 
     def _writes(self, name: str) -> bool:
@@ -90,14 +90,14 @@ class Workers:
         process.wait()
 
     def look(self) -> None:
-        """Note which programs have ended by themselves."""
+        """Record the programs that have ended on their own."""
         for name, process in list(self.running.items()):
             if process.poll() is not None:
                 del self.running[name]
                 self._note_end(name, process)
 
     def end(self, names: Iterable[str]) -> None:
-        """Have programs end by themselves, and note which did not, or not well."""
+        """Ask programs to end, and record those which did not end, or ended with an error."""
         until = time.monotonic() + ENDING
         wanted = list(names)
         while time.monotonic() < until:
@@ -116,7 +116,7 @@ class Workers:
         self.end([name for name in self.running if self.setups[name].role == role])
 
     def await_end(self, name: str, seconds: float) -> None:
-        """Wait for a program that has reason to end."""
+        """Wait for the end of a program that must end, such as a fenced one."""
         process = self.running[name]
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(seconds)
@@ -129,7 +129,7 @@ class Workers:
             self._note_end(name, process, expected=True)
 
     def stop(self) -> None:
-        """End what still runs."""
+        """End all programs that still run."""
         for process in self.running.values():
             process.kill()
             process.wait()
@@ -139,7 +139,7 @@ class Workers:
         return list(journal.read(self._folder / f"{name}.jsonl"))
 
     def programs(self) -> Programs:
-        """All that is known of them."""
+        """The evidence about all of them."""
         return Programs(
             self.journals(),
             {name: each.transactional_id for name, each in self.setups.items()},
@@ -158,15 +158,15 @@ class Workers:
             self.fenced.append(name)
         if process.returncode or not (fenced or expected):
             lines = (self._folder / f"{name}.txt").read_text(errors="replace").splitlines()
-            said = [line.strip(" |") for line in lines if any(map(str.isalpha, line))]  # a group's frame says nothing
+            said = [line.strip(" |") for line in lines if any(map(str.isalpha, line))]  # not an exception group's frame
             self.died[name] = f"exit code {process.returncode}, {said[-1] if said else 'without a word'}"
 
 
 class WorkerFaults:
-    """What is done to the programs of a role.
+    """Injects faults of the programs of a role.
 
     Args:
-        kinds: names of the methods, each the kind of a fault.
+        kinds: names of the methods; each is a kind of fault.
     """
 
     def __init__(self, workers: Workers, role: Role, kinds: Iterable[str], log: Log, rng: random.Random) -> None:
@@ -176,7 +176,7 @@ class WorkerFaults:
         }
 
     def kill(self) -> None:
-        """kill -9, and another one in its place."""
+        """Kill a program with kill -9, and start its replacement."""
         name = self._any()
         with self._log.note(f"kill {self._role}", name) as injection:
             self._workers.kill(name)
@@ -184,7 +184,7 @@ class WorkerFaults:
             injection.more = f"replaced by {self._workers.successor(name)}"
 
     def slow(self) -> None:
-        """A handler that takes too long."""
+        """Make a handler too slow."""
         name = self._any()
         setup = self._workers.setups[name]
         with self._log.note(f"slow {self._role}", name) as injection:
@@ -200,8 +200,8 @@ class WorkerFaults:
             self._workers.signal(name, signal.SIGCONT)
 
     def usurp(self) -> None:
-        """Start another program with the transactional id of one that runs, or is only stopped: the older one ends."""
-        # One that has not begun yet may come after its successor, and fence that.
+        """Start another program with the transactional id of a running or stopped program, which must then end."""
+        # A program without any transaction could initialize its producer after its successor, and fence it.
         name = self._any("open")
         stopped = self._rng.random() < 0.5
         with self._log.note(f"usurp {self._role}", name) as injection:
@@ -215,7 +215,7 @@ class WorkerFaults:
             injection.more = f"by {successor}, while it {'was stopped' if stopped else 'ran'}"
 
     def visit(self) -> None:
-        """One more member comes, and leaves in good order."""
+        """Add a member to the group, which later leaves in good order."""
         with self._log.note(f"visit {self._role}", "") as injection:
             injection.target = name = self._workers.start(self._role, f"visitor-{self._rng.randrange(10**6)}")
             time.sleep(self._rng.uniform(*VISIT))
@@ -223,9 +223,9 @@ class WorkerFaults:
             injection.more = "came and left"
 
     def _any(self, event: str = "") -> str:
-        """One that runs, and has written such an ``event``.
+        """A running program that has written such an ``event``.
 
-        Those that were fenced for the age of their transaction are replaced now.
+        Programs that were fenced for the age of their transaction are replaced first.
         """
         self._workers.look()
         heirs = {self._workers.setups[name].transactional_id for name in self._workers.running}

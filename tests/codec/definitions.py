@@ -1,7 +1,7 @@
 """Kafka's own definitions of its messages, read out of the jars that tests download.
 
-Each is the JSON from which Kafka generates its classes. What the fields say is in Kafka's
-clients/src/main/resources/common/message/README.md.
+Each is the JSON from which Kafka generates its classes. Kafka's clients/src/main/resources/common/message/README.md
+explains the fields.
 """
 
 import functools
@@ -18,11 +18,11 @@ from ottla.codec.wire import NO_UUID, Versions
 from tests.kafka import VERSION, classpath, jar
 
 CLIENTS = {version: f"org.apache.kafka:kafka-clients:{version}" for version in ("3.9.2", "4.4.0")}
-"""Releases whose client is read beside that of the broker which tests start."""
+"""Releases that tests read in addition to the release of the broker that they start."""
 ZEROS: dict[str, Any] = {"bool": False, "string": "", "bytes": b"", "records": None, "uuid": NO_UUID, "float64": 0.0}
-"""What a field is by default; integers are 0."""
+"""The default of a field by its type; integers have 0."""
 Default = Any
-"""A default in plain Python; of a struct, a dict of the defaults of its fields by Kafka's names."""
+"""A default in plain Python; for a struct, a dict of its fields' defaults, by Kafka's names."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Definition:
     """``request``, ``response``, ``header``, ``data``, ``coordinator-key``, …"""
     release: str
     listeners: frozenset[str]
-    """Who answers it: ``broker``, ``controller``."""
+    """Which servers answer it: ``broker``, ``controller``."""
     key: int | None
     versions: Versions
     flexible: Versions
@@ -46,20 +46,20 @@ class Field:
     """One field of a message or of a struct in it."""
 
     name: str
-    """Its first letter is a capital here; Kafka writes it both ways."""
+    """With a capital first letter; Kafka writes it both ways."""
     type: str
-    """``int32``, ``string``, …, ``struct``; of the elements where it is an array."""
+    """``int32``, ``string``, …, ``struct``; for an array, the type of its elements."""
     array: bool
     versions: Versions
     null: Versions
     flexible: Versions | None
-    """Where it has other flexible versions than its message."""
+    """The flexible versions of the field, if they differ from the message's."""
     tag: int | None
     tagged: Versions
     ignorable: bool
     default: Default
     fields: tuple["Field", ...]
-    """Of a struct."""
+    """The fields of a struct."""
 
 
 @functools.cache
@@ -83,7 +83,7 @@ def _jars() -> Iterator[tuple[str, Path]]:
 
 
 def read_definition(release: str, text: str) -> Definition:
-    """One of Kafka's files: JSON with comments."""
+    """Parse one of Kafka's files: JSON with comments."""
     spec = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
     structs = {each["name"]: each["fields"] for each in spec.get("commonStructs", ())}
     return Definition(

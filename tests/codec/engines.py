@@ -1,7 +1,7 @@
-"""The engines that can run behind the codec's door, for tests that hold for each of them.
+"""The codec's engines, for tests that hold for each of them.
 
-"construct" interprets the trees and is the reference; the others are machines, which must agree with each other to
-the last word of an error.
+"construct" interprets the trees and is the reference. The others are machines, which must agree with each other down to
+the wording of an error.
 """
 
 import importlib
@@ -13,7 +13,7 @@ from ottla.codec.wire import Buffer
 
 
 class Engine(Protocol):
-    """A module with the two functions of the door."""
+    """A module with the engine's two functions."""
 
     def parse(self, cls: type[Any], version: int, data: Buffer, offset: int = 0) -> tuple[Any, int]: ...
 

@@ -1,4 +1,4 @@
-"""The classes that Kafka generates for its messages, asked through one JVM (java/KafkaMessages.java)."""
+"""The classes that Kafka generates for its messages, called in one JVM (java/KafkaMessages.java)."""
 
 import base64
 import json
@@ -16,15 +16,15 @@ from tests.kafka import VERSION, classpath, jar, need
 
 SOURCE = Path(__file__).parent / "java" / "KafkaMessages.java"
 SHARED = ("jackson-annotations-*", "jackson-core-*", "jackson-databind-*", "slf4j-api-*", "slf4j-simple-*")
-"""Jars that all releases may have in common; each has its own of Kafka."""
+"""Jars that all releases may share; Kafka's own jars are different for each."""
 PARTS = ("clients", "group-coordinator", "share-coordinator", "storage", "transaction-coordinator")
-"""Those of the broker's jars that have messages."""
+"""The broker's jars that contain messages."""
 SECONDS = 30.0
-"""How long an answer may take; the first one waits for the compiler."""
+"""The timeout of a response in seconds; the first one includes the compiler's time."""
 
 
 class KafkaMessages:
-    """A context manager; every answer has a deadline."""
+    """The JVM as a context manager; every response has a deadline."""
 
     def __init__(self) -> None:
         libs = Path(classpath()).parent
@@ -46,12 +46,12 @@ class KafkaMessages:
         self._unread = b""
 
     def read(self, release: str, name: str, version: int, data: bytes) -> tuple[Any, bytes]:
-        """What a release reads from the bytes of a message, as JSON, and the bytes that it makes of that again."""
+        """The JSON that a release reads from the bytes of a message, and the bytes that it builds from it."""
         read, again = self._ask(release, "read", name, str(version), base64.b64encode(data).decode())
         return json.loads(read), base64.b64decode(again)
 
     def build(self, release: str, name: str, version: int, value: Any) -> bytes:
-        """The bytes that a release makes of JSON."""
+        """The bytes that a release builds from JSON."""
         return base64.b64decode(self._ask(release, "build", name, str(version), json.dumps(value))[1])
 
     def errors(self, release: str) -> list[tuple[int, str, bool, bool]]:

@@ -1,7 +1,7 @@
-"""Our messages in the shape of Kafka's JSON: what the `*JsonConverter` classes, generated from its definitions, write.
+"""ottla's messages in the shape of Kafka's JSON, as the `*JsonConverter` classes generated from its definitions write.
 
-Names are camel-case, bytes base64, a UUID base64 for URLs; a record set is only its size; a field is left out where
-the version lacks it, and where it is tagged and has its default. Unknown tagged fields do not show.
+Names are camel-case, bytes base64, a UUID base64 for URLs. A record set is only its size. A field is left out where the
+version lacks it, and where it is tagged and has its default. Unknown tagged fields are left out.
 """
 
 import base64
@@ -14,12 +14,12 @@ from construct import Construct
 from ottla.codec import wire
 
 Names = Mapping[tuple[str, str], str]
-"""Names that do not follow the rule: (struct, our name) -> Kafka's."""
+"""Names that do not follow the rule: (struct, ottla's name) -> Kafka's."""
 NAMES: Names = {
     ("InitProducerIdRequest", "enable2pc"): "enable2Pc",
     ("KRaftVersionRecord", "kraft_version"): "kRaftVersion",
     ("Voter", "kraft_version_feature"): "kRaftVersionFeature",
-    ("RequestHeader", "api_key"): "requestApiKey",  # that it is the request's goes without saying there
+    ("RequestHeader", "api_key"): "requestApiKey",  # in the header, Kafka says that it is the request's
     ("RequestHeader", "api_version"): "requestApiVersion",
 }
 OLD_NAMES: Names = {
@@ -44,7 +44,7 @@ def to_json(value: Any, node: Construct, names: Names = NAMES, *, records: bool 
 
     Args:
         node: the tree that it was parsed with.
-        names: those of the release (`names_of`).
+        names: the names of the release (`names_of`).
         records: write record sets as bytes, as Kafka reads them, though it does not write them.
     """
     if value is None:

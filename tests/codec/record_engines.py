@@ -1,4 +1,4 @@
-"""`ottla.codec.records` as each engine makes it, side by side in one process."""
+"""`ottla.codec.records` with each engine, side by side in one process."""
 
 import importlib
 import importlib.util
@@ -13,7 +13,7 @@ _MODULES = ("ottla.codec.columns", "ottla.codec.records")
 
 
 def _with(engine: str) -> Any:
-    """`ottla.codec.records` as it is where ``engine`` runs."""
+    """`ottla.codec.records` as it is with ``engine``."""
     chosen, loaded = _engine.ENGINE, {name: sys.modules.pop(name) for name in _MODULES}
     _engine.ENGINE = engine  # type: ignore[assignment] # one of two names, which LOOPS has as strings
     try:
@@ -26,7 +26,7 @@ def _with(engine: str) -> Any:
 
 
 LOOPS: dict[str, ModuleType] = {"python": _loops}
-"""The loops themselves; the extension's only where it was built."""
+"""The loops themselves; the extension's only if it is built."""
 if importlib.util.find_spec("ottla.codec._records"):
     LOOPS["c"] = importlib.import_module("ottla.codec._records")
 

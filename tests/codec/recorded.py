@@ -10,7 +10,7 @@ from typing import Any
 
 WIRE = Path(__file__).parents[1] / "wire"
 FILES = sorted(path.name.removesuffix(".jsonl.gz") for path in (WIRE / "frames").glob("*.jsonl.gz"))
-"""The names of the APIs that were recorded."""
+"""The names of the recorded APIs."""
 API_VERSIONS = 18
 UNSUPPORTED_VERSION = 35
 
@@ -24,7 +24,7 @@ class Exchange:
     scenario: str
     api: str
     key: int
-    """-1 for the raw token, which is no request."""
+    """-1 for the raw SASL token, which is no request."""
     version: int
     request: bytes
     response: bytes | None

@@ -1,4 +1,4 @@
-"""Hypothesis strategies, and whole examples, for any declared message: made of its tree, so no API needs its own."""
+"""Hypothesis strategies, and whole examples, for any declared message: made of its tree, so a new API needs none."""
 
 import functools
 import importlib
@@ -38,7 +38,7 @@ def _versions(messages: list[type[Any]]) -> dict[type[Any], range]:
 
 
 MESSAGES = list(_declared(_modules()))
-"""Requests, responses, headers, and what is stored."""
+"""Requests, responses, headers, and stored messages."""
 VERSIONS = _versions(MESSAGES)
 EVERY_VERSION = [(cls, version) for cls, versions in VERSIONS.items() for version in versions]
 ENDS = [(cls, version) for cls, versions in VERSIONS.items() for version in dict.fromkeys((versions[0], versions[-1]))]
@@ -48,18 +48,18 @@ OLD = [
     for cls, versions in _versions(list(_declared(["kafka07", "message_sets"]))).items()
     for version in versions
 ]
-"""Messages of other protocols and formats, which Kafka has no definitions of."""
+"""Messages of other protocols and formats, for which Kafka has no definitions."""
 
 
 def parameters(cases: Iterable[tuple[type[Any], int]]) -> Callable[[Any], Any]:
-    """A test's ``cls`` and ``version``; most are left to `make deep`, because they are many."""
+    """Parametrize ``cls`` and ``version`` of a test; most cases run only in `make deep`, because they are many."""
     quick = (*SAMPLE, *OLD)
     marked = [pytest.param(*case, marks=[] if case in quick else [pytest.mark.deep]) for case in cases]
     return pytest.mark.parametrize(("cls", "version"), marked, ids=named)
 
 
 def examples(count: int) -> Callable[[Any], Any]:
-    """The settings of a test on generated values that runs for many messages: few examples, the same in every run."""
+    """The settings of a test on generated values that runs for many messages: few examples, the same in each run."""
     return settings(
         max_examples=count, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
     )
@@ -91,7 +91,7 @@ def values(node: Construct) -> st.SearchStrategy[Any]:
         case wire.Float():
             return st.floats(
                 allow_nan=False, allow_infinity=False
-            )  # the one is not equal to itself, no JSON has the other
+            )  # NaN is unequal to itself, and JSON has no infinity
         case wire.Bool():
             return st.booleans()
         case wire.Id():
@@ -108,7 +108,7 @@ def values(node: Construct) -> st.SearchStrategy[Any]:
             fields = {name: values(each) for name, each in members}
             if tagged is not None:
                 fields |= {each.name: st.just(each.default) | values(each.node) for each in tagged}
-                known = {each.tag for each in cls.__wire__}  # Kafka refuses what is known in other versions only
+                known = {each.tag for each in cls.__wire__}  # Kafka refuses tags that it knows in other versions only
                 unknown = st.integers(0, 1 << 20).filter(lambda tag: tag not in known)
                 fields[wire.UNKNOWN_TAGS] = st.just({}) | st.dictionaries(unknown, st.binary(max_size=4), max_size=2)
             return _or_null(node, st.builds(cls, **fields))
@@ -129,7 +129,7 @@ def _or_null(node: Any, strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[A
 
 
 def example(node: Construct) -> Any:
-    """One value of ``node`` in which nothing is null, empty or a default."""
+    """A value of ``node`` without nulls, empty values or defaults."""
     match node:
         case wire.Integer() | wire.ZigZag():
             return 7
@@ -157,7 +157,7 @@ def example(node: Construct) -> Any:
 
 
 def nulls(node: Construct) -> Any:
-    """One value of ``node`` in which everything is null that may be, and nothing else is a default."""
+    """A value of ``node`` in which every nullable part is null, and no other part has its default."""
     match node:
         case wire.Sized(null=True) | wire.Structure(null=True):
             return None
@@ -192,4 +192,4 @@ def least(node: Construct) -> Any:
             return ()
         case wire.Structure(cls=cls, members=members):
             return cls(**{name: least(each) for name, each in members})
-    raise TypeError(f"nothing is least for {node!r}")
+    raise TypeError(f"no least value for {node!r}")

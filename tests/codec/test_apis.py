@@ -1,4 +1,4 @@
-"""What the files of `codec/apis/` promise: found by key, named as Kafka names them, every version explained."""
+"""The rules for the files in `codec/apis/`: APIs are found by key, have Kafka's names, and explain every version."""
 
 import pkgutil
 import re
@@ -45,7 +45,7 @@ def test_a_request_and_its_response_agree(key: int) -> None:
 def test_a_file_begins_with_its_name_and_explains_every_version_once(key: int) -> None:
     name, request, _ = APIS[key]
     text = module_of(APIS[key]).__doc__ or ""
-    assert re.match(rf"{name} \(key {key}\): .+\.\n", text), "the first line says what it is for"
+    assert re.match(rf"{name} \(key {key}\): .+\.\n", text), "the first line describes the API"
     _, _, versions = text.partition("\nVersions:\n")
     explained: list[int] = []
     for entry in VERSION.findall(versions):

@@ -1,4 +1,4 @@
-"""Letting records in: each goes into the batch of its partition or is left to the caller, alike in each engine."""
+"""The append fast path: it puts a record into its partition's batch, or leaves it to the caller; in each engine."""
 
 import gc
 import time
@@ -25,7 +25,7 @@ def loops(request: pytest.FixtureRequest) -> ModuleType:
 
 
 def fast_path(loops: ModuleType, *rooms: int, free: int = 1 << 20, hash: Any = None, topic: str = "t") -> Any:
-    """With one topic, whose partitions have room for so many bytes; records without a key go to the first."""
+    """A fast path with one topic, whose partitions have so many free bytes; records without a key go to the first."""
     made = loops.AppendFastPath(hash or loops.murmur2_partition, free)
     buffer = made.topics[topic] = loops.TopicBuffer(len(rooms))
     buffer.partitions = [loops.PartitionBuffer(loops.OpenBatch(loops.Appender(), room)) for room in rooms]
@@ -94,7 +94,7 @@ def test_everybody_is_told_where_their_record_is_and_nobody_keeps_the_others_fro
     assert error.args == (72,) and place == Place("t", 3, 72, NOW + 2)
     heard.clear()
     batch.call_back(Place, "t", 3, 70, -1, lambda *failure: None)
-    assert heard == [], "each is called once, so that a call that was cut short can go on"
+    assert heard == [], "each is called once, so that an interrupted call can continue"
     batch.callbacks = [heard.append, None, heard.append]
     batch.call_back(Place, "t", 3, -1, 5, lambda *failure: None)
     assert heard == [Place("t", 3, -1, 5)] * 2
@@ -115,7 +115,7 @@ def test_who_is_told_may_change_the_list_or_end_it_all(loops: ModuleType) -> Non
     made.append("t", b"", None, NOW, interrupt)
     made.append("t", b"", None, NOW, called.append)
     made.topics["t"].partitions[0].open.call_back(Place, "t", 0, 0, -1, lambda error, place: failed.append(error))
-    assert isinstance(failed[0], KeyboardInterrupt) and len(called) == 1, "which keeps the others from nothing"
+    assert isinstance(failed[0], KeyboardInterrupt) and len(called) == 1, "the others are still called"
 
 
 @pytest.mark.skipif("c" not in LOOPS, reason="the extension is not built")
@@ -247,7 +247,7 @@ def test_who_is_to_be_told_is_judged_once_as_long_as_it_is_the_same_code(loops: 
     made.check(several[2])
     assert judged == several[:1]
     assert all(made.append("t", b"", None, NOW, each) for each in (judged.append, judged.append, several[0]))
-    assert judged == [several[0], judged.append, judged.append, several[0]]  # what has no code may be anything
+    assert judged == [several[0], judged.append, judged.append, several[0]]  # callables without code
     with pytest.raises(KeyError, match="no good"):
         made.append("t", b"", None, NOW, pytest.fail)
     assert made.topics["t"].partitions[0].open.builder.count == 6
@@ -262,7 +262,7 @@ def test_from_another_thread_nothing_is_put(loops: ModuleType) -> None:
 
 
 def outcome(awaited: Any) -> Any:
-    """What something that never waits comes to."""
+    """The result of an awaitable that never waits."""
     assert isinstance(awaited, Coroutine)
     with pytest.raises(StopIteration) as done:
         awaited.send(None)
@@ -271,7 +271,7 @@ def outcome(awaited: Any) -> Any:
 
 
 def door(made: Any, loops: ModuleType) -> tuple[Any, list[Any]]:
-    """With what it asked of its owner. Its clock goes on by a quarter of a millisecond at each look."""
+    """The append function, with the calls to its owner. Its clock advances by 0.25 ms at each reading."""
     asked: list[Any] = []
     ticks = count(NOW * 1_000_000, 250_000)
 
@@ -294,7 +294,7 @@ def test_through_a_door_records_go_in_at_once(loops: ModuleType) -> None:
 
     assert outcome(awaits()) == "went on"
     batch = made.topics["t"].partitions[0].open
-    assert [args for args, _ in asked] == [("t", b"%d" % number) for number in range(0, 22, 4)]  # of each millisecond
+    assert [args for args, _ in asked] == [("t", b"%d" % number) for number in range(0, 22, 4)]  # once a millisecond
     assert batch.builder.count == 16 and batch.callbacks == [str] * 15
     assert batch.timestamps == [NOW + number // 4 for number in range(20) if number % 4]
 
@@ -424,9 +424,9 @@ def test_any_thread_appends_where_nothing_comes_in_between(loops: ModuleType) ->
 
 
 def test_a_partitioner_during_which_the_core_is_entered_appends_nothing(loops: ModuleType) -> None:
-    """As another thread may while it runs."""
+    """As another thread may do during the call."""
     if loops is not LOOPS.get("c"):
-        pytest.skip("in Python no other thread appends")
+        pytest.skip("in Python, no other thread can append")
 
     def hash(key: bytes, partitions: int) -> int:
         entered[0] = 1

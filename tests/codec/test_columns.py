@@ -1,4 +1,4 @@
-"""Columns: Arrow takes them as they are, and their memory is used again only when nobody has it any more."""
+"""Columns: Arrow takes them without a copy, and their memory is reused only once it has no more references."""
 
 import random
 from array import array
@@ -163,7 +163,7 @@ def test_a_column_of_arrow_that_is_empty_may_have_no_offsets() -> None:
 def test_more_than_two_gib_of_values_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     batch = parse_batch(build_batch([Record(0, NOW, None, bytes(2**20))]))
     monkeypatch.setattr(_loops, "_INT32_MAX", 2**25)
-    many = 2**11 if ENGINE == "c" else 2**5 + 1  # of the same records, so it takes no memory to find out
+    many = 2**11 if ENGINE == "c" else 2**5 + 1  # of the same records, so that the test takes little memory
     with pytest.raises(LocalProtocolError, match="take fewer batches at a time"):
         Columns.of([batch.records()] * many)
 
@@ -176,7 +176,7 @@ def test_timestamps_of_the_broker_fill_their_column(stamp: int, count: int) -> N
 
 
 def kept_across(fetches: int) -> None:
-    """Keep some records and arrays of ever so many fetches for a while, and find them unchanged at the end."""
+    """Keep some records and arrays of many fetches for a while, and check at the end that they are unchanged."""
     rng, kept = random.Random(1), deque[tuple[Any, list[dict[str, Any]]]]()
     shapes = []
     for count, size in ((1, 10), (40, 30), (500, 100), (300, 1000)):

@@ -1,4 +1,4 @@
-"""The four compressions: what they make, what they read, and what they refuse before it costs memory."""
+"""The four compressions: their output, their input, and bytes that they refuse before these cost memory."""
 
 import gzip
 import sys
@@ -29,7 +29,7 @@ from ottla.errors import DecodeError, EncodeError
 REAL = [each for each in Compression if each is not Compression.NONE]
 TEXT = b"Kafka's little sister. " * 5000
 PROSE = b" ".join(b"%x" % (number * number % 65_521) for number in range(30_000))
-"""Something that compresses as well as records do."""
+"""Data that compress as well as records do."""
 
 
 @pytest.mark.parametrize("compression", Compression, ids=lambda each: each.name)
@@ -89,7 +89,7 @@ def test_a_level_that_does_not_exist_is_refused_with_those_that_do(
 
 
 def work() -> Iterator[tuple[str, Callable[[], object]]]:
-    """Everything that takes long: a name, and a call of some milliseconds."""
+    """Every slow operation: a name, and a call of some milliseconds."""
     data = PROSE * 16
     for each in REAL:
         made = compress(each, data)
@@ -100,12 +100,12 @@ def work() -> Iterator[tuple[str, Callable[[], object]]]:
 
 @pytest.mark.parametrize("call", [pytest.param(call, id=name) for name, call in work()])
 def test_another_thread_runs_meanwhile(call: Callable[[], object]) -> None:
-    # Where the machine is busy, a free core is a matter of luck: one time is proof enough.
+    # On a busy machine, a free core is a matter of luck: one success is proof enough.
     assert any(lets_go(call) for _ in range(500)), "the GIL was held, or no core was free five hundred times"
 
 
 def lets_go(call: Callable[[], object]) -> bool:
-    """Whether another thread got its turn within ``call``, although nobody is ever asked to give it up."""
+    """Whether another thread ran during ``call``, although the interpreter never asks threads to release the GIL."""
     turn, taken = threading.Lock(), threading.Event()
     turn.acquire()
 
@@ -184,14 +184,14 @@ def test_the_limit_is_exact(compression: Compression) -> None:
 
 
 SKIPPABLE = b"\x50\x2a\x4d\x18" + (5).to_bytes(4, "little") + b"\x28\xb5\x2f\xfd\x20"
-"""A frame without data, of zstd as well as of LZ4."""
+"""A frame without data, for zstd as well as for LZ4."""
 CONTENTS = st.binary(max_size=2000) | st.builds(
     lambda piece, times, rest: piece * times + rest, st.binary(max_size=20), st.integers(0, 30_000), st.binary()
 )
 
 
 def streamed_zstd(data: bytes) -> bytes:
-    """As Java writes it: the content size is not known when the frame begins; and it was flushed once."""
+    """zstd as Java writes it: without the content size, which is unknown at the beginning, and flushed once."""
     made = cramjam.zstd.Compressor()
     made.compress(data[: len(data) // 3])
     flushed = bytes(made.flush())
@@ -200,7 +200,7 @@ def streamed_zstd(data: bytes) -> bytes:
 
 
 def zstd_frame(blocks: list[tuple[int, int, bytes]], content: int | None = None, checksum: bytes = b"") -> bytes:
-    """A frame of blocks: the type, the size that it tells, and what it holds."""
+    """A frame of blocks: their type, the size in their header, and their content."""
     frame = b"\x28\xb5\x2f\xfd" + (b"\0\x58" if content is None else b"\xa0" + content.to_bytes(4, "little"))
     for number, (kind, size, held) in enumerate(blocks, 1):
         frame += (size << 3 | kind << 1 | (number == len(blocks))).to_bytes(3, "little") + held
@@ -278,7 +278,7 @@ def test_an_unknown_compression_makes_nothing(number: int) -> None:
 
 @pytest.mark.parametrize("content", [0, 1, 1000, 2**17 - 1, 2**17 + 1, 2**32 - 1])
 def test_a_content_size_that_lies_is_no_way_around_the_bound(content: int) -> None:
-    """The bound believes a content size because data of another one are refused."""
+    """The bound trusts a content size, because data of another size are refused."""
     blocks = [(1, 2**17, b"x")]
     assert len(decompress(Compression.ZSTD, zstd_frame(blocks, 2**17))) == 2**17
     assert 2**17 <= decompressed_bound(Compression.ZSTD, zstd_frame(blocks, 2**17)) < 2**17 + 4096
@@ -293,7 +293,7 @@ def test_a_content_size_that_lies_is_no_way_around_the_bound(content: int) -> No
     if content:
         with pytest.raises(DecodeError, match="lz4 data is damaged"):
             decompress(Compression.LZ4, lying)
-    else:  # is taken for none
+    else:  # 0 stands for an unknown size
         assert len(decompress(Compression.LZ4, lying)) == 2**17 <= decompressed_bound(Compression.LZ4, lying)
 
     zipped = compress(Compression.GZIP, bytes(2**17))
@@ -322,7 +322,7 @@ def test_of_very_many_blocks_only_the_first_are_looked_at(compression: Compressi
         Compression.SNAPPY: compress(Compression.SNAPPY, b""),
     }[compression]
     if len(least) >= 8 and compression is not Compression.SNAPPY:
-        begins = b""  # these are frames
+        begins = b""  # these are whole frames
     many = begins + least * 500_000
     bound = decompressed_bound(compression, many)
     assert bound == pytest.approx(ratio * len(many), rel=1e-5)

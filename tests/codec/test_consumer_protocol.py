@@ -33,7 +33,7 @@ ASSIGNMENT = ConsumerProtocolAssignment(assigned_partitions=(TopicPartition(topi
 
 
 def subscriptions() -> list[tuple[str, str, bytes]]:
-    """Client, assignor and bytes of every subscription that was recorded."""
+    """Client, assignor and bytes of every recorded subscription."""
     found = []
     for exchange in exchanges("JoinGroup"):
         request = frames.parse_request(exchange.request).message
@@ -51,7 +51,7 @@ def test_what_clients_subscribe_to_builds_the_same_bytes() -> None:
         versions.add(version)
         if build_subscription(subscription, version) != data:
             odd[client] += 1
-    assert odd.keys() == {"kafka-go"}, "it says version 1 and sends version 0"
+    assert odd.keys() == {"kafka-go"}, "it names version 1, and sends version 0"
     assert versions == {0, 1, 2, 3}
 
 
@@ -113,6 +113,6 @@ def test_a_subscription_cut_anywhere_is_refused() -> None:
         whole = build_subscription(SUBSCRIPTION, version)
         for size in range(len(whole)):
             if version == 1 and whole[:size] == b"\0\1" + build_subscription(SUBSCRIPTION, 0)[2:]:
-                continue  # kafka-go's
+                continue  # a subscription of kafka-go
             with pytest.raises(DecodeError):
                 parse_subscription(whole[:size])

@@ -1,4 +1,4 @@
-"""What a declaration promises, whatever executes it: bytes by version, defaults, nulls, tags, the place of errors."""
+"""Declarations, with every engine: bytes by version, defaults, nulls, tags, and the paths of errors."""
 
 import math
 import pickle
@@ -57,7 +57,7 @@ class Leaf:
 
 @message(key=-1, versions="0-4", flexible="3+")
 class Probe:
-    """Every wire type, and every rule about versions."""
+    """A message with every wire type, and every rule about versions."""
 
     flag: bool = field(Boolean)
     small: int = field(Int8, default=5)
@@ -305,7 +305,7 @@ def test_a_version_without_tags_cannot_carry_unknown_ones() -> None:
         build(probe(leaves=(tagged(Leaf(id=7), {9: b""}),)), 2)
 
 
-# --- what cannot be built
+# --- values that cannot be built
 
 
 def test_a_value_that_a_version_cannot_carry_is_refused() -> None:
@@ -392,7 +392,7 @@ def test_views_of_wider_items_count_their_bytes() -> None:
     assert parse(Probe, 2, build(probe(blob=wide), 2))[0].blob == bytes(8)
 
 
-# --- what cannot be parsed
+# --- bytes that cannot be parsed
 
 
 def metadata() -> MetadataResponse:
@@ -449,7 +449,7 @@ def test_a_negative_length_is_never_null_but_minus_one() -> None:
 
 @message(key=-1, versions="0")
 class Numbers:
-    """The integers that no request has, but records or old messages do."""
+    """Integers that no request has, but records or old messages do."""
 
     word: int = field(UInt16)
     varint: int = field(VarInt)

@@ -1,8 +1,8 @@
 """Every declaration against Kafka's own definitions: 3.9, 4.3 and 4.4, in each version of a message that one knows.
 
-A machine compares names, their order, types, null, tags, flexible versions, and, where it matters, defaults and what
-is ignorable. Where we deviate on purpose it is in the list, with the reason; a deviation that is not there any more
-must leave the list.
+The comparison covers names, their order, types, null, tags, flexible versions, and, where it matters, defaults and
+ignorable fields. Intended deviations are in the list, with their reasons; a deviation that no longer exists must leave
+the list.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ DEVIATIONS = {
     "LeaderEpoch, StartOffset; and Kafka: Partition, ErrorCode, ErrorMessage, StateEpoch, StartOffset": "so it was in "
     "3.9's early access",
 }
-"""What differs -> why; names that differ are those of `kafka_json.NAMES`."""
+"""Deviation -> reason; for deviating names see `kafka_json.NAMES`."""
 
 OTHER_VERSIONS = {
     "RequestHeader": "version 0, without a client id, was ControlledShutdown's alone",
@@ -33,7 +33,7 @@ OTHER_VERSIONS = {
     "ShareGroupDescribe": "version 0, defined in 3.9, was an early access of 4.0 and is gone",
     "ShareGroupHeartbeat": "version 0, defined in 3.9, was an early access of 4.0 and is gone",
 }
-"""Messages that Kafka has in more versions than we -> why."""
+"""Messages that Kafka has in more versions than ottla -> reason."""
 
 NOT_DECLARED = {
     "ControlRecordTypeSchema": "ControlRecordKey is the same behind its version",
@@ -45,7 +45,7 @@ NOT_DECLARED = {
     "RemoteLogSegmentMetadataUpdateRecord": "tiered storage, within the brokers",
     "RemotePartitionDeleteMetadataRecord": "tiered storage, within the brokers",
 }
-"""What Kafka defines and we do not -> why; and no request that only controllers answer, or brokers before KRaft."""
+"""Messages that Kafka defines and ottla lacks -> reason; requests for controllers, or before KRaft, are left out."""
 
 NOT_DEFINED = {
     "ControlRecordKey": "ControlRecordType.java",
@@ -54,7 +54,7 @@ NOT_DEFINED = {
     "StickyAssignorUserData": "StickyAssignor.java",
     "CooperativeStickyAssignorUserData": "CooperativeStickyAssignor.java",
 }
-"""What Kafka has no definition of -> the code that writes it."""
+"""Messages without a definition in Kafka -> the code that writes them."""
 
 
 INTEGERS = {"b": "int8", "h": "int16", "H": "uint16", "l": "int32", "L": "uint32", "q": "int64"}
@@ -63,7 +63,7 @@ PLAIN = {wire.Float: "float64", wire.Bool: "bool", wire.Id: "uuid", wire.Text: "
 
 
 def differences(definition: Definition, cls: type[Any]) -> Iterator[str]:
-    """Between a declaration and one release's definition, in the versions that both have."""
+    """The differences between a declaration and a release's definition, in the versions that both have."""
     declared = wire.api(cls)
     for version in range(definition.versions.low, definition.versions.high + 1):
         if version in declared.versions:
@@ -76,7 +76,7 @@ def differences(definition: Definition, cls: type[Any]) -> Iterator[str]:
 
 
 class Comparison:
-    """Of a tree with a definition, in one version."""
+    """Compares a tree with a definition, in one version."""
 
     def __init__(self, release: str, version: int, flexible: bool) -> None:
         self.release, self.version, self.flexible = release, version, flexible
@@ -132,7 +132,7 @@ class Comparison:
             yield f"{path}: default {ours!r}; and Kafka: {field.default!r}"
 
     def plain(self, value: Any) -> Default:
-        """A default of ours in the form of Kafka's."""
+        """A default of ottla's, in the form of Kafka's."""
         if not hasattr(value, "__wire__"):
             return value
         cls: Any = type(value)
@@ -140,7 +140,7 @@ class Comparison:
         return {self.name(node, each.name): self.plain(getattr(value, each.name)) for each in value.__wire__}
 
     def name(self, node: wire.Structure, name: str) -> str:
-        """A field of ours as this release names it."""
+        """The name of a field of ottla's in this release."""
         name = kafkas_name(node.cls, name, names_of(self.release))
         return name[0].upper() + name[1:]
 

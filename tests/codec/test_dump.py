@@ -1,4 +1,4 @@
-"""Bytes to readable items: everything recorded reads, and of damage the first broken byte is told."""
+"""Bytes to readable items: all recorded bytes are readable, and for damage an item names the first broken byte."""
 
 import functools
 import json
@@ -48,7 +48,7 @@ Dump = Callable[[Iterable[Buffer], DumpOptions], Iterable[Item]]
 
 
 class Broken:
-    """What the first item of that kind says."""
+    """The content of the first item about damage."""
 
     def __init__(self, item: Item) -> None:
         self.offset: int = item.fields["at"]
@@ -146,7 +146,7 @@ def test_internal_topics_with_any_byte_changed_read_or_are_reported() -> None:
         data = bytearray(log)
         data[at] = random.randrange(256)
         start = 0
-        while start < len(data):  # right CRCs, so that the damage gets through to the records
+        while start < len(data):  # with right CRCs, so that the damage reaches the records
             end = start + 12 + int.from_bytes(log[start + 8 : start + 12], "big")
             data[start:end] = with_crc(data[start:end])
             start = end
@@ -156,7 +156,7 @@ def test_internal_topics_with_any_byte_changed_read_or_are_reported() -> None:
 def test_a_broken_record_is_told_to_the_byte_and_those_before_it_are_shown() -> None:
     first, second = a_batch(b"zero"), bytearray(a_batch(b"one", b"two", b"three", base_offset=1))
     place = second.index(b"two") - 1
-    second[place] = 0xFF  # with what follows, a varint of more than 32 bits
+    second[place] = 0xFF  # with the next byte, a varint of more than 32 bits
     second[place + 1 : place + 5] = b"\xff" * 4
     items, broken = dumped(dump_segment, first + with_crc(second))
     assert [item.fields["value"] for item in items if item.kind == "record"] == [b"zero", b"one"]
@@ -453,7 +453,7 @@ def a_produce(records: bytes, acks: int = 1) -> bytes:
 
 
 def recorded_messages(exchange: Exchange) -> Iterator[tuple[bytes, type[Any], int]]:
-    """What was sent, its class, and where it begins."""
+    """The bytes of a message, its class, and the position of its beginning."""
     yield exchange.request, APIS[exchange.key].request, frames.parse_header(exchange.request)[1]
     if exchange.response is not None:
         header = frames.response_header_version(exchange.key, exchange.version)
@@ -514,7 +514,7 @@ def test_damage_in_a_record_set_is_told_at_the_byte_where_a_segment_has_it() -> 
     compression = bytearray(a_batch(b"one"))
     compression[22] |= 7
     builder = BatchBuilder()
-    builder.append(0, b"\0\0\0\1", b"\0\0\0", ())  # a marker that is cut
+    builder.append(0, b"\0\0\0\1", b"\0\0\0", ())  # a truncated marker
     marker = bytearray(builder.build())
     marker[22] |= 0x20  # a control batch
     for data in (bytes(crc), with_crc(record), with_crc(compression), with_crc(marker)):

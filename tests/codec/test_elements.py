@@ -1,4 +1,4 @@
-"""The elements of requests, counted without parsing them, held against what the codec parses."""
+"""The number of elements in a request, counted without parsing, and compared with the parsed message."""
 
 import random
 from typing import Any
@@ -67,7 +67,7 @@ def test_what_breaks_off_or_is_nonsense_is_left_to_the_parser() -> None:
             try:
                 count = elements(parse_request(damaged).message, strategies.tree(cls, version))
             except (DecodeError, OttlaError):
-                has_more_elements(damaged, 100)  # may say either, and raises nothing
+                has_more_elements(damaged, 100)  # may return either, and must not raise
             else:
                 assert not has_more_elements(damaged, max(count, 100))
 

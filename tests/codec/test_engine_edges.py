@@ -1,4 +1,4 @@
-"""What strangers' classes, altered classes and odd buffers can do to an engine, and what a message must survive."""
+"""Foreign classes, altered classes and odd buffers must not harm an engine; messages survive pickling and the like."""
 
 import copy
 import dataclasses
@@ -53,7 +53,7 @@ class Inner:
 
 @message(versions="0-1", flexible="1+")
 class Everything:
-    """The wire types that no API has, too."""
+    """A message with wire types that no API has."""
 
     small: int = field(VarInt, default=0)
     large: int = field(VarLong, default=0)
@@ -88,7 +88,7 @@ FULL = Everything(
 
 
 class OddInt(int):
-    """An int, whose own method must not be asked."""
+    """An int whose own method must not be called."""
 
     def __index__(self) -> int:
         raise AssertionError("it is an int already")
@@ -327,7 +327,7 @@ def test_parts_are_the_message_and_large_batches_are_not_copied_into_it(name: st
 
 
 class Elsewhere(Unread):
-    """Bytes that are read when somebody asks for them."""
+    """Bytes that are read at their first use."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.was_read = data, False

@@ -1,12 +1,12 @@
 """The engines agree, whatever they are given to parse or to build.
 
 Rules:
-- Right input: the same values, the same bytes.
-- Wrong bytes: all refuse them with a `DecodeError`; the machines at the same path and offset, in the same words.
-- Wrong values: all refuse them with an `EncodeError` at the same path; the machines in the same words.
-- Nothing else leaves an engine, and nothing crashes one.
+- Valid input: the same values, the same bytes.
+- Invalid bytes: all refuse them with a `DecodeError`; the machines at the same path and offset, in the same words.
+- Invalid values: all refuse them with an `EncodeError` at the same path; the machines in the same words.
+- Engines raise no other errors, and no input crashes them.
 
-A sample of the messages is quick; `make deep` runs them all.
+The quick tests use a sample of the messages; `make deep` uses all.
 """
 
 import dataclasses
@@ -36,19 +36,19 @@ IN_EVERY_VERSION = strategies.parameters([*strategies.EVERY_VERSION, *strategies
 IN_THE_OLDEST_AND_THE_NEWEST = strategies.parameters([*strategies.ENDS, *strategies.OLD])
 IN_A_SAMPLE = strategies.parameters([*strategies.SAMPLE, *strategies.OLD])
 
-# --- what an engine makes of something
+# --- results of an engine
 
 
 @dataclass(frozen=True)
 class Done:
-    """It was parsed or built."""
+    """The result of parsing or building."""
 
     what: Any
 
 
 @dataclass(frozen=True)
 class Refused:
-    """It was refused."""
+    """The error of parsing or building."""
 
     path: str
     offset: int
@@ -74,7 +74,7 @@ def built(engine: Engine, value: Any, version: int) -> Outcome:
 
 
 def shape(value: Any) -> Any:
-    """``value`` in a form that is equal only where types are, too; a view stands for what it shows."""
+    """``value`` in a form in which equal values also have equal types; a view stands for its bytes."""
     if dataclasses.is_dataclass(value):
         return type(value), *(shape(getattr(value, each.name)) for each in dataclasses.fields(value))
     if isinstance(value, tuple):
@@ -86,7 +86,7 @@ def shape(value: Any) -> Any:
     if isinstance(value, bytes | memoryview):
         return type(value), bytes(value)
     if isinstance(value, float):
-        return float, packed.pack(">d", value)  # NaN is not equal to itself, and 0.0 is to -0.0
+        return float, packed.pack(">d", value)  # by its bytes: NaN is unequal to itself, and 0.0 equals -0.0
     return type(value), value
 
 
@@ -96,9 +96,9 @@ def agree_on_bytes(cls: type[Any], version: int, data: wire.Buffer, what: object
     reference = outcomes.pop(REFERENCE)
     for name, outcome in outcomes.items():
         if isinstance(reference, Refused):
-            assert isinstance(outcome, Refused), f"{name} takes what is refused by the reference: {what}"
+            assert isinstance(outcome, Refused), f"{name} accepts bytes that the reference refuses: {what}"
         else:
-            assert outcome == reference, f"{name} parses otherwise: {what}"
+            assert outcome == reference, f"{name} parses to another result: {what}"
     machines_agree(outcomes, what)
     return reference
 
@@ -109,10 +109,10 @@ def agree_on_value(value: Any, version: int, what: object) -> Outcome:
     reference = outcomes.pop(REFERENCE)
     for name, outcome in outcomes.items():
         if isinstance(reference, Refused):
-            assert isinstance(outcome, Refused), f"{name} builds what is refused by the reference: {what}"
+            assert isinstance(outcome, Refused), f"{name} builds a value that the reference refuses: {what}"
             assert outcome.path == reference.path, f"{name}: {what}"
         else:
-            assert outcome == reference, f"{name} builds otherwise: {what}"
+            assert outcome == reference, f"{name} builds another result: {what}"
     machines_agree(outcomes, what)
     return reference
 
@@ -199,7 +199,7 @@ def test_noise(cls: type[Any], version: int, data: bytes) -> None:
 
 
 def lengths(cls: type[Any], version: int, data: bytes) -> list[tuple[int, int, Construct]]:
-    """Where ``data`` has lengths, counts and other varints: start, end, and how it is coded."""
+    """The lengths, counts and other varints in ``data``: start, end, and their coding."""
     found: list[tuple[int, int, Construct]] = []
 
     def noting(parse: Callable[..., int], coding: Callable[[Any], Construct]) -> Callable[..., int]:
@@ -220,7 +220,7 @@ def lengths(cls: type[Any], version: int, data: bytes) -> list[tuple[int, int, C
 
 
 def lies(coding: Construct, left: int) -> list[bytes]:
-    """Lengths that cannot be with ``left`` bytes behind them, and some that nearly can."""
+    """Lengths that are impossible with ``left`` bytes behind them, and some that nearly are."""
     if isinstance(coding, wire.Integer):
         most = (1 << 8 * coding.length - 1) - 1
         return [n.to_bytes(coding.length, "big", signed=True) for n in (-2, -1, 0, most, -most - 1, left, left + 1)]
@@ -237,7 +237,7 @@ def lies(coding: Construct, left: int) -> list[bytes]:
 
 
 class Index:
-    """Not an int, but what `operator.index` takes for one."""
+    """Not an int, but an object that `operator.index` accepts."""
 
     def __init__(self, index: Callable[[], Any] = lambda: 1) -> None:
         self.index = index
@@ -247,7 +247,7 @@ class Index:
 
 
 class OddInt(int):
-    """An int, whose own methods must not be asked."""
+    """An int whose own methods must not be called."""
 
     def __index__(self) -> int:
         raise AssertionError("it is an int already")
@@ -256,7 +256,7 @@ class OddInt(int):
 
 
 class Incomparable:
-    """What numpy's arrays do, too: a comparison that fails."""
+    """Its comparison fails, like the comparison of numpy's arrays."""
 
     def __eq__(self, other: object) -> bool:
         raise ValueError("ambiguous")
@@ -268,14 +268,14 @@ class Incomparable:
 
 
 class Unprintable:
-    """It has no repr to be complained with."""
+    """Has no repr for an error's text."""
 
     def __repr__(self) -> str:
         raise ValueError("no words")
 
 
 def wrong_values(node: Any) -> Iterator[Any]:
-    """Values that mostly do not fit ``node``; where one does, the engines must agree on its bytes."""
+    """Values that mostly do not fit ``node``; if one fits, the engines must agree on its bytes."""
     yield from (None, True, 5, OddInt(6), 1.5, "text", b"bytes", bytearray(b"x"), (), [], {}, set(), 1 << 70)
     yield from (
         object(),
@@ -347,7 +347,7 @@ def test_slots_that_were_deleted_and_tags_that_cannot_be(cls: type[Any], version
         right = getattr(holder, name)
         delattr(holder, name)
         outcome = agree_on_value(value, version, f"{type(holder).__name__}.{name} deleted")
-        if hasattr(holder, name):  # it is a struct, and its default is back
+        if hasattr(holder, name):  # a struct's attribute, which now is its default
             assert isinstance(outcome, Done)
         else:
             assert isinstance(outcome, Refused)
@@ -393,7 +393,7 @@ def branch(leaves: Any, **fields: Any) -> Branch:
 
 
 class Meddler:
-    """Equal to whatever it is compared with, and something happens meanwhile."""
+    """Equal to any value; each comparison calls a function."""
 
     def __init__(self, meddle: Callable[[], object]) -> None:
         self.meddle = meddle
@@ -412,7 +412,7 @@ def meddled(meddle: Callable[[list[Any]], object]) -> Iterator[tuple[Branch, str
     """Messages with a list, one element of which calls ``meddle`` with it when built; and the path of the list."""
     for at in range(3):
         leaves: list[Any] = [Leaf(id=1), Leaf(id=2), Leaf(id=3)]
-        leaves[at].note = Meddler(functools.partial(meddle, leaves))  # which version 0 only compares
+        leaves[at].note = Meddler(functools.partial(meddle, leaves))  # version 0 only compares it
         yield branch(leaves), "Branch.leaves"
         leaves = [Leaf(id=1), Leaf(id=2), Leaf(id=3)]
         leaves[at].id = Index(functools.partial(meddle, leaves))
@@ -452,8 +452,8 @@ def test_a_list_that_changes_its_length_meanwhile_is_refused(
     for value, path in meddled(meddle):
         with pytest.raises(EncodeError, match="changed") as caught:
             engine.build(value, 0)
-        # A machine that looks again, when it is over, cannot say more than that.
-        # A machine looks again to find the path, and then it may be over.
+        # The machine parses again to find the path; if that succeeds, it cannot say more.
+        # The second parse may meet changed values, and succeed.
         assert caught.value.path in (path, "Branch")
 
 
@@ -479,7 +479,7 @@ def test_elements_replaced_meanwhile_do_no_harm(engine: Engine) -> None:
 @pytest.mark.parametrize("engine", ENGINES.values(), ids=list(ENGINES))
 def test_a_field_deleted_meanwhile_is_missed(engine: Engine) -> None:
     def drop() -> None:
-        if hasattr(leaf, "id"):  # an engine may compare as often as it likes
+        if hasattr(leaf, "id"):  # an engine may compare any number of times
             del leaf.id
 
     leaf = Leaf(id=1)

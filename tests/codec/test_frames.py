@@ -1,4 +1,4 @@
-"""Frames and headers in both roles: cut out of any stream, told apart from what is not Kafka's protocol."""
+"""Frames and headers in both roles: cut out of any stream, and bytes of other protocols are recognized."""
 
 import mmap
 
@@ -68,7 +68,7 @@ def test_a_frame_may_be_as_long_as_the_limit_and_no_longer() -> None:
     with pytest.raises(RemoteProtocolError, match="a frame of 6 bytes is over the limit of 5"):
         for frame in reader.feed(framed(b"good") + framed(b"123456")[:4]):
             got.append(frame)
-    assert got == [b"good"], "what came before the bad one counts"
+    assert got == [b"good"], "frames before the bad one count"
     with pytest.raises(RemoteProtocolError, match="over the limit"):
         list(reader.feed(b"more"))
 

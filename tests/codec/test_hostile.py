@@ -1,11 +1,11 @@
-"""Bytes that mean harm: little memory, little time, and no error but those that are promised.
+"""Hostile bytes: they cost little memory and little time, and raise only the documented errors.
 
 Rules:
-- What is parsed takes less than 100 times the memory of its bytes, and 1 MiB. Here the MiB is not granted: inputs are
-  small, so that a test of all messages takes no minutes, and an allowance that large would hide everything.
-- Nothing takes more than linear time: four times the input takes about four times as long. Time is that of the
-  process, the best of several tries, and the threshold is far from both linear and quadratic.
-- `test_engines.py` has lengths that lie, truncations and noise for every message; the fuzzer has the rest.
+- A parsed message takes less than 100 times the memory of its bytes, plus 1 MiB. These tests do not grant the MiB:
+  inputs are small, so that a test of all messages takes seconds, and such an allowance would hide everything.
+- No operation takes more than linear time: four times the input takes about four times as long. Time is processor time,
+  the best of several attempts, and the threshold is far from both linear and quadratic.
+- `test_engines.py` has false lengths, truncations and noise for every message; the fuzzer covers the rest.
 """
 
 import functools
@@ -33,14 +33,14 @@ from tests.codec.engines import ENGINES
 RATIO = 100
 """Bytes of memory for a byte of input."""
 SLACK = 1 << 12
-"""Bytes that a short input may take besides."""
+"""Bytes that a short input may take in addition."""
 COLLECTED = 16
-"""Bytes in front of an object that the garbage collector knows."""
+"""Bytes in front of an object that the garbage collector tracks."""
 ELEMENTS = 300
 
 
 def peak(work: Callable[[], Any]) -> int:
-    """The most memory that ``work`` and what it returns take at a time."""
+    """The peak memory of ``work`` and its result."""
     tracemalloc.start()
     try:
         work()
@@ -50,7 +50,7 @@ def peak(work: Callable[[], Any]) -> int:
 
 
 def seconds(work: Callable[[], Any]) -> float:
-    """How long ``work`` takes at best."""
+    """The shortest time of ``work``."""
     times = []
     for _ in range(3):
         start = time.process_time()
@@ -66,7 +66,7 @@ def assert_linear(work: Callable[[bytes], Any], piece: bytes, count: int) -> Non
 
 
 def refused(work: Callable[[], Any]) -> Callable[[], None]:
-    """``work``, which must be refused."""
+    """``work``, which must raise a `DecodeError`."""
 
     def wanted() -> None:
         with pytest.raises(DecodeError):
@@ -88,10 +88,10 @@ def structs(node: wire.Structure) -> Iterator[wire.Structure]:
 
 
 def test_no_struct_is_much_larger_than_its_least_bytes() -> None:
-    """What an attacker would fill an array with: an object, its place in the array, and a dict for one unknown tag."""
+    """The costliest fill for an array: an object, its place in the array, and a dict for one unknown tag."""
     tags = sys.getsizeof({100: b""}) + COLLECTED
     for cls, version in strategies.EVERY_VERSION:
-        _, *within = structs(strategies.tree(cls, version))  # of the message itself there is one
+        _, *within = structs(strategies.tree(cls, version))  # a message has only one root
         for node in within:
             least = sum(wire.least_size(each) for _, each in node.members) + (node.tagged is not None) + node.null
             size = node.cls.__basicsize__ + COLLECTED + 2 * 8
@@ -132,11 +132,11 @@ LARGER: dict[type[Construct], Any] = {
     wire.Bool: True,
     wire.Float: 0.5,
 }
-"""Values that Python does not have ready, and that take few bytes."""
+"""Values that are short on the wire, and of which Python has no object ready."""
 
 
 def present(node: wire.Structure) -> Any:
-    """The least value that is not null."""
+    """The smallest value that is not null."""
     return node.cls(**{name: strategies.least(each) for name, each in node.members})
 
 
@@ -148,16 +148,16 @@ CASES = [pytest.param(*case, marks=[] if case in QUICK else [pytest.mark.deep]) 
 def test_a_message_takes_little_memory(cls: type[Any], version: int) -> None:
     node = strategies.tree(cls, version)
     written = machine.parser(cast(Any, cls), version)
-    written.__code__ = written.__code__.replace(co_linetable=b"")  # or `tracemalloc` takes long to tell lines
+    written.__code__ = written.__code__.replace(co_linetable=b"")  # otherwise `tracemalloc` takes long to find lines
     for name, engine in ENGINES.items():
         if name == "construct":
             continue
-        engine.parse(cls, version, engine.build(strategies.least(node), version))  # for which all is prepared, once
+        engine.parse(cls, version, engine.build(strategies.least(node), version))  # prepares all that is kept
         for value in crowded(node):
             whole = engine.build(value, version)
             taken = peak(functools.partial(engine.parse, cls, version, whole))
             assert taken < RATIO * len(whole) + SLACK, f"{name} takes {taken} bytes for {len(whole)}"
-            # The machine in Python asks the reference what is wrong, which reads all of it, too.
+            # To find the error, the machine in Python calls the reference, which reads all of it, too.
             taken = peak(refused(functools.partial(engine.parse, cls, version, whole[:-1])))
             assert taken < RATIO * len(whole) + SLACK, f"{name} takes {taken} bytes to refuse {len(whole)}"
 
@@ -305,7 +305,7 @@ def test_message_sizes_that_lie(size: int) -> None:
     lie = data[:8] + size.to_bytes(4, "big", signed=True) + data[12:]
     for verify in (True, False):
         try:
-            assert list(message_sets.read_record_set(lie, verify=verify)) == []  # torn: it is longer than what is there
+            assert list(message_sets.read_record_set(lie, verify=verify)) == []  # torn: it ends too soon
         except DecodeError:
             assert size < len(data)
     sealed = lie[:12] + zlib.crc32(lie[16:]).to_bytes(4, "big") + lie[16:]

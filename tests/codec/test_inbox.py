@@ -1,4 +1,4 @@
-"""What a connection receives is cut into the same frames in whatever pieces it comes, and wherever it is put."""
+"""The bytes that a connection receives become the same frames, whatever pieces they come in, wherever they are put."""
 
 import sys
 import tracemalloc
@@ -60,7 +60,7 @@ def test_nothing_is_allocated_for_what_cannot_be_a_length(start: bytes) -> None:
 
 
 def frame_of(inbox: Inbox, size: int, fill: int) -> Buffer:
-    """A frame of so many bytes of this value, read into its place."""
+    """A frame of so many bytes of this value, received into its room."""
     assert list(inbox.feed(framed(bytes([fill]) * size)[:100])) == []
     whole: list[Buffer] = []
     while (room := inbox.room) is not None:
@@ -71,7 +71,7 @@ def frame_of(inbox: Inbox, size: int, fill: int) -> Buffer:
 
 
 def home(frame: Buffer) -> object:
-    """What it lies in."""
+    """The object that holds a frame's bytes."""
     return memoryview(frame).obj
 
 
@@ -80,7 +80,7 @@ def test_the_memory_of_a_frame_is_used_again_once_nobody_looks_at_it() -> None:
     first = frame_of(inbox, 4 * LARGE, 1)
     home_of_first, part = home(first), first[10:20]
     second = frame_of(inbox, 4 * LARGE - 1, 2)
-    assert home(second) is not home_of_first and bytes(part) == b"\x01" * 10, "somebody looks at a part of it"
+    assert home(second) is not home_of_first and bytes(part) == b"\x01" * 10, "a view of a part of it is in use"
     del first, part
     third = frame_of(inbox, 4 * LARGE + 1, 3)
     assert home(third) is home_of_first and bytes(third) == b"\x03" * (4 * LARGE + 1)
@@ -111,7 +111,7 @@ def test_what_a_client_has_already_is_taken_as_soon_as_a_frame_begins() -> None:
     kept = home(frame_of(inbox, 40 * LARGE, 1))
     assert list(inbox.feed(framed(bytes([2]) * (40 * LARGE))[:100])) == []
     room = inbox.room
-    assert room is not None and room.obj is kept and len(room) == 40 * LARGE - 96, "it does not grow there"
+    assert room is not None and room.obj is kept and len(room) == 40 * LARGE - 96, "the block does not grow"
 
 
 def test_what_a_server_has_is_not_taken_for_an_announcement() -> None:
@@ -142,7 +142,7 @@ def test_no_more_than_16_mib_are_kept_however_many_answers_are_looked_at() -> No
     assert [id(home(each)) for each in frames[:2]] == [id(each) for each in blocks]
     del frames
     larger = frame_of(inbox, 15 * 2**20, 6)
-    assert [id(each) for each in blocks] == [id(home(larger))], "what is free and too small goes"
+    assert [id(each) for each in blocks] == [id(home(larger))], "free blocks that are too small are dropped"
     frame_of(inbox, 16 * 2**20, 7)
     assert [id(each) for each in blocks] == [id(home(larger))], "too large to be kept"
 

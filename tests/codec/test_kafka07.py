@@ -1,4 +1,4 @@
-"""The protocol of Kafka 0.7: what Jafka and its client said to each other is read whole and built again."""
+"""The protocol of Kafka 0.7: recorded requests and responses of Jafka and its client are read whole and rebuilt."""
 
 import base64
 import gzip
@@ -47,7 +47,7 @@ from tests.codec.recorded import WIRE
 
 LARGEST = 2**31 - 1
 JAFKA_ONLY = {5, 6}
-"""Types of requests that Kafka 0.7 has not: create and delete a topic."""
+"""Types of requests that Kafka 0.7 lacks: create and delete a topic."""
 PARSERS = {
     FetchRequest: parse_fetch_response,
     MultiFetchRequest: parse_multi_fetch_response,
@@ -98,7 +98,7 @@ def values(message_set: Any) -> list[bytes]:
     return [record.value or b"" for each in read_messages(message_set) for record in each.records()]
 
 
-# --- what was recorded
+# --- recorded exchanges
 
 
 def test_every_recorded_request_is_read_whole_and_builds_the_same_bytes() -> None:
@@ -144,7 +144,7 @@ def test_every_recorded_message_is_whole_and_plain_ones_build_the_same_bytes() -
 
 
 def parts(message: Any, name: str) -> list[Any]:
-    """The pieces of a multi-request or -response, or the one piece, that carry messages."""
+    """The parts of a multi-request or -response that carry messages, or its one part."""
     return [each for each in getattr(message, name, [message]) if hasattr(each, "message_set")]
 
 
@@ -366,7 +366,7 @@ def test_lengths_of_parts_that_lie_are_refused(length: int) -> None:
         parse_request(build_request(produce)[4:-4] + lie)
 
 
-# --- what cannot be built
+# --- values that cannot be built
 
 
 @pytest.mark.parametrize(

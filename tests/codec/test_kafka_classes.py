@@ -1,4 +1,4 @@
-"""Generated values, both ways, between us and the classes that Kafka 3.9, 4.3 and 4.4 make of their definitions."""
+"""Generated values, both ways, between ottla and the classes that Kafka 3.9, 4.3 and 4.4 generate."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,7 +19,7 @@ from tests.kafka import VERSION
 pytestmark = pytest.mark.slow
 
 EARLY_ACCESS = {("3.9.2", "ReadShareGroupStateSummaryResponse")}
-"""Messages that a release had in another shape, before they were settled."""
+"""Messages that a release had in another form, before they were final."""
 
 
 @pytest.fixture(scope="module")
@@ -36,13 +36,13 @@ def test_the_table_of_errors_is_that_of_kafka(kafka: KafkaMessages) -> None:
 
 
 def releases(cls: type[Any], version: int) -> list[str]:
-    """Those that know this version of the message."""
+    """The releases that know this version of the message."""
     known = (each.release for each in definitions().get(cls.__name__, ()) if version in each.versions)
     return [release for release in known if (release, cls.__name__) not in EARLY_ACCESS]
 
 
 def compare(kafka: KafkaMessages, value: Any, version: int) -> None:
-    """Kafka reads what we build, and we read what Kafka builds."""
+    """Kafka reads ottla's bytes, and ottla reads Kafka's."""
     cls = type(value)
     tree = strategies.tree(cls, version)
     ours = build(value, version)

@@ -1,9 +1,9 @@
-"""The machine in C holds no reference too many and none too few: after any amount of work, what is there is what was.
+"""The machine in C neither leaks references nor drops too many: after any amount of work, all counts are as before.
 
-A `Job` is all the work that there is with one message, done rightly and wrongly, over and over. What must be the same
-after each round: the references to all that the work shares (constants, classes, defaults, its own input), the blocks
-that Python has allocated, and the memory of the process, which knows of what C has allocated, too. For the loops over
-records `test_record_engines.py` does the same.
+A `Job` is all work with one message, with success and with errors, over and over. After each round these must be the
+same: the references to all objects that the work shares (constants, classes, defaults, its own input), the blocks that
+Python has allocated, and the memory of the process, which includes the allocations of C. For the loops over records,
+`test_record_engines.py` does the same.
 """
 
 import gc
@@ -26,18 +26,18 @@ pytestmark = pytest.mark.skipif(engine != "c", reason="the codec runs in Python,
 
 STATM = Path("/proc/self/statm")
 ROUNDS = 10
-"""Something else may change a count now and then, but not by so much and in one direction in each round."""
+"""Other code may change a count now and then, but not by so much and in one direction in each round."""
 GOOD, BAD = 50, 20
-"""How often each work is done in a round; what leaks changes a count by that much."""
+"""The number of repetitions in a round; a leak changes a count by that much."""
 
 
 @dataclass
 class Job:
-    """What is done over and over.
+    """Work to repeat.
 
     Attributes:
-        good: work that succeeds; what it returns is dropped.
-        bad: work that must raise an error of the codec.
+        good: calls that succeed; their results are dropped.
+        bad: calls that must raise an error of the codec.
         shared: objects whose references are counted.
     """
 
@@ -46,7 +46,7 @@ class Job:
     shared: list[object]
 
     def do(self, good: int, bad: int) -> None:
-        """All good work so many times, and all bad work so many times."""
+        """Call all good work so many times, and all bad work so many times."""
         for work in self.good:
             for _ in range(good):
                 work()
@@ -60,7 +60,7 @@ class Job:
 
 
 def counted(job: Job) -> "array[int]":
-    """References to what is shared, Python's blocks, pages of memory where the system tells: in one block itself."""
+    """References to shared objects, Python's blocks, and memory pages where the system reports them, in an array."""
     gc.collect()
     constants = (None, True, False, (), b"", "", wire.NO_UUID, wire.NO_TAGS, DecodeError, EncodeError, memoryview)
     counts = array("q", (sys.getrefcount(each) for each in (*constants, *job.shared)))
@@ -70,7 +70,7 @@ def counted(job: Job) -> "array[int]":
 
 
 class Failing:
-    """What should have an index, and fails to tell it."""
+    """Its `__index__` fails."""
 
     def __index__(self) -> int:
         raise ZeroDivisionError
@@ -88,7 +88,7 @@ def structs(value: Any) -> Iterator[Any]:
 
 
 def build_with(message: Any, version: int, holder: Any, name: str, wrong: object) -> bytes:
-    """Build ``message`` while an attribute of a struct in it is something else."""
+    """Build ``message`` while an attribute of one of its structs has another value."""
     right = getattr(holder, name)
     setattr(holder, name, wrong)
     try:
@@ -137,7 +137,7 @@ def job_with(cls: type[Any], version: int) -> Job:
     return Job(good, bad, shared)
 
 
-# One message in thirty now, and every second in `make test`.
+# One message in thirty here, and every second one in `make test`.
 MESSAGES = [
     pytest.param(*case, marks=[] if at % 30 == 0 else [pytest.mark.deep])
     for at, case in enumerate(strategies.ENDS)
@@ -149,7 +149,7 @@ MESSAGES = [
 @pytest.mark.parametrize(("cls", "version"), MESSAGES, ids=strategies.named)
 def test_messages_parsed_and_built_well_and_badly_leave_nothing(cls: type[Any], version: int) -> None:
     job = job_with(cls, version)
-    job.do(20, 20)  # what is cached is there now
+    job.do(20, 20)  # now all caches are filled
     totals = [counted(job)]
     leaks: list[list[int]] = []
     for _ in range(ROUNDS):

@@ -1,7 +1,7 @@
-"""A few kilobytes that would become gigabytes: what a batch takes is bounded by one limit, in memory and not in bytes.
+"""A few kilobytes that would become gigabytes: one limit bounds the memory of a batch, whatever its size on the wire.
 
-The limit counts what decompression makes, and what records, headers and messages take as objects. What is refused must
-not take more on its way there.
+The limit counts decompressed bytes, and the objects of records, headers and messages. A refused batch must not take
+more memory before its refusal.
 """
 
 import tracemalloc
@@ -18,7 +18,7 @@ from tests.codec.test_records import record_bytes, zigzag
 
 LIMIT = 2**20
 TWO = zigzag(2) + b"ab"
-"""Bytes of which Python has no object ready."""
+"""Bytes that exist in Python only as new objects."""
 LEAST = record_bytes(key=zigzag(-1), value=zigzag(-1), headers=zigzag(0))
 PAIR = record_bytes(key=TWO, value=TWO, headers=zigzag(0))
 
@@ -41,10 +41,10 @@ def with_headers(count: int, header: bytes) -> bytes:
 
 
 def taken(work: Callable[[], Any]) -> tuple[int, int]:
-    """The bytes that the result of ``work`` takes, and the most on the way there.
+    """The bytes that the result of ``work`` takes, and the peak during it.
 
-    What other threads take meanwhile, and what is made for the first time and kept, counts as well; so the least of
-    two times.
+    Memory of other threads and objects that are created once and kept count as well; so the smaller of two
+    measurements counts.
     """
 
     def once() -> tuple[int, int]:
@@ -113,7 +113,7 @@ def test_what_is_held_of_a_batch_is_no_more_than_its_limit(
     largest, larger = opened(n := most(fits)), opened(n + 1)
     content = 0 if compression else len(largest.data)
     held, _ = taken(lambda: [(each, each.headers) for each in largest.records(LIMIT)])
-    assert 0.2 * LIMIT < held < 2.1 * LIMIT + content  # in Python a little more than in C
+    assert 0.2 * LIMIT < held < 2.1 * LIMIT + content  # a little more in Python than in C
     errors = [refused(lambda: larger.records(LIMIT)), refused(lambda: larger.columns(LIMIT))]
     assert {each.path for each in errors} == {"RecordBatch.records"}
     assert taken(lambda: refused(lambda: larger.records(LIMIT)))[1] < 4 * LIMIT + content
@@ -124,7 +124,7 @@ def test_what_is_held_of_a_batch_is_no_more_than_its_limit(
 def test_what_a_batch_may_take_is_known_beforehand(
     module: Any, shape: Callable[[int], tuple[bytes, int]], compression: Compression
 ) -> None:
-    """Opened, as objects, and as columns, all of them at once."""
+    """Opened as objects and as columns, all at the same time."""
     batch = batch_in(module, *shape(2_000 if module is RECORDS["python"] else 50_000), compression)
 
     def everything() -> object:
@@ -132,7 +132,7 @@ def test_what_a_batch_may_take_is_known_beforehand(
         return records, list(records), module.read_columns([batch])
 
     held, _ = taken(everything)
-    assert held < 2 * batch.memory_bound  # the memory of columns comes in powers of two, or is what another one had
+    assert held < 2 * batch.memory_bound  # the memory of columns comes in powers of two, or is reused
 
 
 def test_a_count_that_cannot_be_does_not_change_what_a_batch_may_take(module: Any) -> None:
@@ -230,7 +230,7 @@ def test_what_is_held_of_messages_of_kafka_07_is_no_more_than_their_limit() -> N
 
 
 def test_a_batch_that_is_expected_to_be_full_takes_what_it_may_have(module: Any) -> None:
-    """Memory comes in powers of two: with the header it is to be no more than the next one."""
+    """Memory comes in powers of two: together with the header it must fit into the next one."""
 
     def expecting() -> Any:
         builder = module.BatchBuilder()

@@ -1,4 +1,4 @@
-"""Message sets: what was recorded is read whole, three others agree both ways, and no message can lie its way in."""
+"""Message sets: recorded ones are read whole, three other clients agree both ways, and no false message is accepted."""
 
 import time
 import tracemalloc
@@ -36,7 +36,7 @@ from ottla.errors import ChecksumMismatch, DecodeError, EncodeError
 from tests.codec.recorded import WIRE, exchanges
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # of Python's own, that kafka-python uses
+    warnings.simplefilter("ignore", DeprecationWarning)  # Python's own warnings, which kafka-python causes
     from kafka.record.legacy_records import (
         LegacyRecordBatch as PythonBatch,
     )
@@ -50,7 +50,7 @@ KEY_AT = {0: 18, 1: 26}
 LARGEST = 2**31 - 1
 
 REFUSED = {("Produce", 2, "unsupported api key 0 version 2"), ("Fetch", 3, "unsupported api key 1 version 3")}
-"""Requests that were cut short on purpose: (API, version, scenario)."""
+"""Requests that were truncated on purpose: (API, version, scenario)."""
 
 FORMATS = [(magic, compression) for magic in (0, 1) for compression in (Compression.NONE, *COMPRESSIONS)]
 every_format = pytest.mark.parametrize(("magic", "compression"), FORMATS)
@@ -71,15 +71,15 @@ def read(record_set: bytes) -> list[Record]:
 
 
 THREE = [Record(5, NOW, b"k", b"v" * 30), Record(6, NOW + 5, None, b""), Record(9, NOW - 99, b"", None)]
-"""Offsets with a gap, as compaction leaves them; times out of order."""
+"""Offsets with a gap, as compaction leaves them; timestamps out of order."""
 
 
-# --- what was recorded
+# --- recorded message sets
 
 
 @cache
 def recorded() -> list[tuple[str, bytes]]:
-    """Who wrote it, and the record set: of old requests, of old responses, of old segments."""
+    """The writer and the record set: from old requests, old responses, and old segments."""
     logs = sorted((WIRE / "message_sets").glob("*/*/*.log"))
     return [*produced(), *fetched(), *((str(log), log.read_bytes()) for log in logs)]
 
@@ -99,7 +99,7 @@ def fetched() -> Iterator[tuple[str, bytes]]:
 
 
 def whole(record_set: bytes) -> bytes:
-    """Without a torn message at the end."""
+    """The set without a torn message at the end."""
     return b"".join(map(build_message, messages(record_set)))
 
 
@@ -132,7 +132,7 @@ def test_every_recorded_message_is_read_as_others_read_it() -> None:
 
 
 def peers(magic: int, compression: int, kafka_python: Any, aiokafka: Any) -> list[Any]:
-    """Those that know the compression without more libraries; of the first LZ4 format only Kafka itself does."""
+    """The peers that have the compression without more libraries; only Kafka itself has the first LZ4 format."""
     if compression == Compression.SNAPPY:
         return [aiokafka]
     return [] if magic == 0 and compression == Compression.LZ4 else [kafka_python, aiokafka]
@@ -244,7 +244,7 @@ def test_with_log_append_time_a_wrappers_time_is_that_of_every_record() -> None:
 def test_with_create_time_every_record_has_its_own() -> None:
     [each] = messages(build_message_set(THREE, magic=1, compression=Compression.GZIP))
     assert not each.log_append_time
-    assert each.timestamp == NOW + 5, "the latest"
+    assert each.timestamp == NOW + 5, "the latest timestamp"
     assert [record.timestamp for record in each.records()] == [NOW, NOW + 5, NOW - 99]
 
 
@@ -262,7 +262,7 @@ def test_the_lz4_of_magic_0_has_the_checksum_of_its_time() -> None:
         header = each.value[:4] + b"\x60\x40\x00"  # as Kafka writes it
         assert lz4_rechecked(header, old=magic == 0)[6] == checksum
         assert list(each.records()) == [replace_timestamp(record, magic) for record in THREE]
-    # Brokers look at the checksum in magic 1 only, and so do we.
+    # Brokers check this checksum in magic 1 only, and so does ottla.
     [each] = messages(build_message_set(THREE, magic=1, compression=Compression.LZ4))
     assert each.value is not None
     with pytest.raises(DecodeError, match="lz4 data is damaged"):
@@ -286,7 +286,7 @@ def test_columns_are_the_records_by_field() -> None:
 
 
 def upgraded_log() -> bytes:
-    """What a log holds whose broker was upgraded twice."""
+    """The log of a broker that was upgraded twice."""
     old = build_message_set(numbered([(NOW, b"0", b"a"), (NOW, b"0", b"b")], 0), magic=0)
     wrapped = build_message_set(
         numbered([(NOW, b"1", b"c"), (NOW, b"1", b"d")], 1, 2), magic=1, compression=Compression.LZ4
@@ -345,7 +345,7 @@ def test_a_changed_byte_under_a_crc_is_corruption_and_says_where() -> None:
             path, crc_at = ("RecordBatch.crc", 17) if number == 3 else ("Message.crc", 12)
             assert (caught.value.path, caught.value.offset) == (path, start + crc_at)
             assert caught.value.stored != caught.value.computed
-            assert len(parts) == number, "what lies before is read"
+            assert len(parts) == number, "the messages before it are read"
 
 
 def test_crcs_are_not_looked_at_unless_asked() -> None:
@@ -371,7 +371,7 @@ def test_a_format_of_the_future_is_refused(magic: int) -> None:
 
 
 def sealed(message: bytes | bytearray) -> bytes:
-    """``message`` with the size and CRC that its bytes have now."""
+    """``message`` with the size and CRC of its present bytes."""
     data = bytearray(message)
     data[SIZE_AT:CRC_AT] = (len(data) - LENGTH_END).to_bytes(4, "big")
     data[CRC_AT:MAGIC_AT] = zlib.crc32(data[MAGIC_AT:]).to_bytes(4, "big")
@@ -424,7 +424,7 @@ def test_garbage_is_refused_or_read_never_anything_else(data: bytes, magic: int,
 
 
 def wrap(inner: bytes, magic: int = 1, compression: int = Compression.GZIP, offset: int = 9) -> Message:
-    """A wrapper of whatever."""
+    """A wrapper of any bytes."""
     value = compress(Compression(compression), inner) if compression in COMPRESSIONS else inner
     return Message(offset=offset, magic=magic, attributes=compression, key=None, value=value)
 
@@ -502,7 +502,7 @@ def test_memory_and_time_grow_with_the_messages_only(magic: int) -> None:
 
 
 def seconds(record_set: bytes) -> float:
-    """The least that it took to read it."""
+    """The shortest time to read it."""
     taken = []
     for _ in range(3):
         start = time.process_time()
@@ -511,11 +511,11 @@ def seconds(record_set: bytes) -> float:
     return min(taken)
 
 
-# --- what cannot be built
+# --- values that cannot be built
 
 
 class Unchecked(SimpleNamespace):
-    """A record that holds anything."""
+    """A record without checks."""
 
     def __init__(self, **fields: Any) -> None:
         super().__init__(**({"offset": 0, "timestamp": NOW, "key": None, "value": None, "headers": ()} | fields))

@@ -1,4 +1,4 @@
-"""Message sets and Apache Kafka: its own classes read what we build, and we read what they build."""
+"""Message sets and Apache Kafka: its own classes read ottla's sets, and ottla reads theirs."""
 
 import subprocess
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ class Kafka:
         assert self._jvm.stdout is not None
         print(*words, file=self._jvm.stdin, flush=True)
         answer = self._jvm.stdout.readline()
-        assert answer, "the JVM is gone"
+        assert answer, "the JVM has ended"
         assert not answer.startswith("!"), answer
         return answer
 

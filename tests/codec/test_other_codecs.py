@@ -1,8 +1,8 @@
-"""Generated values against codecs that others wrote in Python: kio and kafka-python, in the versions that they know.
+"""Generated values against other codecs in Python: kio and kafka-python, in the versions that they support.
 
-A value of ours becomes one of theirs, as near as their types can hold it (no unknown tags, only error codes that they
-know, times of this age); they build it, we read that and build it again, and both the bytes and the values must be the
-same.
+A value of ottla becomes one of theirs, as close as their types permit (no unknown tags, only error codes that they
+know, plausible timestamps). They build it; ottla parses the result and builds it
+again. Both the bytes and the values must be the same.
 """
 
 import dataclasses
@@ -47,7 +47,7 @@ def agree(
 
 
 def snake(name: str) -> str:
-    """As both make Python's names of Kafka's."""
+    """A Python name for a Kafka name, as both libraries form it."""
     return re.sub("(?<!^)(?=[A-Z])", "_", name).lower()
 
 
@@ -59,7 +59,7 @@ ERROR_CODES = sorted(each.value for each in ErrorCode)
 
 
 def kios_module(cls: type[Any], version: int) -> tuple[str, str, str]:
-    """Where in ``kio.schema`` the class for a message is, if there is one."""
+    """The module and name of a message's class in ``kio.schema``, if there is one."""
     name = cls.__name__
     kind = next((kind for end, kind in KIO_KINDS.items() if name.endswith(end)), "data")
     schema = snake(name if kind in ("data", "header") else name[: -len(kind)])
@@ -67,7 +67,7 @@ def kios_module(cls: type[Any], version: int) -> tuple[str, str, str]:
 
 
 def kio_knows(cls: type[Any], version: int) -> bool:
-    """Whether there is one; imports none, as all together take seconds and few are quick tests."""
+    """Whether kio has the class; imports none, because all together take seconds, and few are in quick tests."""
     return Path(kio.schema.__path__[0], *kios_module(cls, version)).with_suffix(".py").exists()
 
 
@@ -77,7 +77,7 @@ def kios_class(cls: type[Any], version: int) -> Any:
 
 
 def to_kio(value: Any, node: Construct, field: "dataclasses.Field[Any] | type[Any]") -> Any:
-    """``value`` as kio has it, in the nearest value that its types can hold."""
+    """``value`` as a value of kio, or the closest that its types permit."""
     if value is None:
         return None
     match node:
@@ -112,7 +112,7 @@ def to_kio(value: Any, node: Construct, field: "dataclasses.Field[Any] | type[An
 
 
 def entity_of(hint: Any) -> type[Any]:
-    """The dataclass in the hint of a field: of ``tuple[X, ...] | None`` it is X."""
+    """The dataclass in the type hint of a field: for ``tuple[X, ...] | None`` it is X."""
     if dataclasses.is_dataclass(hint):
         assert isinstance(hint, type)
         return hint
@@ -144,9 +144,9 @@ def test_kio_agrees(cls: type[Any], version: int, data: st.DataObject) -> None:
 
 
 def _kafka_pythons() -> dict[str, Any]:
-    """Its message classes by name."""
+    """The message classes of kafka-python, by name."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of how it reads its own files
+        warnings.simplefilter("ignore", DeprecationWarning)  # about how it reads its own files
         protocol = importlib.import_module("kafka.protocol")
         names = [each.name for each in pkgutil.walk_packages(protocol.__path__, "kafka.protocol.")]
         modules = [importlib.import_module(name) for name in names if not re.search("old|generate_stubs", name)]
@@ -162,7 +162,7 @@ KAFKA_PYTHONS = _kafka_pythons()
 
 
 def to_kafka_python(value: Any, node: Construct, field: Any, version: int) -> Any:
-    """``value`` as kafka-python has it; ``field`` is a class of its, or the field of one."""
+    """``value`` as a value of kafka-python; ``field`` is one of its classes, or the field of one."""
     if value is None or value == NO_UUID:
         return None
     match node:
@@ -203,7 +203,7 @@ def test_kafka_python_agrees(cls: type[Any], version: int, data: st.DataObject) 
     theirs = KAFKA_PYTHONS[cls.__name__]
     value = data.draw(strategies.values(tree))
     if cls.__name__ == "ApiVersionsResponse":
-        value.error_code = 0  # or kafka-python reads it in version 0, whatever it is told
+        value.error_code = 0  # with an error, kafka-python reads version 0, whatever version it should read
     agree(
         value,
         version,

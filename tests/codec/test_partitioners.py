@@ -1,4 +1,4 @@
-"""Where keys go: golden vectors, and other implementations as oracles."""
+"""The partitions of keys: golden vectors, and other implementations as oracles."""
 
 import zlib
 
@@ -36,7 +36,7 @@ def test_the_same_keys_by_each_hash(name: str, expected: list[int]) -> None:
 
 @pytest.mark.parametrize(
     ("key", "expected"),
-    # Of UtilsTest.java.
+    # From UtilsTest.java.
     [
         (b"21", -973932308),
         (b"foobar", -790332482),
@@ -59,7 +59,7 @@ def test_murmur2_is_aiokafkas(key: bytes) -> None:
     assert murmur2(key) == aiokafka_murmur2(key) % 2**32
 
 
-# Of the FNV reference code.
+# From the FNV reference code.
 @pytest.mark.parametrize(
     ("key", "expected"), [(b"", 0x811C9DC5), (b"a", 0xE40C292C), (b"b", 0xE70C2DE5), (b"foobar", 0xBF9CF968)]
 )
@@ -70,7 +70,7 @@ def test_fnv1a_is_the_references(key: bytes, expected: int) -> None:
 @given(st.binary(max_size=64), st.integers(1, 1000))
 def test_fnv1a_takes_the_remainder_as_go_does(key: bytes, partitions: int) -> None:
     signed = fnv1a(key) - (1 << 32 if fnv1a(key) >= 1 << 31 else 0)
-    truncated = int(signed / partitions) * partitions  # exact: 32 bits fit a float
+    truncated = int(signed / partitions) * partitions  # exact: a float holds 32 bits
     assert PARTITIONERS["fnv1a"](key, partitions) == abs(signed - truncated)
 
 

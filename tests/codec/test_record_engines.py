@@ -1,4 +1,4 @@
-"""The two kinds of loops over records are one: same values, same buffers, same bytes, same errors, and no leaks."""
+"""The loops over records in C and in Python agree: same values, same buffers, same bytes, same errors, and no leaks."""
 
 import ctypes
 import gc
@@ -32,7 +32,7 @@ C, PYTHON = LOOPS["c"], LOOPS["python"]
 
 
 def outcome(work: Callable[[], Any]) -> Any:
-    """What ``work`` returns, or how it fails."""
+    """The result of ``work``, or its error."""
     try:
         return work()
     except (DecodeError, EncodeError, ValueError, TypeError, IndexError, BufferError) as error:
@@ -41,7 +41,7 @@ def outcome(work: Callable[[], Any]) -> Any:
 
 
 def same(work: Callable[[Any], Any]) -> Any:
-    """What both engines make of it; ``work`` is given `ottla.codec.records` in each."""
+    """The common result of both engines; ``work`` gets `ottla.codec.records` with each."""
     c, python = (outcome(partial(work, RECORDS[engine])) for engine in ("c", "python"))
     assert c == python
     return c
@@ -97,7 +97,7 @@ def test_the_same_records_are_read(items: list[Any], changed: dict[str, int]) ->
 
 
 LARGE = (NOW, None, bytes(40_000), ())
-"""With it a batch is no small work any more, for which C keeps the GIL."""
+"""With this record a batch is so large that C releases the GIL."""
 
 
 @given(
@@ -452,7 +452,7 @@ def test_tracemalloc_sees_what_c_allocates() -> None:
     records, kept = C.parse_records(record_bytes() * 20_000, 20_000, 0, 0), []
     tracemalloc.start()
     try:
-        for _ in range(3):  # the memory may be new, or used again
+        for _ in range(3):  # the memory may be new, or reused
             before = tracemalloc.get_traced_memory()[0]
             kept.append(C.gather([records]))
             grown = tracemalloc.get_traced_memory()[0] - before
@@ -464,7 +464,7 @@ def test_tracemalloc_sees_what_c_allocates() -> None:
 
 
 def everything(module: Any) -> None:
-    """Every path once, errors included; nothing is kept."""
+    """Run every path once, errors included, and keep no results."""
     builder = module.BatchBuilder()
     builder.extend([(NOW, b"k", b"v"), (NOW, None, None, (("n", b"h"), ("m", None)))])
     builder.append(NOW, bytearray(b"k"), memoryview(b"v"), [("n", bytearray(b"h"))])
@@ -506,7 +506,7 @@ def test_a_whole_batch_is_what_build_makes_and_stays_what_it_is(engine: str, com
     builder.expect(100_000)
     builder.extend([(NOW, b"k", b"v" * 1000)] * 3)
     first = whole(0)
-    second = whole(3)  # as in another attempt, while the first is still being written
+    second = whole(3)  # like another attempt, while the first is still being written
     assert (first, second) == (built(0), built(3))
     if compression == Compression.NONE:
         with pytest.raises(BufferError):

@@ -1,7 +1,7 @@
-"""Every engine against frames that real clients and brokers exchanged (tests/wire/README.md says which).
+"""Every engine against frames that real clients and brokers exchanged (tests/wire/README.md lists them).
 
-Every frame is read to its last byte, with the values that Apache Kafka's own classes read from it, and builds again
-to the same bytes. What is otherwise stands in the one list at the top, with what is expected of it.
+Every frame is read to its last byte, with the values that Apache Kafka's own classes read from it, and is rebuilt to
+the same bytes. A list at the top has all exceptions, with the expected outcome of each.
 """
 
 from collections.abc import Iterator
@@ -34,34 +34,34 @@ class Damaged:
 
 @dataclass(frozen=True)
 class Left:
-    """``count`` bytes are left behind the request."""
+    """``count`` bytes remain after the request."""
 
     count: int
 
 
 ODD: dict[tuple[str, int | None, str], Unknown | Damaged | Left] = {
-    # What brokers and controllers said to each other before KRaft is no client's business.
+    # Requests between brokers and controllers before KRaft are no concern of a client.
     ("ControlledShutdown", None, ""): Unknown(),
     ("LeaderAndIsr", None, ""): Unknown(),
     ("StopReplica", None, ""): Unknown(),
     ("UpdateMetadata", None, ""): Unknown(),
-    # Requests that were made wrong on purpose.
+    # Requests with intended mistakes.
     ("Unknown", None, ""): Unknown(),
     ("ApiVersions", 99, ""): Unknown(),
     ("Metadata", 99, ""): Unknown(),
     ("FindCoordinator", 2, "truncated request"): Damaged("FindCoordinatorRequest.key"),
-    ("Produce", 2, "unsupported api key 0 version 2"): Damaged("ProduceRequest.timeout_ms"),  # it is cut short, too
-    ("Fetch", 3, "unsupported api key 1 version 3"): Damaged("FetchRequest.replica_id"),  # it is cut short, too
+    ("Produce", 2, "unsupported api key 0 version 2"): Damaged("ProduceRequest.timeout_ms"),  # it is truncated, too
+    ("Fetch", 3, "unsupported api key 1 version 3"): Damaged("FetchRequest.replica_id"),  # it is truncated, too
     ("ListGroups", 0, "trailing bytes after the request"): Left(5),
-    # A token of SASL without any header.
+    # A SASL token without a header.
     ("SaslToken", None, ""): Damaged("RequestHeader.client_id"),
     # librdkafka 2.16.0 ends this request with one byte too many.
     ("AlterUserScramCredentials", 0, "admin: ACLs and SCRAM"): Left(1),
 }
-"""Requests that are not read whole: (API, version or ``None`` for all, scenario or "" for all) -> what is expected."""
+"""Requests that are not read whole: (API, version or ``None`` for all, scenario or "" for all) -> expected outcome."""
 
 LIBRDKAFKAS = ("AlterUserScramCredentials",)
-"""Those of `ODD` that only librdkafka sends."""
+"""The entries of `ODD` that only librdkafka sends."""
 
 NEVER_RECORDED: dict[str, tuple[int, ...]] = {
     "AlterReplicaLogDirs": (0,),
@@ -83,7 +83,7 @@ NEVER_RECORDED: dict[str, tuple[int, ...]] = {
     "UpdateFeatures": (0,),
     "WriteTxnMarkers": (0,),
 }
-"""Versions of which there is no frame: too old for the clients that were recorded, or too new for the brokers."""
+"""Versions without any frame: too old for the recorded clients, or too new for the brokers."""
 
 RECORDED = sorted(api.name for api in APIS.values() if api.name in FILES)
 EACH_ENGINE = pytest.mark.parametrize("engine", ENGINES.values(), ids=list(ENGINES))
@@ -97,7 +97,7 @@ def oddity(exchange: Exchange) -> Unknown | Damaged | Left | None:
 
 
 def readable(api: str) -> Iterator[Exchange]:
-    """The exchanges whose requests can be read, though bytes may be left behind some."""
+    """The exchanges whose requests can be read, even if some leave bytes."""
     yield from (each for each in exchanges(api) if not isinstance(oddity(each), Unknown | Damaged))
 
 

@@ -1,4 +1,4 @@
-"""Record batches: the loops equal the declaration, aiokafka agrees both ways, and no batch can lie its way through."""
+"""Record batches: the loops equal the declaration, aiokafka agrees both ways, and no false batch is accepted."""
 
 import copy
 import dataclasses
@@ -57,7 +57,7 @@ def numbered(items: list[tuple[int, bytes | None, bytes | None, Headers]]) -> li
 
 
 def zigzag(value: int) -> bytes:
-    """A varint by the book, of any size."""
+    """A varint by its definition, of any size."""
     value = value << 1 if value >= 0 else (-value << 1) - 1
     out = bytearray()
     while value > 0x7F:
@@ -74,7 +74,7 @@ NOTHING, ONE, TWO = BinaryColumn(ints(0), b""), BinaryColumn(ints(0, 1), b"n"), 
 
 
 def batch_of(body: bytes, count: int, **fields: int) -> RecordBatch:
-    """A batch around ``body``, which may be anything."""
+    """A batch around ``body``, which may be any bytes."""
     names = ("attributes", "base_offset", "base_timestamp")
     attributes, base_offset, base_timestamp = (fields.get(name, 0) for name in names)
     batch = bytearray(BatchBuilder().build())
@@ -88,7 +88,7 @@ def batch_of(body: bytes, count: int, **fields: int) -> RecordBatch:
 
 
 def record_bytes(**changed: bytes) -> bytes:
-    """One record, piece by piece; ``length`` counts the others unless it is given."""
+    """A record, part by part; ``length`` counts the others unless it is given."""
     pieces = {
         "attributes": b"\0",
         "timestamp_delta": b"\0",
@@ -102,7 +102,7 @@ def record_bytes(**changed: bytes) -> bytes:
 
 
 def sealed(batch: bytearray) -> bytes:
-    """``batch`` with the CRC that its bytes have now."""
+    """``batch`` with the CRC of its present bytes."""
     batch[CRC_AT:ATTRIBUTES_AT] = crc32c(bytes(batch[ATTRIBUTES_AT:])).to_bytes(4, "big")
     return bytes(batch)
 
@@ -181,7 +181,7 @@ def read_varint(body: bytes, at: int) -> tuple[int, int]:
 
 @st.composite
 def damaged_bodies(draw: st.DrawFn) -> tuple[bytes, int]:
-    """A body of a few records in which some bytes are others, and a count that is about right."""
+    """A body of a few records with some changed bytes, and a count that is about right."""
     count = draw(st.integers(1, 3))
     body = bytearray(record_bytes() * count)
     for _ in range(draw(st.integers(0, 3))):
@@ -513,7 +513,7 @@ def test_a_bytearray_cannot_be_resized_under_its_records() -> None:
     [record] = batch.records()
     with pytest.raises(BufferError):
         raw.clear()
-    raw[HEADER_SIZE:] = bytes(len(raw) - HEADER_SIZE)  # and what is changed in place cannot crash who reads it
+    raw[HEADER_SIZE:] = bytes(len(raw) - HEADER_SIZE)  # a change in place must not crash the reader
     try:
         assert isinstance(record.key, bytes)
         assert isinstance(record.headers, tuple)
@@ -636,7 +636,7 @@ def test_a_count_that_lies_is_refused(count: int) -> None:
     ],
 )
 def test_a_record_that_lies_is_refused_with_its_place(changed: dict[str, bytes]) -> None:
-    # The lie is told of the last record, where it would run over the end, and of one in the middle.
+    # Once in the last record, where the length exceeds the batch, and once in a record in the middle.
     start = record_bytes() + record_bytes(**changed)
     for body, count in ((start, 2), (start + record_bytes(), 3)):
         with pytest.raises(DecodeError) as caught:
@@ -814,7 +814,7 @@ def test_columns_are_appended_as_they_are() -> None:
         builder.extend_columns(batch.columns().timestamps)  # type: ignore[call-overload] # on purpose
 
 
-# --- what cannot be appended or built
+# --- values that cannot be appended or built
 
 
 def test_no_compression_has_no_level() -> None:
@@ -869,7 +869,7 @@ def test_a_timestamp_that_does_not_fit_is_refused_and_nothing_is_added(timestamp
 
 def refused_and_unchanged(record: tuple[Any, ...], complaint: str) -> None:
     builder, other = BatchBuilder(), BatchBuilder()
-    if record[0] != -(1 << 63):  # that one is merely too far from the first
+    if record[0] != -(1 << 63):  # that timestamp is merely too far from the first
         with pytest.raises(EncodeError, match=complaint):
             builder.append(*record)
         assert (builder.count, builder.size) == (0, HEADER_SIZE)
@@ -1026,7 +1026,7 @@ def test_bytes_are_what_their_buffer_holds(kind: Any) -> None:
 
 
 LONG_ONE = b"\x82\0"
-"""1 as a varint that is a byte longer than it needs to be."""
+"""1 as a varint with one byte more than necessary."""
 
 
 @pytest.mark.parametrize(

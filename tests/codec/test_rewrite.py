@@ -1,4 +1,4 @@
-"""Batches made from other batches: what stays is what was there, and Kafka's header says the rest."""
+"""Batches made from other batches: kept records are unchanged, and the header is the one that Kafka would write."""
 
 import pytest
 from hypothesis import given
@@ -30,7 +30,7 @@ compressions = st.sampled_from(Compression)
 def a_batch(
     items: list[tuple[int, bytes | None, bytes | None, Headers]], compression: Compression = Compression.NONE
 ) -> RecordBatch:
-    """A batch as a log has it: of a transactional producer, at offset 1000."""
+    """A batch as in a log: of a transactional producer, at offset 1000."""
     builder = BatchBuilder()
     builder.extend(items)
     built = builder.build(

@@ -1,4 +1,4 @@
-"""Segment files, read in pieces: whole, torn, empty behind their end, and of every age."""
+"""Segment files, read in pieces: whole, torn, with zeros at the end, and of every age."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,7 +68,7 @@ def test_a_file_of_kafka_07_numbers_its_messages_by_their_places(path: Path) -> 
 
 
 def _zeros(data: bytes) -> int:
-    """Bytes at the beginning that could as well be unused room."""
+    """The number of bytes at the beginning that could also be unused space."""
     return len(data) - len(data.lstrip(b"\0"))
 
 

@@ -1,4 +1,4 @@
-"""Records by the partitions of their keys, and by fingerprints: both engines make the same of them."""
+"""Records by the partitions of their keys, and by fingerprints: both engines give the same results."""
 
 import gc
 from typing import Any

@@ -1,4 +1,4 @@
-"""What Kafka stores: the files and internal topics that Apache Kafka wrote (tests/wire/stored), and damage to them."""
+"""Kafka's stored data: files and internal topics that Apache Kafka wrote (tests/wire/stored), and damage to them."""
 
 import gzip
 import json
@@ -31,9 +31,9 @@ STORED = WIRE / "stored"
 FOLDERS = sorted(path for parent in ("segments", "stored") for path in (WIRE / parent).iterdir() if path.is_dir())
 
 NOT_WRITTEN = {"LegacyOffsetCommit", "ConsumerGroupPartitionMetadata"}
-"""Types of records that brokers of 4.3 do not write any more."""
+"""Types of records that brokers of 4.3 no longer write."""
 NOT_RECORDED = {"StreamsGroupTargetAssignmentMember", "StreamsGroupTargetAssignmentMetadata"}
-"""The broker did not come to write them."""
+"""Types that the recorded broker did not happen to write."""
 
 
 @cache
@@ -44,7 +44,7 @@ def records(folder: Path) -> list[tuple[bool, Record]]:
 
 
 def internal_records() -> Iterator[tuple[str, int, bytes, bytes | None]]:
-    """Folder, offset, key and value of each record of an internal topic that is no control record."""
+    """Folder, offset, key and value of each record of an internal topic, without control records."""
     for folder in FOLDERS:
         if folder.name.rpartition("-")[0] in INTERNAL_TOPICS:
             for is_control, record in records(folder):
@@ -86,7 +86,7 @@ def test_every_record_of_an_internal_topic_says_what_kafka_itself_reads() -> Non
 
 
 def kafkas_reading(value: Any, version: int) -> Any:
-    """The value as Kafka's tool shows it: it takes apart what the members of a consumer group say to each other."""
+    """The value as Kafka's tool shows it: the tool also parses subscriptions and assignments within."""
     made = to_json(value, tree(type(value), version))
     if isinstance(value, classic_groups.GroupMetadataValue) and value.protocol_type == "consumer":
         for shown, member in zip(made["members"], value.members, strict=True):

@@ -1,6 +1,6 @@
-"""Record batches as real clients and brokers wrote them: as produced, as fetched, and as they lie on disk.
+"""Record batches from real clients and brokers: as produced, as fetched, and as stored on disk.
 
-tests/wire/README.md says where they come from; `test_recorded_frames.py` is about the frames around them.
+tests/wire/README.md describes their origin; `test_recorded_frames.py` tests the frames around them.
 """
 
 from collections import defaultdict
@@ -16,11 +16,11 @@ from ottla.codec.records import MAGIC, BatchBuilder, RecordBatch, read_batches
 from tests.codec.recorded import WIRE, exchanges
 
 DAMAGED = ("unsupported api key 0 version 2",)
-"""Scenarios of requests that are cut short."""
+"""Scenarios with truncated requests."""
 
 
 def record_sets() -> Iterator[tuple[str, bytes]]:
-    """Who wrote it, and a record set that begins with a batch of magic 2."""
+    """The writer, and a record set that begins with a batch of magic 2."""
     for exchange in exchanges("Produce"):
         if exchange.scenario not in DAMAGED:
             for topic in frames.parse_request(exchange.request).message.topic_data:
@@ -62,7 +62,7 @@ def rebuilt(batch: RecordBatch) -> bytes:
 def test_an_uncompressed_batch_builds_the_same_bytes() -> None:
     same = 0
     for who, batch in batches():
-        # A builder makes what producers make: the timestamps count from the first record's, and are not the broker's.
+        # A builder writes batches like a producer: timestamps count from the first record's, and are not the broker's.
         ours = not batch.log_append_time and batch.records()[0].timestamp == batch.base_timestamp
         if batch.compression == Compression.NONE and ours:
             assert rebuilt(batch) == bytes(batch.data), who
@@ -78,7 +78,7 @@ def test_a_compressed_batch_builds_the_same_records(compression: Compression) ->
             [again] = read_batches(rebuilt(batch))
             assert list(again.records()) == list(batch.records()), who
             writers[who.partition("(")[2].partition(",")[0]] += 1
-    assert len(writers) >= 4, "too few clients wrote it"
+    assert len(writers) >= 4, "batches of too few clients"
 
 
 def test_log_append_time_is_the_time_of_every_record() -> None:

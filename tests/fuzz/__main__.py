@@ -1,13 +1,14 @@
 """The fuzzer: ``python -m tests.fuzz run --seconds 60``, ``… replay``, ``… pack``.
 
-Theory of operation. libFuzzer, by way of atheris, changes inputs at random and keeps those that make the codec in
-Python go where it was not before; for that, the codec is instrumented as it is imported, and so is the code that
-`machine` writes out. Each input is also given to a copy of the codec in C, to interpreted construct and to the
-declaration of records: whatever they say must be the same, to the last word of an error (`exercises`).
+Theory of operation. libFuzzer, which atheris runs, mutates inputs at random and keeps inputs that reach new code in the
+Python codec. To measure this, the codec is instrumented at its import, and so is the code that `machine` generates.
+Each input is also given to a copy of the codec in C, to interpreted construct and to the declaration of a record. All
+must give the same result, down to the wording of an error (`exercises`).
 
-What fails is stored below ``found/``, and replayed by `test_found.py` ever after. What reached something new is in
-``build/fuzz/``; ``pack`` adds it to the corpus of the repository, of which it drops what the rest makes superfluous.
-``replay`` needs no atheris: under the sanitizers, it is how the C sees the whole corpus (`test_sanitized.py`).
+Inputs that fail are stored below ``found/``, and `test_found.py` replays them from then on. Inputs that reached new
+code are in ``build/fuzz/``. ``pack`` adds them to the corpus of the repository, and drops the inputs that reach only
+code which others reach too. ``replay`` needs no atheris, so it can run the whole corpus against C code that is built
+with sanitizers (`test_sanitized.py`).
 """
 
 import argparse
@@ -28,9 +29,9 @@ from tests.fuzz.inputs import Choice, Input
 ROOT = Path(__file__).parents[2]
 WORK = ROOT / "build" / "fuzz"
 REACHED = WORK / "reached.jsonl.gz"
-"""What the runs have reached since the corpus was packed."""
+"""The inputs that reached new code since the corpus was packed."""
 SLOW = 10
-"""Seconds after which an input takes too long."""
+"""An input that takes more seconds than this fails."""
 COMMAND = [sys.executable, "-m", "tests.fuzz", "libfuzzer"]
 Copies = tuple[codecs.Codec, codecs.Codec]
 
@@ -40,11 +41,11 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="look for inputs that fail")
     run.add_argument("--seconds", type=int, default=60)
-    run.add_argument("--seed", type=int, default=0, help="of the chance; 0 is another one each time")
-    again = commands.add_parser("replay", help="try everything that was found or kept")
-    again.add_argument("--found", action="store_true", help="only what was found")
-    commands.add_parser("pack", help="add to the corpus what the runs have reached")
-    commands.add_parser("libfuzzer", help="what the others start").add_argument("flags", nargs="*")
+    run.add_argument("--seed", type=int, default=0, help="random seed; 0 chooses another one for each run")
+    again = commands.add_parser("replay", help="run every stored input again: found, corpus, reached")
+    again.add_argument("--found", action="store_true", help="only the inputs that failed once")
+    commands.add_parser("pack", help="add the inputs that reached new code to the corpus")
+    commands.add_parser("libfuzzer", help="internal: run and pack start it").add_argument("flags", nargs="*")
     chosen, flags = parser.parse_known_args()
     match chosen.command:
         case "run":
@@ -61,25 +62,25 @@ def main() -> int:
 
 
 def compare(copies: Copies, given: Input) -> None:
-    """Fail unless both copies make the same of an input."""
+    """Fail unless both copies give the same result for an input."""
     python, c = (inputs.exercised(copy, given) for copy in copies)
     if python != c:
         raise Failure(f"the engines differ: in Python {python!r:.400}, in C {c!r:.400}")
 
 
 def replay(given: Iterable[Input]) -> int:
-    """Try each input; print those that fail. Returns 1 if any does."""
+    """Try each input, and print the failed ones. Returns 1 if any fails."""
     copies = codecs.load()
     choice = Choice(copies[0])
     start = time.monotonic()
     count = failed = 0
     for each in given:
         if each.name not in choice:
-            continue  # of a message that is declared no more
+            continue  # the input is for a message that is no longer declared
         count += 1
         try:
             compare(copies, each)
-        except Exception as error:  # whatever goes wrong is what is looked for
+        except Exception as error:  # any exception is a finding
             failed += 1
             print(f"{each.path.relative_to(ROOT)}: {error!r:.1000}")
     print(f"{count} inputs in {time.monotonic() - start:.1f} s, {failed} failed")
@@ -87,7 +88,7 @@ def replay(given: Iterable[Input]) -> int:
 
 
 def everything() -> Iterable[Input]:
-    """What was found, the corpus, and what the runs have reached since it was packed."""
+    """All stored inputs: the failed ones, the corpus, and inputs that reached new code since it was packed."""
     yield from inputs.found()
     for corpus in (inputs.CORPUS, REACHED):
         yield from inputs.packed(corpus)
@@ -98,7 +99,7 @@ def everything() -> Iterable[Input]:
 
 
 def fuzz(seconds: int, seed: int) -> int:
-    """Look for inputs that fail, and store them. Returns what libFuzzer does: 0 if there was none."""
+    """Look for inputs that fail, and store them. Returns libFuzzer's exit code: 0 if none failed."""
     choice = _prepared(new=False)
     code = _start(max_total_time=seconds, seed=seed, print_final_stats=1)
     inputs.pack([*inputs.packed(REACHED), *_reached(choice)], REACHED)
@@ -106,7 +107,7 @@ def fuzz(seconds: int, seed: int) -> int:
 
 
 def pack() -> int:
-    """Make the corpus again of its own inputs, the seeds and what the runs have reached."""
+    """Rebuild the corpus from its own inputs, the seeds and the inputs that reached new code."""
     choice = _prepared(new=True)
     if (code := _start(merge=1)) == 0:
         inputs.pack(list(_reached(choice)), inputs.CORPUS)
@@ -115,8 +116,7 @@ def pack() -> int:
 
 
 def _prepared(*, new: bool) -> Choice:
-    """Write down what libFuzzer begins with; with the ``new`` seeds, of which the corpus is made."""
-    # Only now, because it imports what imports the codec.
+    """Write the inputs that libFuzzer starts from: all stored ones, and with ``new`` the seeds too."""
     from tests.fuzz.seeds import seeds
 
     _, c = codecs.load()
@@ -145,8 +145,8 @@ def _start(**flags: int) -> int:
 
 
 def libfuzzer(arguments: list[str]) -> int:
-    """Be libFuzzer; it does not return."""
-    atheris = importlib.import_module("atheris")  # not to be had for every machine, and needed only here
+    """Run libFuzzer in this process, which it ends."""
+    atheris = importlib.import_module("atheris")  # needed only here, and not available for every platform
     with atheris.instrument_imports(include=[codecs.PACKAGE]):
         copies = codecs.load()
     _instrument(copies[0].machine, atheris)
@@ -163,14 +163,14 @@ def libfuzzer(arguments: list[str]) -> int:
             print(f"\nfound: {given.path.relative_to(ROOT)}", flush=True)
             raise
 
-    # The first argument is the program, which libFuzzer gives to a shell where it wants to start itself again.
+    # The first argument is the program; libFuzzer passes it to a shell when it restarts itself.
     atheris.Setup([" ".join(COMMAND), f"-artifact_prefix={WORK}/", *arguments], one)
     atheris.Fuzz()
     return 0
 
 
 def _instrument(machine: Any, atheris: Any) -> None:
-    """Let the code that the machine writes tell libFuzzer which blocks it runs."""
+    """Make the code that the machine generates report its blocks to libFuzzer."""
     block = machine._Source.block
 
     @contextlib.contextmanager
@@ -180,7 +180,7 @@ def _instrument(machine: Any, atheris: Any) -> None:
             yield
 
     machine._Source.block = told
-    machine._SHARED["atheris"] = atheris  # which has another `_trace_branch` once libFuzzer runs
+    machine._SHARED["atheris"] = atheris  # the module, because its `_trace_branch` is replaced once libFuzzer runs
 
 
 if __name__ == "__main__":

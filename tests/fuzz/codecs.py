@@ -1,11 +1,11 @@
 """Two copies of the codec in one process: one whose engine is Python, and one whose engine is C.
 
-Which engine runs is settled when the codec is imported, and everything above the engines (record sets, frames, what is
-stored, dumps) takes it from there. So the codec is imported twice, with other values of ``OTTLA_ENGINE``; then the
-same bytes can be given to both, whatever the part of the codec that reads them.
+The engine is chosen when the codec is imported, and everything above the engines (record sets, frames, stored files,
+dumps) uses that one. So the codec is imported twice, with different values of ``OTTLA_ENGINE``. Then both copies can
+read the same bytes, with any part of the codec.
 
-Rule: the copy in Python is made first, because it must not meet the extensions, which know only the copy that was
-there when they were loaded.
+Rule: the copy in Python is imported first, because it must not load the extensions. They know only the copy that
+existed when they were loaded.
 """
 
 import contextlib
@@ -41,10 +41,10 @@ class Codec:
 
 
 def load() -> tuple[Codec, Codec]:
-    """The copy in Python, and the one in C.
+    """Import both copies: the one in Python, then the one in C.
 
     Raises:
-        ImportError: the extensions are not built, or somebody has imported the codec already.
+        ImportError: the extensions are not built, or the codec was imported before.
     """
     if PACKAGE in sys.modules:
         raise ImportError(f"{PACKAGE} is imported already, and only one copy can have the extensions")
@@ -58,7 +58,7 @@ def _copy(engine: str) -> Codec:
     with _environment(OTTLA_ENGINE=engine):
         package = importlib.import_module(PACKAGE)
         modules = dict(_modules(package))
-        list(modules["apis"].APIS.values())  # which would import them when it is asked, and then find the other copy
+        list(modules["apis"].APIS.values())  # imports the APIs now: later the lookup would import from the other copy
     codec = Codec(engine, modules)
     for name, module in sorted(modules.items()):
         for cls in vars(module).values():
@@ -70,7 +70,7 @@ def _copy(engine: str) -> Codec:
 
 
 def _modules(package: ModuleType) -> Iterator[tuple[str, ModuleType]]:
-    """Every module of the package but the engines in C; none is left to be imported later, by a wrong copy."""
+    """Import and yield every module of the package but the engines in C: a later import could use the wrong copy."""
     for found in pkgutil.walk_packages(package.__path__, f"{PACKAGE}."):
         if not found.name.rpartition(".")[2].startswith("_") or found.name.endswith("_loops"):
             yield found.name.removeprefix(f"{PACKAGE}."), importlib.import_module(found.name)

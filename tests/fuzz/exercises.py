@@ -1,12 +1,12 @@
-"""What is done with arbitrary bytes: they are read, written again, read again, by one copy of the codec.
+"""The exercises: one copy of the codec reads arbitrary bytes, writes the result, and reads it again.
 
-An exercise takes a copy and the bytes, and tells what came of it in plain values, which are compared with what came of
-the same bytes in the other copy. What must hold in each copy by itself is checked here, and fails as `Failure`.
+An exercise takes a copy and the bytes, and returns its results as plain values. The fuzzer compares them with the
+results of the other copy. Properties of a single copy are checked here; a violation raises `Failure`.
 
 Rules:
-- Bytes may be refused, with the errors that the documentation names; any other exception is found, too.
-- What was read can be written, and read again as the same.
-- Limits are small, so that little memory is used if they are kept.
+- Bytes may be refused, with the errors that the documentation names. Any other exception is a finding.
+- A value that was read can be written, and then read again as the same value.
+- Limits are small: the codec uses little memory as long as it respects them.
 """
 
 import dataclasses
@@ -22,21 +22,21 @@ from tests.fuzz.codecs import Codec
 Exercise = Callable[[Codec, bytes], Any]
 
 LIMIT = 1 << 18
-"""Bytes that may come of compressed ones."""
+"""The largest size, in bytes, that compressed data may decompress to."""
 
 
 class Failure(Exception):
-    """The codec did what it must not do."""
+    """The codec broke a promise."""
 
 
 def check(holds: bool, what: object) -> None:
-    """Fail unless it ``holds``."""
+    """Raise `Failure` unless it ``holds``."""
     if not holds:
         raise Failure(what)
 
 
 def attempt(read: Callable[..., Any], *arguments: Any) -> tuple[Any, Any]:
-    """``(None, value)``, or what the error says and ``None``."""
+    """``(None, value)``, or the fields of the error and ``None``."""
     try:
         return None, read(*arguments)
     except DecodeError as error:
@@ -46,14 +46,14 @@ def attempt(read: Callable[..., Any], *arguments: Any) -> tuple[Any, Any]:
 
 
 def refusal(error: DecodeError) -> tuple[Any, ...]:
-    """All that an error says."""
+    """The fields of an error, all of which the copies must agree on."""
     check("changed" not in error.reason, f"nothing has changed: {error}")
     check(error.offset >= -1, f"an error at byte {error.offset}: {error}")
     return type(error).__name__, error.within, error.path, error.offset, error.reason
 
 
 def shape(value: Any) -> Any:
-    """``value`` in a form that can be compared across copies, and is equal only where types are, too."""
+    """``value`` in a form that can be compared across copies; two forms are equal only if the types are, too."""
     kind: Any = type(value)
     if kind is int or kind is str or kind is bytes or value is None:
         return value
@@ -62,7 +62,7 @@ def shape(value: Any) -> Any:
     if kind is list:
         return list(map(shape, value))
     if kind is float:
-        return "float", struct.pack(">d", value)  # NaN is not equal to itself, and 0.0 is to -0.0
+        return "float", struct.pack(">d", value)  # by its bytes: NaN is unequal to itself, and 0.0 equals -0.0
     if kind is memoryview:
         return "memoryview", bytes(value)
     if isinstance(value, Mapping):
@@ -93,8 +93,8 @@ def message(codec: Codec, name: str, data: bytes) -> Any:
     check(end <= len(data), f"{end} of {len(data)} bytes were used")
     rebuilt = codec.messages.build(value, version)
     again, size = codec.messages.parse(cls, version, rebuilt)
-    check(size == len(rebuilt) and shape(again) == shape(value), "what is built again is not the same")
-    check(codec.messages.build(again, version) == rebuilt, "building is not the same twice")
+    check(size == len(rebuilt) and shape(again) == shape(value), "the message differs when it is built and read again")
+    check(codec.messages.build(again, version) == rebuilt, "the same message was built to different bytes")
     return end, shape(value), rebuilt
 
 
@@ -106,7 +106,7 @@ def _ask_reference(codec: Codec, name: str, data: bytes, parsed: tuple[Any, int]
     if wanted is not None and parsed is not None:
         check(shape(wanted[0]) == shape(parsed[0]) and wanted[1] == parsed[1], f"the reference reads {wanted}")
         built = codec.messages.build(parsed[0], version)
-        check(codec.wire.build(parsed[0], version) == built, "the reference builds otherwise")
+        check(codec.wire.build(parsed[0], version) == built, "the reference builds different bytes")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ def batch(codec: Codec, data: bytes) -> Any:
 
 
 def body(codec: Codec, data: bytes) -> Any:
-    """The records of a batch whose header is right: the first bytes choose the count and where numbers begin."""
+    """The records of a batch with a valid header; the first three bytes choose the header."""
     if len(data) < 3:
         return None
     edges = (0, -1, 5, 1 << 31, (1 << 63) - 1, -(1 << 63), (1 << 63) - 100, -(1 << 63) + 100)
@@ -154,7 +154,7 @@ def _batch(codec: Codec, batch: Any) -> Any:
 
 
 def _read_columns(codec: Codec, batch: Any, error: Any, records: Any) -> None:
-    """What is laid out in one pass must be what the records are, or fail alike."""
+    """The columns, which one pass decodes, must equal the records, or fail with the same error."""
     failed, columns = attempt(batch.columns, LIMIT)
     check(failed == error, f"columns fail with {failed}, records with {error}")
     if records is None:
@@ -167,7 +167,7 @@ def _read_columns(codec: Codec, batch: Any, error: Any, records: Any) -> None:
 
 
 def _ask_declaration(codec: Codec, batch: Any, records: Any) -> None:
-    """The declaration of a record must give the same verdict and values."""
+    """The declaration of a record must accept and refuse the same bytes, and give the same values."""
     error, content = attempt(codec.compression.decompress, batch.compression, batch.data[61:], LIMIT)
     rows = None if error else _declared_rows(codec, batch, bytes(content))
     check((rows is None) == (records is None), f"the declaration reads {rows}")
@@ -208,11 +208,14 @@ def _records(codec: Codec, records: Any) -> Any:
     check(count == len(rows), f"{count} records and {len(rows)} rows")
     middle = count // 2
     parts = [[_row(each) for each in part] for part in (records[:middle], records[middle:], records[1:-1])]
-    check(parts[0] + parts[1] == rows and parts[2] == rows[1:-1], "slices are not parts of the whole")
+    check(parts[0] + parts[1] == rows and parts[2] == rows[1:-1], "slices are not parts of the records")
     ends = (rows[0][0], rows[-1][0]) if rows else (0, 0)
     between = [_row(each) for each in records.between(*ends)]
     split = {place: [_row(each) for each in part] for place, part in records.split("murmur2", 5, 2).items()}
-    check(sorted(map(repr, chain.from_iterable(split.values()))) == sorted(map(repr, rows)), "a split is not the whole")
+    check(
+        sorted(map(repr, chain.from_iterable(split.values()))) == sorted(map(repr, rows)),
+        "a split differs from the records",
+    )
     columns = codec.columns.Columns.of((records, records[middle:]))
     _check_columns(columns, rows + rows[middle:])
     return (
@@ -235,11 +238,11 @@ def _check_columns(columns: Any, rows: list[Any]) -> None:
         columns.headers.tolist(),
         strict=True,
     )
-    check(list(found) == rows, "the columns are not the records")
+    check(list(found) == rows, "the columns differ from the records")
 
 
 def _appended(codec: Codec, records: Any, rows: list[Any], columns: Any) -> Any:
-    """A batch built of the records in every way; or why none can be."""
+    """Build a batch of the records in each of the four ways, and return it, or the error that all give."""
     builders = [codec.records.BatchBuilder() for _ in range(4)]
     part = codec.columns.Columns.of((records,))
     ways: list[Callable[[], Any]] = [
@@ -253,18 +256,18 @@ def _appended(codec: Codec, records: Any, rows: list[Any], columns: Any) -> Any:
         try:
             way()
             outcomes.append(builder.build())
-        except EncodeError as error:  # timestamps that are too far apart
+        except EncodeError as error:  # the timestamps may be too far apart
             outcomes.append(str(error))
-    check(len(set(outcomes)) == 1, f"ways to append differ: {outcomes}")
+    check(len(set(outcomes)) == 1, f"the ways to append give different batches: {outcomes}")
     if isinstance(outcomes[0], bytes):
         again = codec.records.parse_batch(outcomes[0])
         check(again.crc_matches, "a batch was built with a wrong CRC")
-        check([_row(each)[1:] for each in again.records()] == [row[1:] for row in rows], "not the same when read again")
+        check([_row(each)[1:] for each in again.records()] == [row[1:] for row in rows], "records differ when reread")
     return outcomes[0]
 
 
 def record_set(codec: Codec, data: bytes) -> Any:
-    """Batches and messages of any age, with and without a look at their CRCs."""
+    """Batches and messages of any version, with and without a check of their CRCs."""
     outcomes: list[Any] = [attempt(list, codec.message_sets.read_record_set(data))[0]]
     outcomes.append(attempt(list, codec.records.read_batches(data, verify=False))[0])
     error, batches = attempt(list, codec.message_sets.read_record_set(data, verify=False))
@@ -278,7 +281,7 @@ def _old_message(codec: Codec, each: Any) -> Any:
     told = (shape(each), each.crc_matches, each.compression, each.log_append_time, each.next_offset)
     sealed = codec.message_sets.build_message(each)
     again = codec.message_sets.parse_message(sealed)
-    check(again.crc_matches and again.value == each.value, "a message is not the same when read again")
+    check(again.crc_matches and again.value == each.value, "a message differs when read again")
     error, inner = attempt(each.unwrapped, LIMIT)
     if error:
         return told, error, attempt(each.records, LIMIT)[0]
@@ -289,7 +292,7 @@ def _old_message(codec: Codec, each: Any) -> Any:
 
 
 def wrapped(codec: Codec, data: bytes) -> Any:
-    """The messages of a wrapper, each given the size and the CRC that make somebody look at the rest of it."""
+    """The messages of a wrapper, each with a valid size and CRC, so that the codec reads the rest of it."""
     if len(data) < 3:
         return None
     magic, compression = data[0] & 1, codec.message_sets.COMPRESSIONS[data[0] % 3]
@@ -319,7 +322,7 @@ def wrapped(codec: Codec, data: bytes) -> Any:
 
 
 def kafka07_messages(codec: Codec, data: bytes) -> Any:
-    """A message set of Kafka 0.7; also as the inside of a wrapper."""
+    """A message set of Kafka 0.7, bare and as the content of a wrapper."""
     module = codec.kafka07
     outcomes: list[Any] = [attempt(list, module.read_messages(data))[0]]
     error, messages = attempt(list, module.read_messages(data, 7, verify=False))
@@ -339,12 +342,14 @@ def kafka07_frames(codec: Codec, data: bytes) -> Any:
     outcomes: list[Any] = []
     error, request = attempt(module.parse_request, data)
     if not error:
-        check(module.build_request(request)[4:] == data, "a request is not the same when built again")
+        check(module.build_request(request)[4:] == data, "a request differs when built again")
     outcomes.append(error or shape(request))
     for parse in (module.parse_fetch_response, module.parse_multi_fetch_response, module.parse_offsets_response):
         error, response = attempt(parse, data)
         if not error:
-            check(shape(parse(module.build_response(response)[4:])) == shape(response), "a response is not the same")
+            check(
+                shape(parse(module.build_response(response)[4:])) == shape(response), "a response differs when reread"
+            )
         outcomes.append(error or shape(response))
     return outcomes
 
@@ -354,18 +359,18 @@ def kafka07_frames(codec: Codec, data: bytes) -> Any:
 
 
 def decompress(codec: Codec, data: bytes) -> Any:
-    """Compressed bytes, of the compression and with the limit that the first two choose."""
+    """Compressed bytes; the first two bytes choose the compression and the limit."""
     if len(data) < 2:
         return None
     limit = (0, 1, 100, LIMIT)[data[1] & 3]
     error, plain = attempt(codec.compression.decompress, data[0] % 6, data[2:], limit)
     if error:
         return error
-    check(data[0] % 6 == 0 or len(plain) <= limit, f"{len(plain)} bytes, and {limit} were allowed")
+    check(data[0] % 6 == 0 or len(plain) <= limit, f"{len(plain)} bytes, but the limit was {limit}")
     again = codec.compression.compress(codec.compression.Compression(data[0] % 6), plain)
-    check(codec.compression.decompress(data[0] % 6, again) == plain, "not the same when compressed again")
+    check(codec.compression.decompress(data[0] % 6, again) == plain, "bytes differ when compressed again")
     rechecked = codec.compression.lz4_rechecked(data[2:], old=True)
-    check(codec.compression.lz4_rechecked(rechecked, old=True) == rechecked, "checksums are not set once and for all")
+    check(codec.compression.lz4_rechecked(rechecked, old=True) == rechecked, "a second rewrite changes the checksums")
     return plain
 
 
@@ -387,14 +392,14 @@ def frames(codec: Codec, data: bytes) -> Any:
             for at in range(0, len(data), step):
                 found += reader.feed(data[at : at + step])
             streams.append((found, reader.pending))
-        except RemoteProtocolError:  # whose words depend on how much was there to look at
+        except RemoteProtocolError:  # without its text, which depends on how many bytes had arrived
             streams.append((found, "refused"))
-    check(streams[0] == streams[1], "frames depend on how they arrive")
+    check(streams[0] == streams[1], "frames depend on how the stream is cut into pieces")
     return outcomes, streams
 
 
 def response(codec: Codec, data: bytes) -> Any:
-    """A response frame, of the API and version that the first two bytes choose."""
+    """A response frame; the first two bytes choose API and version."""
     if len(data) < 2:
         return None
     apis = list(codec.apis.APIS.values())
@@ -407,12 +412,12 @@ def response(codec: Codec, data: bytes) -> Any:
     correlation_id, value = parsed
     frame = codec.frames.build_response(value, version, correlation_id)
     again = codec.frames.parse_response(cls, version, frame[4:])
-    check(shape(again) == shape(parsed), "a response is not the same when read again")
+    check(shape(again) == shape(parsed), "a response differs when read again")
     return shape(parsed)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What is stored.
+# Stored files and records.
 
 
 def stored(codec: Codec, data: bytes) -> Any:
@@ -429,7 +434,7 @@ def stored(codec: Codec, data: bytes) -> Any:
         case 2:
             return _both_ways(points.parse_partition_metadata, points.build_partition_metadata, data)
         case 3:
-            points.build_properties(points.parse_properties(data))  # does not keep spaces
+            points.build_properties(points.parse_properties(data))  # not compared as bytes: spaces get lost
             return shape(points.parse_properties(data))
         case 4:
             snapshots = module["stored.snapshots"]
@@ -453,7 +458,7 @@ def stored(codec: Codec, data: bytes) -> Any:
 def _both_ways(parse: Callable[[bytes], Any], build: Callable[[Any], bytes], data: bytes) -> Any:
     error, value = attempt(parse, data)
     if not error:
-        check(shape(parse(build(value))) == shape(value), "not the same when read again")
+        check(shape(parse(build(value))) == shape(value), "a file differs when read again")
     return error or shape(value)
 
 
@@ -463,13 +468,13 @@ def _indexes(codec: Codec, data: bytes) -> Any:
     for cls in indexes.ENTRY_SIZES:
         error, entries = attempt(list, indexes.parse_entries(cls, data))
         if not error:
-            check(b"".join(map(indexes.build_entry, entries)) == data, "an index is not the same when built again")
+            check(b"".join(map(indexes.build_entry, entries)) == data, "an index differs when built again")
         outcomes.append(error or shape(entries))
     return outcomes
 
 
 def _key_and_value(data: bytes) -> tuple[bytes, bytes | None]:
-    """The first byte is the length of the key; its highest bit stands for a null value."""
+    """Key and value: the first byte holds the key's length, and in its highest bit whether the value is null."""
     end = 1 + (data[0] & 0x7F if data else 0)
     return data[1:end], None if data and data[0] > 0x7F else data[end:]
 
@@ -481,7 +486,7 @@ def _control(codec: Codec, data: bytes) -> Any:
     if error or record is None:
         return error
     again = control.parse_control(*control.build_control(record))
-    check(shape(again) == shape(record), "a control record is not the same when read again")
+    check(shape(again) == shape(record), "a control record differs when read again")
     return record.name, shape(record)
 
 
@@ -492,7 +497,7 @@ def _internal(codec: Codec, data: bytes) -> Any:
         error, record = attempt(topics.parse_internal, topic, *_key_and_value(data))
         if record is not None:
             again = topics.parse_internal(topic, *topics.build_internal(record))
-            check(shape(again) == shape(record), "a record is not the same when read again")
+            check(shape(again) == shape(record), "a record differs when read again")
         outcomes.append(error or shape(record))
     return outcomes
 
@@ -502,7 +507,7 @@ def _internal(codec: Codec, data: bytes) -> Any:
 
 
 def dump(codec: Codec, data: bytes) -> Any:
-    """A file or a stream, dumped; the first four bytes choose what it is said to be, and the options."""
+    """A dump of a file or a stream; the first four bytes choose its kind and the options."""
     if len(data) < 4:
         return None
     kind, flags, api, version, data = data[0] % 10, data[1], data[2], data[3], data[4:]
@@ -532,7 +537,7 @@ def dump(codec: Codec, data: bytes) -> Any:
 def _dumped(codec: Codec, items_of: Callable[[Iterable[bytes]], Iterable[Any]], data: bytes) -> Any:
     whole = _texts(codec, items_of([data]))
     pieces = [data[at : at + 7] for at in range(0, len(data), 7)]
-    check(_texts(codec, items_of(pieces)) == whole, "a dump depends on the pieces that it comes in")
+    check(_texts(codec, items_of(pieces)) == whole, "a dump depends on how its input is cut into pieces")
     return whole
 
 
@@ -540,14 +545,14 @@ def _texts(codec: Codec, items: Iterable[Any]) -> list[str]:
     module = codec.modules["dump"]
     texts, ended = [], False
     for item in items:
-        check(not ended, "a dump goes on that cannot")
+        check(not ended, "a dump continues after an item that says the rest is unreadable")
         texts += [module.text(item), module.text(item, full=True)]
         if item.kind == module.BROKEN:
             mark, around = item.fields["first_broken"], bytes.fromhex(item.fields["bytes"])
             check(0 <= mark <= len(around), f"byte {mark} of {len(around)}")
             ended = "rest" in item.fields
     for text in texts:
-        check(text.replace("\n", "").isprintable(), f"a terminal would act upon {text!r}")
+        check(text.replace("\n", "").isprintable(), f"the text contains control characters: {text!r}")
     return texts
 
 
@@ -564,4 +569,4 @@ OTHERS: dict[str, Exercise] = {
     "stored": stored,
     "dump": dump,
 }
-"""The exercises besides that of messages."""
+"""The exercises for everything but messages."""

@@ -1,7 +1,7 @@
-"""Inputs of the fuzzer: what is exercised, and with which bytes.
+"""Inputs of the fuzzer: the name of an exercise, and its bytes.
 
-An input is a file whose folder says what is exercised (``found/batch/``, ``found/apis.fetch.FetchResponse 4/``), so
-that it means the same when messages are added. The fuzzer itself knows only bytes: there, two in front choose.
+An input is a file whose folder names the exercise (``found/batch/``, ``found/apis.fetch.FetchResponse 4/``), so it
+keeps its meaning when messages are added. libFuzzer knows only bytes: there, the first two choose the exercise.
 """
 
 import base64
@@ -17,29 +17,29 @@ from tests.fuzz.exercises import OTHERS, message
 
 HERE = Path(__file__).parent
 FOUND = HERE / "found"
-"""What was once found, and must never be again."""
+"""Inputs that failed once, and must not fail again."""
 CORPUS = HERE / "corpus.jsonl.gz"
-"""Inputs that reached every corner of the codec which the fuzzer has ever found."""
+"""Inputs that together reach all of the codec's code that the fuzzer has ever reached."""
 
 
 LONGEST = 4096
-"""Bytes of an input: more make the fuzzer slow, and find nothing else."""
+"""The maximum size of an input, in bytes: longer ones slow the fuzzer and find no more."""
 
 
 class Input(NamedTuple):
-    """What is exercised: one of `OTHERS`, or a message's name; and the bytes."""
+    """What to exercise (a key of `OTHERS`, or a message's name), and the bytes."""
 
     name: str
     data: bytes
 
     @property
     def path(self) -> Path:
-        """Where it is kept if it is found."""
+        """The file that stores this input if it fails."""
         return FOUND / self.name / hashlib.sha256(self.data).hexdigest()[:12]
 
 
 def exercised(codec: Codec, given: Input) -> object:
-    """What one copy of the codec makes of an input."""
+    """The result of one copy of the codec for an input."""
     if given.name in OTHERS:
         return OTHERS[given.name](codec, given.data)
     return message(codec, given.name, given.data)
@@ -52,7 +52,7 @@ def found() -> Iterator[Input]:
 
 
 def packed(path: Path) -> Iterator[Input]:
-    """The inputs of a corpus; none, if there is no such file."""
+    """The inputs of a corpus; none, if the file does not exist."""
     if not path.exists():
         return
     with gzip.open(path, "rt") as lines:
@@ -62,13 +62,13 @@ def packed(path: Path) -> Iterator[Input]:
 
 
 def pack(inputs: list[Input], path: Path) -> None:
-    """The opposite; the same inputs give the same file."""
+    """Write a corpus, which `packed` reads; equal inputs give an equal file."""
     lines = [json.dumps([name, base64.b64encode(data).decode()]) for name, data in sorted(set(inputs))]
     path.write_bytes(gzip.compress("\n".join([*lines, ""]).encode(), mtime=0))
 
 
 class Choice:
-    """What the first two bytes of the fuzzer's inputs choose: as often a message as something else."""
+    """Maps the first two bytes of libFuzzer's inputs to an exercise: half of them to messages, half to the others."""
 
     def __init__(self, codec: Codec) -> None:
         self._messages, self._others = list(codec.declared), list(OTHERS)
@@ -77,7 +77,7 @@ class Choice:
         return name in OTHERS or name in self._messages
 
     def chosen(self, raw: bytes) -> Input | None:
-        """The input that the fuzzer means."""
+        """The input that libFuzzer's bytes stand for."""
         if len(raw) < 2:
             return None
         number = raw[0] >> 1 | raw[1] << 7
@@ -85,7 +85,7 @@ class Choice:
         return Input(names[number % len(names)], raw[2:])
 
     def raw(self, given: Input) -> bytes:
-        """The opposite."""
+        """The bytes that stand for an input."""
         is_message = given.name not in OTHERS
         number = (self._messages if is_message else self._others).index(given.name)
         return bytes((number << 1 & 0xFF | is_message, number >> 7)) + given.data

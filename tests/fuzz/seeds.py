@@ -1,4 +1,4 @@
-"""What the fuzzer begins with: recorded frames and files, and one example of every message."""
+"""The seeds: recorded frames and files, and examples of every message."""
 
 import base64
 import gzip
@@ -13,11 +13,11 @@ from tests.fuzz.inputs import LONGEST, Input
 WIRE = Path(__file__).parents[1] / "wire"
 _DUMPS = {".log": 2, ".kafka": 3, ".jafka": 3, ".index": 4, ".timeindex": 5, ".txnindex": 6, ".snapshot": 7}
 _DUMPS_BY_NAME = {"leader-epoch-checkpoint": 8, "partition.metadata": 9}
-"""What the first byte of a dump's input is; see `exercises.dump`."""
+"""The first byte of an input for `exercises.dump`, by the suffix or the name of a file."""
 
 
 def seeds(codec: Codec) -> Iterator[Input]:
-    """All that are not too long."""
+    """All seeds that fit into `LONGEST`."""
     for given in (*_frames(codec), *_kafka07(), *_files(), *_texts(), *_compressed(codec), *_examples(codec)):
         if len(given.data) <= LONGEST:
             yield given
@@ -116,7 +116,7 @@ def _batches(data: bytes, count: int = 10) -> Iterator[Input]:
 
 
 def _texts() -> Iterator[Input]:
-    """The text files of a data folder: what they are as something stored, and as a dump."""
+    """The text files of a data folder, each as a stored file and as a dump."""
     for stored, dumped, text in (
         (0, b"\x08\0\0\0", b"0\n2\n0 0\n1 4690\n"),
         (1, b"\x09\0\0\0", b"0\n2\nflights 0 4711\nflights 1 4690\n"),
@@ -146,8 +146,8 @@ def _compressed(codec: Codec) -> Iterator[Input]:
 
 
 def _examples(codec: Codec) -> Iterator[Input]:
-    """Every message with something in each of its fields, and with as little as it can have."""
-    # Only now, because it imports the codec, and must get this copy.
+    """Every message twice: with a value in each field, and with as few values as possible."""
+    # A late import: it imports the codec, and must get this copy.
     from tests.codec import strategies
 
     def examples(cls: type[Any], version: int) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""What the fuzzer has found is never found again."""
+"""Inputs that failed once do not fail again."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def replay(*arguments: str) -> str:
-    """What the fuzzer says when it tries its inputs again; in a process of its own, where it can import two codecs."""
+    """The output of the fuzzer's ``replay``, in a process of its own: only there can the codec be imported twice."""
     if "c" not in ENGINES:
         pytest.skip("the extensions are not built, and the fuzzer compares them with the Python that does the same")
     command = [sys.executable, "-m", "tests.fuzz", "replay", *arguments]
@@ -22,7 +22,7 @@ def replay(*arguments: str) -> str:
     return done.stdout
 
 
-def test_what_was_found_once_is_right_now() -> None:
+def test_inputs_that_failed_once_do_not_fail_again() -> None:
     assert ", 0 failed" in replay("--found")
 
 

@@ -1,8 +1,8 @@
-"""The extensions, built with the address and the undefined-behaviour sanitizers, find nothing wrong with themselves.
+"""The extensions pass the codec's tests under the address and the undefined-behaviour sanitizers.
 
-Both are built in a temporary folder, beside a copy of the rest of ottla. Python itself is not instrumented, so the
-sanitizers are loaded before it, and it must leave memory to `malloc`, or what reads past the end of an object would
-read something else of Python's. A report ends the process with an exit code and is shown.
+Both extensions are built in a temporary folder, beside a copy of the rest of ottla. Python itself is not instrumented,
+so the sanitizers are loaded before it. Python also must allocate with `malloc`: with its own allocator, a read past the
+end of an object would hit another of Python's objects, unnoticed. A report ends the process, and the test shows it.
 """
 
 import os
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.deep, pytest.mark.timeout(900)]
 
 
 def gcc() -> str:
-    """The compiler; without one the tests are skipped, but not in CI."""
+    """The path of gcc. Without it the tests are skipped, except in CI, where they fail."""
     found = shutil.which("gcc")
     if found is None:
         missing = "there is no gcc to build the extensions with sanitizers"
@@ -42,7 +42,7 @@ def library(name: str) -> str:
 
 @pytest.fixture(scope="module")
 def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder to import ottla from, whose extensions are sanitized."""
+    """A folder to import ottla from, with extensions that are built with the sanitizers."""
     compiler = gcc()
     folder = tmp_path_factory.mktemp("sanitized")
     codec = folder / "ottla" / "codec"
@@ -59,7 +59,7 @@ def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(command: list[str], **environment: str) -> str:
-    """What a command says; it must succeed."""
+    """The standard output of a command, which must succeed."""
     done = subprocess.run(command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-8000:]
     return done.stdout
@@ -72,24 +72,24 @@ def run_sanitized(folder: Path, *arguments: str) -> str:
         LD_PRELOAD=f"{library('libasan.so')} {library('libubsan.so')}",
         PYTHONMALLOC="malloc",
         PYTHONPATH=str(folder),
-        ASAN_OPTIONS="detect_leaks=0:allocator_may_return_null=1",  # Python keeps what it likes until it ends
+        ASAN_OPTIONS="detect_leaks=0:allocator_may_return_null=1",  # Python does not free all of its memory
         UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1",
         OTTLA_ENGINE="c",
     )
 
 
-def test_the_sanitizers_are_awake(sanitized: Path) -> None:
+def test_the_extensions_are_built_with_the_sanitizers(sanitized: Path) -> None:
     where = "import ottla.codec._machine as m, ottla.codec._records as r; print(m.__file__, r.__file__)"
     for path in run_sanitized(sanitized, "-c", where).split():
         assert path.startswith(str(sanitized))
         assert b"__asan_report_load" in Path(path).read_bytes()
 
 
-def test_the_whole_corpus_of_the_fuzzer(sanitized: Path) -> None:
+def test_the_whole_corpus_of_the_fuzzer_passes(sanitized: Path) -> None:
     assert ", 0 failed" in run_sanitized(sanitized, "-m", "tests.fuzz", "replay")
 
 
 @pytest.mark.parametrize("tests", ["test_engines.py", "test_engine_edges.py", "test_records.py"])
-def test_tests_of_the_codec(sanitized: Path, tests: str) -> None:
+def test_the_codecs_tests_pass(sanitized: Path, tests: str) -> None:
     options = ("-q", "-m", "not slow", "-p", "no:cacheprovider")
     assert " passed" in run_sanitized(sanitized, "-m", "pytest", "-s", *options, f"tests/codec/{tests}")

@@ -1,8 +1,8 @@
 """aiokafka as a peer program: ``produce key=value…``, ``consume TOPIC key=value…`` or ``join TOPIC key=value…``.
 
-Messages come on standard input, outcomes or records go to standard output, as `tests.interop.lines` describes; what
-``join`` prints, `tests.interop.members` does.
-Settings have aiokafka's names (``enable_idempotence=true``) or the same with dots; JSON values keep their type.
+Standard input has the messages, and standard output gets outcomes or records, as in `tests.interop.lines`. The output
+of ``join`` is as in `tests.interop.members`. Settings have aiokafka's names (``enable_idempotence=true``) or the same
+with dots; JSON values keep their type.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ async def produce(config: dict[str, Any]) -> None:
                     timestamp_ms=message.timestamp,
                     headers=list(message.headers),
                 )
-            except Exception as error:  # whatever the client raises is the message's outcome
+            except Exception as error:  # any error of the client is the message's outcome
                 await sent.put(error)
             else:
                 await sent.put(future)
@@ -48,7 +48,7 @@ async def _print(sent: asyncio.Queue[asyncio.Future[Any] | Exception | None]) ->
             if isinstance(item, Exception):
                 raise item
             place = await item
-        except Exception as error:  # whatever the client raises is the message's outcome
+        except Exception as error:  # any error of the client is the message's outcome
             outcome = Outcome(error=type(error).__name__, message=str(error) or repr(error))
         else:
             outcome = Outcome(place.partition, place.offset)
@@ -57,7 +57,7 @@ async def _print(sent: asyncio.Queue[asyncio.Future[Any] | Exception | None]) ->
 
 async def consume(topic: str, config: dict[str, Any]) -> None:
     config = {"auto_offset_reset": "earliest"} | config
-    async with AIOKafkaConsumer(topic, **config) as consumer:  # without a group it takes every partition
+    async with AIOKafkaConsumer(topic, **config) as consumer:  # without a group it gets every partition
         partitions = consumer.assignment()
         ends = await consumer.end_offsets(partitions)
         while any([await consumer.position(p) < end for p, end in ends.items()]):
@@ -79,7 +79,7 @@ async def join(topic: str, config: dict[str, Any]) -> None:
                 try:
                     await consumer.commit()
                 except (CommitFailedError, IllegalStateError) as error:
-                    print(error, file=sys.stderr)  # somebody else reads them again
+                    print(error, file=sys.stderr)  # another member reads them again
 
 
 def typed(config: dict[str, str]) -> dict[str, Any]:

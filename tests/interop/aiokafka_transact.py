@@ -21,7 +21,7 @@ from tests.interop.transacting import Kind, Record, serve
 T = TypeVar("T")
 
 _SECONDS = 30.0
-"""How long a call may take; aiokafka itself would wait for ever."""
+"""The timeout of a call, in seconds; aiokafka itself would wait for ever."""
 
 
 class _Assigned(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka has no types
@@ -42,7 +42,7 @@ class _Assigned(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka has
 
 
 class Aiokafka:
-    """One producer, one consumer, in a loop of their own."""
+    """A producer and a consumer, in an event loop of their own."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -63,7 +63,7 @@ class Aiokafka:
 
     def open(self, config: dict[str, str]) -> None:
         if self._producer is not None:
-            with contextlib.suppress(Exception):  # it has failed already
+            with contextlib.suppress(Exception):  # the client has failed already
                 self._run(self._producer.stop(), 1)
         self._run(self._make(config))
 
@@ -81,7 +81,7 @@ class Aiokafka:
 
     async def _send(self, topic: str, partition: int, key: bytes | None, value: bytes | None) -> None:
         future = await self._open.send(topic, value, key, partition=partition)
-        future.add_done_callback(lambda done: done.cancelled() or done.exception())  # the transaction knows of it
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())  # the transaction keeps the error
 
     def flush(self) -> None:
         self._run(self._open.flush())

@@ -1,6 +1,6 @@
 """kafka-python as a peer program: ``join TOPIC key=value…``.
 
-Settings have kafka-python's names or the same with dots; what it prints `tests.interop.members` describes.
+Settings have kafka-python's names or the same with dots. The output is as in `tests.interop.members`.
 """
 
 import sys
@@ -27,7 +27,7 @@ def join(topic: str, arguments: list[str]) -> None:
                 try:
                     consumer.commit()
                 except (CommitFailedError, RebalanceInProgressError) as error:
-                    print(error, file=sys.stderr)  # somebody else reads them again
+                    print(error, file=sys.stderr)  # another member reads them again
     finally:
         consumer.close()
 

@@ -17,7 +17,7 @@ _FATAL = (
 
 
 class KafkaPython:
-    """One producer, one consumer."""
+    """A producer and a consumer."""
 
     def __init__(self) -> None:
         self._producer: KafkaProducer = None

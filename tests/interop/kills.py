@@ -1,13 +1,13 @@
-"""brokerlite killed with SIGKILL again and again, while clients work: what they were told must hold.
+"""Kills brokerlite with SIGKILL again and again under load: everything that the clients were told must stay true.
 
     python -m tests.interop.kills --kills 100
     python -m tests.interop.kills --kills 100 --load streams
 
-Under the load of transactions the clients of `TRANSACTIONAL` make transfers and pass them on
-(`tests.interop.transfers`); under that of streams idempotent producers send as fast as they can
-(`tests.interop.streams`). The broker is killed after a random number of transactions or records, now and then once more
-while it starts. In the end everybody reads the same: nothing that was acknowledged is lost, nothing is there twice,
-each transaction is whole or absent.
+Under the load of transactions, the clients of `TRANSACTIONAL` make transfers and copy them (`tests.interop.transfers`).
+Under the load of streams, idempotent producers send as fast as they can (`tests.interop.streams`). Each kill comes
+after a random number of transactions or records; some kills are followed by another during the start. In the end all
+clients must read the same: every acknowledged record is stored, each record once, and each transaction is whole or
+absent.
 """
 
 import argparse
@@ -35,18 +35,18 @@ from tests.patience import HUNG
 TRANSACTIONAL = ("java", "java-3.9", "librdkafka", "aiokafka", "franz-go", "sarama", "kafkajs")
 COMMITTED = {"isolation.level": "read_committed"}
 AT_ONCE = 0.15
-"""The share of kills after which the broker is killed once more before it listens again."""
+"""The share of kills that are followed by a second one, before the broker listens again."""
 EVERYBODY = 0.1
-"""The share of kills before which each client has come to the end of something: some come back sooner than others."""
+"""The share of kills before which each client must have ended a transaction or a record: some recover sooner."""
 
 Read = Callable[[str], list[Received]]
 
 
 class Storm(ABC):
-    """A broker, its clients, and how often it was killed; a context manager.
+    """A broker, its clients, and the kills so far; a context manager.
 
     Attributes:
-        before_a_kill: transactions or records at most.
+        before_a_kill: the maximum number of transactions or records before a kill.
     """
 
     before_a_kill: int
@@ -65,23 +65,23 @@ class Storm(ABC):
 
     @abstractmethod
     def finish(self) -> None:
-        """Let the clients come to an end."""
+        """Let the clients finish their work."""
 
     @abstractmethod
     def check(self) -> None:
-        """Whether all readers find what must be there."""
+        """Check that all readers find the right records."""
 
     @abstractmethod
     def said(self) -> str:
-        """What it was, in a line."""
+        """The result in a line."""
 
     def run(self, kills: int, seconds: float) -> None:
-        """Kill the broker ``kills`` times, or until ``seconds`` are over; then let the clients come to an end."""
+        """Kill the broker ``kills`` times, or until ``seconds`` have passed; then let the clients finish their work."""
         over = time.monotonic() + seconds
         for client in self.clients:
             client.start()
         while self.kills < kills and time.monotonic() < over:
-            all_come = not self.kills or self._rng.random() < EVERYBODY  # a client that is still starting may give up
+            all_come = not self.kills or self._rng.random() < EVERYBODY  # a starting client might give up
             everybody = [each.name for each in self.clients] if all_come else []
             self._steps.await_steps(self._rng.randrange(1, self.before_a_kill), everybody)
             self._kill()
@@ -94,7 +94,7 @@ class Storm(ABC):
         self.kills += 1
         while self._rng.random() < AT_ONCE:
             self.broker.start()
-            time.sleep(self._rng.uniform(0, 0.5))  # a moment of its start, which nothing tells
+            time.sleep(self._rng.uniform(0, 0.5))  # some moment of its start, which gives no signal
             self.broker.kill()
             self.kills += 1
         self.broker.revive()
@@ -124,14 +124,14 @@ class Transactions(Storm):
         bootstrap = self._address(folder)
         self._tellers = [Teller(TRANSACTORS[name], bootstrap, f"teller-{name}", self.ledger, seed) for name in clients]
         right = [f"passed-{name}" for name in clients if TRANSACTORS[name].leaves_out_aborted]
-        alone = right[0] if right else DEBITS  # has one producer, so that any client reads it well
+        alone = right[0] if right else DEBITS  # has a single producer, so every client reads it correctly
         self._passers = [
             Passer(each, bootstrap, f"passed-{each}", self.ledger, DEBITS if each.leaves_out_aborted else alone)
             for each in map(TRANSACTORS.__getitem__, clients)
         ]
 
     def _address(self, folder: Path) -> str:
-        """Where the clients find the broker."""
+        """The address of the broker, as clients get it."""
         return self.broker.bootstrap
 
     @property
@@ -157,10 +157,10 @@ class Transactions(Storm):
             self.ledger.check([(DEBITS, each) for each in debits] + [(CREDITS, each) for each in credits])
             for passer in self._passers:
                 if name not in ("raw", passer.name.removeprefix("passed-")):
-                    continue  # a reading is a process, for Java seconds: its own client and the bytes are enough
+                    continue  # each reading by Java takes seconds: its own client and the raw reader are enough
                 passed = Counter((each.key, each.value) for each in read(passer.name))
                 whole = Counter((each.key, each.value) for each in debits)
-                assert passed == whole, f"{name}: {passer.name} lost {whole - passed}, has twice {passed - whole}"
+                assert passed == whole, f"{name}: {passer.name} lost {whole - passed}, repeated {passed - whole}"
 
     def said(self) -> str:
         told = ", ".join(f"{self.ledger.count(each)} {each.name.lower()}" for each in Told)
@@ -206,11 +206,11 @@ def _await_ends(clients: Iterable[Teller | Passer | Streamer]) -> None:
         client.stop()
     for client in clients:
         client.join(HUNG)
-        assert not client.is_alive(), f"{client.name} does not end"
+        assert not client.is_alive(), f"{client.name} did not end"
 
 
 def _readers(bootstrap: str, clients: Iterable[peers.Client]) -> Iterator[tuple[str, Read]]:
-    """How the bytes that are there and each client read what is committed."""
+    """Each reader, and the committed records that it reads: the raw reader and each client."""
     with RawReader(bootstrap) as raw:
         yield "raw", raw.committed
     for client in clients:

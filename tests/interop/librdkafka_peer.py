@@ -1,7 +1,7 @@
 """librdkafka as a peer program: ``produce key=value…``, ``consume TOPIC key=value…`` or ``join TOPIC key=value…``.
 
-Messages come on standard input, outcomes or records go to standard output, as `tests.interop.lines` describes; what
-``join`` prints, `tests.interop.members` does.
+Standard input has the messages, and standard output gets outcomes or records, as in `tests.interop.lines`. The output
+of ``join`` is as in `tests.interop.members`.
 """
 
 import sys
@@ -49,7 +49,7 @@ def _send(producer: Producer, message: Message, settled: Callable[[KafkaError | 
                 on_delivery=settled,
             )
             return
-        except BufferError:  # its queue is full: deliveries make room
+        except BufferError:  # the queue is full: deliveries make room
             producer.poll(0.05)
 
 
@@ -78,7 +78,7 @@ def consume(topic: str, config: dict[str, str]) -> None:
             received = _received(message)
             print(received.line())
             positions[received.partition] = received.offset + 1
-        # The position and not the last record says when the end is reached: a transaction's marker takes an offset too.
+        # The position decides, not the last record: a transaction's marker takes an offset, too.
         for place in consumer.position([TopicPartition(topic, p) for p in missing]):
             if max(place.offset, positions[place.partition]) >= ends[place.partition][1]:
                 missing.discard(place.partition)
@@ -99,7 +99,7 @@ def join(topic: str, config: dict[str, str]) -> None:
             try:
                 consumer.commit(asynchronous=False)
             except KafkaException as error:
-                print(error, file=sys.stderr)  # somebody else reads them again
+                print(error, file=sys.stderr)  # another member reads them again
     consumer.close()
 
 
@@ -108,7 +108,7 @@ def _received(message: Delivered) -> Received:
     assert partition is not None and offset is not None
     key, value = message.key(), message.value()
     assert not isinstance(key, str) and not isinstance(value, str)
-    headers: Any = message.headers() or []  # typed as whatever a producer takes; a consumer gets pairs
+    headers: Any = message.headers() or []  # the type is what a producer accepts; a consumer gets pairs
     return Received(partition, offset, message.timestamp()[1], key, value, tuple(headers))
 
 

@@ -5,13 +5,13 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from tests.interop.transacting import Kind, Record, serve
 
 _QUIET = {"log_level": 3}
-"""Or each attempt to reach a broker that is down would be told."""
+"""Otherwise every attempt to reach a stopped broker would be logged."""
 _SECONDS = 10.0
-"""How long each call may take before its error is ``retriable``."""
+"""The timeout of each call, after which its error is ``retriable``."""
 
 
 class Librdkafka:
-    """One producer, one consumer."""
+    """A producer and a consumer."""
 
     def __init__(self) -> None:
         self._producer: Producer | None = None
@@ -58,7 +58,7 @@ class Librdkafka:
         first = self._consumer.poll(0.5)
         for message in [first, *self._consumer.consume(500, 0)] if first is not None else []:
             if message.error() is not None:
-                continue  # librdkafka says what it goes on with, too
+                continue  # librdkafka also reports errors from which it recovers
             topic, partition, offset = message.topic(), message.partition(), message.offset()
             key, value = message.key(), message.value()
             assert topic is not None and partition is not None and offset is not None
@@ -85,7 +85,7 @@ class Librdkafka:
             return "fatal", type(error).__name__
         if told.fatal() or told.code() == KafkaError._STATE:
             return "fatal", told.name()
-        again = told.retriable() or told.code() == KafkaError._TIMED_OUT  # of `committed`, which says nothing more
+        again = told.retriable() or told.code() == KafkaError._TIMED_OUT  # of `committed`, which has no flag for this
         return ("retriable" if again and not told.txn_requires_abort() else "abortable"), told.name()
 
 

@@ -1,4 +1,4 @@
-"""What peer programs read and write: one record a line, fields between tabs.
+"""The lines that peer programs read and write: one record a line, fields between tabs.
 
 - A message to be sent: topic, partition (empty: the client chooses), key, value, headers, timestamp in ms (empty: now).
 - Its outcome, in the order of the messages: ``ok``, partition, offset; or ``error``, the error's class, its message.
@@ -17,7 +17,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 @dataclass(frozen=True)
 class Message:
-    """A message for a foreign producer; ``partition`` None leaves the choice to its partitioner."""
+    """A message for a client to produce; ``partition`` None leaves the choice to its partitioner."""
 
     topic: str
     key: bytes | None
@@ -45,7 +45,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a producer was told of one message: a place, or an error and its text."""
+    """The client's outcome for a message: partition and offset, or an error and its text."""
 
     partition: int = -1
     offset: int = -1
@@ -65,7 +65,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Received:
-    """A record as a foreign consumer saw it."""
+    """A record as a client consumed it."""
 
     partition: int
     offset: int
@@ -85,7 +85,7 @@ class Received:
 
 
 class InOrder:
-    """Prints outcomes in the order of the messages, whatever the order in which they become known."""
+    """Prints outcomes in the order of the messages, although they may become known in another order."""
 
     def __init__(self) -> None:
         self._known: dict[int, Outcome] = {}

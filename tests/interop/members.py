@@ -1,10 +1,10 @@
-"""Members of consumer groups, other people's clients and ours, as programs that tests start, stop and kill.
+"""Members of consumer groups, of other clients and ottla, as programs that tests start, stop and kill.
 
     with MEMBERS["java"].join(bootstrap, "flights", "billing") as a, MEMBERS["librdkafka"].join(…) as b:
         until(lambda: shared((a, b), 6))
 
-A program reads the topic, commits after each batch, and ends in good order when its standard input does. It prints
-``assigned`` and its partitions, between spaces, whenever they change, and ``record`` and the record's fields as in
+A program reads the topic, commits after each batch, and leaves in good order when its standard input ends. It prints
+``assigned`` and its partitions, separated by spaces, after each change; and ``record`` and the record's fields, as in
 `tests.interop.lines`.
 """
 
@@ -20,7 +20,7 @@ from tests.interop.programs import kafka_python
 from tests.patience import HUNG
 
 _news = threading.Condition()
-"""Something was read from a member."""
+"""An item in the queue: a member printed a line."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class MemberClient:
     """A client that can be a member.
 
     Attributes:
-        settings: its names for what tests need of all of them.
-        assignors: Kafka's names and its own for them, as far as it has them.
+        settings: the client's names for settings that tests need of all clients.
+        assignors: Kafka's names and the client's own names, for the assignors that it has.
     """
 
     name: str
@@ -49,10 +49,10 @@ class MemberClient:
         assignor: str | None = None,
         config: Mapping[str, str] | None = None,
     ) -> "Member":
-        """Start a member with a session of six seconds; a context manager.
+        """Start a member with a session timeout of six seconds; a context manager.
 
         Args:
-            config: settings by the client's own names.
+            config: settings, in the client's own names.
         """
         settings = {"bootstrap.servers": bootstrap, "group.id": group, **self.settings}
         if assignor is not None:
@@ -91,7 +91,7 @@ MEMBERS = {
             {**_COMMON, "heartbeat.interval.ms": "300"},
             {"roundrobin": ""},
         ),
-        # Of its own it has no assignor that others know: that of the program is ours.
+        # kafkajs has no assignor that other clients know: the program brings one.
         MemberClient("kafkajs", KAFKAJS.command, {**_COMMON, "heartbeat.interval.ms": "300"}, {"roundrobin": ""}),
     )
 }
@@ -106,11 +106,11 @@ OURS = MemberClient(
 
 
 class Member(Running):
-    """A member that runs.
+    """A running member.
 
     Attributes:
-        partitions: those that it has.
-        records: what it has read so far.
+        partitions: its current partitions.
+        records: the records that it has read so far.
     """
 
     def __init__(self, name: str, command: Sequence[str]) -> None:
@@ -120,12 +120,12 @@ class Member(Running):
         super().__init__(command)
 
     def leave(self) -> None:
-        """Have it close its consumer, and end."""
+        """Make the member close its consumer, and end."""
         self.close()
         self.partitions = frozenset()
 
     def kill(self) -> None:
-        """End it at once; its group does not hear of it."""
+        """Kill the program, so that it does not leave its group."""
         super().kill()
         self.partitions = frozenset()
 
@@ -143,10 +143,10 @@ class Member(Running):
 
 
 def until(condition: Callable[[], bool], members: Iterable[Member], timeout: float = HUNG) -> None:
-    """Wait until ``condition`` holds, looking whenever one of the members has said something.
+    """Wait until ``condition`` holds; check it whenever a member has printed a line.
 
     Raises:
-        PeerFailed: it does not in time, or a member has ended.
+        PeerFailed: the condition did not hold in time, or a member has ended.
     """
     deadline = time.monotonic() + timeout
     with _news:
@@ -160,7 +160,7 @@ def until(condition: Callable[[], bool], members: Iterable[Member], timeout: flo
 
 
 def shared(members: Sequence[Member], partitions: int) -> bool:
-    """Whether each member has partitions, each partition one member."""
+    """Whether each member has partitions, and each partition one member."""
     all_of_them = sorted(index for member in members for index in member.partitions)
     return all(member.partitions for member in members) and all_of_them == list(range(partitions))
 
@@ -169,7 +169,7 @@ def shared(members: Sequence[Member], partitions: int) -> bool:
 
 
 def input_ends() -> threading.Event:
-    """Is set when standard input ends."""
+    """An event that is set when standard input ends."""
     over = threading.Event()
 
     def watch() -> None:
@@ -184,7 +184,7 @@ _told: list[int] = []
 
 
 def tell_assigned(partitions: Iterable[int]) -> None:
-    """Say which partitions there are, if they have changed."""
+    """Print the partitions, if they have changed."""
     if (now := sorted(partitions)) != _told:
         _told[:] = now
         print("assigned", " ".join(map(str, now)), sep="\t", flush=True)

@@ -1,7 +1,7 @@
-"""ottla as a program like the others: ``produce key=value…``, ``consume TOPIC key=value…``, and as a member of a group
+"""ottla as a peer program: ``produce key=value…``, ``consume TOPIC key=value…``, and as a member of a group
 ``join TOPIC …``.
 
-Settings have Kafka's names; what it reads and prints `tests.interop.lines` and `tests.interop.members` describe.
+Settings have Kafka's names. Input and output are as in `tests.interop.lines` and `tests.interop.members`.
 """
 
 import os
@@ -41,7 +41,7 @@ async def produce(config: dict[str, str]) -> None:
 
 
 async def _chunks() -> AsyncIterator[list[bytes]]:
-    """The lines of standard input, as many at a time as there are."""
+    """The lines of standard input, as many at a time as are available."""
     rest = b""
     async with trio.lowlevel.FdStream(os.dup(0)) as stdin:
         while data := await stdin.receive_some(CHUNK):
@@ -90,7 +90,7 @@ async def join(topic: str, config: dict[str, str], over: threading.Event) -> Non
             try:
                 await batch.commit()
             except CommitFailed as error:
-                print(error, file=sys.stderr)  # somebody else reads them again
+                print(error, file=sys.stderr)  # another member reads them again
 
 
 def _received(partition: int, r: Record) -> Received:

@@ -1,4 +1,4 @@
-"""Clients, as programs that tests start: Java, librdkafka, aiokafka, kafkajs, sarama, franz-go, ours, and kcat.
+"""Clients, as programs that tests start: Java, librdkafka, aiokafka, kafkajs, sarama, franz-go, ottla, and kcat.
 
 Rules of this file:
 - A peer runs in a process of its own, with a bound on its time, and is ended with the test that started it.
@@ -37,12 +37,12 @@ ROOT = Path(__file__).parents[2]
 
 
 class PeerFailed(AssertionError):
-    """A peer ended with an error or took too long; the text says what it printed."""
+    """A peer ended with an error or took too long; the text contains its output."""
 
 
 @dataclass(frozen=True)
 class Client:
-    """A foreign client with a producer and a consumer."""
+    """A client with a producer and a consumer."""
 
     name: str
     command: Callable[[str], list[str]]
@@ -50,22 +50,23 @@ class Client:
     idempotence: Mapping[str, str]
     """The settings that make its producer idempotent; empty where that is the default."""
     small_batches: Mapping[str, str]
-    """The settings that make it send about twenty small records a request, for tests that need many requests."""
+    """The settings with which it sends about twenty small records a request, for tests that need many requests."""
     soon_back: Mapping[str, str] = field(default_factory=dict)
-    """The settings with which it is back within a second when the broker is; empty where that is the default.
+    """The settings with which it reconnects within a second; empty where that is the default.
 
-    librdkafka spends most of its time on back-offs where connections break every second; kafkajs waits up to 36 s."""
+    With its defaults, librdkafka spends most of the time in backoff when connections break every second, and kafkajs
+    waits up to 36 s."""
     null_headers: bool = True
     """Whether it can send a header whose value is null."""
     compressions: tuple[str, ...] = ("gzip", "snappy", "lz4", "zstd")
     leaves_out_aborted: bool = True
-    """Whether its consumer reads no aborted record, also where transactions of several producers overlap."""
+    """Whether its consumer skips all aborted records, even where transactions of several producers overlap."""
 
     def __str__(self) -> str:
         return self.name
 
     def sendable(self, message: Message) -> Message:
-        """The message without what the client cannot send."""
+        """The message without the parts that the client cannot send."""
         headers = tuple((name, value) for name, value in message.headers if value is not None or self.null_headers)
         return replace(message, headers=headers)
 
@@ -75,7 +76,7 @@ class Client:
         """Start a producer that takes messages one by one; a context manager.
 
         Args:
-            settled: is called, in a thread, for each message of which the outcome is known.
+            settled: called in a thread for each message, once its outcome is known.
         """
         return Producing(self._command("produce", bootstrap, config), settled)
 
@@ -86,7 +87,7 @@ class Client:
         config: Mapping[str, str] | None = None,
         timeout: float = HUNG,
     ) -> list[Outcome]:
-        """Send ``messages`` and return what became of each, in their order.
+        """Send ``messages``, and return their outcomes in the same order.
 
         Raises:
             PeerFailed: the client did not end in good order within ``timeout`` seconds.
@@ -99,7 +100,7 @@ class Client:
     def consume(
         self, bootstrap: str, topic: str, config: Mapping[str, str] | None = None, timeout: float = HUNG
     ) -> list[Received]:
-        """Every record of a topic from its beginning to the end it has now; of each partition in order.
+        """All records of a topic, from its beginning to its present end; each partition in order.
 
         Raises:
             PeerFailed: the client did not end in good order within ``timeout`` seconds.
@@ -112,7 +113,7 @@ class Client:
 
 
 class Running:
-    """A foreign client that runs; a thread hears what it prints."""
+    """A running client; a thread reads its output."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 closed in __exit__
@@ -123,12 +124,12 @@ class Running:
         self._reader.start()
 
     def heard(self, line: str) -> None:
-        """It printed a line, here without its end; called in the thread."""
+        """Process a line of output, without its line end; called in the thread."""
         raise NotImplementedError
 
     def said(self) -> str:
-        """What it wrote to standard error, the last of it."""
-        file = self._errors.fileno()  # whose position it shares: it goes on writing there
+        """The last part of its standard error."""
+        file = self._errors.fileno()  # the program shares the position, and continues to write there
         return os.pread(file, 5000, max(0, os.fstat(file).st_size - 5000)).decode(errors="replace")
 
     @property
@@ -136,16 +137,16 @@ class Running:
         return self._process.poll() is None
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the program."""
         self._process.kill()
         self._process.wait()
         self._reader.join()
 
     def close(self, timeout: float = HUNG) -> None:
-        """Let it end in good order, which it does when its input ends.
+        """Let the program end in good order, which it does when its input ends.
 
         Raises:
-            PeerFailed: it does not within ``timeout`` seconds, or ends with an error.
+            PeerFailed: it did not end within ``timeout`` seconds, or ends with an error.
         """
         assert self._process.stdin is not None
         try:
@@ -163,7 +164,7 @@ class Running:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if not line.endswith("\n"):
-                break  # it was killed while it wrote
+                break  # it was killed while it wrote this line
             self.heard(line.rstrip("\n"))
 
     def __enter__(self) -> Self:
@@ -178,17 +179,17 @@ class Running:
 
 
 class Producing(Running):
-    """A foreign producer that runs: `send` as often as you like, then `finish`."""
+    """A running producer: any number of calls of `send`, then `finish`."""
 
     def __init__(self, command: Sequence[str], settled: Callable[[], None]) -> None:
         self._sent = 0
         self._settled = settled
         self.outcomes: list[Outcome] = []
-        """What is known so far, in the order of the messages; grows while the producer runs."""
+        """The known outcomes, in the order of the messages; the list grows while the producer runs."""
         super().__init__(command)
 
     def send(self, message: Message) -> None:
-        """Hand a message to the client, which batches it as it sees fit."""
+        """Pass a message to the client, which puts it into batches."""
         assert self._process.stdin is not None
         with self._listening():
             self._process.stdin.write(message.line() + "\n")
@@ -216,7 +217,7 @@ class Producing(Running):
             raise PeerFailed(f"{self} has ended too soon:\n{self.said()}") from None
 
     def finish(self, timeout: float = HUNG) -> list[Outcome]:
-        """Let the client send what it has, and return the outcome of every message."""
+        """Let the client send the rest, and return the outcome of every message."""
         self.close(timeout)
         if len(self.outcomes) != self._sent:
             raise PeerFailed(f"{self} has ended:\n{self.said()}")
@@ -290,7 +291,7 @@ KAFKAJS = Client(
 )
 CLIENTS = (JAVA, LIBRDKAFKA, AIOKAFKA, KAFKAJS)
 OTTLA = Client("ottla", _python_command("tests.interop.ottla_peer"), idempotence={}, small_batches={})
-"""Ours."""
+"""ottla itself."""
 SARAMA = Client(
     "sarama",
     lambda role: _producer(role, "sarama_produce"),
@@ -306,11 +307,11 @@ FRANZ = Client(
     soon_back={"retry.backoff.ms": "50"},
 )
 PRODUCERS = (*CLIENTS, SARAMA, FRANZ, OTTLA)
-"""The idempotent producers that there are; those of Go do not consume here."""
+"""All idempotent producers; the clients in Go have no consumer here."""
 
 
 def kcat(bootstrap: str, *args: str, stdin: bytes = b"", timeout: float = HUNG) -> bytes:
-    """What kcat prints, run with ``-b bootstrap`` and ``args``.
+    """The output of kcat, run with ``-b bootstrap`` and ``args``.
 
     Raises:
         PeerFailed: it ended with an error, or took over ``timeout`` seconds.
@@ -320,13 +321,13 @@ def kcat(bootstrap: str, *args: str, stdin: bytes = b"", timeout: float = HUNG) 
 
 
 def kcat_produce(bootstrap: str, topic: str, pairs: Iterable[tuple[str, str]], *args: str) -> None:
-    """Produce texts: ``(key, value)`` pairs without tabs and line ends; kcat says nothing of their places."""
+    """Produce texts: ``(key, value)`` pairs without tabs and line ends; kcat does not report their offsets."""
     lines = "".join(f"{key}\t{value}\n" for key, value in pairs)
     kcat(bootstrap, "-P", "-t", topic, "-K", "\t", *args, stdin=lines.encode())
 
 
 def kcat_consume(bootstrap: str, topic: str, *args: str) -> list[Received]:
-    """Every record of a topic, from its beginning to its end, without headers."""
+    """All records of a topic, from its beginning to its end, without headers."""
     output = kcat(bootstrap, "-C", "-t", topic, "-o", "beginning", "-e", "-q", *args, "-f", "%p %o %T %K %S\\n%k%s\\n")
     received: list[Received] = []
     while output:
@@ -351,7 +352,7 @@ def kcat_metadata(bootstrap: str) -> dict[str, Any]:
 
 
 def create_topic(bootstrap: str, topic: str, partitions: int = 1, replicas: int = 1, **config: str) -> None:
-    """Create a topic through librdkafka, and return when each of its partitions is served by a leader.
+    """Create a topic through librdkafka, and return once leaders serve all of its partitions.
 
     ``config`` has the topic's settings with underscores: ``cleanup_policy="compact"``.
     """
@@ -361,15 +362,15 @@ def create_topic(bootstrap: str, topic: str, partitions: int = 1, replicas: int 
     deadline = time.monotonic() + 30
     while why := _not_served(admin, topic, partitions):
         if time.monotonic() > deadline:
-            raise PeerFailed(f"topic {topic!r} is not whole after 30 s: {why}")
+            raise PeerFailed(f"topic {topic!r} is not served after 30 s: {why}")
         time.sleep(0.02)
 
 
 def _not_served(admin: AdminClient, topic: str, partitions: int) -> str:
-    """What a topic lacks; nothing if leaders answer for all of it.
+    """The reason why leaders do not serve all of a topic yet; empty if they do.
 
-    Brokers name a leader before it has made its log. If the first batch of a Java producer comes too early for that and
-    the second does not, the first is refused as out of order until its delivery.timeout.ms is over.
+    Brokers name a leader before it has created its log. If the first batch of a Java producer comes too early for it,
+    but the second does not, the leader refuses the first as out of order until its delivery.timeout.ms has passed.
     """
     known = admin.list_topics(topic, timeout=HUNG).topics[topic].partitions.values()
     if len(known) < partitions or any(partition.leader < 0 for partition in known):

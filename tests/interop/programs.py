@@ -1,4 +1,4 @@
-"""Peers that need more than this environment: their programs are built once, into the cache, again when they change."""
+"""Peers that need more than this environment: tests build their programs into the cache, and again after a change."""
 
 import contextlib
 import hashlib
@@ -29,7 +29,7 @@ def java_classes() -> Path:
 
 
 def go_program(name: str) -> str:
-    """The Go program of a folder in ``go``."""
+    """The Go program in a folder of ``go``."""
 
     def build(sources: Path, target: Path) -> list[str]:
         return [need("go", "Go, 1.24 or newer"), "build", "-C", str(sources), "-o", f"{target}/", "./..."]
@@ -38,7 +38,7 @@ def go_program(name: str) -> str:
 
 
 def kafkajs(program: str, *arguments: str) -> list[str]:
-    """The command that runs a program of Node's with kafkajs."""
+    """The command that runs a Node program with kafkajs."""
 
     def build(sources: Path, target: Path) -> list[str]:
         npm = need("npm", "Node.js, 18 or newer")
@@ -50,7 +50,7 @@ def kafkajs(program: str, *arguments: str) -> list[str]:
 
 
 def kafka_python(module: str, *arguments: str) -> list[str]:
-    """The command that runs a module of ours with the kafka-python of the requirements here."""
+    """The command that runs a module with the version of kafka-python that the requirements here name."""
 
     def build(sources: Path, target: Path) -> list[str]:
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
@@ -61,9 +61,9 @@ def kafka_python(module: str, *arguments: str) -> list[str]:
 
 
 def build_all() -> None:
-    """Build and download missing peers; where one cannot be built, its tests say so.
+    """Build and download missing peers; if a build fails, the tests of that peer report it.
 
-    It happens once on a machine, and takes minutes: within a test it would count as the test's own time.
+    It happens once on each machine, and takes minutes, which must not count as a test's own time.
     """
     for build in (java_classes, partial(go_program, ""), partial(kafkajs, ""), partial(kafka_python, "")):
         with contextlib.suppress(pytest.skip.Exception, pytest.fail.Exception, subprocess.SubprocessError):
@@ -71,10 +71,10 @@ def build_all() -> None:
 
 
 def _built(name: str, cache: Path, build: Callable[[Path, Path], list[str]]) -> Path:
-    """The folder of what is built of the files below `SOURCES` / ``name``.
+    """The folder of the programs built from the files below `SOURCES` / ``name``.
 
     Args:
-        build: says by which command, from the folder of the sources and that of the result.
+        build: returns the command, given the folder of the sources and the folder of the result.
     """
     sources = SOURCES / name
     files = sorted(path for path in sources.rglob("*") if path.is_file())

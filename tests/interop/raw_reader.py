@@ -1,4 +1,4 @@
-"""What is in a topic, as nothing but a socket and the codec read it: committed, or all of it."""
+"""The contents of a topic, read with only a socket and the codec: committed records, or all."""
 
 from collections.abc import Iterator, Sequence
 
@@ -16,18 +16,18 @@ _LATEST, _READ_COMMITTED = -1, 1
 
 
 class RawReader:
-    """A connection to a broker that leads everything."""
+    """A connection to a broker that leads all partitions."""
 
     def __init__(self, bootstrap: str) -> None:
         host, _, port = bootstrap.partition(":")
         self._peer = Peer(int(port), host, timeout=HUNG)
 
     def committed(self, topic: str) -> list[Received]:
-        """The committed records of a topic, up to its last stable offsets; of each partition in order."""
+        """The committed records of a topic, up to its last stable offsets; each partition in order."""
         return [record for index in self._partitions(topic) for record in self._read(topic, index, isolation_level=1)]
 
     def uncommitted(self, topic: str) -> list[Received]:
-        """Every record of a topic; of each partition in order."""
+        """All records of a topic; each partition in order."""
         return [record for index in self._partitions(topic) for record in self._read(topic, index, isolation_level=0)]
 
     def end(self, topic: str, partition: int, isolation_level: int = _READ_COMMITTED) -> int:
@@ -76,10 +76,10 @@ class RawReader:
 
 
 def _without_aborted(batches: Sequence[RecordBatch], aborted: Sequence[AbortedTransaction]) -> Iterator[RecordBatch]:
-    """The batches with users' records, but those of aborted transactions.
+    """The batches with users' records, without aborted transactions.
 
     Args:
-        aborted: those that have records here: from a first offset on up to the marker that follows.
+        aborted: transactions with records here, each from its first offset up to the next marker of its producer.
     """
     to_come = sorted((each.first_offset, each.producer_id) for each in aborted)
     open_ones: set[int] = set()

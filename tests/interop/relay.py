@@ -1,16 +1,16 @@
 """A relay between a client and a broker that breaks connections at a chosen moment.
 
-It passes both directions on unchanged, one whole frame at a time, and reads of each request only its API key, version
-and correlation id. It runs in threads of its own, so that tests use it under trio and without.
+It passes whole frames on unchanged, in both directions. Of each request it reads only the API key, the version and the
+correlation id. It runs in threads of its own, so tests can use it with or without trio.
 
     with Relay(("127.0.0.1", broker_port)) as relay:
         storm = relay.cut(PRODUCE, Moment.BEFORE_ANSWER, every=7, times=100)
         ...                                  # a client talks to relay.port
         assert storm.wait(30)                # all hundred cuts have happened
 
-Rule: a `Moment` is exact. BEFORE_REQUEST: the broker never saw the request. AFTER_REQUEST: the request was handed to
-the system, nobody knows whether the broker got it. BEFORE_ANSWER: the broker answered, so it has done
-its work, and the client never learns.
+Rule: a `Moment` is exact. BEFORE_REQUEST: the broker never gets the request. AFTER_REQUEST: the system has the request,
+and it is unknown whether the broker got it. BEFORE_ANSWER: the broker has answered, so it has done its work, but the
+client never gets the response.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ class Moment(enum.Enum):
 
 @dataclass(frozen=True)
 class Request:
-    """What the relay reads of a request that it passes on."""
+    """The parts of a request that the relay reads."""
 
     api_key: int
     api_version: int
@@ -48,7 +48,7 @@ class Request:
 
 
 class Cuts:
-    """An order to cut connections; made by `Relay.cut`."""
+    """An order to cut connections, from `Relay.cut`."""
 
     def __init__(self, api_key: int, moment: Moment, every: int, times: int) -> None:
         self.api_key = api_key
@@ -56,14 +56,14 @@ class Cuts:
         self.every = every
         self.times = times
         self.seen = 0
-        """Requests of this API since the order was given."""
+        """The number of requests of this API since the order."""
         self.done = 0
-        """Connections cut for it."""
+        """The number of connections that were cut."""
         self._ordered = 0
         self._finished = threading.Event()
 
     def wait(self, timeout: float) -> bool:
-        """Whether all cuts have happened, waiting up to ``timeout`` seconds for them."""
+        """Wait up to ``timeout`` seconds until all cuts have happened; whether they have."""
         return self._finished.wait(timeout)
 
     def _chooses(self, request: Request) -> bool:
@@ -76,7 +76,7 @@ class Cuts:
         return True
 
     def _missed(self) -> None:
-        """The connection of a chosen request ended for another reason before its answer came: choose another."""
+        """The connection of a chosen request ended for another reason before its response: choose another request."""
         self._ordered -= 1
 
     def _happened(self) -> None:
@@ -90,14 +90,14 @@ class Relay:
 
     Args:
         upstream: host and port of the broker.
-        listen: where clients connect; port 0 takes a free one.
+        listen: the address for clients; with port 0, a free port.
     """
 
     def __init__(self, upstream: tuple[str, int], listen: tuple[str, int] = ("127.0.0.1", 0)) -> None:
         self.upstream = upstream
         self.listen = listen
         self.requests: deque[Request] = deque(maxlen=10_000)
-        """The last requests that arrived, in their order over all connections."""
+        """The most recent requests, in their order over all connections."""
         self._lock = threading.Lock()
         self._orders: list[Cuts] = []
         self._links: set[_Link] = set()
@@ -119,8 +119,8 @@ class Relay:
     def cut(self, api_key: int, moment: Moment, every: int = 1, times: int = 1) -> Cuts:
         """Cut the connection of each ``every``-th request of an API from now on, ``times`` times.
 
-        Requests are counted over all connections. The earliest order that chooses a request has it. A request that
-        gets no answer (Produce with acks=0) must not be cut before its answer.
+        Requests are counted over all connections. If several orders choose a request, the earliest one cuts. A request
+        without a response (Produce with acks=0) must not be cut before its response.
         """
         order = Cuts(api_key, moment, every, times)
         with self._lock:
@@ -128,7 +128,7 @@ class Relay:
         return order
 
     def cut_all(self) -> int:
-        """Cut every connection there is now, and return how many there were."""
+        """Cut all connections, and return how many there were."""
         with self._lock:
             links = list(self._links)
         for link in links:
@@ -144,7 +144,7 @@ class Relay:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._closed = True
         with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts, which close() does not
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread, which close() does not do
         self._listener.close()
         self.cut_all()
         for thread in list(self._threads):
@@ -185,12 +185,12 @@ class Relay:
                 if order.moment is Moment.BEFORE_REQUEST:
                     self._carry_out(order, link)
                     return
-                link.doomed[request.correlation_id] = order  # from here on its answer does not pass
+                link.doomed[request.correlation_id] = order  # from here on the relay drops its response
                 link.broker.sendall(frame)
                 if order.moment is Moment.AFTER_REQUEST and link.doomed.pop(request.correlation_id, None) is order:
                     self._carry_out(order, link)
                     return
-        except (OSError, struct.error):  # the connection broke, or what came is no request: both end this link only
+        except (OSError, struct.error):  # a broken connection, or bytes that are no request, end only this link
             pass
         finally:
             self._end(link)
@@ -220,7 +220,7 @@ class Relay:
             order._happened()
 
     def _end(self, link: "_Link") -> None:
-        """One direction has ended, so the other does; the last to end closes the sockets."""
+        """When one direction has ended, end the other; the last one closes the sockets."""
         link.cut()
         with self._lock:
             link.directions -= 1
@@ -234,23 +234,23 @@ class Relay:
 
 @dataclass(eq=False)
 class _Link:
-    """One client's connection and the one to the broker that serves it."""
+    """A client's connection, and its connection to the broker."""
 
     client: socket.socket
     broker: socket.socket
     doomed: dict[int, Cuts] = field(default_factory=dict)
-    """Correlation id -> the order to cut; whoever takes it out carries it out."""
+    """Correlation id -> the order to cut; the thread that takes it out carries it out."""
     directions: int = 2
 
     def cut(self) -> None:
-        """End both connections; their sockets stay open, so that no other thread finds their number reused."""
+        """Shut down both connections. Their sockets stay open, so no other thread can meet reused descriptors."""
         for end in (self.client, self.broker):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
 
 
 def _read_frame(source: socket.socket) -> bytes:
-    """The next frame with its length in front; empty when the connection ends, even within a frame."""
+    """The next frame with its length; empty if the connection ends, even within a frame."""
     head = _read(source, 4)
     if len(head) < 4:
         return b""

@@ -1,5 +1,5 @@
-"""Records sent without a pause by idempotent producers, and what must be left of them: each once, in order, where the
-producer was told.
+"""Idempotent producers that send without a pause, and the check of their records: each once, in order, and at the
+offset of its receipt.
 
 A stream has a topic of its own. Its records are numbers, and go to the partitions in turn.
 """
@@ -12,13 +12,13 @@ from tests.interop.peers import Client, Producing
 from tests.interop.transfers import PARTITIONS, Steps
 
 WINDOW = 2_000
-"""Records at most of which the outcome is not known: a producer always has enough to send."""
+"""The maximum number of records without a known outcome: enough to keep a producer busy."""
 AT_ONCE = 100
-"""Records between two looks at the window."""
+"""Records between two checks of the window."""
 
 
 class Streamer(threading.Thread):
-    """A producer that is always busy, and the outcomes that it was told."""
+    """A producer that is always busy, and its outcomes."""
 
     def __init__(self, client: Client, bootstrap: str, name: str, steps: Steps) -> None:
         super().__init__(name=name, daemon=True)
@@ -36,11 +36,11 @@ class Streamer(threading.Thread):
         self._steps.step(self.name)
 
     def stop(self) -> None:
-        """Send no more, and wait for the outcomes."""
+        """Stop sending, and wait for the outcomes."""
         self._over.set()
 
     def end(self) -> None:
-        """End its program at once, and fail no more."""
+        """Kill its program; errors no longer count."""
         self._ended = True
         self._over.set()
         self._producer.__exit__(None, None, None)
@@ -50,7 +50,7 @@ class Streamer(threading.Thread):
             while not self._over.is_set():
                 for _ in range(AT_ONCE):
                     if not self._room.acquire(timeout=1.0):
-                        break  # the broker is away
+                        break  # the broker is down
                     self._producer.send(self.message(self.sent))
                     self.sent += 1
                 self._producer.flush()
@@ -62,17 +62,17 @@ class Streamer(threading.Thread):
                 raise
 
     def said(self) -> str:
-        """What its program wrote to standard error, the last of it."""
+        """The last part of its program's standard error."""
         return self._producer.said()
 
     def message(self, number: int) -> Message:
         return Message(self.name, None, b"%d" % number, partition=number % PARTITIONS)
 
     def check(self, read: Iterable[Received]) -> None:
-        """Whether a reader of all partitions finds what must be there.
+        """Check the records that a reader got from all partitions.
 
         Raises:
-            AssertionError: it does not.
+            AssertionError: records are lost, repeated, out of order, or at other offsets.
         """
         assert len(self.outcomes) == self.sent and not (errors := [each for each in self.outcomes if each.error]), (
             errors

@@ -1,4 +1,4 @@
-"""The fixture itself: Kafka starts, dies, lives again on its data, and runs its tools."""
+"""The fixture itself: Kafka starts, dies, restarts on its data, and runs its tools."""
 
 import pytest
 

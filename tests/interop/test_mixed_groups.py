@@ -1,6 +1,6 @@
-"""Our consumer in a group with other people's, on Apache Kafka: they share, come, leave and die, and nothing is lost.
+"""ottla's consumer in a group with other clients, on Apache Kafka: members join, leave and die, and no record is lost.
 
-Whoever joins first leads the group, and divides the partitions for all.
+The first member to join leads the group, and assigns the partitions of all.
 """
 
 import threading
@@ -30,11 +30,11 @@ class Group:
     """A topic of its own, and a group that reads numbers from it; a context manager.
 
     Args:
-        session: seconds; a member that is held up for longer comes back as another one, which gives up what it had.
+        session: the session timeout in seconds; a member that stalls for longer must rejoin, and loses its partitions.
 
     Attributes:
-        members: all that ever were.
-        sent: how many numbers are on their way.
+        members: all members, including the ones that have ended.
+        sent: the number of records sent so far.
     """
 
     def __init__(self, kafka: ApacheKafka, assignor: str, *, session: int = 6) -> None:
@@ -53,7 +53,7 @@ class Group:
         self._stack.close()
 
     def join(self, *clients: MemberClient) -> list[Member]:
-        """Have them join, one after the other, and wait until all members share the partitions."""
+        """Let clients join, one after the other, and wait until all members share the partitions."""
         new = []
         for client in clients:
             config = {"session.timeout.ms": str(self.session * 1000)}
@@ -68,7 +68,7 @@ class Group:
         return [each for each in self.members if each.runs]
 
     def produce(self, count: int) -> None:
-        """So many more numbers, into all partitions."""
+        """Send so many more numbers, into all partitions."""
         for number in range(self.sent, self.sent + count):
             self._producer.send(Message(self.topic, None, b"%d" % number, partition=number % PARTITIONS))
         self._producer.flush()
@@ -76,7 +76,7 @@ class Group:
 
     @contextmanager
     def flow(self) -> Iterator[None]:
-        """Numbers are sent without a pause; in the end all of them have been read."""
+        """Send numbers without a pause; at the end, wait until all of them have been read."""
         over = threading.Event()
 
         def send() -> None:
@@ -93,12 +93,12 @@ class Group:
         self.await_read()
 
     def await_shared(self, timeout: float = HUNG) -> None:
-        """Every running member has partitions, and each partition one member."""
+        """Wait until every running member has partitions, and each partition one member."""
         running = self.running
         until(lambda: shared(running, PARTITIONS), running, timeout)
 
     def await_read(self, timeout: float = HUNG) -> None:
-        """All that was sent has been read by somebody."""
+        """Wait until the members have read all sent numbers."""
         until(lambda: self.seen.keys() == set(range(self.sent)), self.running, timeout)
 
     @property
@@ -144,7 +144,7 @@ def test_clients_of_six_kinds_share_a_topic_and_nothing_is_lost_when_they_come_l
         for member in group.running:
             member.leave()
         assert group.committed == group.sent
-        assert all(member.records for member in group.members), "everybody had a share"
+        assert all(member.records for member in group.members), "every member had a share"
 
 
 @pytest.mark.deep

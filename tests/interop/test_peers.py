@@ -1,4 +1,4 @@
-"""The peers against Apache Kafka: what one client writes every other reads back the same."""
+"""The peers against Apache Kafka: each reads back the same records, whichever client wrote them."""
 
 from dataclasses import replace
 
@@ -89,7 +89,7 @@ def test_a_header_without_a_value_is_what_kafkajs_cannot_send(kafka: ApacheKafka
 def test_a_producer_tells_the_error_of_each_message_and_goes_on(kafka: ApacheKafka) -> None:
     create_topic(kafka.bootstrap, "peers-limit", max_message_bytes="1000")
     values = [b"small", bytes(5000), b"small again"]
-    # Batches below the topic's limit: Java splits larger ones by its own batch.size, and would go on for ever.
+    # Batches are below the topic's limit: Java splits larger ones by its own batch.size, and would split for ever.
     with JAVA.producing(kafka.bootstrap, {"batch.size": "500"}) as producer:
         for value in values:
             producer.send(Message("peers-limit", None, value))

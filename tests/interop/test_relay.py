@@ -1,4 +1,4 @@
-"""The relay against a server that counts what it sees: each cut happens at exactly its moment."""
+"""The relay against a server that counts its frames: each cut happens at exactly its moment."""
 
 import socket
 import struct
@@ -15,7 +15,7 @@ from tests.patience import HUNG
 
 
 class Echo:
-    """Answers each frame with its correlation id and its own bytes; remembers the correlation ids it saw."""
+    """Answers each frame with its correlation id and its own bytes; keeps the correlation ids."""
 
     def __init__(self) -> None:
         self.seen: list[int] = []
@@ -50,7 +50,7 @@ def echo() -> Iterator[Echo]:
 
 
 def call(relay: Relay, *correlation_ids: int, api_key: int = PRODUCE) -> list[int]:
-    """Send a request for each id over one connection; the correlation ids of the answers that came back."""
+    """Send a request for each id over one connection; returns the correlation ids of the responses."""
     answered: list[int] = []
     with socket.create_connection((relay.host, relay.port), timeout=HUNG) as client, client.makefile("rb") as stream:
         for correlation_id in correlation_ids:
@@ -119,7 +119,7 @@ def test_a_client_of_a_broker_that_is_down_is_turned_away() -> None:
 @pytest.mark.parametrize("moment", Moment)
 @pytest.mark.parametrize("client", CLIENTS, ids=str)
 def test_idempotent_clients_of_apache_kafka_survive_cuts(kafka: ApacheKafka, client: Client, moment: Moment) -> None:
-    """What the proxy and brokerlite are held to, seen on Apache Kafka first: it is the relay that is tested here."""
+    """Tests the relay on Apache Kafka; the proxy and brokerlite must later pass the same."""
     topic = f"relayed-{client}-{moment.name.lower()}"
     create_topic(kafka.bootstrap, topic)
     messages = [Message(topic, b"key", b"%d" % number) for number in range(2000)]

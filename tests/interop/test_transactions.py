@@ -1,4 +1,4 @@
-"""Transactions of other people's producers: the same tests against brokerlite and Apache Kafka."""
+"""Transactional producers of other clients: the same tests against brokerlite and Apache Kafka."""
 
 import secrets
 import time
@@ -26,10 +26,10 @@ ADMIN = "org.apache.kafka.tools.TransactionsCommand"
 
 ALL = [("brokerlite", each) for each in TRANSACTORS.values()]
 SOME = [("kafka", TRANSACTORS[name]) for name in ("java", "librdkafka")]
-"""One of each version of transactions is enough to know that the tests themselves are right."""
+"""One client for each version of transactions: enough to check the tests themselves."""
 with_each_client = pytest.mark.parametrize(("bootstrap", "client"), ALL + SOME, indirect=["bootstrap"], ids=str)
 FEW = [("brokerlite", TRANSACTORS[name]) for name in ("java", "librdkafka", "franz-go", "aiokafka")]
-"""Where others would tell nothing new."""
+"""For tests in which other clients would show nothing new."""
 with_some_clients = pytest.mark.parametrize(("bootstrap", "client"), FEW + SOME[:1], indirect=["bootstrap"], ids=str)
 
 
@@ -39,7 +39,7 @@ def bootstrap(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 def either(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The address of a broker, ours or Apache Kafka's, as the parameter of a fixture says."""
+    """The address of a broker, brokerlite's or Apache Kafka's, as the fixture's parameter says."""
     if request.param == "brokerlite":
         config = BrokerConfig(port=0, data=tmp_path / "data", sync=Sync.NEVER, group_initial_rebalance_delay=0)
         broker = Broker(config)
@@ -71,23 +71,23 @@ def producing(client: TransactorClient, bootstrap: str, name: str, **config: str
 
 
 def transact(producer: Transactor, topic: str, *values: bytes, end: str = "commit") -> None:
-    """A transaction that sends each value to each partition."""
+    """Run a transaction that sends each value to each partition."""
     producer.do("begin")
     for value in values:
         for partition in range(PARTITIONS):
             producer.send(topic, partition, b"key", value)
     if end == "abort":
-        producer.do("flush")  # or there would be nothing to abort
+        producer.do("flush")  # otherwise there would be nothing to abort
     producer.do(end)
 
 
 def committed(
     bootstrap: str, topic: str, *, ended: bool = True, readers: Sequence[Client] = (LIBRDKAFKA,)
 ) -> list[list[bytes | None]]:
-    """The committed values of each partition, on which every reader must agree with the bytes that are there.
+    """The committed values of each partition, on which every client must agree with the raw reader.
 
     Args:
-        ended: every transaction has been, so that the last markers are waited for.
+        ended: whether every transaction has ended, so that the last markers will come.
     """
     with RawReader(bootstrap) as reader:
         if ended:
@@ -100,11 +100,11 @@ def committed(
 
 
 def until(condition: Callable[[], bool], timeout: float = HUNG) -> None:
-    """Wait for what a broker does by itself."""
+    """Wait for the broker's own work."""
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline, f"not within {timeout:g} s"
-        time.sleep(0.05)  # for another process there is nothing else to wait on
+        time.sleep(0.05)  # another process gives the test no event to wait on
 
 
 @with_each_client
@@ -116,7 +116,7 @@ def test_what_is_committed_is_read_and_what_is_aborted_is_not(
         transact(producer, topic, b"aborted", end="abort")
         transact(producer, topic, b"3")
         producer.do("begin")
-        producer.do("commit")  # nothing was sent
+        producer.do("commit")  # an empty transaction
         producer.do("begin")
         producer.do("abort")
         transact(producer, topic, b"aborted", b"too", end="abort")
@@ -149,7 +149,7 @@ def test_where_transactions_overlap_all_but_kafkajs_leave_out_what_is_aborted(bo
     right = [each for each in CLIENTS if each.leaves_out_aborted]
     assert committed(bootstrap, topic, readers=right) == [[]] * PARTITIONS
     shown = [r.value for r in KAFKAJS.consume(bootstrap, topic, COMMITTED)]
-    assert shown == [b"first"], "once it leaves them out, say so in `peers.KAFKAJS`"
+    assert shown == [b"first"], "kafkajs now skips aborted records: change `peers.KAFKAJS`"
 
 
 @pytest.mark.deep
@@ -182,7 +182,7 @@ def test_what_is_consumed_is_produced_again_exactly_once(client: TransactorClien
             first.do("begin")
             pass_some(first, output, at_least=1)
             first.do("offsets")
-        first.kill()  # in the midst of a transaction, or after the last
+        first.kill()  # in the midst of a transaction, or after the last one
     LIBRDKAFKA.produce(bootstrap, [Message(topic, b"key", b"%d" % i, partition=i % PARTITIONS) for i in range(30, 60)])
     with producing(client, bootstrap, topic) as second:
         second.subscribe(topic, topic)
@@ -194,7 +194,7 @@ def test_what_is_consumed_is_produced_again_exactly_once(client: TransactorClien
 
 
 def pass_on(worker: Transactor, output: str, end: str, at_least: int) -> list[Record]:
-    """A transaction that passes records on to ``output``, and commits how far it has read."""
+    """Run a transaction that copies records to ``output``, and commits the consumer's position."""
     worker.do("begin")
     records = pass_some(worker, output, at_least)
     worker.do(end)
@@ -228,7 +228,7 @@ def test_a_newer_producer_fences_the_one_before(client: TransactorClient, bootst
             with pytest.raises(Refused) as refused:
                 first.send(topic, 1, b"key", b"too late")
                 first.do("commit")
-            # To kafka-python what Produce is told, INVALID_PRODUCER_EPOCH, is reason to abort; and it may come first.
+            # Produce returns INVALID_PRODUCER_EPOCH, possibly first, and kafka-python then asks for an abort.
             assert refused.value.kind == "fatal" or client.name == "kafka-python"
             transact(second, topic, b"2")
     assert committed(bootstrap, topic) == [[b"1", b"2"]] * PARTITIONS
@@ -252,7 +252,7 @@ def test_a_transaction_that_takes_too_long_is_aborted(client: TransactorClient, 
 
 
 def tool(bootstrap: str, *arguments: str) -> list[dict[str, str]]:
-    """What `kafka-transactions.sh` prints: a row each, with the names of its head."""
+    """The output of `kafka-transactions.sh`: a dict for each row, with the names of the header."""
     head, *rows = [line.split("\t") for line in run(ADMIN, "--bootstrap-server", bootstrap, *arguments).splitlines()]
     names = [name.strip() for name in head]
     return [dict(zip(names, (field.strip() for field in row), strict=False)) for row in rows]

@@ -1,4 +1,4 @@
-"""What brokerlite writes of transactions, as Kafka's own tool reads it: logs, indexes, snapshots, internal topics."""
+"""brokerlite's files about transactions, as Kafka's own tool reads them: logs, indexes, snapshots, internal topics."""
 
 import json
 import re
@@ -17,13 +17,13 @@ pytestmark = pytest.mark.slow
 
 SUFFIXES = (".log", ".index", ".timeindex", ".snapshot", ".txnindex")
 CLIENTS = ("java", "librdkafka")
-"""One of version 2 of transactions, one of version 1."""
+"""A client for version 2 of transactions, and one for version 1."""
 
 
 @pytest.fixture(params=["stop", "kill"])
 def data(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """The folder of a broker that has ended: of each client 40 transactions of 3 records, of which every fourth was
-    aborted, and one that is open."""
+    """The folder of a broker that has ended. Each client ran 40 transactions of 3 records, every fourth of which it
+    aborted, and one that is still open."""
     config = BrokerConfig(
         port=0,
         data=tmp_path / "data",

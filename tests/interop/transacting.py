@@ -1,4 +1,4 @@
-"""Transactional producers of other people, as programs that carry out commands, one a line.
+"""Transactional producers of other clients, as programs that carry out commands, one a line.
 
     with TRANSACTORS["java"].start(bootstrap, "payments") as producer:
         producer.do("init")
@@ -7,23 +7,23 @@
         producer.do("commit")
 
 Rules of this file:
-- A program decides nothing: it calls its client, and says what that said. What is to be done about it is decided here,
-  and so it is the same for all.
+- A program decides nothing: it calls its client, and prints the result. The tests decide how to handle it, in the same
+  way for all clients.
 - A program answers each command with one line: ``ok`` and fields, or ``error``, its kind, its class and its message.
-- Fields stand between tabs, bytes are in hex, and ``-`` is null, as in `tests.interop.lines`.
+- Fields are separated by tabs, bytes are in hex, and ``-`` is null, as in `tests.interop.lines`.
 
 | command | fields | does |
 |---|---|---|
-| open | ``key=value``… | another producer, in place of the last one, which is dropped |
-| init, begin, flush, commit, abort | | what the client calls so |
-| send | topic, partition, key, value | without waiting for the outcome |
-| subscribe | topic, ``key=value``… | another consumer, in place of the last one |
-| poll | | waits a while; its fields are records: ``partition offset key value`` |
-| rewind | | has the consumer go back to where its group stands |
-| offsets | | has the transaction commit how far the last ``poll`` came |
+| open | ``key=value``… | create another producer, and drop the previous one |
+| init, begin, flush, commit, abort | | call the client's method for it |
+| send | topic, partition, key, value | send without waiting for the outcome |
+| subscribe | topic, ``key=value``… | create another consumer, and drop the previous one |
+| poll | | wait a while; the fields are records: ``partition offset key value`` |
+| rewind | | move the consumer back to the committed offsets of its group |
+| offsets | | add the positions after the last ``poll`` to the transaction |
 
-The kinds of errors are those between which clients tell their users to choose: ``abortable`` (abort, and begin again),
-``retriable`` (call again), ``fatal`` (open another producer).
+The kinds of errors are the choices that clients give their users: ``abortable`` (abort, and begin again), ``retriable``
+(call again), ``fatal`` (open another producer).
 """
 
 import queue
@@ -40,9 +40,9 @@ from tests.kafka import NOW, OLD, Release, java
 from tests.patience import HUNG
 
 BOUND = HUNG
-"""Seconds within which a client must get its call through, once the broker is there."""
+"""Seconds within which a client's call must succeed once the broker is up."""
 _ENOUGH = HUNG
-"""Seconds in which any call of any client returns: all are told to give up sooner."""
+"""Seconds within which any call of any client returns: all have shorter timeouts."""
 Kind = Literal["abortable", "retriable", "fatal"]
 
 
@@ -57,7 +57,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Record:
-    """A record that a consumer was given."""
+    """A record that a consumer got."""
 
     partition: int
     offset: int
@@ -70,11 +70,11 @@ class TransactorClient:
     """A client with a transactional producer.
 
     Attributes:
-        settings: its names for what tests need of all of them.
-        leaves_out_aborted: whether its consumer reads no aborted record, also where transactions of several producers
+        settings: the client's names for settings that tests need of all clients.
+        leaves_out_aborted: whether its consumer skips all aborted records, even where transactions of several producers
             overlap.
-        hangs_after: seconds after which it is sure that a call will never return, of a client of which some do not when
-            the broker goes.
+        hangs_after: seconds after which a call is sure never to return, for a client whose calls may hang when the
+            broker stops.
     """
 
     name: str
@@ -90,7 +90,7 @@ class TransactorClient:
         """Start a program with one producer, which is not initialized yet; a context manager.
 
         Args:
-            config: settings of the producer by the client's own names.
+            config: settings of the producer, in the client's own names.
         """
         return Transactor(self, bootstrap, transactional_id, config or {})
 
@@ -107,10 +107,10 @@ TRANSACTORS = {
     each.name: each
     for each in (
         TransactorClient("java", _java(), {"max.block.ms": "20000"}),
-        # The last before version 2 of transactions (KIP-890), and an old one.
+        # The last release before version 2 of transactions (KIP-890), and an old one.
         TransactorClient("java-3.9", _java(OLD["3.9"]), {"max.block.ms": "20000"}),
         TransactorClient("java-2.8", _java(OLD["2.8"]), {"max.block.ms": "20000"}),
-        # In 2.16 send_offsets_to_transaction never returns, in spite of its time-out, if the connection breaks between
+        # In 2.16 send_offsets_to_transaction never returns, in spite of its timeout, if the connection breaks between
         # AddOffsetsToTxn and FindCoordinator.
         TransactorClient("librdkafka", _python("librdkafka"), {"reconnect.backoff.max.ms": "500"}, hangs_after=15.0),
         TransactorClient("aiokafka", _python("aiokafka")),
@@ -123,7 +123,7 @@ TRANSACTORS = {
 
 
 class Transactor(Running):
-    """A program that runs, with one producer at a time, and one consumer."""
+    """A running program, with one producer at a time, and one consumer."""
 
     def __init__(
         self, client: TransactorClient, bootstrap: str, transactional_id: str, config: Mapping[str, str]
@@ -137,16 +137,16 @@ class Transactor(Running):
         self.open()
 
     def open(self) -> None:
-        """Have another producer in place of the last one."""
+        """Replace the producer by another one."""
         self.do("open", *(f"{key}={value}" for key, value in self._config.items()))
 
     def do(self, command: str, *fields: str, timeout: float = 0.0) -> list[str]:
-        """Have a command carried out; return the fields of the answer.
+        """Carry out a command, and return the fields of the response.
 
         Raises:
             Refused: the client has raised an error.
-            PeerFailed: there is no answer within ``timeout`` seconds (0: as many as are enough for any call), or the
-                program has ended.
+            PeerFailed: no response came within ``timeout`` seconds (0: long enough for any call), or the program has
+                ended.
         """
         assert self._process.stdin is not None
         timeout = timeout or self.client.hangs_after or _ENOUGH
@@ -163,7 +163,7 @@ class Transactor(Running):
         raise Refused(cast(Kind, kind), name, message)
 
     def insist(self, command: str) -> None:
-        """Have a command carried out, again as often as the client says that it may be called again, up to `BOUND`."""
+        """Carry out a command, and repeat it while the client's error is retriable, for at most `BOUND` seconds."""
         deadline = time.monotonic() + BOUND
         while True:
             try:
@@ -178,7 +178,7 @@ class Transactor(Running):
         self.do("send", topic, str(partition), key.hex(), value.hex())
 
     def subscribe(self, topic: str, group: str, config: Mapping[str, str] | None = None) -> None:
-        """Have a consumer in place of the last one, which begins where the group stands."""
+        """Replace the consumer by another one, which begins at the committed offsets of the group."""
         known = {
             "bootstrap.servers": self._bootstrap,
             "group.id": group,
@@ -191,7 +191,7 @@ class Transactor(Running):
         self.do("subscribe", topic, *(f"{key}={value}" for key, value in (known | dict(config or {})).items()))
 
     def poll(self) -> list[Record]:
-        """What the consumer reads within half a second."""
+        """The records that the consumer reads within half a second."""
         return [_record(each) for each in self.do("poll")]
 
     def heard(self, line: str) -> None:
@@ -219,7 +219,7 @@ def _hex(data: bytes | None) -> str:
 
 
 class Peer(Protocol):
-    """What a program can do with its client."""
+    """The operations of a program on its client."""
 
     def open(self, config: dict[str, str]) -> None: ...
 
@@ -248,11 +248,11 @@ class Peer(Protocol):
 
 
 def serve(peer: Peer) -> None:
-    """Carry out what standard input says."""
+    """Carry out the commands on standard input."""
     for line in sys.stdin:
         try:
             answer = ["ok", *_carry_out(peer, *line.rstrip("\n").split("\t"))]
-        except Exception as error:  # whatever the client raises is the answer
+        except Exception as error:  # any error of the client is the response
             kind, name = peer.kind(error)
             answer = ["error", kind, name, " ".join(str(error).split())]
         print("\t".join(answer), flush=True)

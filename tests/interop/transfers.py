@@ -1,13 +1,13 @@
-"""Transfers of money, each a transaction of its own, and the ledger that says what must be left of them.
+"""Transfers of money, each a transaction of its own, and the ledger that checks the stored records.
 
 A transfer takes an amount from the topic `DEBITS` and puts it, in up to three parts, into the topic `CREDITS`. Whatever
-happens to producers and brokers, of each transfer both are there, each record once, or nothing is.
+happens to producers and brokers, either all records of a transfer are stored, each once, or none of them.
 
 Rules:
-- What a `Teller` was told is kept in the ledger as it was told: committed, aborted, or nothing.
-- A `Passer` reads the committed debits and passes each on, in the transaction that commits how far it has read: in its
-  topic there is each of them once.
-- Both do about errors what the documentation of their client says (`Refused.kind`), and go on until they are stopped.
+- The ledger keeps the outcome that the client reported to a `Teller`: committed, aborted, or unknown.
+- A `Passer` reads the committed debits and copies each, in the transaction that commits its position. So its topic has
+  each debit once.
+- Both handle errors as the documentation of their client says (`Refused.kind`), and continue until they are stopped.
 """
 
 import enum
@@ -27,17 +27,17 @@ PARTITIONS = 4
 
 
 class Told(enum.Enum):
-    """What a client said of a transaction."""
+    """The outcome of a transaction that a client reported."""
 
     COMMITTED = enum.auto()
     ABORTED = enum.auto()
     NOTHING = enum.auto()
-    """It was to be committed, and the client gave up."""
+    """The client gave up during the commit."""
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """A transfer, and what its producer was told.
+    """A transfer, and the outcome that its producer reported.
 
     Attributes:
         legs: topic and key of each record -> its amount; their sum is zero.
@@ -48,17 +48,17 @@ class Transfer:
 
 
 class Steps:
-    """How far clients have come; several threads write it."""
+    """The progress of clients; several threads write it."""
 
     def __init__(self) -> None:
         self._news = threading.Condition()
         self.steps: Counter[str] = Counter()
-        """Client -> how many of its transactions, or records, have come to an end."""
+        """Client -> number of its completed transactions or records."""
         self.errors: list[BaseException] = []
-        """What has ended a thread."""
+        """Errors that ended a thread."""
 
     def step(self, name: str) -> None:
-        """A client has come to the end of a transaction, or of a record."""
+        """Count a completed transaction or record of a client."""
         with self._news:
             self.steps[name] += 1
             self._news.notify_all()
@@ -69,10 +69,10 @@ class Steps:
             self._news.notify_all()
 
     def await_steps(self, count: int, clients: Collection[str] = (), timeout: float = BOUND) -> None:
-        """Wait until ``count`` more have ended, and one of each of ``clients``.
+        """Wait until ``count`` more are complete, and one of each of ``clients``.
 
         Raises:
-            AssertionError: they have not within ``timeout`` seconds, or a client has failed.
+            AssertionError: they are not complete within ``timeout`` seconds, or a client has failed.
         """
         with self._news:
             before = self.steps.copy()
@@ -88,7 +88,7 @@ class Steps:
 
 
 class Ledger(Steps):
-    """What is known of all transfers."""
+    """The outcomes of all transfers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -99,14 +99,14 @@ class Ledger(Steps):
             self.transfers.append(transfer)
 
     def count(self, told: Told) -> int:
-        """How many transfers have ended so."""
+        """The number of transfers with this outcome."""
         return sum(each.told is told for each in self.transfers)
 
     def check(self, read: Iterable[tuple[str, Received]]) -> None:
-        """Whether the committed records of both topics are those that must be there.
+        """Check the committed records of both topics.
 
         Raises:
-            AssertionError: they are not.
+            AssertionError: records are lost, repeated, aborted or unknown, or a transfer is there only in part.
         """
         seen = Counter((topic, record.key or b"", int(record.value or b"")) for topic, record in read)
         twice = [record for record, count in seen.items() if count > 1]
@@ -118,17 +118,17 @@ class Ledger(Steps):
             left -= there
             assert there in (legs, set()), f"a part of {transfer}: {there}"
             assert there or transfer.told is not Told.COMMITTED, f"lost: {transfer}"
-            assert not there or transfer.told is not Told.ABORTED, f"there in spite of its end: {transfer}"
-        assert not left, f"nobody has sent {left}"
+            assert not there or transfer.told is not Told.ABORTED, f"aborted, but visible: {transfer}"
+        assert not left, f"records that no teller has sent: {left}"
         assert sum(amount for _, _, amount in seen) == 0
 
 
 class _Client(threading.Thread):
-    """One producer that goes on whatever happens.
+    """A producer that continues whatever happens.
 
     Attributes:
-        hung: how often its program had to be started again, because it did not answer any more.
-        refused: the errors that it was told, as their texts begin.
+        hung: the number of restarts of its program because it no longer responded.
+        refused: the beginnings of the texts of its errors.
     """
 
     def __init__(self, client: TransactorClient, bootstrap: str, name: str, ledger: Ledger) -> None:
@@ -140,11 +140,11 @@ class _Client(threading.Thread):
         self._producer: Transactor = client.start(bootstrap, name)
 
     def stop(self) -> None:
-        """End after the transaction that it is in."""
+        """Stop after the current transaction."""
         self._over.set()
 
     def end(self) -> None:
-        """End its program at once, and fail no more."""
+        """Kill its program; errors no longer count."""
         self._ended = True
         self._producer.__exit__(None, None, None)
 
@@ -160,14 +160,14 @@ class _Client(threading.Thread):
                 raise
 
     def _prepare(self) -> None:
-        """Before the first transaction of a program."""
+        """Called before the first transaction of a program."""
 
     def _transact(self) -> None:
-        """Have a transaction, and let none be open."""
+        """Run a transaction, and leave none open."""
         raise NotImplementedError
 
     def _recover(self, error: Refused | PeerFailed) -> bool:
-        """Do what is to be done about an error, and return whether the transaction is known to be aborted."""
+        """Handle an error, and return whether the transaction is known to be aborted."""
         if isinstance(error, Refused):
             self.refused[str(error)[:80]] += 1
         if isinstance(error, Refused) and error.kind == "abortable":
@@ -175,7 +175,7 @@ class _Client(threading.Thread):
                 self._producer.insist("abort")
                 return True
             except Refused:
-                pass  # then nothing but another producer helps
+                pass  # then only another producer helps
             except PeerFailed as failed:
                 error = failed
         if isinstance(error, PeerFailed):
@@ -203,7 +203,7 @@ class Teller(_Client):
     """Makes transfers.
 
     Args:
-        seed: of amounts, partitions, and which are aborted.
+        seed: the seed for amounts, partitions, and aborts.
     """
 
     def __init__(self, client: TransactorClient, bootstrap: str, name: str, ledger: Ledger, seed: int) -> None:
@@ -222,7 +222,7 @@ class Teller(_Client):
         return {(DEBITS, key): -sum(parts)} | {(CREDITS, b"%s/%d" % (key, i)): part for i, part in enumerate(parts)}
 
     def _carry_out(self, legs: dict[tuple[str, bytes], int]) -> Told:
-        told = Told.ABORTED  # as long as nobody asked for more
+        told = Told.ABORTED  # until the commit begins
         try:
             self._producer.do("begin")
             for (topic, key), amount in legs.items():
@@ -239,7 +239,7 @@ class Teller(_Client):
 
 
 class Passer(_Client):
-    """Passes the committed records of a topic of debits on to that of its name."""
+    """Copies the committed records of a topic of debits to the topic of its own name."""
 
     def __init__(self, client: TransactorClient, bootstrap: str, name: str, ledger: Ledger, source: str) -> None:
         super().__init__(client, bootstrap, name, ledger)
@@ -264,12 +264,12 @@ class Passer(_Client):
 
 
 def until(condition: Callable[[], bool], what: str, timeout: float = BOUND) -> None:
-    """Wait for what programs do by themselves.
+    """Wait for the work of other programs.
 
     Raises:
-        AssertionError: it has not happened within ``timeout`` seconds.
+        AssertionError: the condition did not hold within ``timeout`` seconds.
     """
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline, f"not within {timeout:g} s: {what}"
-        time.sleep(0.1)  # for other processes there is nothing else to wait on
+        time.sleep(0.1)  # other processes give the test no event to wait on

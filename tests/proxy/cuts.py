@@ -1,4 +1,4 @@
-"""Connections that are cut, held back and half closed under load: `tests.proxy.storms` says what must hold.
+"""Connections that are cut, held back and half closed under load; `tests.proxy.storms` describes the checks.
 
 python -m tests.proxy.cuts --leg client --strikes 100
 python -m tests.proxy.cuts --leg upstream --strikes 100
@@ -15,7 +15,7 @@ from tests.proxy.storms import ProxyProcess, Storm, parser, play
 from tests.proxy.wires import Wires
 
 HELD = (0.1, 4.0)
-"""Seconds: shorter and longer than `REQUEST_TIMEOUT`."""
+"""Durations in seconds: below and above `REQUEST_TIMEOUT`."""
 REQUEST_TIMEOUT = 2.0
 """Seconds after which the proxy gives up a request to upstream."""
 
@@ -23,7 +23,7 @@ Leg = Literal["client", "upstream"]
 
 
 class Cuts(Storm):
-    """Faults of the connections between clients and proxy, or between proxy and upstream, which is brokerlite."""
+    """Faults of the connections between clients and proxy, or between the proxy and its upstream, brokerlite."""
 
     def __init__(self, folder: Path, leg: Leg, seed: int, clients: Sequence[Client] = PRODUCERS) -> None:
         self._stack = ExitStack()

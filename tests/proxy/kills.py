@@ -1,4 +1,4 @@
-"""The proxy killed with SIGKILL again and again under load: `tests.proxy.storms` says what must hold.
+"""The proxy killed with SIGKILL again and again under load; `tests.proxy.storms` describes the checks.
 
 python -m tests.proxy.kills --strikes 100
 """
@@ -13,13 +13,13 @@ from tests.interop.peers import PRODUCERS, Client
 from tests.proxy.storms import ProxyProcess, Storm, parser, play
 
 ORDERLY = 0.1
-"""The share of ends that are in good order."""
+"""The share of ends in good order, instead of a kill."""
 AT_ONCE = 0.1
-"""The share after which the next proxy is killed as soon as it takes requests."""
+"""The share of ends after which the next proxy is killed as soon as it accepts requests."""
 
 
 class Kills(Storm):
-    """Ends of the proxy."""
+    """Ends of the proxy, each followed by a restart."""
 
     def __init__(
         self, folder: Path, upstream: str, seed: int, clients: Sequence[Client] = PRODUCERS, *, in_place: bool = False

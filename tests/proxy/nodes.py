@@ -1,5 +1,5 @@
-"""Three nodes of Apache Kafka behind the proxy, killed, paused and restarted under load, and their leaders moved:
-`tests.proxy.storms` says what must hold.
+"""Three nodes of Apache Kafka behind the proxy, killed, paused and restarted under load, and their leaders moved;
+`tests.proxy.storms` describes the checks.
 
     python -m tests.proxy.nodes --kafka 3.9 --seconds 600
 """
@@ -17,11 +17,11 @@ from tests.proxy.storms import PARTITIONS, ProxyProcess, Storm, parser, play
 
 RELEASES = {"4.3": NOW, "3.9": OLD["3.9"]}
 REQUEST_TIMEOUT = 5.0
-"""Seconds after which the proxy gives up a request to a node: within the pauses of nodes."""
+"""Seconds after which the proxy gives up a request to a node; pauses of nodes are longer."""
 
 
 class Chaos(Storm):
-    """Faults of nodes, one after the other, each when the replicas are in sync again."""
+    """Faults of nodes, one after the other, each when all replicas are in sync again."""
 
     def __init__(self, folder: Path, release: Release, seed: int, clients: Sequence[Client] = PRODUCERS) -> None:
         self._kafka = start(folder / "kafka", 3, release=release)

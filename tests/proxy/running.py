@@ -32,7 +32,7 @@ class ProxyThread:
             raise self._error
 
     def stop(self) -> None:
-        """Drain; raises what went wrong in the thread."""
+        """Drain, and raise the thread's error, if there was one."""
         if self._thread.is_alive():
             self._token.run_sync_soon(self.running.drain)
         self._thread.join(HUNG)
@@ -41,7 +41,7 @@ class ProxyThread:
             raise self._error
 
     def kill(self) -> None:
-        """End at once, in the middle of whatever is under way."""
+        """End at once, in the midst of its work."""
         self._token.run_sync_soon(self._scope.cancel)
         self._thread.join(HUNG)
         assert not self._thread.is_alive(), "the proxy did not end"

@@ -1,6 +1,6 @@
-"""Upstream and clients for `ProxyCore` without sockets or time: real bytes, a memory for sequences, cuts on demand.
+"""Upstream and clients for `ProxyCore` without sockets or time: real bytes, checks of sequences, cuts on demand.
 
-Rule: nothing here uses a rule of the proxy's; the broker judges sequences by itself, as Kafka does.
+Rule: this file uses no rule of the proxy. The simulated broker checks sequences on its own, as Kafka does.
 """
 
 from collections import defaultdict, deque
@@ -66,7 +66,7 @@ from ottla.proxy.journal.journal import SEGMENT_BYTES, Journal
 from ottla.proxy.journal.restored import noted
 
 PORT = 9000
-"""Of the simulated node 0; node n listens on PORT + n."""
+"""The port of the simulated node 0; node n listens on PORT + n."""
 PROXY_PORT = 19000
 PRODUCE_VERSION = 9
 ANSWERED, CUT_BEFORE, CUT_AFTER = "answered", "cut before", "cut after"
@@ -74,7 +74,7 @@ ANSWERED, CUT_BEFORE, CUT_AFTER = "answered", "cut before", "cut after"
 
 @dataclass
 class _Memory:
-    """What a partition remembers of a producer id."""
+    """The state of a producer id in a partition."""
 
     epoch: int
     batches: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=5))
@@ -87,8 +87,8 @@ class Upstream:
     Attributes:
         leaders: (topic, partition) -> node.
         logs: (topic, partition) -> the records stored.
-        fate: asked for each Produce request: answer it, or cut the connection before or after storing.
-        errors: (topic, partition) -> codes that its next batches are refused with, whatever is in them.
+        fate: called for each Produce request: answer it, or cut the connection before or after storing.
+        errors: (topic, partition) -> error codes for its next batches, whatever they contain.
     """
 
     def __init__(self, topics: dict[str, int], nodes: int = 1) -> None:
@@ -104,27 +104,27 @@ class Upstream:
         self.throttle_ms = 0
         self.produced: list[tuple[int, ProduceRequest]] = []
         self.versions: list[int] = []
-        """Of these."""
+        """The versions of these requests."""
         self._memories: dict[tuple[str, int, int], _Memory] = {}
         self._next_producer_id = 1000
         self._transactional: dict[str, tuple[int, int]] = {}
-        """Transactional id -> its producer id and epoch."""
+        """Transactional id -> producer id and epoch."""
         self.of_transactions: list[Any] = []
-        """AddPartitionsToTxn and EndTxn, as they came."""
+        """AddPartitionsToTxn and EndTxn requests, in the order of their arrival."""
         self.busy = 0
-        """EndTxns and InitProducerIds that are answered with CONCURRENT_TRANSACTIONS."""
+        """The number of EndTxn and InitProducerId requests that get CONCURRENT_TRANSACTIONS."""
         self.unaddable: dict[tuple[str, int], int] = {}
-        """(topic, partition) -> the code with which it is not added to a transaction."""
+        """(topic, partition) -> the error code for adding it to a transaction."""
         self.newest = {0: 13, 1: 18, 3: 13, 10: 6, 18: 4, 22: 5, 24: 5, 26: 5, 28: 5, 60: 2}
-        """API key -> the newest version."""
+        """API key -> the newest version served."""
         self.features: dict[str, int] = {}
 
     def forget_producers(self) -> None:
-        """As if the producers' state had expired, except that the next sequence must then be 0."""
+        """Forget all producers as if they had expired, but require the next sequence to be 0."""
         self._memories = {key: _Memory(-1) for key in self._memories}
 
     def lose_everything(self) -> None:
-        """Records and producers; ids are given again."""
+        """Lose all records and producers; producer ids are given out again."""
         self._memories.clear()
         self.logs.clear()
         self._next_producer_id = 1000
@@ -137,7 +137,7 @@ class Upstream:
         return [record.value for (t, _), log in sorted(self.logs.items()) if t == topic for record in log]
 
     def answer(self, node: int, frame: bytes) -> tuple[bytes | None, str]:
-        """The answer's frame without its length, and what becomes of the connection."""
+        """The response without its length, and what to do with the connection."""
         request = parse_request(frame)
         key, version = request.header.api_key, request.header.api_version
         how = ANSWERED
@@ -286,7 +286,7 @@ class Upstream:
 
 @dataclass
 class Reply:
-    """What a client got for a request; ``frame`` is ``None`` while it waits."""
+    """A client's reply to a request; ``frame`` is ``None`` while the reply is outstanding."""
 
     ticket: int
     version: int
@@ -294,28 +294,28 @@ class Reply:
 
     @property
     def produced(self) -> dict[tuple[str, int], PartitionProduceResponse]:
-        assert self.frame is not None, "no answer came"
+        assert self.frame is not None, "no response came"
         _, answer = parse_response(ProduceResponse, self.version, self.frame)
         return {(topic.name, each.index): each for topic in answer.responses for each in topic.partition_responses}
 
     @property
     def code(self) -> int:
-        """Of the only partition."""
+        """The error code of the only partition."""
         (response,) = self.produced.values()
         return response.error_code
 
     def parsed(self, cls: type[Any]) -> Any:
-        assert self.frame is not None, "no answer came"
+        assert self.frame is not None, "no response came"
         return parse_response(cls, self.version, self.frame)[1]
 
 
 class World:
-    """A proxy's core between clients and `Upstream`, in a time of its own."""
+    """A proxy's core between clients and `Upstream`, on a clock of its own."""
 
     def __init__(self, upstream: Upstream, *rules: str, journal: bool = False, **options: Any) -> None:
         self.upstream = upstream
         self.stored: list[Store] = []
-        """The journal, if it has one."""
+        """The journal, if the proxy has one."""
         self.journal_bytes = SEGMENT_BYTES
         self._has_journal = journal
         self.now = 100.0
@@ -323,15 +323,15 @@ class World:
         self.held: set[int] = set()
         self.closed: dict[int, str] = {}
         self.slow = False
-        """Answers to Produce wait for `release`, and those behind them."""
+        """Whether responses to Produce, and all behind them, wait for `release`."""
         self._late: list[tuple[int, bytes]] = []
         self.busy = False
-        """What is to be done in threads waits in ``work``."""
+        """Whether work for threads waits in ``work``."""
         self.work: list[Work] = []
         self.restart()
 
     def restart(self) -> None:
-        """A new proxy in the place of the old one; clients' connections are gone."""
+        """Replace the proxy by a new one; clients lose their connections."""
         config = ProxyConfig(
             upstream="broker:9000",
             listen=f"proxy:{PROXY_PORT}",
@@ -347,20 +347,20 @@ class World:
         self.work.clear()
         self._links: dict[int, int] = {}
         self.finished: list[int] = []
-        """Links on which nothing more is sent."""
+        """Links on which the proxy sends no more."""
         self._replies: dict[int, Reply] = {}
         self.listens: list[int] = []
         self.settle()
 
     def use(self, *rules: str) -> None:
-        """A new proxy in the place of the old one, with other rules."""
+        """Replace the proxy by a new one with other rules."""
         self._rules = rules
         self.restart()
 
     # -- time
 
     def settle(self, seconds: float = 0.0) -> None:
-        """Do what is to be done now, and what becomes due in the next ``seconds``."""
+        """Do everything that is due now, and in the next ``seconds``."""
         end = self.now + seconds
         in_vain = 0
         while True:
@@ -372,7 +372,7 @@ class World:
             if due is None or due > end:
                 break
             in_vain = 0 if due > self.now else in_vain + 1
-            assert in_vain < 100, "the machine would be polled without end"
+            assert in_vain < 100, "the machine wants to be polled again and again"
             self.now = max(due, self.now)
         self.now = end
 
@@ -434,13 +434,13 @@ class World:
         return self.slow and frame[:2] == b"\0\0"
 
     def finish(self, work: Work) -> None:
-        """A thread is done with it."""
+        """Finish a piece of a thread's work."""
         self.work.remove(work)
         self.core.handle(Worked(work.number, work.call()), self.now)
         self.settle()
 
     def release(self) -> None:
-        """The answers that waited come, those to connections that still exist."""
+        """Deliver the waiting responses whose connections still exist."""
         late, self._late = self._late, []
         for link, answer in late:
             if link in self._links:
@@ -455,7 +455,7 @@ class World:
         self.core.handle(UpstreamLost(link, "cut"), self.now)
 
     def kill(self, node: int) -> None:
-        """Every connection to a node breaks, and none can be made."""
+        """Break all connections to a node, and refuse new ones."""
         self.upstream.down.add(node)
         for link in [link for link, at in self._links.items() if at == node]:
             self.lose(link)
@@ -463,17 +463,17 @@ class World:
     # -- clients
 
     def request(self, client: int, body: Any, version: int, *, node: int = 0) -> Reply:
-        """Send a request; the reply fills when the answer comes."""
+        """Send a request; the reply is filled when the response comes."""
         return self.send(client, build_request(body, version, 4711 + len(self._replies), "client")[4:], version, node)
 
     def send(self, client: int, frame: bytes, version: int, node: int = 0) -> Reply:
-        """Send any bytes; ``version`` is that of the answer."""
+        """Send any bytes; ``version`` is the version of the response."""
         reply = self.arrive(client, frame, version, node)
         self.settle()
         return reply
 
     def arrive(self, client: int, frame: bytes, version: int, node: int = 0) -> Reply:
-        """Hand in any bytes; `settle` does the rest."""
+        """Pass any bytes to the core; `settle` does the rest."""
         ticket = len(self._replies)
         reply = self._replies[ticket] = Reply(ticket, version)
         self.core.handle(Requested(client, node, ticket, frame, f"10.0.0.{client}:9"), self.now)
@@ -505,7 +505,7 @@ class World:
         self.settle()
 
     def producer_id(self, client: int) -> int:
-        """A producer id from upstream, through the proxy."""
+        """Get a producer id from upstream, through the proxy."""
         reply = self.request(client, InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000), 4)
         producer_id: int = reply.parsed(InitProducerIdResponse).producer_id
         return producer_id

@@ -1,12 +1,12 @@
-"""A proxy with a state under the load of idempotent producers, while something is broken again and again.
+"""A proxy with a state folder under the load of idempotent producers, with faults again and again.
 
     python -m tests.proxy.kills --strikes 100
     python -m tests.proxy.cuts --leg upstream --strikes 100
     python -m tests.proxy.nodes --kafka 3.9 --seconds 600
 
-Each producer sends records with keys as fast as it can, and its own partitioner puts them elsewhere than the proxy
-does. In the end each record is there once, in the partition of its key, those of a key in their order; and no producer
-was told of an error, least of all that it is fenced.
+Each producer sends records with keys as fast as it can, with another partitioner than the proxy. In the end each record
+must be stored once, in the partition of its key, and the records of a key in their order. No producer may get an error,
+and above all, none may be fenced.
 """
 
 import argparse
@@ -34,21 +34,21 @@ from tests.kafka import free_ports
 PARTITIONS = 12
 KEYS = 97
 START = 30.0
-"""Seconds in which a proxy has to listen."""
+"""Seconds within which a proxy must listen."""
 BETWEEN = 4_000
-"""Records at most between two strikes."""
+"""The maximum number of records between two strikes."""
 STALL = 120.0
-"""Seconds within which a client must have had a record stored, where it is waited for: some wait half a minute for an
-answer, and may have to do so twice."""
+"""Seconds within which each client must have had a record stored, where a strike waits for it: some clients wait half a
+minute for a response, possibly twice."""
 EVERYBODY = 0.3
-"""The share of strikes before which each client has had a record stored: some come back sooner than others."""
+"""The share of strikes before which each client has had a record stored: some recover sooner than others."""
 PARTITIONER = {"librdkafka": "murmur2", "sarama": "murmur2", "franz-go": "fnv1a", "ottla": "fnv1a"}
-"""Client -> the proxy's partitioner for it, which is not the client's own; of others it is ``crc32``."""
+"""Client -> the proxy's partitioner for its topic, which differs from the client's own; the default is ``crc32``."""
 MOST_NODES = 3
 
 
 class ProxyProcess:
-    """A proxy in a process of its own, at the same address each time it is started."""
+    """A proxy in a process of its own, with the same address after each start."""
 
     def __init__(self, folder: Path, upstream: str, *options: str) -> None:
         self.bootstrap = f"127.0.0.1:{_port()}"
@@ -61,7 +61,7 @@ class ProxyProcess:
         self.start()
 
     def start(self) -> None:
-        """Run it, and return when it takes requests."""
+        """Start the process, and return once it accepts requests."""
         with self.log.open("a") as log:
             self._process = subprocess.Popen(self._command, text=True, stdout=subprocess.PIPE, stderr=log)
         assert self._process.stdout is not None
@@ -82,7 +82,7 @@ class ProxyProcess:
 
 
 def _port() -> int:
-    """One behind which the ports for more nodes are free, too."""
+    """A port with free ports behind it, for more nodes."""
     while True:
         [port] = free_ports(1)
         if all(map(_is_free, range(port + 1, port + MOST_NODES))):
@@ -98,7 +98,7 @@ class Keyed(Streamer):
     """A producer of records with keys."""
 
     partitioner: str
-    """The proxy's for its topic."""
+    """The proxy's partitioner for its topic."""
 
     def message(self, number: int) -> Message:
         return Message(self.name, b"k%d" % (number % KEYS), b"%d" % number)
@@ -115,7 +115,7 @@ class Keyed(Streamer):
             found.append(int(record.value))
             order[record.key].append(int(record.value))
         lost, twice = set(range(self.sent)) - set(found), len(found) - len(set(found))
-        assert not lost and not twice, f"{self.name}: {twice} twice, {len(lost)} lost: {sorted(lost)[:9]}"
+        assert not lost and not twice, f"{self.name}: {twice} repeated, {len(lost)} lost: {sorted(lost)[:9]}"
         for key, numbers in order.items():
             assert numbers == sorted(numbers), f"{self.name}: {key!r} is out of order"
 
@@ -124,11 +124,11 @@ class Storm(ABC):
     """A proxy and its clients; a context manager.
 
     Args:
-        upstream: the brokers, as who checks finds them.
-        in_place: have the proxy put keys where each client does.
+        upstream: the addresses of the brokers for the checks.
+        in_place: whether the proxy uses the partitioner of each client.
 
     Attributes:
-        strikes: how often something was broken.
+        strikes: the number of faults so far.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class Storm(ABC):
 
     @property
     def rules(self) -> list[str]:
-        """The options that say how topics are treated."""
+        """The options with rules for topics."""
         return [
             option
             for name, client in self.names.items()
@@ -165,7 +165,7 @@ class Storm(ABC):
         return PARTITIONER.get(client.name, "crc32")
 
     def begin(self, proxy: ProxyProcess, bootstrap: str) -> None:
-        """Have the clients ready to be started."""
+        """Prepare the clients for their start."""
         self.proxy = proxy
         self.streamers = [Keyed(client, bootstrap, name, self.steps) for name, client in self.names.items()]
         for streamer in self.streamers:
@@ -173,10 +173,10 @@ class Storm(ABC):
 
     @abstractmethod
     def strike(self) -> None:
-        """Break something, once; it is whole when this returns."""
+        """Cause a fault, and return once it is repaired."""
 
     def run(self, strikes: int, seconds: float) -> None:
-        """Strike so many times, or until ``seconds`` are over; then let the clients come to an end."""
+        """Strike so many times, or until ``seconds`` have passed; then let the clients finish."""
         over = time.monotonic() + seconds
         for streamer in self.streamers:
             streamer.start()
@@ -190,7 +190,7 @@ class Storm(ABC):
             streamer.stop()
         for streamer in self.streamers:
             streamer.join(120)
-            assert not streamer.is_alive(), f"{streamer.name} does not end"
+            assert not streamer.is_alive(), f"{streamer.name} did not end"
         assert not self.steps.errors, self.steps.errors
 
     def _await_steps(self, count: int, clients: Sequence[str] = ()) -> None:
@@ -202,7 +202,7 @@ class Storm(ABC):
             raise
 
     def check(self) -> None:
-        """Whether everything is as the clients were told, and the proxy has met no bug."""
+        """Check the records against the receipts of the clients, and the proxy's log for bugs."""
         for streamer in self.streamers:
             streamer.check(JAVA.consume(self.upstream, streamer.name, timeout=120))
         text = self.proxy.log.read_text()
@@ -213,7 +213,7 @@ class Storm(ABC):
         return f"{self.strikes} strikes; records: {sum(self.steps.steps.values())}, {dict(self.steps.steps)}"
 
     def end(self) -> None:
-        """End what the storm has started."""
+        """End all processes of the storm."""
         for streamer in self.streamers:
             streamer.end()
         self.proxy.end()
@@ -226,7 +226,7 @@ class Storm(ABC):
 
 
 def parser(text: str | None) -> argparse.ArgumentParser:
-    """The options that every storm has."""
+    """The options of every storm."""
     made = argparse.ArgumentParser(description=text)
     made.add_argument("--strikes", type=int, default=100)
     made.add_argument("--seconds", type=float, default=600.0)
@@ -237,7 +237,7 @@ def parser(text: str | None) -> argparse.ArgumentParser:
 
 
 def play(asked: argparse.Namespace, made: Callable[[Path, Sequence[Client], ExitStack], Storm]) -> None:
-    """Run the storm that ``made`` gives, and say what came out."""
+    """Run the storm from ``made``, and print its result."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         clients = [each for each in PRODUCERS if not asked.clients or each.name in asked.clients.split(",")]

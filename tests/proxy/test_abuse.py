@@ -1,7 +1,7 @@
-"""Clients that are hostile or very slow, within the protocol: decent ones beside them are served, and memory comes
+"""Clients that are hostile or very slow, within the protocol: the proxy still serves other clients, and gets its memory
 back.
 
-That no step of the proxy's takes long is what `tests.steps` watches in the tests whose proxy runs in this process.
+In the tests whose proxy runs in this process, `tests.steps` checks that no step of the proxy takes long.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ PARTITIONS = 12
 PRODUCE, METADATA, VERSIONS = 9, 9, 3
 HELLO = ApiVersionsRequest(client_software_name="crowd", client_software_version="1")
 CROWD = 1900
-"""Of the 2,000 connections that upstream takes as it comes."""
+"""The number of client connections, out of the 2,000 that upstream accepts by default."""
 _RESET = struct.pack("ii", 1, 0)
 
 
@@ -110,7 +110,7 @@ def test_clients_that_send_a_part_of_a_request_and_leave_harm_nobody(proxy: Prox
             if number % 10 == 0:
                 assert stores(decent)
         assert proxy.running._core is not None
-        assert proxy.running._core.tallies["t"].records == 15, "nothing of half a request is stored"
+        assert proxy.running._core.tallies["t"].records == 15, "a part of a request is not stored"
 
 
 def test_clients_that_end_only_their_writing_harm_nobody(proxy: ProxyThread) -> None:
@@ -145,7 +145,7 @@ def test_batches_of_an_odd_shape_hold_nobody_up(proxy: ProxyThread, shape: str) 
 
 
 def bomb() -> BatchBuilder:
-    """Records that are small on the wire, and 60 MiB in memory."""
+    """Records that are small on the wire, and take 60 MiB in memory."""
     builder = BatchBuilder()
     for number in range(60):
         builder.append(1, b"k%d" % number, bytes(MB))
@@ -174,11 +174,11 @@ def test_a_batch_that_is_large_when_it_is_decompressed_holds_nobody_up(
         assert code(parse_response(ProduceResponse, PRODUCE, hostile.frame())[1]) == 0
 
 
-# -- a process, whose memory is looked at
+# -- a process, whose memory is measured
 
 
 class Processes:
-    """A broker, a proxy before it, and the topic ``t``."""
+    """A broker, a proxy in front of it, and the topic ``t``."""
 
     def __init__(self, folder: Path, *options: str) -> None:
         self.broker = BrokerProcess(folder / "data")
@@ -188,7 +188,7 @@ class Processes:
 
     @property
     def memory(self) -> int:
-        """MiB that are the proxy's own."""
+        """The proxy's private memory in MiB."""
         found = re.search(r"RssAnon:\s+(\d+)", Path(f"/proc/{self.proxy.pid}/status").read_text())
         assert found
         return int(found[1]) // 1024
@@ -228,7 +228,7 @@ def test_bombs_are_stored_beside_others_and_their_memory_comes_back(processes: P
             assert stores(decent)
             hostile.frame()
         assert stores(hostile)
-        assert processes.memory < before + 64, "33 were seen, and 136 where glibc keeps what is freed"
+        assert processes.memory < before + 64, "33 were measured, and 136 where glibc keeps freed memory"
     found = LIBRDKAFKA.consume(processes.broker.bootstrap, "t", timeout=120)
     assert sum(len(each.value or b"") == MB for each in found) == len(bombs) * 3 * 60
 
@@ -253,7 +253,7 @@ def test_two_thousand_connections_at_once_are_served_and_what_they_took_comes_ba
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < 3 * CROWD:
-        pytest.skip(f"{hard} open files are allowed")
+        pytest.skip(f"only {hard} open files are allowed")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 3 * CROWD), hard))
     bootstrap = processes.proxy.bootstrap
     memory: list[int] = []
@@ -267,8 +267,8 @@ def test_two_thousand_connections_at_once_are_served_and_what_they_took_comes_ba
                 for peer in peers:
                     peer.frame()
                 assert stores(decent)
-            while processes.files > 100:  # for a process there is nothing else to wait on
+            while processes.files > 100:  # a process gives the test no other event to wait on
                 assert stores(decent)
             memory.append(processes.memory)
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert memory[-1] < memory[0] + 20, "what they took is used by those who come next"
+    assert memory[-1] < memory[0] + 20, "later connections use the freed memory"

@@ -1,4 +1,4 @@
-"""What the proxy counts of the records that it buffers is what they take, whatever they are made of."""
+"""The proxy's count of the memory of buffered records is right, whatever the records contain."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ def test_what_is_counted_of_buffered_records_is_what_they_take(shape: Callable[[
     batch = batch_in(records, *shape(3000))
 
     def buffered() -> object:
-        """As they are kept while they are under way: opened, sorted, and in batches for upstream."""
+        """The records as the proxy keeps them in flight: opened, sorted, and in batches for upstream."""
         opened = batch.records()
         parts, builders = opened.split("murmur2", 3, 0), []
         for part in parts.values():

@@ -1,4 +1,4 @@
-"""Whatever is cut, refused for the time being or retried, in whatever order: every record once, every key in order."""
+"""Random cuts, temporary refusals and retries in any order: each record is stored once, and each key in order."""
 
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ PRODUCERS, SOURCES = 2, 2
 
 @dataclass
 class Producer:
-    """An idempotent client: up to five batches in flight to a partition; what got no answer is sent again, in order."""
+    """An idempotent client: up to five batches in flight to a partition; unanswered ones are sent again, in order."""
 
     world: World
     producer_id: int
@@ -44,7 +44,7 @@ class Producer:
             assert self.in_flight.popleft()[1].code == 0
 
     def reconnect(self, connection: int) -> None:
-        """The connection breaks; whatever has no answer is sent again over another."""
+        """Break the connection, and send all unanswered requests again over another one."""
         self.world.leave(self.connection)
         self.connection = connection
         for _, reply in self.in_flight:
@@ -105,13 +105,13 @@ def test_every_record_is_stored_once_and_every_key_in_order(steps: list[tuple[ob
 
 
 def finish(world: World, clients: list[Producer]) -> None:
-    """Everything works again; look at what is stored."""
+    """Repair everything, and check the stored records."""
     world.slow = False
     world.release()
     world.settle(100)
     for client in clients:
         client.acknowledge()
-        assert not client.in_flight, "a batch has no answer"
+        assert not client.in_flight, "a batch got no response"
     sent = [value for client in clients for value in client.sent]
     assert sorted(world.upstream.values("flights"), key=repr) == sorted(sent, key=repr)
     order: dict[tuple[bytes, bytes], list[int]] = defaultdict(list)

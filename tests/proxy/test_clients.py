@@ -1,4 +1,4 @@
-"""Foreign clients through the proxy, brokerlite behind it."""
+"""Clients of others through the proxy, with brokerlite behind it."""
 
 import asyncio
 import socket
@@ -37,7 +37,7 @@ def messages(topic: str, count: int) -> list[Message]:
 
 
 def assert_moved(received: Sequence[Received], sent: Sequence[Message]) -> None:
-    """Everything once, whole, at the place of its key, each key in order."""
+    """Each message is stored once and whole, in the partition of its key, and each key in order."""
     assert sorted((r.key, r.value, r.headers, r.timestamp) for r in received) == sorted(
         (m.key, m.value, m.headers, m.timestamp) for m in sent
     )
@@ -195,7 +195,7 @@ def test_a_restart_of_the_proxy_ends_librdkafkas_producers_and_doubles_nothing(o
     with proxied(ottla_broker.bootstrap, "flights=rewrite", listen=listen):
         with pytest.raises(confluent_kafka.KafkaException) as raised:
             send(producer, 10)
-        assert raised.value.args[0].fatal(), "its application is told, and has to open another producer"
+        assert raised.value.args[0].fatal(), "the application gets the error, and has to open another producer"
         send(opened(), 20)
     stored = [int(m.value() or b"") for m in consumed(ottla_broker.bootstrap, "flights", SIX, 20)]
     assert stored == [*range(10), *range(20, 30)]

@@ -1,4 +1,4 @@
-"""One client, or one upstream connection, never ends the proxy: whatever is raised inside, the others are served."""
+"""An error inside of the proxy, for one client or one upstream connection, never ends it: the others are served."""
 
 import contextlib
 import dataclasses
@@ -43,7 +43,7 @@ from tests.proxy.simulated import ANSWERED, CUT_AFTER, CUT_BEFORE, Reply, Upstre
 
 PARTITIONS = 2
 TO = [next(b"%d" % i for i in range(99) if murmur2_partition(b"%d" % i, PARTITIONS) == p) for p in range(PARTITIONS)]
-"""Partition -> a key that goes there."""
+"""Partition -> a key of that partition."""
 OPENING = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
 KNOWN = MetadataRequest(topics=(MetadataRequestTopic(name="t"), MetadataRequestTopic(name="plain")))
 
@@ -63,14 +63,14 @@ def timed(producer_id: int, sequence: int, *records: tuple[int, bytes]) -> bytes
 
 
 def twice(*topics: str, acks: int = -1) -> ProduceRequest:
-    """A partition named twice, in one entry of its topic or in two."""
+    """A request that names a partition twice, in one entry of its topic or in two."""
     data = [PartitionProduceData(index=0, records=batch([(key, b"v")])) for key in TO]
     parts = [tuple(data)] if len(topics) == 1 else [(each,) for each in data]
     named = tuple(TopicProduceData(name=name, partition_data=each) for name, each in zip(topics, parts, strict=True))
     return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=named)
 
 
-# -- what is refused before anything has changed
+# -- requests that are refused before the state changes
 
 
 def test_a_batch_with_timestamps_too_far_apart_is_refused_alone() -> None:
@@ -137,7 +137,7 @@ def test_an_answer_of_upstream_that_lacks_a_partition_ends_the_connection_that_w
     assert "lacks 1 of the partitions" in world.closed[1]
 
 
-# -- what nobody has thought of
+# -- unexpected errors
 
 MACHINES = (
     ClientSession,
@@ -168,7 +168,7 @@ CONTAINING: set[object] = {
     *(Delivery._steer, Delivery._try_later, Delivery._settle, Window.abandon, Window.pop_settled),
     Control._questions,  # `ProxyCore.deadline` reads it
 }
-"""By these the rest is contained."""
+"""The methods that contain the errors of the others."""
 ENTRIES: list[tuple[type, str]] = [
     (machine, name)
     for machine in MACHINES
@@ -176,15 +176,15 @@ ENTRIES: list[tuple[type, str]] = [
     if isinstance(method, FunctionType) and method not in CONTAINING and not name.startswith("__")
 ]
 MOST_CALLS = 3
-"""Of a method, of which each is made to raise in turn."""
+"""Methods, each of which is made to raise in turn."""
 
 
 class Injected(Exception):
-    """What nobody has thought of."""
+    """Stands for an unexpected error."""
 
 
 def day(world: World) -> list[tuple[int, Reply]]:
-    """Some of all that can happen; (client, reply)."""
+    """A sequence of most operations; returns (client, reply)."""
     cuts = iter([CUT_AFTER])
     world.upstream.fate = lambda request: next(cuts, ANSWERED)
     world.upstream.errors["t", 1] += [7, MessageTooLarge.code]
@@ -226,7 +226,7 @@ def preceded(method: Callable[..., Any], by: Callable[[], None]) -> Callable[...
 
 @cache
 def calls_of_a_day() -> Counter[tuple[type, str]]:
-    """How often each method is called where nothing is raised."""
+    """The number of calls of each method, when none raises."""
     calls: Counter[tuple[type, str]] = Counter()
     with pytest.MonkeyPatch.context() as patch:
         for machine, name in ENTRIES:
@@ -236,7 +236,7 @@ def calls_of_a_day() -> Counter[tuple[type, str]]:
 
 
 class Raises:
-    """Once, when it is called for this time."""
+    """Raises once, at a given call."""
 
     def __init__(self, call: int) -> None:
         self.left = call
@@ -248,7 +248,7 @@ class Raises:
 
 
 def served(world: World, when: str) -> None:
-    """Have a day, and see that everybody is answered, or hung up on."""
+    """Run the operations, and check that each client is answered, or loses its connection."""
     for client, reply in day(world):
         assert reply.frame is not None or client in world.closed, f"{when}: client {client} still waits for {reply}"
 
@@ -274,7 +274,7 @@ def test_whatever_is_raised_where_ever_the_others_are_served(
 
 
 def damaged(data: bytes, rng: random.Random) -> bytes:
-    """Some bytes changed, left out or put in."""
+    """Some bytes changed, removed or inserted."""
     changed = bytearray(data)
     for _ in range(rng.choice([1, 1, 2, 4])):
         start = rng.randrange(len(changed) + 1)
@@ -306,15 +306,15 @@ def test_no_bytes_of_clients_or_of_upstream_are_a_bug(
     def answer_or_hang_up(node: int, frame: bytes) -> tuple[bytes | None, str]:
         try:
             return answer(node, frame)
-        except (DecodeError, AssertionError):  # the latter of a wrong CRC
+        except (DecodeError, AssertionError):  # the latter for a wrong CRC
             return None, CUT_BEFORE
 
     world.core.handle, world.upstream.answer = damaging, answer_or_hang_up  # type: ignore[method-assign]
-    with contextlib.suppress(DecodeError):  # a client's own, of what passes unread
+    with contextlib.suppress(DecodeError):  # of a client's request that passes unread
         day(world)
     world.core.handle = handle  # type: ignore[method-assign]
     world.core.links.cluster_id = None  # a damaged answer may have named another cluster
-    world.settle(LOOK + 5)  # and another address of a node
+    world.settle(LOOK + 5)  # and another address for a node
     asked = world.request(8, KNOWN, 9)
     world.settle(5)
     assert asked.frame
@@ -342,7 +342,7 @@ def test_an_action_that_cannot_be_carried_out_ends_its_connection_only(
         assert other.ask(KNOWN)
         with connected(proxy) as client:
             armed.append(True)
-            assert client.ask(KNOWN) == b""  # hung up on
+            assert client.ask(KNOWN) == b""  # the proxy closed the connection
         assert other.ask(KNOWN)
     assert "a bug in the proxy" in caplog.text
 
@@ -368,7 +368,7 @@ def test_an_upstream_address_that_is_none_ends_its_connection_only(
 
 
 class connected:
-    """A client's bare connection to a proxy."""
+    """A client's plain connection to a proxy."""
 
     def __init__(self, proxy: ProxyThread) -> None:
         host, _, port = proxy.bootstrap.rpartition(":")
@@ -381,7 +381,7 @@ class connected:
         self._stream.close()
 
     def ask(self, request: Any) -> bytes:
-        """The answer, or nothing where the connection was closed instead."""
+        """The response, or no bytes if the connection was closed instead."""
         self._stream.sendall(build_request(request, 9, 1, "c"))
         with self._stream.makefile("rb") as answers:
             return answers.read(int.from_bytes(answers.read(4), "big"))

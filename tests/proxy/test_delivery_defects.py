@@ -1,4 +1,4 @@
-"""Nine ways in which an earlier delivery lost, doubled or kept records; each has a test that names it."""
+"""Nine defects of an earlier delivery, which lost, repeated or kept records; each has a test with its name."""
 
 from typing import Any
 from uuid import UUID
@@ -45,7 +45,7 @@ def flight(stream: Stream, count: int) -> list[UpstreamBatch]:
 
 
 def known(topic_id: UUID = OLD) -> Stream:
-    """A stream of which upstream has stored something, so that several batches may be in flight."""
+    """A stream whose records upstream has stored before, so that several batches may be in flight."""
     stream = Stream("t", 0, topic_id=topic_id)
     [first] = flight(stream, 1)
     assert codes(stream.answered(first, 0, 50, None)) == [0]
@@ -61,7 +61,7 @@ def test_1_a_batch_is_not_stored_because_one_behind_it_went_to_a_topic_that_was_
     stream = known()
     one, two = flight(stream, 2)
     settled = stream.answered(one, refusal, -1, None)
-    settled += stream.answered(two, 0, 0, None)  # the new log takes any sequence
+    settled += stream.answered(two, 0, 0, None)  # the new log accepts any sequence
     if not stream.in_flight:
         settled += stream.mend()
     while stream.may_send():
@@ -107,7 +107,7 @@ def test_5_a_client_of_which_nothing_is_buffered_is_not_held() -> None:
 
 def test_6_short_connections_without_a_producer_id_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     world = world_of()
-    monkeypatch.setattr(world.core.control, "request_identity", lambda asker, then: None)  # none is ever given
+    monkeypatch.setattr(world.core.control, "request_identity", lambda asker, then: None)  # no id is ever given
     for client in range(1, 30):
         world.produce(client, {("flights", 0): batch([(key_at(0), b"v")])})
         world.leave(client)

@@ -1,4 +1,4 @@
-"""Idempotent clients of rewritten topics: retries, gaps, epochs, and a proxy that starts again."""
+"""Idempotent clients of rewritten topics: retries, gaps, epochs, and restarts of the proxy."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def world() -> World:
 
 
 def numbered(world: World, client: int, producer_id: int, sequence: int, count: int = 2, epoch: int = 0) -> int:
-    """Send records ``sequence``… of a producer; the error code."""
+    """Send records of a producer from ``sequence`` on; the error code."""
     data = batch(pairs(count, sequence), producer_id, epoch, sequence)
     return world.produce(client, {("flights", 0): data}).code
 
@@ -93,7 +93,7 @@ def test_a_producer_that_the_proxy_does_not_know_is_fenced(world: World) -> None
     [
         ("apache-kafka-java", "4.3.1", (ProducerFenced, OutOfOrderSequenceNumber)),
         ("kgo", "v1.20.7", (ProducerFenced, UnknownProducerId)),
-        (None, "", (ProducerFenced, UnknownProducerId)),  # franz-go says its name on its first connection only
+        (None, "", (ProducerFenced, UnknownProducerId)),  # franz-go sends its name on its first connection only
         ("librdkafka", "2.16.0", (OutOfOrderSequenceNumber, UnknownProducerId)),
         ("confluent-kafka-python", "2.16.1-rdkafka-2.16.0", (OutOfOrderSequenceNumber, UnknownProducerId)),
     ],

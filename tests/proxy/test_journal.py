@@ -1,4 +1,4 @@
-"""The journal: on the disk, and what a machine that goes on with it does."""
+"""The journal: its files, and a machine that restarts with it."""
 
 import os
 import signal
@@ -40,7 +40,7 @@ def producers(path: Path) -> list[int]:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A journal of two segments, left by a process that was killed."""
+    """A journal of two segments, as a killed process left it."""
     state = StateDirectory(tmp_path / "state")
     state.store(Store(1, entry(7)))
     state.store(Store(1, entry(8)))
@@ -69,7 +69,7 @@ def test_what_is_cut_off_does_not_stand_before_what_comes_next(path: Path) -> No
         state = StateDirectory(path)
         _, first = state.recover()
         state.store(Store(first, entry(10)))
-        os.close(state._lock)  # it is killed before it has copied what was there
+        os.close(state._lock)  # the process is killed before it has copied the entries
         assert producers(path) == [7, 8, 10]
         for each in segments(path)[1:]:
             each.unlink()
@@ -191,7 +191,7 @@ def test_where_nothing_can_be_written_the_journal_is_given_up(
     state.close()
     state = StateDirectory(path)
     state.recover()
-    assert caplog.text.count("journal abandoned") == 1, "the next start has said it"
+    assert caplog.text.count("journal abandoned") == 1, "only the first start after it logs it"
     state.close()
 
 
@@ -240,7 +240,7 @@ def world() -> World:
 
 
 def code(world: World, data: bytes) -> int:
-    """What a client is told, once the proxy has got to know the topic."""
+    """The client's error code, after the proxy has learned of the topic."""
     reply = world.produce(1, {("flights", 0): data})
     world.settle(0.5)
     return reply.code
@@ -265,14 +265,14 @@ def test_a_retry_after_a_restart_is_answered_from_the_journal(world: World) -> N
 
 def test_what_was_on_its_way_is_sent_again_by_the_proxy_itself(world: World) -> None:
     producer = world.producer_id(1)
-    world.slow = True  # upstream stores it, and is not heard
+    world.slow = True  # upstream stores it, but the response does not arrive
     data = batch([(key_at(n), b"%d" % n) for n in range(6)], producer, 0, 0)
     assert world.produce(1, {("flights", 0): data}).frame is None
     world.upstream.logs["flights", 3].clear()
     world.slow = False
     world.restart()
     world.settle(2)
-    assert len(world.upstream.values("flights")) == 5, "each of the others once"
+    assert len(world.upstream.values("flights")) == 5, "the others are stored once each"
     assert world.core.idle and not world.core.buffered.total
 
 
@@ -381,7 +381,7 @@ def test_the_end_of_an_earlier_holders_batch_is_not_noted_in_the_windows_of_the_
     world.busy = True
     large: list[Pair] = [(key, bytes(1000)) for _ in range(5000)]
     world.produce(1, {("flights", 0): batch(large, own, 0, 2, Compression.GZIP)})
-    assert world.work, "it is opened in a thread"
+    assert world.work, "a thread opens it"
     world.upstream.lose_everything()
     assert world.producer_id(2) == own
     assert world.produce(2, {("flights", 0): batch([(key, b"1")], own, 0, 0)}).code == 0
@@ -402,7 +402,7 @@ def test_the_journal_keeps_nothing_of_a_producer_that_is_forgotten() -> None:
     kept = world.core._journal
     assert kept is not None
     window = world.core.admission.producers.known(own).window("flights", 0)
-    kept._windows[window] = own, ("flights", 0)  # something of it was noted in this very step
+    kept._windows[window] = own, ("flights", 0)  # the journal has an entry about it from this very step
     kept.forgotten(own)
     assert not kept._windows and not kept._streams and not kept._transactions
 
@@ -420,7 +420,7 @@ def test_records_that_several_topics_may_have_are_not_stored_twice(restarts: boo
     world.upstream.fate = lambda request: CUT_AFTER
     world.produce(1, {("flights", 0): batch([(key_at(3), b"x")], own, 0, 0)})
     world.upstream.fate = lambda request: CUT_BEFORE
-    for other in (500, 501):  # by nodes that lag behind
+    for other in (500, 501):  # from nodes with stale metadata
         named(UUID(int=other), 40)
     if restarts:
         world.restart()
@@ -505,7 +505,7 @@ def test_nothing_goes_to_another_cluster_that_has_a_nodes_address(
     ]
     world.produce(2, {("plain", stolen): batch([(b"k", b"z")])}, node=stolen)
     world.settle(20)
-    assert world.core.ready, "the other node answers"
+    assert world.core.ready, "the other node still answers"
     assert not other.produced and other._next_producer_id == 1000
     assert "it belongs to cluster other, and this proxy's records are for cluster cluster" in caplog.text
     assert "it belongs to cluster other" in world.closed[2]
@@ -546,7 +546,7 @@ def test_a_producer_that_was_open_when_a_rule_changed_is_to_be_opened_again() ->
     old = world.producer_id(1)
     assert world.produce(1, {("flights", 0): batch([(key_at(0), b"x")], old, 0, 0)}).code == 0
     assert world.produce(1, {("plain", 0): batch([(key_at(0), b"x")], old, 0, 0)}).code == 0
-    for rules in (("plain=rewrite",), ("plain=rewrite", "other=rewrite")):  # the second change concerns neither
+    for rules in (("plain=rewrite",), ("plain=rewrite", "other=rewrite")):  # the second change concerns neither rule
         world.use(*rules)
         make_known(world)
         for topic in ("flights", "plain"):

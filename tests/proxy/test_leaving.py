@@ -1,4 +1,4 @@
-"""Clients that leave: the proxy carries out their requests, and upstream takes all of them."""
+"""Clients that leave without waiting: the proxy carries out their requests, and upstream stores all records."""
 
 import os
 import signal
@@ -72,13 +72,13 @@ def test_a_transaction_is_ended_though_its_client_has_left(commit: bool) -> None
     produce(world, producer, 0, 3, 4)
     end(world, producer, commit=commit)
     world.leave(1)
-    assert not ends(world), "it waits for records"
+    assert not ends(world), "it waits for the transaction's records"
     world.release()
     assert [each.committed for each in ends(world)] == [commit]
     assert code(end(world, opened(world), commit=False)) == 0
 
 
-def test_what_came_before_a_client_was_turned_away_is_passed_on() -> None:
+def test_requests_before_a_client_was_refused_are_passed_on() -> None:
     world = World(Upstream({"plain": 1}))
     frame = build_request(unanswered("plain", b"0"), PRODUCE, 0, "client")[4:]
     world.arrive(1, frame, PRODUCE)
@@ -108,7 +108,7 @@ def test_connections_of_clients_that_have_left_are_bounded_in_number(monkeypatch
         world.produce(client, {("plain", 0): batch([(b"k", b"1")])})
         world.leave(client)
     assert len(world._links) == others + 3
-    assert world.core.idle, "they only wait for answers"
+    assert world.core.idle, "requests only wait for responses"
 
 
 def test_all_clients_may_leave_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +173,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 def frozen(broker: BrokerProcess, work: Callable[[], None]) -> None:
-    """Do it while the broker's process is stopped."""
+    """Run ``work`` while the broker's process is stopped."""
     os.kill(broker._process.pid, signal.SIGSTOP)
     try:
         work()
@@ -186,7 +186,7 @@ def at(bootstrap: str) -> Peer:
 
 
 def stored(broker: BrokerProcess, topic: str, enough: int) -> int:
-    """How many records a topic has, once there are enough or there come no more for a while."""
+    """The number of records in a topic, once there are enough, or no more come for a while."""
     partition = ListOffsetsPartition(partition_index=0, timestamp=-1)
     asks = ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name=topic, partitions=(partition,)),))
     with at(broker.bootstrap) as peer:
@@ -222,7 +222,7 @@ def test_records_without_answers_reach_upstream_however_it_ends(broker: BrokerPr
                     peer.send(unanswered(topic, os.urandom(MB // 4)), PRODUCE)
             if end != "the proxy stops":
                 peer.close()
-            time.sleep(1)  # the proxy has read what its bounds allow, and upstream has taken nothing
+            time.sleep(1)  # the proxy has read up to its bounds, and upstream has accepted no bytes
 
         frozen(broker, send)
         if end != "the client leaves":

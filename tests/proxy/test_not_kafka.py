@@ -1,4 +1,4 @@
-"""An upstream, or a bootstrap, that is no Kafka: the error names its kind."""
+"""An upstream or bootstrap address without a Kafka: the error names the kind of the server."""
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -18,7 +18,7 @@ REFUSES = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"
 
 @asynccontextmanager
 async def serving(answer: bytes) -> AsyncIterator[str]:
-    """An HTTP server that refuses bad requests with these bytes; without bytes it waits for the end of a line."""
+    """An HTTP server that answers bad requests with these bytes; without bytes it waits for the end of a line."""
 
     async def serve(stream: trio.SocketStream) -> None:
         async with stream:

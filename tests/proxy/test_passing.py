@@ -1,4 +1,4 @@
-"""What passes through the proxy, and what is answered by it."""
+"""Requests that pass through the proxy, and requests that it answers."""
 
 import struct
 

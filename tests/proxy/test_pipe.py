@@ -1,4 +1,4 @@
-"""An upstream connection of the proxy: slow nodes keep it, nodes that stop reading lose it."""
+"""An upstream connection of the proxy: slow nodes keep it, and nodes that stop reading lose it."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -22,7 +22,7 @@ MIB = 2**20
 
 
 class Driver:
-    """Keeps what has happened."""
+    """Records all calls."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -96,7 +96,7 @@ async def test_a_node_that_ends_the_connection_is_told_of(clock: MockClock) -> N
     async with a_pipe() as (pipe, driver, node):
         pipe.send(b"unread")
         await trio.testing.wait_all_tasks_blocked()
-        await node.aclose()  # with bytes unread, which resets the connection
+        await node.aclose()  # closed with unread bytes, which resets the connection
         await until(lambda: driver.lost)
         assert driver.lost is not None and driver.lost.startswith("broke: ")
 
@@ -108,7 +108,7 @@ async def test_a_pipe_that_finishes_is_read_until_the_node_has_taken_everything(
         await received(node, 4 * MIB - 1)
         assert driver.lost is None
         assert await received(node, 1) == b"\0"
-        assert await node.receive_some(1) == b"", "nothing more will come"
+        assert await node.receive_some(1) == b"", "no more bytes will come"
         await node.send_all(b"answer")
         await until(lambda: driver.events[1:] == [UpstreamReceived(1, b"answer")])
         await node.aclose()
@@ -149,4 +149,4 @@ def test_what_waits_for_upstream_of_clients_that_have_left_is_bounded() -> None:
         driver._finish(cast(_Pipe, pipe))
     assert all(pipe.finishes for pipe in pipes)
     given_up = [bool(pipe.closed) for pipe in pipes]
-    assert given_up == [True, False, True, False, False], "the oldest that has some gives up"
+    assert given_up == [True, False, True, False, False], "the oldest ones with waiting bytes are closed"

@@ -1,4 +1,4 @@
-"""Which port a node has: that depends on its id, and not on when it was found."""
+"""The port of a node: it depends on the node's id, not on when the proxy found it."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ from tests.proxy.running import proxied
 
 @pytest.fixture
 def seventh() -> Iterator[Broker]:
-    """The only node that is up of its cluster."""
+    """The only running node of a cluster."""
     broker = Broker(BrokerConfig(port=0, node_id=7))
     try:
         yield broker

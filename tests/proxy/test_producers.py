@@ -1,4 +1,4 @@
-"""The memory for idempotent clients, driven directly."""
+"""The state of idempotent clients, driven directly."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ UNKNOWN = PartResult(-1, unknown=True)
 
 @dataclass(eq=False)
 class Batch(Numbered):
-    """Of records that are numbers; those of ``stored`` are, even if it is refused."""
+    """A batch whose records are numbers; the records in ``stored`` are stored, even if the batch is refused."""
 
     records: list[int] = field(default_factory=list)
     stored: set[int] = field(default_factory=set)
@@ -32,7 +32,7 @@ def window() -> Window[Batch]:
 
 
 def begin(window: Window[Batch], sequence: int, count: int = 1, epoch: int = 0) -> Batch:
-    """Take on a batch, whose records are its sequences."""
+    """Begin a batch whose records are its sequences."""
     assert window.look_up(epoch, sequence, count) is None
     batch = Batch(epoch, sequence, count, open_parts=1, records=list(range(sequence, sequence + count)))
     window.begin(batch)
@@ -180,7 +180,7 @@ def test_the_followers_of_a_refused_batch_are_known_by_their_records_too(window:
     settle(window, first, TOO_LARGE)
     told(window)
     begin(window, 0, 2)
-    assert window.stored_already([0, 9]) == set(), "the first one again: it is known, and not stored"
+    assert window.stored_already([0, 9]) == set(), "the first one again: known, but not stored"
     assert window.stored_already([1, 2]) == {1}
 
 

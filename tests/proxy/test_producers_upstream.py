@@ -1,4 +1,4 @@
-"""What goes upstream for each producer: connections and numbers of its own, and what clients without an id are lent."""
+"""Producers towards upstream: each has a connection and sequences of its own, and clients without an id get one."""
 
 from collections import Counter
 from typing import Any
@@ -25,7 +25,7 @@ from tests.proxy.test_rewriting import SIX, key_at, pairs, world_of
 
 
 def numbers(world: World) -> list[tuple[int, int, int]]:
-    """Producer id, epoch and first sequence of every batch that came to a rewritten topic."""
+    """Producer id, epoch and first sequence of every batch to a rewritten topic that upstream got."""
     return [
         (found.producer_id, found.producer_epoch, found.base_sequence)
         for _, request in world.upstream.produced
@@ -71,7 +71,7 @@ def test_a_sixth_batch_for_a_partition_waits() -> None:
     producer = world.producer_id(1)
     world.produce(1, {("flights", 0): batch([(key_at(0), b"x")], producer, 0, 0)})
     world.slow = True
-    for n in range(6):  # from two partitions, so that the client may have more than five in flight
+    for n in range(6):  # from two partitions, because a client may have only five in flight for one
         place, sequence = divmod(n, 3)
         data = batch([(key_at(0), b"x")], producer, 0, sequence + (1 if place == 0 else 0))
         world.produce(1, {("flights", place): data})
@@ -105,12 +105,12 @@ def test_what_was_too_large_once_is_not_tried_again() -> None:
         reply = world.produce(1, {("flights", 0): batch([(key_at(0), b"%d" % n + bytes(50)) for n in range(16)])})
         assert reply.code == 0, round_
         sizes.append((len(world.upstream.produced) - tried, world.now - before))
-    assert sizes[0][0] > sizes[1][0] == sizes[4][0], "from the second on each batch goes in parts at once"
+    assert sizes[0][0] > sizes[1][0] == sizes[4][0], "from the second batch on, the proxy splits each at once"
     world.settle(LIMIT_LASTS)
     world.upstream.max_batch = 2**20
     tried = len(world.upstream.produced)
     assert world.produce(1, {("flights", 0): batch([(key_at(0), bytes(50)) for _ in range(16)])}).code == 0
-    assert len(world.upstream.produced) == tried + 1, "upstream may have another limit after a rest"
+    assert len(world.upstream.produced) == tried + 1, "after a rest, the proxy tries whole batches again"
 
 
 def test_a_batch_of_many_clients_that_is_too_large_does_not_part_those_that_fit() -> None:
@@ -156,7 +156,7 @@ def test_a_topic_that_is_deleted_fences_nobody() -> None:
 
 
 def opened(world: World) -> list[Any]:
-    """Every InitProducerId that upstream gets from now on."""
+    """A list that collects upstream's InitProducerId requests from now on."""
     asked: list[Any] = []
     give = world.upstream._initproducerid
 
@@ -241,7 +241,7 @@ def test_streams_are_led_to_new_leaders_so_many_at_a_time(monkeypatch: pytest.Mo
     waiting = [world.produce(client, places) for client in range(1, 11)]
     monkeypatch.setattr(delivery, "_CALLS", 4)
     steered = [0]
-    """In each step."""
+    """The count for each step."""
     pump, steer = Delivery.pump, Delivery._steer
 
     def pumped(*args: Any) -> None:
@@ -259,7 +259,7 @@ def test_streams_are_led_to_new_leaders_so_many_at_a_time(monkeypatch: pytest.Mo
     world.core.control.request_topics("flights")
     world.settle(5)
     assert {each.error_code for reply in waiting for each in reply.produced.values()} == {0}
-    assert 4 <= max(steered) <= 8, "calls that are due steer, too"
+    assert 4 <= max(steered) <= 8, "calls that become due count, too"
 
 
 def test_clients_within_their_share_do_not_pay_for_what_others_hold() -> None:

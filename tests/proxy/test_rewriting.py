@@ -1,4 +1,4 @@
-"""Records of rewritten topics, from clients' batches to upstream's partitions and back to the answers."""
+"""Records of rewritten topics, from clients' batches to upstream's partitions and back to the responses."""
 
 from collections import defaultdict
 from typing import Any
@@ -23,7 +23,7 @@ SIX = 6
 
 
 def world_of(nodes: int = 1, rule: str = "flights=rewrite", **options: Any) -> World:
-    """A proxy that knows its topics, as it does after a client's first Metadata."""
+    """A proxy that knows its topics, as after a client's first Metadata request."""
     world = World(Upstream({"flights": SIX, "plain": 2}, nodes), rule, "plain=observe", **options)
     make_known(world)
     return world
@@ -45,7 +45,7 @@ def pairs(count: int = 40, start: int = 0) -> list[Pair]:
 
 
 def key_at(partition: int, n: int = 0) -> bytes:
-    """A key that belongs in a partition."""
+    """A key of a partition."""
     return [key for key in KEYS if murmur2_partition(key, SIX) == partition][n]
 
 
@@ -298,7 +298,7 @@ def test_records_do_not_overtake_those_that_wait_for_their_topic() -> None:
     first = world.produce(1, {("new", 0): batch([(b"k", b"0")])})
     world.upstream.ids["new"] = UUID(int=99)
     world.upstream.leaders["new", 0] = 0
-    # Another client's answer describes the topic before the proxy's own question is answered.
+    # Another client's response describes the topic before the proxy's own request is answered.
     world.request(2, MetadataRequest(topics=(MetadataRequestTopic(name="new"),)), 12)
     assert world.core.cluster.is_described("new") and first.frame is None
     second = world.produce(1, {("new", 0): batch([(b"k", b"1")])})
@@ -454,7 +454,7 @@ def test_records_on_their_way_when_a_topic_is_recreated_go_where_its_keys_go_now
     data = batch([(key, key) for key in KEYS])
     reply = world.produce(1, {("flights", 0): data})
     world.settle(5)
-    assert reply.code == NotLeaderOrFollower.code, "which clients repeat"
+    assert reply.code == NotLeaderOrFollower.code, "an error that clients retry"
     assert not world.upstream.values("flights")[1:]
     assert world.produce(1, {("flights", 0): data}).code == 0
     for (_, partition), log in world.upstream.logs.items():
@@ -664,7 +664,7 @@ def test_moved_records_are_counted(world: World) -> None:
 def test_the_offset_of_a_batch_that_stays_in_place_is_true_also_where_upstream_takes_it_in_halves(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(threads, "STEP", 1000)  # a half is built in a thread
+    monkeypatch.setattr(threads, "STEP", 1000)  # half of it needs a thread
     monkeypatch.setattr(threads, "PLAIN", 1)
     world = world_of()
     own, key = world.producer_id(1), key_at(0)

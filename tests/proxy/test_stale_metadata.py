@@ -1,4 +1,4 @@
-"""Nodes that lag behind: what they tell of topics that were recreated, or have grown, does no harm."""
+"""Nodes with stale metadata: their responses about topics that were recreated or have grown do no harm."""
 
 from collections.abc import Callable
 from uuid import UUID
@@ -16,13 +16,13 @@ Change = Callable[[MetadataResponse], None]
 
 
 def ask(world: World) -> None:
-    """A client asks for the topic's metadata."""
+    """A client requests the topic's metadata."""
     world.request(9, MetadataRequest(topics=(MetadataRequestTopic(name="flights"),)), 12)
     world.settle(1)
 
 
 def lagging(world: World, change: Change, *, times: int, patch: pytest.MonkeyPatch) -> None:
-    """The next answers to Metadata are as a node gives them that lags behind."""
+    """Make the next Metadata responses those of a node with stale metadata."""
     own, left = world.upstream._metadata, [times]
 
     def answer(node: int, request: MetadataRequest) -> MetadataResponse:

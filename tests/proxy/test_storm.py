@@ -1,7 +1,7 @@
-"""The proof: connections are cut under load, and nothing is lost, doubled or reordered per key.
+"""The proof: connections are cut under load, and no record is lost, repeated, or out of order for its key.
 
-Each cut happens after a Produce request arrived and before its answer left, so that the work is done and its author
-does not know. The relay stands between the client and the proxy, or between the proxy and Apache Kafka.
+Each cut comes after the arrival of a Produce request and before its response: the work is done, but the sender does not
+know it. The relay is between the client and the proxy, or between the proxy and Apache Kafka.
 """
 
 from collections import defaultdict
@@ -21,7 +21,7 @@ SIX = 6
 CUTS = 100
 KEYS = 53
 LONGEST = 400_000
-"""Messages after which the cuts must have happened."""
+"""The number of messages by which all cuts must have happened."""
 IMPATIENT = {
     "java": {"reconnect.backoff.ms": "10", "reconnect.backoff.max.ms": "20", "retry.backoff.ms": "10"},
     "librdkafka": {"reconnect.backoff.ms": "10", "reconnect.backoff.max.ms": "20", "retry.backoff.ms": "10"},

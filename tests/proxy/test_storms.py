@@ -1,7 +1,8 @@
-"""Connections cut under load, and nodes of Apache Kafka broken under it: `tests.proxy.storms` says what must hold.
+"""Connections cut under load, and nodes of Apache Kafka with faults under load; `tests.proxy.storms` describes the
+checks.
 
-That of kills is in `test_journal`. Nodes are broken in a process of its own, because the witness's library is C, and
-its end must not be that of the whole suite.
+The storm of kills is in `test_journal`. The storm with nodes runs in a process of its own: the witnesses' library is in
+C, and its crash must not end the whole test run.
 """
 
 import subprocess

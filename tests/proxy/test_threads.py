@@ -1,4 +1,4 @@
-"""Large batches, which are opened and built in threads: what waits for them, and what does not."""
+"""Large batches, which threads open and build: some requests wait for the threads, others must not."""
 
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -24,7 +24,7 @@ from tests.proxy.simulated import Pair, World, batch
 from tests.proxy.test_rewriting import KEYS, SIX, key_at, make_known, world_of
 
 STEP = 3000
-"""Bytes that a step opens or builds here."""
+"""The bytes that a step may open or build here."""
 LARGE: list[Pair] = [(key, b"large") for key in KEYS]
 SMALL: list[Pair] = [(key_at(3), b"small")]
 FLIGHTS = ("flights", 0)
@@ -45,7 +45,7 @@ def world() -> World:
 
 
 def unreadable(data: bytes) -> bytes:
-    """A batch with a first record of another length."""
+    """A batch whose first record has a wrong length."""
     behind_crc = data[CRC_AT + 4 : HEADER_SIZE] + b"\x02" + data[HEADER_SIZE + 1 :]
     return data[:CRC_AT] + crc32c(behind_crc).to_bytes(4, "big") + behind_crc
 
@@ -56,7 +56,7 @@ def finish_all(world: World) -> None:
 
 
 def at(world: World, key: bytes) -> list[bytes | None]:
-    """The values of a key, as upstream has them."""
+    """The values of a key, in upstream's logs."""
     return [record.value for log in world.upstream.logs.values() for record in log if record.key == key]
 
 
@@ -169,7 +169,7 @@ def test_many_batches_of_one_request_are_opened_in_threads_where_they_are_too_mu
 
 def test_a_batch_that_says_it_is_small_is_not_decompressed_beyond(world: World) -> None:
     data = bytearray(batch([(b"k", bytes(10**6))], compression=Compression.GZIP))
-    data[-4:] = (100).to_bytes(4, "little")  # the size, as gzip has it
+    data[-4:] = (100).to_bytes(4, "little")  # the size in gzip's trailer
     data[CRC_AT : CRC_AT + 4] = crc32c(data[CRC_AT + 4 :]).to_bytes(4, "big")
     assert len(data) < STEP - 200
     reply = world.produce(1, {FLIGHTS: bytes(data)})
@@ -228,7 +228,7 @@ def test_a_step_takes_on_so_many_batches_however_small_and_the_rest_in_their_ord
             world.produce(1, {("flights", place): batch([(key_at(3), b"%d" % turn)]) for place in range(SIX)})
             for turn in range(3)
         ]
-    assert len(accepted) == 2, "what a step may do"
+    assert len(accepted) == 2, "the limit of a step"
     assert world.core.deadline == 0
     assert not world.core.idle
     world.settle(1)
@@ -239,7 +239,7 @@ def test_a_step_takes_on_so_many_batches_however_small_and_the_rest_in_their_ord
 
 
 def counted(accept: Callable[..., None], accepted: list[int], world: World) -> Callable[..., None]:
-    """``accept``, and in ``accepted`` the number of the poll in which it was called."""
+    """``accept``, which also appends the number of the poll to ``accepted`` at each call."""
     polls = count()
     core: Any = world.core
     poll, now = core.poll, [next(polls)]
@@ -304,7 +304,7 @@ def test_a_batch_that_was_opened_for_a_topic_that_was_recreated_meanwhile_is_not
     world.core.control.request_topics("flights")
     world.settle(1)
     finish_all(world)
-    assert reply.code == NotLeaderOrFollower.code, "which clients repeat"
+    assert reply.code == NotLeaderOrFollower.code, "an error that clients retry"
     again = world.produce(1, {FLIGHTS: batch(LARGE, own, 0, 0)})
     finish_all(world)
     assert again.code == 0
@@ -315,7 +315,7 @@ def test_a_batch_that_was_opened_for_a_topic_that_was_recreated_meanwhile_is_not
 def test_threads_are_left_for_what_is_rewritten(world: World) -> None:
     assert world.produce(1, {("plain", 0): batch(SMALL)}).code == 0
     for _ in range(MOST + 3):
-        assert world.produce(1, {("plain", 0): batch(LARGE)}).code == 0, "it passes at once"
+        assert world.produce(1, {("plain", 0): batch(LARGE)}).code == 0, "it is passed on at once"
     assert len(world.work) == MOST
     tally = world.core.tallies["plain"]
     assert tally.unobserved == 3
@@ -365,7 +365,7 @@ def test_the_end_of_a_transaction_waits_for_its_turn_behind_records_that_are_not
         patch.setattr(world, "settle", lambda: None)
         reply = world.produce(1, {("flights", place): data for place in range(SIX)}, transactional_id="t", version=12)
         end = world.request(2, ending, 3)
-    assert len(read) == 2, "what a step may do"
+    assert len(read) == 2, "the limit of a step"
     assert (reply.frame, end.frame) == (None, None)
     world.settle(1)
     assert end.parsed(EndTxnResponse).error_code == 0
@@ -385,6 +385,6 @@ def test_all_that_comes_before_the_next_poll_shares_a_step(world: World, monkeyp
         patch.setattr(world, "settle", lambda: None)
         replies = [world.produce(client, {FLIGHTS: few}) for client in range(1, 61)]
     world.settle(1)
-    assert 0 < len(world.work) < len(replies), "some fit into the step"
+    assert 0 < len(world.work) < len(replies), "some of them fit into the step"
     finish_all(world)
     assert {reply.code for reply in replies} == {0}

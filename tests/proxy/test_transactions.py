@@ -1,4 +1,4 @@
-"""Transactions on a rewritten topic, against an upstream that notes what it is asked."""
+"""Transactions on a rewritten topic, with an upstream that records its requests."""
 
 from typing import Any
 from uuid import UUID
@@ -43,11 +43,11 @@ from tests.proxy.test_rewriting import SIX, key_at, world_of
 
 NAME = "payments"
 ABORTABLE = {9: PolicyViolation.code, 11: TransactionAbortable.code}
-"""Version of Produce -> what has clients abort."""
+"""Version of Produce -> the error that makes clients abort."""
 
 
 def opened(world: World, client: int = 1) -> tuple[int, int]:
-    """A transactional producer's id and epoch."""
+    """The id and epoch of a new transactional producer."""
     reply = world.request(client, InitProducerIdRequest(transactional_id=NAME, transaction_timeout_ms=1000), 4)
     answer: InitProducerIdResponse = reply.parsed(InitProducerIdResponse)
     return answer.producer_id, answer.producer_epoch
@@ -56,7 +56,7 @@ def opened(world: World, client: int = 1) -> tuple[int, int]:
 def produce(
     world: World, producer: tuple[int, int], sequence: int, *places: int, version: int = 9, adds: bool = True
 ) -> Reply:
-    """Records for these partitions, which the client sends to partition 0, and before version 2 ``adds`` first."""
+    """Send records of these partitions to partition 0; before version 2, with AddPartitionsToTxn first if ``adds``."""
     if adds and version < IMPLICIT:
         add(world, producer, {"flights": (0,)})
     records: list[Pair] = [(key_at(place), b"%d" % sequence) for place in places]
@@ -77,7 +77,7 @@ def code(reply: Reply) -> int:
 
 
 def add(world: World, producer: tuple[int, int], topics: dict[str, tuple[int, ...]]) -> dict[tuple[str, int], int]:
-    """What the answer to AddPartitionsToTxn says of each partition."""
+    """The errors of the partitions in the response to AddPartitionsToTxn."""
     request = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=NAME,
         v3_and_below_producer_id=producer[0],
@@ -93,14 +93,14 @@ def add(world: World, producer: tuple[int, int], topics: dict[str, tuple[int, ..
 
 
 def added(world: World) -> dict[str, tuple[int, ...]]:
-    """What upstream was asked to add last."""
+    """The partitions in upstream's latest AddPartitionsToTxn request."""
     request: AddPartitionsToTxnRequest = world.upstream.of_transactions[-1]
     assert (request.v3_and_below_transactional_id, request.v3_and_below_producer_id) == (NAME, 1001)
     return {topic.name: topic.partitions for topic in request.v3_and_below_topics}
 
 
 def ends(world: World) -> list[EndTxnRequest]:
-    """What came to upstream."""
+    """Upstream's EndTxn requests."""
     return [each for each in world.upstream.of_transactions if isinstance(each, EndTxnRequest)]
 
 
@@ -127,7 +127,7 @@ def test_so_many_wait_until_a_topic_is_described_and_no_more(monkeypatch: pytest
     assert [reply.frame is None for reply in replies] == [True, True, True, False, False]
     for _ in range(2):
         world.settle(METADATA_WAIT + 1)
-        assert all(reply.frame is not None for reply in replies), "those that are given up leave their place"
+        assert all(reply.frame is not None for reply in replies), "the abandoned ones leave their place"
         replies = [world.request(2, request, 3) for _ in range(3)]
         assert all(reply.frame is None for reply in replies)
 
@@ -201,8 +201,8 @@ def test_a_transaction_is_ended_when_all_its_records_are_settled(commit: bool) -
     assert request.committed is commit
 
 
-def test_what_is_to_be_aborted_is_sent_again_only_if_it_could_come_late() -> None:
-    for version, again in ((11, 2), (12, 1)):  # in version 2 it would be of an epoch that is over
+def test_records_of_a_doomed_transaction_are_sent_again_only_if_they_could_arrive_late() -> None:
+    for version, again in ((11, 2), (12, 1)):  # in version 2, the records would have the epoch of the ended transaction
         world = world_of()
         producer = opened(world)
         fates = iter([CUT_AFTER])
@@ -223,7 +223,7 @@ def test_what_may_be_stored_can_only_be_aborted_and_the_next_epoch_goes_on() -> 
     world.settle(LONG_REST)
     assert [each.code for each in unknown] == [ABORTABLE[9], UNNAMED.abort]
     another_epoch = {3: UnknownProducerId.code, 4: UnknownProducerId.code, 5: TransactionAbortable.code}
-    for version, told in another_epoch.items():  # from version 5 on it comes by itself
+    for version, told in another_epoch.items():  # from version 5 on the new epoch comes with the response
         assert code(end(world, producer, commit=True, version=version)) == told
     assert not ends(world)
     assert code(end(world, producer, commit=False)) == 0
@@ -241,7 +241,7 @@ def test_a_batch_that_is_stored_in_part_can_only_be_aborted() -> None:
     assert code(end(world, producer, commit=True)) == TransactionAbortable.code
     assert produce(world, producer, 0, 5).code == UNNAMED.abort
     assert code(end(world, producer, commit=False)) == 0
-    assert produce(world, producer, 0, 3, 4).code == 0  # the same epoch, and its numbers go on
+    assert produce(world, producer, 0, 3, 4).code == 0  # the epoch stays the same, and its sequences continue
     assert code(end(world, producer, commit=True)) == 0
 
 
@@ -334,7 +334,7 @@ def test_only_the_transactional_id_of_a_producer_ends_its_transaction_or_adds_to
     foreign = EndTxnRequest(
         transactional_id="other", producer_id=producer[0], producer_epoch=producer[1], committed=False
     )
-    assert code(world.request(2, foreign, 4)) == 0  # upstream's coordinator judges it
+    assert code(world.request(2, foreign, 4)) == 0  # left to upstream's coordinator
     world.slow = False
     world.release()
     assert records.code == 0
@@ -361,7 +361,7 @@ def test_records_go_to_partitions_only_that_were_added(restarts: bool) -> None:
     world = world_of(journal=True)
     producer = opened(world)
     assert produce(world, producer, 0, 3).code == 0
-    world.upstream.ids["flights"] = UUID(int=99)  # it is recreated, and is larger
+    world.upstream.ids["flights"] = UUID(int=99)  # the topic is recreated with more partitions
     world.upstream.leaders |= {("flights", index): 0 for index in range(2 * SIX)}
     if restarts:
         world.restart()
@@ -379,7 +379,7 @@ def test_what_was_added_belongs_to_one_transaction() -> None:
     assert produce(world, producer, 0, 3).code == 0
     assert code(end(world, producer, commit=True)) == 0
     assert produce(world, producer, 1, 3, adds=False).code == ABORTABLE[9]
-    assert produce(world, producer, 1, 3, version=12).code == 0  # upstream adds it
+    assert produce(world, producer, 1, 3, version=12).code == 0  # upstream adds the partition
 
 
 @pytest.mark.parametrize("restarts", [False, True])
@@ -439,7 +439,10 @@ def test_an_end_that_waits_goes_on_when_the_producer_has_another_epoch() -> None
     records, ending = produce(world, producer, 0, 3), end(world, producer, commit=True)
     assert ending.frame is None
     following = opened(world)
-    assert (records.code, code(ending)) == (InvalidProducerEpoch.code, 0)  # upstream's coordinator judges the latter
+    assert (records.code, code(ending)) == (
+        InvalidProducerEpoch.code,
+        0,
+    )  # upstream judges the latter
     world.release()
     world.slow = False
     assert produce(world, following, 0, 3).code == 0
@@ -512,7 +515,7 @@ def test_a_producer_of_which_something_is_under_way_is_not_forgotten(monkeypatch
         world.producer_id(9)
     assert len(list(world.core.admission.producers)) == 20
     end(world, payer, commit=True)
-    assert not ends(world), "its records are under way"
+    assert not ends(world), "its records are still in flight"
     world.settle(20)
     assert told.code == 0
     assert len(ends(world)) == 1
@@ -579,4 +582,4 @@ def test_a_producer_waits_here_until_its_coordinator_has_ended_the_transaction_b
     world.leave(1)
     left = world.upstream.busy
     world.settle(1)
-    assert world.upstream.busy == left  # nobody asks for a client that has left
+    assert world.upstream.busy == left  # the proxy sends no requests for a client that has left

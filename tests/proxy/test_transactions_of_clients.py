@@ -1,4 +1,4 @@
-"""Transactions of real producers, others' and our own, on a rewritten topic: brokerlite and Apache Kafka behind it."""
+"""Transactions of real producers, others' and ottla's, on a rewritten topic: brokerlite and Apache Kafka behind it."""
 
 import contextlib
 import secrets
@@ -26,7 +26,7 @@ KEYS = [b"key-%d" % n for n in range(12)]
 ALL = [("brokerlite", each) for each in TRANSACTORS.values()]
 SOME = [("kafka", TRANSACTORS[name]) for name in ("java", "librdkafka", "franz-go", "aiokafka")]
 RESTARTED = [*SOME, ("brokerlite", TRANSACTORS["java"])]
-"""Not sarama: once its only broker was away, it may ask for metadata for ever, also where its topic just passes."""
+"""Without sarama: after the loss of its only broker it may request metadata for ever, with or without a rewrite."""
 with_each_client = pytest.mark.parametrize(("upstream", "client"), ALL + SOME, indirect=["upstream"], ids=str)
 
 
@@ -37,7 +37,7 @@ def upstream(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 def topic(upstream: str) -> str:
-    """A new topic that the proxy rewrites, and that takes no records without a key."""
+    """A new topic that the proxy rewrites, and that refuses records without a key."""
     name = f"moved-{secrets.token_hex(4)}"
     create_topic(upstream, name, SIX, cleanup_policy="compact")
     return name
@@ -53,7 +53,7 @@ def producing(client: TransactorClient, proxy: ProxyThread, name: str) -> Iterat
 
 
 def send(producer: Transactor, topic: str, *values: bytes) -> None:
-    """Send each value under each key, to any partition but that of the key."""
+    """Send each value under each key, always to a wrong partition."""
     for value in values:
         for key in KEYS:
             producer.send(topic, (murmur2_partition(key, SIX) + 1) % SIX, key, value)
@@ -63,12 +63,12 @@ def transact(producer: Transactor, topic: str, *values: bytes, end: str = "commi
     producer.do("begin")
     send(producer, topic, *values)
     if end == "abort":
-        producer.do("flush")  # or there would be nothing to abort
+        producer.do("flush")  # otherwise there would be nothing to abort
     producer.do(end)
 
 
 def committed(upstream: str, topic: str) -> dict[bytes | None, list[bytes | None]]:
-    """The committed values of each key, which are all in its partition, once every transaction has ended."""
+    """The committed values of each key, once every transaction has ended; all must be in the key's partition."""
     values: dict[bytes | None, list[bytes | None]] = {}
     with RawReader(upstream) as reader:
         until(lambda: not any(reader.is_open(topic, partition) for partition in range(SIX)))
@@ -87,7 +87,7 @@ def test_what_is_committed_is_in_the_partitions_of_its_keys(
         transact(producer, topic, b"aborted", end="abort")
         transact(producer, topic, b"3")
         producer.do("begin")
-        producer.do("commit")  # nothing was sent
+        producer.do("commit")  # an empty transaction
         transact(producer, topic, b"4")
         producer.close()
     assert committed(upstream, topic) == {key: [b"1", b"2", b"3", b"4"] for key in KEYS}
@@ -106,7 +106,7 @@ def test_a_batch_that_is_refused_in_part_is_not_committed_in_part(
         producer.do("send", topic, str((place + 1) % SIX), "-", b"refused, for the topic is compacted".hex())
         with pytest.raises(Refused):
             producer.do("commit")
-        producer.open()  # some clients can go on with the same
+        producer.open()  # some clients can continue with the same one
         producer.insist("init")
         transact(producer, topic, b"2")
         producer.close()
@@ -160,7 +160,7 @@ def test_a_proxy_that_is_killed_and_has_no_state_has_the_transaction_aborted_and
             with pytest.raises(Refused):
                 send(producer, topic, b"lost, too")
                 producer.do("commit")
-            if client.name == "aiokafka":  # which has no way to another epoch
+            if client.name == "aiokafka":  # it cannot get another epoch
                 producer.open()
                 producer.insist("init")
             else:
@@ -204,4 +204,4 @@ def test_our_own_client_is_not_concerned_either(upstream: str, topic: str, tmp_p
 
 
 class Changed(Exception):
-    """The application has changed its mind."""
+    """The application raises it to abort."""

@@ -1,4 +1,4 @@
-"""The proxy killed under transactional clients: `tests.proxy.transfers` says what must hold."""
+"""The proxy killed under transactional clients; `tests.proxy.transfers` describes the checks."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The proxy's connections to an upstream that wants to know who it is: passwords, tokens, sessions that end."""
+"""The proxy's connections to an upstream that requires authentication: passwords, tokens, sessions that expire."""
 
 import ssl
 import time
@@ -28,7 +28,7 @@ VERSIONS, HANDSHAKE, AUTHENTICATE, METADATA, PRODUCE = 18, 17, 36, 3, 0
 
 
 class Guarded(Upstream):
-    """Takes one password, or any token; sessions last for `SESSION` seconds."""
+    """Accepts one password, or any token; sessions last for `SESSION` seconds."""
 
     def _apiversions(self, node: int, request: Any) -> Any:
         answer = super()._apiversions(node, request)
@@ -50,14 +50,14 @@ class Guarded(Upstream):
 
 
 class GuardedWorld(World):
-    """Remembers what was asked on each connection, and refuses what comes before its time."""
+    """Keeps the requests on each connection, and refuses requests outside of an authenticated session."""
 
     def __init__(self, *rules: str, **options: Any) -> None:
         self.asked: dict[int, list[int]] = defaultdict(list)
         self.proved: dict[int, float] = {}
         self.fetches = 0
         self.hesitates = False
-        """Answers to SaslHandshake wait for `release`."""
+        """Whether responses to SaslHandshake wait for `release`."""
         super().__init__(Guarded({"t": 1}), *rules, **options)
 
     def _act(self, action: Any) -> None:
@@ -74,8 +74,8 @@ class GuardedWorld(World):
         if key == AUTHENTICATE:
             self.proved[link] = self.now
         elif key not in (VERSIONS, HANDSHAKE):
-            assert self.asked[link][-1] != HANDSHAKE, "asked within the handshake"
-            assert self.now < self.proved[link] + SESSION, "asked when the session has ended"
+            assert self.asked[link][-1] != HANDSHAKE, "a request within the handshake"
+            assert self.now < self.proved[link] + SESSION, "a request after the end of the session"
         self.asked[link].append(key)
         super()._send(link, frame)
 
@@ -84,7 +84,7 @@ class GuardedWorld(World):
 
 
 def serving_side(ca: trustme.CA) -> TlsConnection:
-    """Of a broker whose certificate is of this CA."""
+    """The side of a broker whose certificate this CA has signed."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     ca.issue_cert("broker").configure_cert(context)
     return TlsConnection(context, server_side=True)
@@ -108,7 +108,7 @@ def test_a_session_is_renewed_before_it_ends_with_what_is_sent_next() -> None:
     assert world.produce(1, values(1)).code == 0
     mine = next(link for link, asked in world.asked.items() if PRODUCE in asked)
     world.settle(SESSION - 1)
-    assert world.asked[mine][3:] == [METADATA, PRODUCE], "nothing is asked for its own sake"
+    assert world.asked[mine][3:] == [METADATA, PRODUCE], "the connection sends no request only to stay alive"
     assert [world.produce(1, values(1, number)).code for number in (1, 2)] == [0, 0]
     assert world.asked[mine][4:] == [PRODUCE, HANDSHAKE, AUTHENTICATE, PRODUCE, PRODUCE]
     assert world.upstream.values("t") == [b"0", b"1", b"2"]
@@ -135,7 +135,7 @@ def test_what_waits_for_a_renewal_is_counted_and_its_client_is_held() -> None:
         world.produce(1, values(1, number), acks=0)
     assert world.core.buffered.of[1] > 10_000 and 1 in world.held
     link = next(each for each in world.core.links._live.values() if each._held)
-    assert len(link._held or ()) == 1, "only what the renewal began with waits within the connection"
+    assert len(link._held or ()) == 1, "only the request that started the renewal waits in the connection"
     world.leave(1)
     world.release()
     world.settle(1)
@@ -148,7 +148,7 @@ def test_a_renewal_behind_an_answer_that_takes_long_has_its_time_once_that_is_th
     world.produce(1, values(1))
     world.settle(SESSION - 1)
     world.slow = True
-    first = world.produce(1, values(1, 1))  # behind which the next session begins
+    first = world.produce(1, values(1, 1))  # the next session begins behind it
     world.settle(SESSION - 1)
     second = world.produce(1, values(1, 2))
     world.settle(15)

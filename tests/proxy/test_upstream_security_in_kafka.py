@@ -1,4 +1,4 @@
-"""A proxy before an Apache Kafka that wants TLS and a password, or a token: clients need neither."""
+"""A proxy in front of an Apache Kafka that requires TLS and a password, or a token; clients need none of these."""
 
 import time
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 SECRET = "tell-nobody"
 LASTS = 4.0
-"""Seconds of a token that runs out under load."""
+"""The lifetime of a token in seconds; it expires under load."""
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +121,7 @@ def test_tokens_that_run_out_under_load_lose_and_double_nothing(
                             assert record.value == b"%d" % read
                             read += 1
                     await consumer.commit()
-                    if time.monotonic() > began + LASTS / 2:  # all connections have been made
+                    if time.monotonic() > began + LASTS / 2:  # all connections exist by now
                         metrics = client.metrics()
                         created.add(sum(each.value for each in metrics if each.name == "connection-creation-total"))
             assert (await client.offsets({(topic, 0): "end"}))[topic, 0] == sent
@@ -133,7 +133,7 @@ def test_tokens_that_run_out_under_load_lose_and_double_nothing(
         provider.lasts = 3600.0
     assert read == sent > 100
     assert len(provider.issued) - before >= 3
-    # Of five or six connections each would be lost with each token; on a busy machine one may be renewed too late.
+    # Without renewal, five or six connections would break with each token; on a busy machine one renewal may be late.
     assert max(created) - min(created) <= 2, "upstream's sessions are renewed, so clients keep their connections"
 
 
@@ -168,7 +168,7 @@ def test_what_is_refused_is_told_at_once(
         ),
     ]
     for make, kind, says in cases:
-        with pytest.RaisesGroup(pytest.RaisesExc(kind, match=says)):  # of the nursery
+        with pytest.RaisesGroup(pytest.RaisesExc(kind, match=says)):  # the nursery's group
             make().start()
     assert "wrong-secret" not in caplog.text
 

@@ -1,4 +1,4 @@
-"""What is found in long requests and answers without parsing them, held against what the codec parses."""
+"""The search of long requests and responses without parsing them, compared with the codec's results."""
 
 import uuid
 
@@ -85,7 +85,7 @@ def test_brokers_that_break_off_are_no_answer(version: int) -> None:
 
 
 def many(count: int, *, topics: bool) -> bytes:
-    """A Produce request of so many record sets, all of one topic or each of one of its own."""
+    """A Produce request with so many record sets, of one topic, or each of its own topic."""
     one = [PartitionProduceData(index=index if not topics else 0, records=b"") for index in range(count)]
     data = [(f"{index:05}", (each,)) for index, each in enumerate(one)] if topics else [("flights", tuple(one))]
     named = tuple(TopicProduceData(name=name, partition_data=each) for name, each in data)
@@ -110,7 +110,7 @@ def test_a_long_request_that_has_to_be_parsed_is_refused_by_name() -> None:
     world.settle()
     assert "FindCoordinator of" in world.closed[2] and "the proxy takes up to 1048576" in world.closed[2]
     topics = tuple(MetadataRequestTopic(name=f"topic-{each:0200}") for each in range(6000))
-    assert world.request(3, MetadataRequest(topics=topics), 9).frame is not None, "which is passed on unparsed"
+    assert world.request(3, MetadataRequest(topics=topics), 9).frame is not None, "it is passed on unparsed"
 
 
 def test_a_long_answer_has_the_proxys_addresses_and_its_topics_are_asked_for_when_they_are_needed(

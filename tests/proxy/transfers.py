@@ -1,9 +1,9 @@
-"""The proxy killed again and again under the load of other people's transactional clients.
+"""The proxy killed again and again under the load of transactional clients of others.
 
     python -m tests.proxy.transfers --kills 100
 
-They make transfers and pass them on (`tests.interop.transfers`), to partitions that are seldom those of the keys. In
-the end each transfer is whole or absent, as its producer was told, is passed on once, and stands where its keys belong.
+They make transfers and copy them (`tests.interop.transfers`), mostly to partitions that are not the keys'. In the end,
+each transfer must be whole or absent, as its producer knows, copied once, and in the partitions of its keys.
 """
 
 import argparse
@@ -20,11 +20,11 @@ from tests.proxy.kills import ORDERLY
 from tests.proxy.storms import ProxyProcess
 
 CLIENTS = tuple(name for name in TRANSACTIONAL if name != "sarama")
-"""Once its only broker was away, sarama may ask for metadata for ever, also where its topic just passes."""
+"""sarama is missing: after the loss of its only broker it may request metadata for ever, with or without a rewrite."""
 
 
 class ProxiedTransactions(Transactions):
-    """Ends of a proxy in front of a broker that lives on."""
+    """Ends of a proxy in front of a broker that keeps running."""
 
     def __init__(self, folder: Path, seed: int, clients: Sequence[str] = CLIENTS) -> None:
         super().__init__(folder, seed, clients)

@@ -1,12 +1,12 @@
-"""A relay that knows nothing of frames, and does to connections what networks do: it cuts them anywhere, also within a
-frame, holds bytes back, and closes one direction of two.
+"""A relay that knows no frames, and does to connections what networks do: it cuts them anywhere, also within a frame,
+holds bytes back, and closes one of two directions.
 
     with Wires(("127.0.0.1", 9092)) as wires:
         wires.cut(rng)               # clients talk to wires.address
         wires.hold(rng, 2.0)
         wires.half(rng)
 
-It runs in threads of its own. What is done is done to some of the connections that there are, chosen by ``rng``.
+It runs in threads of its own. A fault hits some of the existing connections, chosen by ``rng``.
 """
 
 import contextlib
@@ -22,9 +22,9 @@ from tests.patience import HUNG
 
 CHUNK = 2**16
 SHARE = 0.5
-"""Of the connections that there are, to be struck; at least one."""
+"""The share of the connections that a fault hits; at least one."""
 _RESET = struct.pack("ii", 1, 0)
-"""``SO_LINGER`` of a socket that is to be reset by its close."""
+"""``SO_LINGER`` for a socket that its close must reset."""
 
 
 class _Direction:
@@ -32,7 +32,7 @@ class _Direction:
 
     Attributes:
         gate: open while bytes pass.
-        budget: bytes that still pass before ``then``; ``None``: all do.
+        budget: the number of bytes that still pass before ``then``; ``None``: no limit.
     """
 
     def __init__(self, wire: "_Wire", source: socket.socket, sink: socket.socket) -> None:
@@ -56,7 +56,7 @@ class _Direction:
             self.close()
 
     def close(self) -> None:
-        """Tell the sink that there is no more."""
+        """Tell the sink that no more bytes come."""
         with contextlib.suppress(OSError):
             self._sink.shutdown(socket.SHUT_WR)
 
@@ -71,7 +71,7 @@ class _Wire:
 
     @property
     def runs(self) -> bool:
-        """Bytes may pass in one direction at least."""
+        """Whether bytes can pass in at least one direction."""
         return any(each.is_alive() for each in self._threads)
 
     def start(self) -> None:
@@ -88,7 +88,7 @@ class _Wire:
             each.gate.set()
 
     def close(self) -> None:
-        """Give the sockets back, which no thread uses any more: others could find their numbers used again."""
+        """Close the sockets once no thread uses them: other threads could otherwise meet reused descriptors."""
         for thread in self._threads:
             thread.join(HUNG)
         for end in self.ends:
@@ -99,12 +99,12 @@ class Wires:
     """Listens on ``listen`` and passes everything on to ``upstream``; a context manager.
 
     Attributes:
-        done: what was done to connections, and to how many.
+        done: the faults so far, with the number of connections that each hit.
     """
 
     def __init__(self, upstream: tuple[str, int] | None = None, listen: tuple[str, int] = ("127.0.0.1", 0)) -> None:
         self.upstream = upstream
-        """Set it later if need be; connections that come before are refused."""
+        """The address of upstream; it may be set later, and connections are refused until then."""
         self.done: dict[str, int] = {"cut": 0, "cut in a frame": 0, "held": 0, "half closed": 0}
         self._listener = socket.create_server(listen)
         self.address = "{}:{}".format(*self._listener.getsockname()[:2])
@@ -117,7 +117,7 @@ class Wires:
 
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts, which close() does not
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread, which close() does not do
         self._accepting.join(HUNG)
         self._listener.close()
         for wire in self._wires:
@@ -133,7 +133,7 @@ class Wires:
                 return
             self._sweep()
             try:
-                assert self.upstream is not None, "it is set before anybody comes"
+                assert self.upstream is not None, "upstream must be set before the first connection"
                 server = socket.create_connection(self.upstream, timeout=HUNG)
             except OSError:
                 client.close()
@@ -146,12 +146,12 @@ class Wires:
             wire.start()
 
     def _sweep(self) -> None:
-        """Close what has ended on both sides."""
+        """Close connections that have ended on both sides."""
         for wire in [each for each in self._wires if not each.runs]:
             wire.close()
             self._wires.remove(wire)
 
-    # -- what is done
+    # -- faults
 
     def cut(self, rng: random.Random) -> None:
         """Reset some connections now."""
@@ -160,13 +160,13 @@ class Wires:
             self.done["cut"] += 1
 
     def cut_in_a_frame(self, rng: random.Random) -> None:
-        """Reset some connections once a few bytes more have passed in one direction."""
+        """Reset some connections after a few more bytes in one direction."""
         for wire in self._some(rng):
             rng.choice(wire.directions).budget = rng.choice([1, 3, 4, 7, 20, 100, 1000, 20_000])
             self.done["cut in a frame"] += 1
 
     def half(self, rng: random.Random) -> None:
-        """End one direction of some connections, behind a few bytes more; the other goes on."""
+        """End one direction of some connections after a few more bytes; the other continues."""
         for wire in self._some(rng):
             direction = rng.choice(wire.directions)
             direction.then = direction.close
@@ -174,7 +174,7 @@ class Wires:
             self.done["half closed"] += 1
 
     def hold(self, rng: random.Random, seconds: float) -> None:
-        """Pass nothing on of some connections, in one direction or both, for so long."""
+        """Hold back all bytes of some connections, in one direction or both, for so long."""
         held: list[_Direction] = []
         for wire in self._some(rng):
             held += rng.choice([wire.directions[:1], wire.directions[1:], wire.directions])

@@ -1,7 +1,7 @@
-"""A Spark that has the JVM connector beside ours, in a process of its own: the other tests' one is without.
+"""A process whose Spark has the JVM connector beside ottla's format; the Spark of the other tests lacks it.
 
-A program reads requests from its standard input, a line of JSON each, and answers with one. A request has the name of a
-function below, and its arguments.
+The program reads requests from its standard input, one line of JSON each, and answers each with a line. A request names
+a function below, and has its arguments.
 """
 
 import json
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 class Formats:
-    """The program, to be asked from outside."""
+    """Sends requests to the program."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
 
     def ask(self, what: str, **arguments: Any) -> Any:
-        """What the function of that name returns; options may be anything that has a text."""
+        """Call the function ``what`` in the program; values of options are converted to text."""
         arguments["options"] = {name: str(value) for name, value in arguments["options"].items()}
         assert self._process.stdin is not None and self._process.stdout is not None
         print(json.dumps([what, arguments]), file=self._process.stdin, flush=True)
@@ -75,7 +75,7 @@ def stream(
 ) -> dict[str, Any]:
     """The values that a query reads with the trigger availableNow, the ends of its batches, and why it failed.
 
-    With columns in ``once_in``, it keeps state: what it has seen of these.
+    With columns in ``once_in``, the query drops duplicates in them, so that it keeps state.
     """
     values: list[str | None] = []
 

@@ -1,8 +1,9 @@
-"""What the drivers of test_cluster.py do, each a program of its own:
+"""The drivers of test_cluster.py, each a program of its own:
 
     python cluster_jobs.py JOB '{"master": "spark://…", "confs": {…}, …}'
 
-They report in lines of JSON. Nothing of the tree is imported: driver and executors have ottla from their own Python.
+They report in lines of JSON, and import nothing from the repository: driver and executors have ottla from the Python
+that the test has set up for them.
 """
 
 import json
@@ -24,7 +25,7 @@ def report(**facts: Any) -> None:
 
 
 def wheels(spark: SparkSession) -> list[str]:
-    """Where the executors have ottla from."""
+    """The paths from which the executors import ottla."""
 
     def of_task(_: int) -> str:
         import ottla
@@ -44,7 +45,7 @@ def write(frame: DataFrame, bootstrap: str, topic: str) -> None:
 
 
 def copying(spark: SparkSession, given: dict[str, Any]) -> StreamingQuery:
-    """A query that copies a topic to another."""
+    """A query that copies one topic to another."""
     return (
         spark.readStream.format("ottla")
         .option("kafka.bootstrap.servers", given["bootstrap"])
@@ -64,7 +65,7 @@ def copying(spark: SparkSession, given: dict[str, Any]) -> StreamingQuery:
 
 
 def batch(spark: SparkSession, given: dict[str, Any]) -> None:
-    """Of each broker, read a topic and write its rows to another."""
+    """On each broker, read a topic and write its rows to another."""
     import ottla
 
     for bootstrap in given["brokers"]:
@@ -76,7 +77,7 @@ def batch(spark: SparkSession, given: dict[str, Any]) -> None:
 
 
 def follow(spark: SparkSession, given: dict[str, Any]) -> None:
-    """Copy a topic as it grows, starting the query again where it fails, until all is copied and `end` is a file."""
+    """Copy a topic as it grows, and restart a failed query, until the file `end` exists and everything is copied."""
     end = Path(given["end"])
     while True:
         query = copying(spark, given)
@@ -96,7 +97,7 @@ def follow(spark: SparkSession, given: dict[str, Any]) -> None:
 
 
 def elastic(spark: SparkSession, given: dict[str, Any]) -> None:
-    """Copy what is written in rounds; between them all executors go."""
+    """Write in rounds and copy each; all executors leave between two rounds."""
     query = copying(spark, given)
     for each in range(given["rounds"]):
         first, count = each * given["count"], given["count"]
@@ -110,7 +111,7 @@ def elastic(spark: SparkSession, given: dict[str, Any]) -> None:
 
 
 def executors(spark: SparkSession) -> int:
-    """How many there are, without the driver."""
+    """The number of executors; the driver does not count."""
     return int(spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) - 1
 
 

@@ -1,4 +1,4 @@
-"""One Spark, and brokers of each kind, for the whole session: they take seconds to start."""
+"""Sessions of Spark and brokers of each kind, shared by all tests because they take seconds to start."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -24,14 +24,14 @@ def spark() -> "Iterator[SparkSession]":
 
 @pytest.fixture(scope="session")
 def formats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Formats]:
-    """Another one, which has the JVM connector too."""
+    """A process with another Spark, which has the JVM connector too."""
     with running(tmp_path_factory.mktemp("formats") / "log") as formats:
         yield formats
 
 
 @pytest.fixture(autouse=True)
 def _unsaid() -> None:
-    """Warnings are given once by a process: each test is one."""
+    """Forget which warnings were given: a process gives each only once, and each test expects them."""
     from ottla.spark import kafka_options
 
     kafka_options._said.clear()
@@ -39,7 +39,7 @@ def _unsaid() -> None:
 
 @pytest.fixture(params=["brokerlite", "apache", pytest.param("apache-3.9", marks=pytest.mark.deep)], scope="session")
 def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Where a broker listens: ours, or Apache Kafka, of today and of yesterday."""
+    """The address of a broker: brokerlite, the current Apache Kafka, or an older one."""
     if request.param == "brokerlite":
         broker = Broker(BrokerConfig(port=0, data=tmp_path_factory.mktemp("broker"), sync=Sync.NEVER))
         yield broker.bootstrap

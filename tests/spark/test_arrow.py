@@ -1,4 +1,4 @@
-"""Batches of the wire to Arrow: Spark's own schema, values kept, rows put together."""
+"""Record batches to Arrow: in the schema of Spark's own connector, with every value, and small batches together."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -39,7 +39,7 @@ def rows(*batches: RecordBatch, wanted: OffsetRange = EVERYTHING, headers: bool 
 
 
 @pytest.mark.parametrize("headers", [False, True])
-def test_the_schema_is_that_of_sparks_own_connector(headers: bool) -> None:
+def test_the_schema_equals_the_schema_of_sparks_own_connector(headers: bool) -> None:
     more = ",headers:array<struct<key:string,value:binary>>" if headers else ""
     schema = spark_schema(Layout(headers))
     assert schema.simpleString() == f"struct<{COLUMNS}{more}>"
@@ -73,14 +73,14 @@ def test_every_compression_is_read(compression: Compression) -> None:
     assert [(row["key"], row["value"]) for row in found] == [(each.key, each.value) for each in records]
 
 
-def test_with_log_append_time_the_brokers_time_and_type_1_are_told() -> None:
+def test_with_log_append_time_rows_have_the_brokers_time_and_type_1() -> None:
     stamped = many(2)
     stamped.attributes |= 8
     stamped.max_timestamp = 5_000
     assert [(row["timestamp"].timestamp(), row["timestampType"]) for row in rows(stamped)] == [(5.0, 1)] * 2
 
 
-def test_only_offsets_of_the_range_are_told() -> None:
+def test_only_offsets_of_the_range_become_rows() -> None:
     found = rows(many(10), many(10, base_offset=10), wanted=OffsetRange("t", 0, 4, 13))
     assert [row["offset"] for row in found] == list(range(4, 13))
     assert rows(many(10), wanted=OffsetRange("t", 0, 50, 60)) == []
@@ -103,7 +103,7 @@ def test_rows_keep_their_origin_however_batches_alternate() -> None:
 
 
 def test_many_batches_of_one_record_cost_no_column_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A column for each made them forty times slower than reading them."""
+    """With a column for each batch, building them took forty times as long as reading the batches."""
     made: list[int] = []
     repeat = pa.repeat
 
@@ -119,7 +119,7 @@ def test_many_batches_of_one_record_cost_no_column_each(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("include_headers", [False, True])
-def test_headers_count_among_the_bytes_that_are_gathered(include_headers: bool) -> None:
+def test_headers_count_towards_the_bytes_that_are_put_together(include_headers: bool) -> None:
     taken = 0
 
     def batches() -> Iterator[tuple[OffsetRange, RecordBatch]]:
@@ -142,7 +142,7 @@ def test_a_headers_name_that_is_not_utf_8_is_read_as_java_reads_it() -> None:
     found = rows(parse_batch(bytes(data)), headers=True)
     names = [{"key": "\N{REPLACEMENT CHARACTER}" * 2, "value": b"x"}, {"key": "größe", "value": None}]
     assert [row["headers"] for row in found] == [None, names, None]
-    data[at + 2] = 0x7F  # the size of the header's value: more than there is
+    data[at + 2] = 0x7F  # the size of the header's value: larger than the rest of the record
     with pytest.raises(DecodeError, match="t-3, batch at offset 0"):
         rows(parse_batch(bytes(data)), headers=True)
 
@@ -166,7 +166,7 @@ def test_a_large_batch_is_handed_over_in_parts() -> None:
 
 def test_a_batch_that_becomes_large_is_handed_over_in_parts_of_some_megabytes() -> None:
     large = batch(*(Record(0, n, None, bytes(2**20)) for n in range(140)), compression=Compression.ZSTD)
-    assert len(large.data) < 2**17, "more than 128 MiB of few bytes"
+    assert len(large.data) < 2**17, "few bytes hold more than 128 MiB"
     found = list(arrow_batches([(OffsetRange("t", 0, 3, 140), large)], Layout()))
     assert max(each.nbytes for each in found) < 2 * MAX_BYTES
     assert [offset for each in found for offset in each["offset"].to_pylist()] == list(range(3, 140))
@@ -189,19 +189,19 @@ def test_large_values_are_not_gathered_beyond_a_bound() -> None:
     assert [each.num_rows for each in found] == [6, 6]
 
 
-def test_what_becomes_many_bytes_is_not_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Headers count as well, which are not among the bytes of keys and values."""
+def test_batches_with_many_bytes_are_not_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Headers count as well, although the sizes of keys and values do not include them."""
     monkeypatch.setattr(arrow, "MEMORY_LIMIT", 2**20)
     headers = tuple(("", None) for _ in range(40_000))
     bombs = [batch(Record(0, 1, b"", b"", headers), base_offset=n, compression=Compression.ZSTD) for n in range(5)]
     small = [many(2, base_offset=5 + 2 * n) for n in range(20)]
     found = list(arrow_batches([(EVERYTHING, each) for each in bombs + small], Layout(include_headers=True)))
-    assert len(found[0]) == 2, "what may be put together is"
+    assert len(found[0]) == 2, "batches within the bound are put together"
     assert [each.num_rows for each in found] == [2, 2, 41]
     assert [offset for each in found for offset in each["offset"].to_pylist()] == list(range(45))
 
 
-def test_damage_is_told_with_its_place() -> None:
+def test_an_error_about_damage_names_the_batch() -> None:
     torn = many(3)
     torn.count = 4
     with pytest.raises(DecodeError, match=r"t-3, batch at offset 0"):
@@ -213,13 +213,13 @@ def test_a_timestamp_that_spark_cannot_hold_is_an_error_that_shows_it() -> None:
         rows(batch(Record(0, 9_000_000_000_000_000_000, b"", b"")))
 
 
-def test_a_record_without_a_timestamp_is_told_as_the_other_connector_does() -> None:
+def test_a_record_without_a_timestamp_has_the_value_of_the_jvm_connector() -> None:
     [row] = rows(batch(Record(0, -1, b"", b"")))
     assert row["timestamp"] == datetime(1969, 12, 31, 23, 59, 59, 999_000, UTC)
 
 
 @pytest.mark.parametrize("headers", [False, True])
-def test_values_in_json_are_a_struct_and_what_does_not_fit_is_in_the_last_column(headers: bool) -> None:
+def test_json_values_are_a_struct_and_values_that_do_not_fit_are_in_the_last_column(headers: bool) -> None:
     fields = parse_value_schema("id BIGINT, tags ARRAY<STRING>, sizes MAP<STRING, INT>, at TIMESTAMP, on DATE")
     layout = Layout(headers, JsonFormat(fields, "bad"))
     values = [b'{"id": 1, "tags": ["a"]}', None, b"no"]

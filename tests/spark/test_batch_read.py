@@ -1,4 +1,4 @@
-"""Batch queries from end to end, on brokerlite and on Apache Kafka; what is read was written by librdkafka."""
+"""Batch queries from end to end, on brokerlite and on Apache Kafka. librdkafka wrote the records."""
 
 import time
 from argparse import Namespace
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(params=["brokerlite", "apache"])
 def bootstrap(request: pytest.FixtureRequest) -> str:
-    """Where a broker listens: ours, fresh, or Apache Kafka, the session's."""
+    """The address of a broker: a new brokerlite, or the Apache Kafka of the session."""
     if request.param == "apache":
         kafka: ApacheKafka = request.getfixturevalue("kafka")
         return kafka.bootstrap
@@ -49,7 +49,7 @@ def topic(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(autouse=True)
 def no_client_left() -> Iterator[None]:
-    """Close the clients that queries of this process, and other tests, left for the next."""
+    """Close the clients that other tests left in this process, and the clients that this test leaves."""
     spark_reader.clients.close()
     yield
     spark_reader.clients.close()
@@ -85,16 +85,16 @@ def load(spark: "SparkSession", bootstrap: str, **options: str | int) -> "DataFr
 
 
 def batch(bootstrap: str, **options: str) -> BatchReader:
-    """A query without Spark, to be planned and read step by step."""
+    """A query without Spark; the test plans it and reads it step by step."""
     return BatchReader(ReadOptions.parse({"kafka.bootstrap.servers": bootstrap, **options}))
 
 
 NEVER = {"kafka.default.api.timeout.ms": str(int(FAR * 1000))}
-"""What a reader tells at once, it has not waited for."""
+"""So long that a reader which waits for it fails its test: the error must come at once."""
 
 
 def delete_topic(bootstrap: str, topic: str) -> None:
-    """Return when no metadata have it any more: a topic of that name can then be created."""
+    """Delete a topic, and return once no metadata have it: only then can a topic of that name be created again."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.delete_topics([topic])[topic].result(HUNG)
     deadline = time.monotonic() + 30
@@ -114,7 +114,7 @@ def failure(frame: "DataFrame") -> str:
     return str(caught.value)
 
 
-def test_every_record_is_read_once_with_all_it_has(spark: "SparkSession", bootstrap: str, topic: str) -> None:
+def test_every_record_is_read_once_with_all_its_fields(spark: "SparkSession", bootstrap: str, topic: str) -> None:
     create_topic(bootstrap, topic, partitions=3)
     headers = (("source", b"gate"), ("empty", b""), ("none", None))
     for number, codec in enumerate(["none", "gzip", "snappy", "lz4", "zstd"]):
@@ -161,7 +161,7 @@ def test_several_topics_are_read_empty_ones_among_them(spark: "SparkSession", bo
     }
     assert load(spark, bootstrap, subscribe=f"{topic}.none").collect() == []
     assert load(spark, bootstrap, subscribePattern=rf"{topic}\.[ab]").count() == 15
-    assert load(spark, bootstrap, subscribePattern=rf"{topic[1:]}\.").count() == 15  # as in Java: anywhere in a name
+    assert load(spark, bootstrap, subscribePattern=rf"{topic[1:]}\.").count() == 15  # matches anywhere, as in Java
     assert load(spark, bootstrap, assign=f'{{"{topic}.a": [0, 1], "{topic}.b": [0]}}').count() == 10
 
 
@@ -186,7 +186,7 @@ def test_offsets_and_times_bound_what_is_read(bootstrap: str, topic: str) -> Non
         batch(bootstrap, subscribe=topic, startingTimestamp="1070").partitions()
 
 
-def test_with_log_append_time_the_brokers_time_is_told(spark: "SparkSession", bootstrap: str, topic: str) -> None:
+def test_with_log_append_time_rows_have_the_brokers_time(spark: "SparkSession", bootstrap: str, topic: str) -> None:
     create_topic(bootstrap, topic, message_timestamp_type="LogAppendTime")
     produce(bootstrap, numbered(topic, 0, 3))
     rows = load(spark, bootstrap, subscribe=topic).selectExpr("timestampType", "year(timestamp) > 2000").distinct()
@@ -208,9 +208,7 @@ def test_tasks_follow_min_partitions_and_max_tasks(spark: "SparkSession", bootst
     assert tasks(maxTasks=3) == [50, 50, 100]
 
 
-def test_a_planned_query_reads_the_same_however_often_and_whatever_is_written_meanwhile(
-    bootstrap: str, topic: str
-) -> None:
+def test_a_planned_query_reads_the_same_each_time_whatever_is_written_meanwhile(bootstrap: str, topic: str) -> None:
     create_topic(bootstrap, topic, partitions=2)
     produce(bootstrap, numbered(topic, 0, 500))
     reader = batch(bootstrap, subscribe=topic, minPartitions="3")
@@ -235,7 +233,7 @@ def test_a_frame_that_is_used_again_has_the_rows_of_each_condition(
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
-def test_a_query_that_has_enough_leaves_a_client_that_reads_on(
+def test_a_query_that_stops_early_leaves_a_client_that_still_reads(
     spark: "SparkSession", bootstrap: str, topic: str
 ) -> None:
     create_topic(bootstrap, topic)
@@ -288,7 +286,7 @@ def test_brokers_are_found_by_zeroconf_on_the_driver_alone(bootstrap: str, topic
     assert len(offsets(reader, tasks)) == 10
 
 
-def test_what_was_deleted_is_an_error_or_passed_over(spark: "SparkSession", kafka: ApacheKafka, topic: str) -> None:
+def test_deleted_records_are_an_error_or_skipped(spark: "SparkSession", kafka: ApacheKafka, topic: str) -> None:
     create_topic(kafka.bootstrap, topic)
     produce(kafka.bootstrap, numbered(topic, 0, 100))
     strict, lenient = (batch(kafka.bootstrap, subscribe=topic, failOnDataLoss=flag) for flag in ("true", "false"))
@@ -297,12 +295,12 @@ def test_what_was_deleted_is_an_error_or_passed_over(spark: "SparkSession", kafk
     for deleted in admin.delete_records([TopicPartition(topic, 0, 40)]).values():
         deleted.result(HUNG)
 
-    # Planned before, read after.
+    # The topic was deleted after the query was planned.
     with pytest.raises(DataLoss, match=f"offsets 0 to 99 of {topic}-0 .*failOnDataLoss=false"):
         offsets(strict, tasks)
     assert offsets(lenient, tasks) == [(0, n) for n in range(40, 100)]
 
-    # Planned after.
+    # The topic was deleted before the query was planned.
     options = {"subscribe": topic, "startingOffsets": f'{{"{topic}": {{"0": 10}}}}'}
     text = failure(load(spark, kafka.bootstrap, **options))
     assert f"the query wants offsets 10 to 100 of {topic}-0, but the log has 40 to 100" in text
@@ -329,7 +327,7 @@ def test_a_topic_that_was_deleted_or_recreated_is_lost_at_once(
 
 
 def test_a_log_that_has_become_shorter_is_lost_at_once(ottla_broker: Broker, topic: str) -> None:
-    """As after an unclean election; brokers without topic ids show no more of a recreated topic."""
+    """As after an unclean election. Without topic ids, a recreated topic looks the same."""
     create_topic(ottla_broker.bootstrap, topic)
     produce(ottla_broker.bootstrap, numbered(topic, 0, 10))
     strict, lenient = (
@@ -343,7 +341,7 @@ def test_a_log_that_has_become_shorter_is_lost_at_once(ottla_broker: Broker, top
     assert offsets(lenient, [longer]) == [(0, n) for n in range(10)]
 
 
-def test_a_plan_that_is_old_or_read_again_is_worth_a_warning_once(
+def test_a_plan_that_is_old_or_read_again_warns_once(
     ottla_broker: Broker, topic: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create_topic(ottla_broker.bootstrap, topic)
@@ -379,7 +377,7 @@ def test_an_error_is_a_sentence_without_a_traceback(spark: "SparkSession", ottla
         assert len(text.strip().splitlines()) <= 3, text
 
 
-def test_read_committed_leaves_out_what_was_aborted_and_ends_where_a_transaction_is_open(
+def test_read_committed_omits_aborted_records_and_ends_at_an_open_transaction(
     spark: "SparkSession", bootstrap: str, topic: str
 ) -> None:
     create_topic(bootstrap, topic)
@@ -389,7 +387,7 @@ def test_read_committed_leaves_out_what_was_aborted_and_ends_where_a_transaction
         producer.begin_transaction()
         send(producer, numbered(topic, 0, 10))
         end(30)
-    # Offsets 10, 21 and 32 are the transactions' markers; read_uncommitted shows what was aborted too.
+    # Offsets 10, 21 and 32 are the transactions' markers; read_uncommitted shows the aborted records too.
     everything, committed = [*range(10), *range(11, 21), *range(22, 32)], [*range(10), *range(22, 32)]
     isolated = {"subscribe": topic, "kafka.isolation.level": "read_committed"}
     rows = load(spark, bootstrap, subscribe=topic).select("offset").collect()
@@ -415,7 +413,7 @@ def test_read_committed_leaves_out_what_was_aborted_and_ends_where_a_transaction
     planned = before.partitions()
     producer.abort_transaction(30)
     assert [offset for _, offset in offsets(before, planned)] == committed
-    # The log ends in the marker of a transaction that was aborted.
+    # The log ends in the marker of an aborted transaction.
     assert read() == [*committed, *range(43, 53)]
 
 
@@ -428,7 +426,7 @@ def test_read_committed_leaves_out_what_was_aborted_and_ends_where_a_transaction
         ({"subscribe": "there", "endingOffsets": '{"there": {"0": 5, "1": -1}}'}, "the log has 0 to 0"),
     ],
 )
-def test_what_is_not_there_is_said(
+def test_topics_partitions_and_offsets_that_do_not_exist_are_named(
     spark: "SparkSession", ottla_broker: Broker, options: Mapping[str, str], says: str
 ) -> None:
     ottla_broker.create_topic("there", partitions=2)
@@ -442,6 +440,6 @@ def test_a_broker_that_is_not_there_is_named_within_the_deadline() -> None:
         BatchReader(ReadOptions.parse({"kafka.bootstrap.servers": address, "subscribe": "t", **deadline})).partitions()
 
 
-def test_mistakes_in_options_are_told_by_load(spark: "SparkSession") -> None:
+def test_load_reports_mistakes_in_options(spark: "SparkSession") -> None:
     with pytest.raises(PySparkException, match="did you mean startingOffsets"):
         load(spark, "localhost:1", subscribe="t", startingOfsets="earliest")

@@ -1,4 +1,4 @@
-"""The same options for both formats give the same columns and rows, the same ends of batches, and refuse the same."""
+"""The same options give the same columns, rows, ends of batches and refusals in both formats."""
 
 import json
 from pathlib import Path
@@ -16,12 +16,12 @@ pytestmark = pytest.mark.slow
 
 FIRST = 1_700_000_000_000
 ROWS = 40
-"""Of each partition, a second apart."""
+"""Records in each partition, a second apart."""
 
 
 @pytest.fixture(scope="module")
 def filled(formats: Formats, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A broker with topics ``t``, ``u`` and ``vu``; of a transaction that was aborted there are records, too."""
+    """A broker with topics ``t``, ``u`` and ``vu``, some records of which belong to an aborted transaction."""
     from ottla.brokerlite.config import BrokerConfig, Sync
 
     broker = Broker(BrokerConfig(port=0, data=tmp_path_factory.mktemp("broker"), sync=Sync.NEVER))
@@ -50,7 +50,7 @@ def filled(formats: Formats, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def places(**of: int | tuple[int, ...]) -> str:
-    """``{"t": {"0": 1, "1": 2}}``."""
+    """For partitions of ``t``: ``{"t": {"0": 1, "1": 2}}``."""
     return json.dumps({topic: {str(number): at for number, at in enumerate(each)} for topic, each in of.items()})  # type: ignore[arg-type]
 
 
@@ -135,7 +135,7 @@ def test_the_same_batches(formats: Formats, filled: Broker, options: dict[str, A
 
     ours, theirs = run("ottla"), run("kafka")
     assert theirs["error"] is None, theirs["error"]
-    if "maxOffsetsPerTrigger" in options:  # ours uses what rounding leaves over
+    if "maxOffsetsPerTrigger" in options:  # ours also reads the offsets that rounding leaves over
         ours["ends"], theirs["ends"] = ours["ends"][-1:], theirs["ends"][-1:]
     assert ours == theirs
     assert ours["values"]

@@ -1,7 +1,7 @@
-"""Spark on a cluster: a master and two workers, whose executors have ottla from a wheel, and are killed.
+"""Spark on a cluster: a master and two workers. Their executors have ottla from a wheel, and tests kill them.
 
-Everything is a process of its own on the loopback address: the master, the workers, the drivers (`cluster_jobs.py`),
-and the executors that workers start. Those that are killed are found as descendants of the workers.
+Each part is a process on the loopback address: the master, the workers, the drivers (`cluster_jobs.py`), and the
+executors that workers start. To kill executors, the tests look for descendants of the workers.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 JOBS = Path(__file__).with_name("cluster_jobs.py")
 SPARK_HOME = Path(pyspark.__path__[0])
 SECONDS = 240.0
-"""For anything that is waited for."""
+"""The limit for everything that a test waits for."""
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 CONFS = {
     "spark.driver.host": HOST,
@@ -50,7 +50,7 @@ CONFS = {
     "spark.ui.showConsoleProgress": "false",
 }
 EXECUTOR, DAEMON = "CoarseGrainedExecutorBackend", "pyspark.daemon"
-"""What is in the command lines of Java's executors, and of Python's workers and of the daemons that fork them."""
+"""Words in the command lines: of Java's executors, and of Python's workers and the daemons that fork them."""
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
@@ -70,8 +70,8 @@ class Cluster:
     """A standalone cluster that runs.
 
     Attributes:
-        python: that of its drivers and executors.
-        workers: they start executors, one each.
+        python: the Python of its drivers and executors.
+        workers: the processes of the workers; each starts one executor.
     """
 
     folder: Path
@@ -126,7 +126,7 @@ class Cluster:
         return [pid for pid, (_, command) in below(self.workers).items() if EXECUTOR in command]
 
     def python_workers(self) -> list[int]:
-        """Those that run tasks, without the daemons that they were forked by."""
+        """The processes that run tasks: children of the daemons, without the daemons themselves."""
         found = {pid: parent for pid, (parent, command) in below(self.workers).items() if DAEMON in command}
         return [pid for pid, parent in found.items() if parent in found]
 
@@ -141,7 +141,7 @@ class Cluster:
 
 @dataclass
 class Driver:
-    """A job that runs; it reports in lines."""
+    """A running job, which reports in lines of JSON."""
 
     process: subprocess.Popen[bytes]
     out: Path
@@ -152,7 +152,7 @@ class Driver:
         return [json.loads(line) for line in lines if line.endswith("\n")]
 
     def finish(self) -> list[dict[str, Any]]:
-        """What it has reported, when it has ended."""
+        """Wait until the job has ended, and return its reports."""
         code = self.process.wait(SECONDS)
         assert code == 0, self.log.read_text(errors="replace")[-5000:]
         return self.reports()
@@ -161,7 +161,7 @@ class Driver:
         started = below({self.process.pid})
         self.process.kill()
         self.process.wait(10)
-        for pid in started:  # its Java, which does nothing without it
+        for pid in started:  # the driver's Java, which would stay
             kill(pid)
 
 
@@ -169,7 +169,7 @@ class Driver:
 def driving(
     cluster: Cluster, folder: Path, job: str, confs: dict[str, str] | None = None, **given: Any
 ) -> Iterator[Driver]:
-    """Run a job; it is ended with the block."""
+    """Run a job, and end it with the block."""
     name = f"{job}-{time.monotonic_ns()}"
     out, log = folder / f"{name}.out", folder / f"{name}.log"
     arguments = {"master": cluster.master, "confs": CONFS | (confs or {}), **given}
@@ -208,7 +208,7 @@ def brokerlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def numbered(topic: str, first: int, count: int, keys: int = 20) -> list[Message]:
-    """Each key has the numbers that leave its rest, in order."""
+    """Messages with the numbers as values; a number's remainder is its key, so each key has its numbers in order."""
     return [Message(topic, b"%d" % (number % keys), b"%d" % number) for number in range(first, first + count)]
 
 
@@ -252,17 +252,17 @@ def test_a_stream_loses_nothing_when_executors_workers_and_its_driver_are_killed
         "checkpoint": str(tmp_path / "checkpoint"),
         "end": str(end),
     }
-    # Rows come slowly, a few at a time, so that most of those that are killed are in the midst of a task.
+    # Rows come slowly, a few at a time, so that most of the killed processes are in the midst of a task.
     confs = {"spark.sql.execution.arrow.maxRecordsPerBatch": "20"}
     killed: Counter[str] = Counter()
 
     def go_on(driver: Driver, batches: int) -> None:
-        """Write more, and wait until some of it is copied."""
+        """Write more, and wait until the driver has copied some of it."""
         nonlocal written
         LIBRDKAFKA.produce(brokerlite, numbered("followed", written, step))
         written += step
         seen = len(driver.reports())
-        until(lambda: len(driver.reports()) >= seen + batches, f"it does not go on, killed were {killed}")
+        until(lambda: len(driver.reports()) >= seen + batches, f"the query has stopped; killed so far: {killed}")
 
     def kill_some(what: str, find: Callable[[], list[int]], most: int) -> None:
         until(lambda: bool(find()), f"there is no {what}")

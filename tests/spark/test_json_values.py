@@ -1,4 +1,4 @@
-"""Values in JSON to columns, without a Spark: what Arrow does at once, and Python one by one, is the same."""
+"""JSON values to columns, without a Spark: Arrow, which takes all at once, and Python, one by one, give the same."""
 
 import json
 import random
@@ -57,7 +57,7 @@ def test_each_value_stands_in_its_row_whatever_its_neighbours_are() -> None:
     assert [row and row["id"] for row, _ in found] == [1, None, None, None, 3, None, None, 4]
     assert [corrupt for _, corrupt in found] == [None, None, b"", b'{"id": 2', None, b"[]", b"\xff", None]
     assert found[1] == (None, None), "a tombstone"
-    assert found[2] == (NOTHING, b""), "there is a struct, and nothing in it"
+    assert found[2] == (NOTHING, b""), "the struct is there, and its fields are null"
 
 
 @pytest.mark.parametrize(
@@ -72,14 +72,14 @@ def test_each_value_stands_in_its_row_whatever_its_neighbours_are() -> None:
         [b'{"id":1}\0{"id":2}'],
     ],
 )
-def test_values_that_only_together_would_be_as_many_objects_are_none(values: list[bytes]) -> None:
+def test_values_that_form_as_many_objects_only_when_joined_are_bad(values: list[bytes]) -> None:
     around = [b'{"id":7}'] * 200
     found = parsed(*around, *values, *around)
     assert found[200:-200] == [(NOTHING, value) for value in values]
     assert {row["id"] for row, _ in found[:200] + found[-200:]} == {7}
 
 
-def test_what_fits_is_kept_beside_what_does_not() -> None:
+def test_fields_that_fit_are_kept_beside_fields_that_do_not() -> None:
     value = (
         b'{"id": "x", "name": "n", "inner": {"x": 1.5, "day": "2020-01-01"}, "numbers": [1, "x"], "items": [{"at": 1}]}'
     )
@@ -118,7 +118,7 @@ def test_few_bad_values_do_not_make_the_others_slow(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("share", [0.001, 0.01, 0.1, 0.9])
-def test_what_a_value_becomes_does_not_depend_on_where_others_are_wrong(share: float) -> None:
+def test_a_values_row_does_not_depend_on_where_others_are_wrong(share: float) -> None:
     rng = random.Random(share)
     wrong = [b'{"id": "x"}', b'{"id": 99999999999999999999}', b'{"id": 1.5}', b"{nothing}", b'{"id": 1', b'{"id": 1}}']
     values = [rng.choice(wrong) if rng.random() < share else b'{"id": %d}' % number for number in range(3_000)]
@@ -131,7 +131,7 @@ def test_what_a_value_becomes_does_not_depend_on_where_others_are_wrong(share: f
 
 @pytest.mark.parametrize("number", ["-NaN", "NaN", "Inf", "-Inf", "Infinity", "-Infinity"])
 @pytest.mark.parametrize("neighbour", [b'{"id": 2}', b'{"id": "x"}', b'{"id": 2'])
-def test_what_is_no_number_is_taken_whatever_its_neighbours_are(number: str, neighbour: bytes) -> None:
+def test_nan_and_infinity_are_read_whatever_their_neighbours_are(number: str, neighbour: bytes) -> None:
     value = b'{"id": 1, "other": %s}' % number.encode()
     (row, corrupt), _ = parsed(value, neighbour)
     assert (row["id"], corrupt) == (1, None)
@@ -159,8 +159,8 @@ MANY_DIGITS = [
     [*(field.type for field in KIND), *(pa.decimal128(*each) for each in DECIMALS)],
     ids=str,
 )
-def test_of_each_type_what_arrow_accepts_python_accepts_with_the_same_result(kind: pa.DataType) -> None:
-    """By itself, in an array and in a struct; and nothing comes of it but what the type can hold."""
+def test_for_each_type_python_accepts_the_tokens_of_arrow_with_the_same_result(kind: pa.DataType) -> None:
+    """Tested alone, in an array and in a struct. The result must also be valid for its type."""
     whole = pa.struct([("v", kind), ("l", pa.list_(pa.field("element", kind))), ("s", pa.struct([("v", kind)]))])
     accepted = set()
     for token in [*TOKENS, *(MANY_DIGITS if pa.types.is_decimal(kind) else ())]:
@@ -189,7 +189,7 @@ def test_a_decimal_of_more_digits_than_its_type_has_is_bad_whatever_its_neighbou
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
-def test_what_arrow_accepts_python_accepts_with_the_same_result(seed: int) -> None:
+def test_python_accepts_the_values_of_arrow_with_the_same_result(seed: int) -> None:
     rng = random.Random(seed)
     names = [*NOTHING, "other"]
     accepted = 0
@@ -200,7 +200,7 @@ def test_what_arrow_accepts_python_accepts_with_the_same_result(seed: int) -> No
         if at_once is None:
             continue
         accepted += 1
-        # Beside a value that Arrow refuses, it is for Python to say.
+        # Beside a value that Arrow refuses, Python decides.
         structs, corrupted = parse_values(pa.array([text.encode(), b'{"id": "x"}'], pa.binary()), KIND)
         assert corrupted[0].as_py() is None, text
         assert structs.take([0]).equals(at_once) or "NaN" in text, text

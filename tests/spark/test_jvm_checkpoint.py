@@ -1,4 +1,4 @@
-"""A query of Spark's own connector is gone on with by format ottla, on the checkpoint that it has written."""
+"""Format ottla continues a query of Spark's own connector, on the checkpoint that the connector has written."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,13 +24,13 @@ class Runs:
         LIBRDKAFKA.produce(self.broker.bootstrap, [Message("t", None, each.encode()) for each in values])
 
     def run(self, format: str, fails_at: int | None = None, once_in: Sequence[str] = (), **options: Any) -> Any:
-        """What it has read, and why it failed."""
+        """Run the query, and return the values that it reads, the ends of its batches, and its error."""
         given = {"kafka.bootstrap.servers": self.broker.bootstrap, "subscribe": "t", "startingOffsets": "earliest"}
         where = {"checkpoint": str(self.checkpoint), "fails_at": fails_at, "once_in": once_in}
         return self.formats.ask("stream", format=format, options=given | options, **where)
 
     def values(self, format: str, **options: Any) -> str:
-        """What it has read, sorted, without an error."""
+        """Run the query, which must not fail, and return the values that it reads, sorted."""
         found = self.run(format, **options)
         assert found["error"] is None, found["error"]
         return "".join(sorted(found["values"]))
@@ -53,8 +53,8 @@ def test_each_record_is_read_once_and_there_is_no_way_back(runs: Runs) -> None:
     assert runs.run("kafka")["error"]
 
 
-def test_state_is_gone_on_with(runs: Runs) -> None:
-    columns = ["topic", "timestampType", "value"]  # the first two are nullable in the connector alone
+def test_state_is_continued(runs: Runs) -> None:
+    columns = ["topic", "timestampType", "value"]  # only the connector declares the first two as nullable
     runs.write("abca")
     assert runs.values("kafka", once_in=columns) == "abc"
     runs.write("bdc")
@@ -72,7 +72,7 @@ def test_a_batch_that_the_connector_has_not_finished_is_read_again(runs: Runs) -
 
 @pytest.mark.deep
 def test_a_first_batch_that_the_connector_has_not_finished_is_refused(runs: Runs) -> None:
-    # Where it began the connector keeps beside Spark's offsets, where no other source sees it.
+    # The connector keeps the start of the query beside Spark's offsets, where no other source can read it.
     runs.write("abcd")
     assert "the sink fails" in runs.run("kafka", fails_at=0)["error"]
     found = runs.run("ottla", startingOffsets="latest")

@@ -1,4 +1,4 @@
-"""The Python of a Spark on this machine."""
+"""Which Python Spark runs on this machine."""
 
 import os
 import subprocess
@@ -43,18 +43,18 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["/a", *reversed(ARCHIVES)], "/a"),
         (["/a", ARCHIVES[0], "/b", ARCHIVES[1]], "/a:/b"),
         (ARCHIVES, ""),
-        ([*ARCHIVES, "/a", *ARCHIVES, *ARCHIVES, "/b"], "/a:/b"),  # of a source that Spark has found by itself
+        ([*ARCHIVES, "/a", *ARCHIVES, *ARCHIVES, "/b"], "/a:/b"),  # of a source that Spark found without help
         (["/elsewhere/pyspark.zip", "/*"], "/elsewhere/pyspark.zip:/*"),
     ],
 )
-def test_it_is_the_one_that_runs_without_the_archives_of_the_installed_pyspark(
+def test_workers_run_this_python_without_the_archives_of_the_installed_pyspark(
     given: list[str], left: str, cache: Path
 ) -> None:
     assert _python().startswith(str(cache))
     assert _run(given) == [sys.prefix, left, "two words", "*"]
 
 
-def test_where_nothing_can_be_kept_it_is_the_one_that_runs_itself(cache: Path) -> None:
+def test_without_a_writable_cache_workers_run_this_python_directly(cache: Path) -> None:
     cache.write_text("no folder")
     assert _python() == sys.executable
 
@@ -112,7 +112,7 @@ print(java.getProperty("arrow.enable_unsafe_memory_access"), java.getProperty("o
 def test_processes_that_plan_and_read_import_the_installed_pyspark_and_java_does_not_check_arrow(
     tmp_path: Path,
 ) -> None:
-    (tmp_path / "pyspark_probe.py").write_text(PROBE)  # which Spark finds by itself
+    (tmp_path / "pyspark_probe.py").write_text(PROBE)  # a data source that Spark finds without help
     environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
     path = os.pathsep.join([str(tmp_path), environment.get("PYTHONPATH", "")])
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""What Spark's Python processes write to stderr."""
+"""The lines that Spark's Python processes write to stderr."""
 
 import os
 import re
@@ -51,7 +51,7 @@ def test_lines_have_their_time_level_and_logger_and_the_environment_says_which(
     assert all(wanted in text for wanted, (_, _, text) in zip(said, found, strict=True))
 
 
-def test_logging_that_somebody_has_set_up_stays() -> None:
+def test_logging_that_is_already_configured_stays() -> None:
     mine = "logging.basicConfig(format='mine: %(message)s')"
     assert written(mine) == ["mine: no broker is available"]
     assert written(f"set_up_logging(); {mine}") == ["mine: orders: 3 records behind", "mine: no broker is available"]

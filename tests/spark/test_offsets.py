@@ -1,4 +1,4 @@
-"""Which offsets are read and how tasks share them, against a log that is only numbers."""
+"""Which offsets are read, and how tasks share them. The log consists only of numbers."""
 
 import logging
 import os
@@ -28,7 +28,7 @@ END = Limit("endingOffsets", LATEST)
 class Logs:
     """Partitions as (first offset, end offset); the record at offset n has timestamp 10 n.
 
-    The last stable offset is `open` before the end. Before the request with the number `arriving`, a record comes.
+    The last stable offset is `open` before the end. A record arrives before request number `arriving`.
     """
 
     extent: dict[TopicPartition, tuple[int, int]]
@@ -37,7 +37,7 @@ class Logs:
     requests: int = 0
 
     def topic_ids(self, names: Sequence[str] | None) -> dict[str, tuple[UUID, int]]:
-        raise AssertionError("the partitions are given")
+        raise AssertionError("the query names its partitions and needs no lookup")
 
     def offsets(
         self, wanted: Mapping[TopicPartition, int], *, isolation: int = READ_UNCOMMITTED
@@ -62,7 +62,7 @@ class Logs:
         isolation: int = READ_UNCOMMITTED,
         on_lost: Callable[[LostRange], int] = lambda lost: 0,
     ) -> Generator[tuple[OffsetRange, AnyBatch], None, None]:
-        raise AssertionError("planning fetches nothing")
+        raise AssertionError("planning must not fetch")
 
 
 LOGS = Logs({("t", 0): (10, 30), ("t", 1): (0, 100), ("t", 2): (5, 5)})
@@ -74,7 +74,7 @@ def ranges(starting: Limit = ALL, ending: Limit = END, logs: Logs = LOGS, **more
     return [(each.partition, each.start, each.end) for each in found]
 
 
-def test_everything_is_from_each_logs_start_to_its_end_and_empty_partitions_are_left_out() -> None:
+def test_each_log_is_read_from_start_to_end_and_empty_partitions_are_left_out() -> None:
     assert ranges() == [(0, 10, 30), (1, 0, 100)]
 
 
@@ -105,7 +105,7 @@ def test_a_starting_time_that_no_record_has_is_an_error_unless_the_strategy_says
 @pytest.mark.parametrize("before", range(4), ids=lambda n: f"before request {n}")
 @pytest.mark.parametrize("time", [100, 110], ids=["young enough", "too old"])
 def test_a_query_that_starts_at_a_time_skips_no_record_that_arrives_while_it_asks(before: int, time: int) -> None:
-    """The record of offset 10, of time 100, arrives before one of the requests; the start is at time 100 or 110."""
+    """The record at offset 10, of time 100, arrives before one of the requests. The query starts at time 100 or 110."""
     logs = Logs({("t", 0): (0, 10)}, arriving=before)
     start = known_starts(logs, [("t", 0)], Limit("startingTimestamp", time, by_time=True), latest_if_no_record=True)
     assert start == {("t", 0): 11 if before == 0 and time == 110 else 10}
@@ -129,9 +129,7 @@ def test_a_batch_reads_nothing_that_is_too_young_though_it_arrives_while_the_que
         ({("u", 0): 1}, "names u-0, which the query does not read"),
     ],
 )
-def test_offsets_for_each_partition_are_for_exactly_those_that_are_read(
-    places: dict[TopicPartition, int], says: str
-) -> None:
+def test_offsets_must_name_exactly_the_partitions_that_are_read(places: dict[TopicPartition, int], says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):
         ranges(Limit("startingOffsets", places))
 
@@ -179,7 +177,7 @@ def sizes(tasks: list[tuple[OffsetRange, ...]]) -> list[list[int]]:
 
 
 def test_there_are_as_many_tasks_as_cores_and_beyond_them_small_partitions_share_tasks() -> None:
-    """A record may cost a second: small partitions do not wait for one core while others are idle."""
+    """A record may take a second to process: small partitions must not wait for one core while others are idle."""
     big, small = SMALL_TASK + 1, SMALL_TASK // 2
     assert sizes(plan(pieces(5, 1, 3), 4)) == [[5], [1], [3]]
     assert sizes(plan(pieces(5, 1, 3, 4), 4)) == [[5], [1], [3], [4]]

@@ -1,4 +1,4 @@
-"""Options: the names and meanings of Spark's own connector, and what is said about those that cannot be."""
+"""Options: the names and meanings of Spark's own connector, and the errors for wrong or unsupported ones."""
 
 import re
 from collections.abc import Callable
@@ -104,7 +104,7 @@ def test_settings_of_the_client_are_passed_on_in_its_own_units() -> None:
         "partition_max_bytes": 1000,
     }
     assert options.client.arguments == dict(options.client.options)
-    assert ReadOptions.parse(LEAST).client.arguments == {"partition_max_bytes": 7 * 2**20}, "a task reads in bulk"
+    assert ReadOptions.parse(LEAST).client.arguments == {"partition_max_bytes": 7 * 2**20}, "tasks read in bulk"
     Options(**parse(**{"kafka.fetch.max.bytes": "1000"}).client.arguments)
 
 
@@ -115,7 +115,7 @@ def test_a_connection_keeps_the_memory_of_two_answers_of_a_partition() -> None:
     assert [id(home(each)) for each in looked_at] == [id(each) for each in blocks]
 
 
-def test_the_table_of_options_has_what_is_taken() -> None:
+def test_the_table_of_options_is_complete() -> None:
     table = (ROOT / "docs" / "spark.md").read_text().partition("## Options for reading")[2].partition("\n### ")[0]
     missing = [
         name
@@ -140,7 +140,7 @@ def test_the_table_of_options_has_what_is_taken() -> None:
         ("retry.backoff.ms", "20", "retry_backoff", 0.02),
     ],
 )
-def test_what_the_client_has_it_is_given(
+def test_options_of_the_client_are_passed_on(
     name: str, value: str, option: str, chosen: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert dict(parse(**{f"kafka.{name}": value}).client.options) == {option: chosen}
@@ -167,7 +167,7 @@ def test_what_the_client_has_it_is_given(
         ("kafka.max.block.ms", "60000"),
     ],
 )
-def test_what_changes_no_row_is_passed_over_with_a_warning(
+def test_options_that_change_no_row_are_ignored_with_a_warning(
     name: str, value: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert ReadOptions.parse(LEAST | {name: value}) == ReadOptions.parse(LEAST)
@@ -183,7 +183,7 @@ def test_what_changes_no_row_is_passed_over_with_a_warning(
         ("check.crcs", "true"),
     ],
 )
-def test_what_is_so_anyway_is_taken_in_silence(name: str, value: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_options_that_ask_for_the_default_are_accepted(name: str, value: str, caplog: pytest.LogCaptureFixture) -> None:
     assert parse(**{f"kafka.{name}": value}) == parse()
     assert not caplog.records
 
@@ -206,7 +206,7 @@ SASL = {
         ("sasl.kerberos.service.name", "kafka"),
     ],
 )
-def test_what_tunes_javas_tls_and_sasl_is_passed_over_with_a_warning(
+def test_options_for_javas_tls_and_sasl_are_ignored_with_a_warning(
     name: str, value: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert parse(**SASL, **{f"kafka.{name}": value}).client == parse(**SASL).client
@@ -214,16 +214,16 @@ def test_what_tunes_javas_tls_and_sasl_is_passed_over_with_a_warning(
 
 
 @pytest.mark.parametrize("parse_options", [ReadOptions.parse, StreamOptions.parse, WriteOptions.parse])
-def test_a_name_that_kafkas_clients_do_not_know_is_passed_over_with_a_warning(
+def test_a_name_that_kafkas_clients_do_not_know_is_ignored_with_a_warning(
     parse_options: Callable[[dict[str, str]], Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As by Java's: serializers and interceptors of others look for options of their own there."""
+    """Java's clients do the same: serializers and interceptors of other vendors read options of their own there."""
     least = {"kafka.bootstrap.servers": "b:1", ("topic" if parse_options == WriteOptions.parse else "subscribe"): "t"}
     assert parse_options({**least, "kafka.schema.registry.url": "http://r"}) == parse_options(least)
     assert caplog.messages == ["option kafka.schema.registry.url has no effect: Kafka's clients do not know it"]
 
 
-def test_a_warning_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_warning_is_given_once(caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(3):
         parse(**{"kafka.metrics.num.samples": "2"}, startingTimestamp="5", startingOffsets="earliest")
     assert len(caplog.messages) == 2
@@ -234,13 +234,13 @@ def test_a_warning_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
 OF_PYTHON = re.compile(
     r"=…|lenient|ignore=|to connect\b|client\.\w+\(|(TLS|OAuthBearer|getLogger)\(|trio|await|tls=|sasl=|key_password"
 )
-"""What advises to write a program."""
+"""Advice that is for programs, not for users of Spark."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted({*MEANINGS, *SAME, *SECURITY_NAMES, "ssl_key", "sasl.mech", "zz"}))
 @pytest.mark.parametrize("parse_options", [ReadOptions.parse, WriteOptions.parse])
-def test_no_name_of_kafkas_is_answered_with_advice_for_programs(
+def test_errors_about_kafkas_names_give_no_advice_for_programs(
     name: str, parse_options: Callable[[dict[str, str]], object], caplog: pytest.LogCaptureFixture
 ) -> None:
     least = LEAST if parse_options == ReadOptions.parse else {"kafka.bootstrap.servers": "b:1", "topic": "t"}
@@ -328,7 +328,7 @@ def test_no_name_of_kafkas_is_answered_with_advice_for_programs(
         ),
     ],
 )
-def test_what_cannot_be_is_refused_with_what_would_do(more: dict[str, str], says: str) -> None:
+def test_wrong_options_are_refused_with_advice(more: dict[str, str], says: str) -> None:
     assert says in refusal(LEAST | more)
 
 
@@ -337,7 +337,7 @@ def test_assign_must_be_json_that_names_partitions(assign: str) -> None:
     assert '{"topic": [0, 1]}' in refusal({"kafka.bootstrap.servers": "h:1", "assign": assign})
 
 
-def test_something_must_be_read_from_somewhere() -> None:
+def test_topics_and_brokers_are_required() -> None:
     assert "subscribe, assign, subscribePattern" in refusal({"kafka.bootstrap.servers": "h:1"})
     assert "kafka.bootstrap.servers is missing" in refusal({"subscribe": "t"})
     pattern = {"kafka.bootstrap.servers": "h:1", "subscribePattern": "flights("}
@@ -345,7 +345,7 @@ def test_something_must_be_read_from_somewhere() -> None:
     pattern["subscribePattern"] = "(" * 2000 + ")" * 2000
     assert "is not a valid Python regex: maximum recursion depth" in refusal(pattern)
     for java in ("[a-z&&[^t]]+", "[a[bc]]+", r"\\[[a-z&&t]", "[[a]b]", r"[a\]&&b]"):
-        for _ in range(2):  # Python warns of it once
+        for _ in range(2):  # twice, because Python warns only the first time
             pattern = {"kafka.bootstrap.servers": "h:1", "subscribePattern": java}
             assert f"subscribePattern {java!r} means something else in Java" in refusal(pattern)
     for both in (r"\[[a-z]&&b", r"[a\[b]+", r"[a\\]\[b", "a|b&&c", "[^a-c]"):
@@ -381,5 +381,5 @@ def test_values_are_bytes_unless_a_format_says_otherwise() -> None:
         ),
     ],
 )
-def test_what_is_said_of_a_value_must_make_sense(given: dict[str, str], said: str) -> None:
+def test_options_about_values_must_make_sense(given: dict[str, str], said: str) -> None:
     assert said in refusal(LEAST | given)

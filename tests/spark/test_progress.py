@@ -1,4 +1,4 @@
-"""How far a streaming query is: what the log says, and what Prometheus gets."""
+"""The progress of a streaming query, in the log and in Prometheus."""
 
 import logging
 import pickle
@@ -40,7 +40,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def test_lag_and_rate_are_told_by_partition(clock: list[float]) -> None:
+def test_lag_and_rate_are_reported_by_partition(clock: list[float]) -> None:
     query = Progress("q", "orders")
     query.reached({("t", 0): 10}, {("t", 0): 15, ("t", 1): 3}, 1000.0)
     assert values(query.metrics())["records-lag", "t-0"] == 5
@@ -51,11 +51,11 @@ def test_lag_and_rate_are_told_by_partition(clock: list[float]) -> None:
     assert told["records-lag", "t-0"] == 0
     assert told["records-consumed-total", "t-0"] == 5
     assert told["records-consumed-rate", "t-0"] == pytest.approx(0.5)
-    assert told["records-consumed-total", "t-1"] == 0, "it was not known before where the query was"
+    assert told["records-consumed-total", "t-1"] == 0, "the query's earlier position was not known"
     assert {each.tags["client-id"] for each in query.metrics()} == {"q"}
 
 
-def test_a_partition_that_is_gone_is_told_no_more_and_one_that_began_again_takes_nothing_back(
+def test_a_deleted_partition_is_no_longer_reported_and_a_recreated_one_lowers_no_counter(
     clock: list[float],
 ) -> None:
     query = Progress("q", "orders")
@@ -66,7 +66,7 @@ def test_a_partition_that_is_gone_is_told_no_more_and_one_that_began_again_takes
     assert (told["records-lag", "t-0"], told["records-consumed-total", "t-0"]) == (4, 0)
 
 
-def test_the_log_names_those_that_are_furthest_behind(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_names_the_partitions_that_are_furthest_behind(caplog: pytest.LogCaptureFixture) -> None:
     query = Progress("q", "orders")
     starts, ends = {("t", n): 0 for n in range(12)}, {("t", n): 10 + n for n in range(12)}
     with caplog.at_level(logging.INFO, "ottla.spark"):
@@ -103,7 +103,7 @@ def test_metrics_are_served_when_the_port_is_free(caplog: pytest.LogCaptureFixtu
 
 
 @pytest.mark.parametrize("value", ["9404", "host:", ":9404", "host:0", "host:70000", "host:x"])
-def test_an_address_that_is_none_is_refused(value: str) -> None:
+def test_an_invalid_address_is_refused(value: str) -> None:
     with pytest.raises(ConfigurationError, match=r"prometheus '.*' (has no|is not|is only a number)"):
         StreamOptions.parse({"kafka.bootstrap.servers": "b:1", "subscribe": "t", "prometheus": value})
 
@@ -123,7 +123,7 @@ def made(ottla_broker: Broker) -> Iterator[Callable[..., StreamReader]]:
         each.stop()
 
 
-def test_what_spark_has_read_is_told_and_no_task_listens(
+def test_records_that_spark_has_read_are_reported_and_no_task_listens(
     made: Callable[..., StreamReader], ottla_broker: Broker
 ) -> None:
     [port] = free_ports(1)

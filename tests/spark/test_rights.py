@@ -1,4 +1,4 @@
-"""The rights that queries need of an Apache Kafka with ACLs: those of docs/spark.md are enough, and less is not."""
+"""The ACLs that queries need on Apache Kafka: the rights that docs/spark.md names are enough, and all are needed."""
 
 import json
 from collections.abc import Iterator
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 Right = tuple[str, str, AclOperation]
-"""The user, the topic or group, and what may be done."""
+"""The user, the topic or group, and the operation."""
 READ_TOPIC, READ_GROUP = ("reader", "source", AclOperation.READ), ("reader", "lag", AclOperation.READ)
 WRITE_TOPIC = ("writer", "target", AclOperation.WRITE)
 
 
 @dataclass
 class Guarded:
-    """A Kafka with ACLs; on the plain listener everybody may do everything."""
+    """A Kafka with ACLs; on the plain listener, every client may do everything."""
 
     kafka: ApacheKafka
 
@@ -52,9 +52,9 @@ class Guarded:
         }
 
     def allow(self, *rights: Right) -> None:
-        """These alone."""
+        """Grant these rights, and revoke all others."""
         admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap})
-        everything = AclBindingFilter(  # the library's types do not know that None is anybody
+        everything = AclBindingFilter(  # the library's types lack None, which stands for any name
             ResourceType.ANY,
             None,  # type: ignore[arg-type]
             ResourcePatternType.ANY,
@@ -116,7 +116,7 @@ def write(spark: "SparkSession", guarded: Guarded, topic: str) -> None:
 def test_a_batch_query_needs_read_on_its_topics(spark: "SparkSession", guarded: Guarded) -> None:
     guarded.allow(READ_TOPIC)
     assert read(spark, guarded, subscribe="source") == 100
-    assert read(spark, guarded, subscribePattern=".*") == 100, "what it may not see is not among the topics"
+    assert read(spark, guarded, subscribePattern=".*") == 100, "topics that it may not see do not match the pattern"
     guarded.allow(("reader", "source", AclOperation.DESCRIBE))
     with pytest.raises(PySparkException, match=r"TopicAuthorizationFailed|[Nn]ot authorized"):
         read(spark, guarded, subscribe="source")
@@ -146,7 +146,7 @@ def test_a_stream_needs_read_on_its_group_to_show_its_lag(
         return sum(max(each.offset, 0) for each in places)
 
     guarded.allow(READ_TOPIC)
-    run("without")  # it goes on, with warnings
+    run("without")  # the query continues, with warnings
     guarded.allow(READ_TOPIC, READ_GROUP)
     run("with")
     assert committed() == 100

@@ -1,4 +1,4 @@
-"""Secrets among the options: Spark shows options in plans, and none of these may be there."""
+"""Secrets among the options: Spark shows options in plans, and the plans must show no secret."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,7 +35,7 @@ MAY_HOLD_A_KEY = {
     "ssl.keystore.certificate.chain",
     "ssl.keystore.location",
 }
-"""Beside the certificate; as text, where a file is named."""
+"""Options for a certificate that may hold its key, too; they take a file's path, or the text itself."""
 SECRET = {*TLS_NAMES, *SASL_NAMES, *OAUTH_NAMES} - PUBLIC - MAY_HOLD_A_KEY
 KEY = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nhush-{name}\n-----END ENCRYPTED PRIVATE KEY-----\n"
 

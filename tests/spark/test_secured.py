@@ -1,4 +1,4 @@
-"""Queries of an Apache Kafka that wants TLS and a password."""
+"""Queries on an Apache Kafka that requires TLS and a password."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,7 +46,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory, ca: trustme.CA) -> Iterator[
 
 @pytest.fixture
 def options(kafka: ApacheKafka, ca: trustme.CA, tmp_path: Path) -> dict[str, Any]:
-    """By Kafka's names."""
+    """The options, by Kafka's names."""
     trust = tmp_path / "ca.pem"
     trust.write_text(text(ca.cert_pem))
     return {
@@ -87,7 +87,7 @@ def test_queries_use_kafkas_names_for_tls_and_sasl_and_show_no_password(
     with pytest.raises(PySparkException, match=refused) as raised:
         frame.write.format("ottla").mode("append").options(**wrong, topic="orders").save()
     assert SECRET not in str(raised.value)
-    ours = [each.getMessage() for each in caplog.records if each.name.startswith("ottla")]  # Spark logs all it is told
+    ours = [each.getMessage() for each in caplog.records if each.name.startswith("ottla")]  # Spark logs the options
     assert SECRET not in "".join(ours)
 
 

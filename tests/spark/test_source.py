@@ -1,4 +1,4 @@
-"""The data source as Spark meets it, without a Spark or a broker."""
+"""The data source's classes as Spark calls them, without a Spark or a broker."""
 
 import subprocess
 import sys
@@ -53,7 +53,7 @@ def test_mistakes_in_options_show_when_the_columns_are_asked_for(options: dict[s
         {"endingOffsets": "latest", "kafka.group.id": "g", "maxOffsetsPerTrigger": "5"},
     ],
 )
-def test_what_only_one_kind_of_query_has_is_no_mistake_yet_nor_worth_a_warning(
+def test_options_of_one_kind_of_query_cause_no_error_and_no_warning_yet(
     options: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     assert source(**options).schema() == spark_schema(Layout())
@@ -73,12 +73,12 @@ def test_a_table_may_declare_as_nullable_what_never_is_null(options: dict[str, s
         source(**options).reader(keyed)
 
 
-def test_a_plan_knows_nothing_of_filters() -> None:
-    # Spark keeps a plan for all queries of a DataFrame. With the filters of the first query, the next loses rows.
+def test_a_plan_contains_no_filters() -> None:
+    # Spark keeps one plan for all queries of a DataFrame. With filters of the first one, later ones would lose rows.
     assert type(source().reader(source().schema())).pushFilters is DataSourceReader.pushFilters
 
 
-def test_columns_of_ones_own_are_refused() -> None:
+def test_a_schema_from_the_user_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"fixed columns.*leave out .schema"):
         source().reader(StructType().add("value", StringType()))
     stream = source().streamReader(StructType().add("value", StringType()))

@@ -1,4 +1,4 @@
-"""Structured streaming on brokerlite: what a query has read, through restarts and whatever happens to its topics."""
+"""Structured streaming on brokerlite: which records a query reads, through restarts, loss and changes of its topics."""
 
 import json
 import math
@@ -42,7 +42,7 @@ def write(broker: Broker | str, *values: str, topic: str = "t", partition: int =
 
 
 class Query:
-    """A query that keeps what it reads in a list, by batches; it is run until it has read all that there is."""
+    """A query that collects its values by batches; each run reads all that is there at its start."""
 
     def __init__(self, spark: "SparkSession", bootstrap: str, folder: Path, **options: Any) -> None:
         self.spark, self.folder = spark, folder
@@ -50,15 +50,15 @@ class Query:
         self.batches: list[list[str]] = []
         self.fails = 0
         self.look: Callable[[], object] = lambda: None
-        """Called while a batch is processed."""
+        """Called during each batch."""
 
     def run(self, **options: Any) -> "StreamingQuery":
-        """Until nothing is left that was there at its beginning."""
+        """Run until everything that was there at the start is read."""
         source = self.spark.readStream.format("ottla").options(**self.options | options).load()
         writer = source.writeStream.foreachBatch(self._take).option("checkpointLocation", str(self.folder))
         query = writer.trigger(availableNow=True).start()
         try:
-            assert query.awaitTermination(SECONDS), "it does not end"
+            assert query.awaitTermination(SECONDS), "the query does not end"
         finally:
             query.stop()
         return query
@@ -99,7 +99,7 @@ def test_each_record_is_read_once_through_restarts(spark: "SparkSession", bootst
 
 @pytest.mark.slow
 def test_a_first_batch_that_fails_is_read_again_from_where_it_began(query: Query, ottla_broker: Broker) -> None:
-    # Spark asks again after the restart where to begin, and the answer may be another: it does not keep the first one.
+    # After the restart Spark asks for the start again, because it did not keep it; "latest" may be another offset now.
     write(ottla_broker, "a", "b")
     query.fails = 1
     with pytest.raises(StreamingQueryException, match="the sink fails"):
@@ -131,7 +131,7 @@ def test_a_topic_that_grows_is_read_from_the_beginning_of_its_new_partitions(
 
 
 @pytest.mark.deep
-def test_topics_that_come_are_read_and_those_that_go_are_loss(query: Query, ottla_broker: Broker) -> None:
+def test_new_topics_are_read_and_deleted_topics_are_loss(query: Query, ottla_broker: Broker) -> None:
     pattern = {"subscribePattern": "t.*"}
     del query.options["subscribe"]
     write(ottla_broker, "a")
@@ -148,7 +148,7 @@ def test_topics_that_come_are_read_and_those_that_go_are_loss(query: Query, ottl
 
 
 @pytest.mark.deep
-def test_a_topic_that_is_created_again_is_loss_or_read_from_its_beginning(query: Query, ottla_broker: Broker) -> None:
+def test_a_recreated_topic_is_loss_or_read_from_its_beginning(query: Query, ottla_broker: Broker) -> None:
     write(ottla_broker, "a", "b", "c")
     query.run()
     delete(ottla_broker, "t")
@@ -175,7 +175,7 @@ def test_a_checkpoint_of_the_jvm_connector_is_continued(query: Query, ottla_brok
 
 
 @pytest.mark.deep
-def test_a_group_is_told_how_far_the_query_is(query: Query, ottla_broker: Broker) -> None:
+def test_the_query_commits_its_position_to_a_group(query: Query, ottla_broker: Broker) -> None:
     write(ottla_broker, *"abcd")
     query.run(groupIdPrefix="mine", maxOffsetsPerTrigger=3)
     assert committed(ottla_broker, "mine", ("t", 0)) == [4]
@@ -183,7 +183,7 @@ def test_a_group_is_told_how_far_the_query_is(query: Query, ottla_broker: Broker
 
 @pytest.mark.slow
 @pytest.mark.parametrize("trigger", [{"availableNow": True}, {"once": True}, {"processingTime": "1 second"}])
-def test_what_is_wrong_with_the_options_of_a_stream_is_said(
+def test_mistakes_in_the_options_of_a_stream_are_reported(
     trigger: dict[str, Any], spark: "SparkSession", ottla_broker: Broker, tmp_path: Path
 ) -> None:
     ottla_broker.create_topic("t")
@@ -251,7 +251,7 @@ def test_a_batch_that_is_too_large_to_read_does_not_stop_a_stream_for_ever(
     clients.close()
 
 
-def test_where_a_query_begins_stands_in_its_first_end(asked: Asked, ottla_broker: Broker) -> None:
+def test_the_first_end_contains_where_the_query_begins(asked: Asked, ottla_broker: Broker) -> None:
     write(ottla_broker, "a", "b")
     end = begun(asked())
     write(ottla_broker, "c", "d")
@@ -301,7 +301,7 @@ def test_without_new_records_the_offset_is_the_same_text(
     assert end != reader.initialOffset()
     assert json.dumps(reader.latestOffset(end, EVERYTHING)) == json.dumps(end)
     monkeypatch.setattr(reader, "_begins", None)
-    assert json.dumps(reader.latestOffset(end, EVERYTHING)) == json.dumps(end), "and nothing is computed again"
+    assert json.dumps(reader.latestOffset(end, EVERYTHING)) == json.dumps(end), "and no beginning is looked up again"
 
 
 def test_a_topic_created_again_before_the_first_records_is_read_from_its_beginning(
@@ -345,7 +345,7 @@ def test_a_partition_that_comes_back_shorter_is_loss(asked: Asked, ottla_broker:
         reader.latestOffset(before, EVERYTHING)
 
 
-def test_each_loss_is_warned_of(asked: Asked, ottla_broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+def test_each_loss_causes_a_warning(asked: Asked, ottla_broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     write(ottla_broker, "a")
     end = begun(asked(startingOffsets="earliest"))
     reader = asked(startingOffsets="earliest", failOnDataLoss="false")
@@ -357,10 +357,10 @@ def test_each_loss_is_warned_of(asked: Asked, ottla_broker: Broker, caplog: pyte
         end = reader.latestOffset(end, EVERYTHING)
         reader.latestOffset(end, EVERYTHING)
         assert caplog.text.count("topic t was recreated") == losses
-    assert len(reader._logged[1]) == 1, "older ones are forgotten"
+    assert len(reader._logged[1]) == 1, "only the latest loss is remembered"
 
 
-def test_a_query_that_has_read_what_is_not_committed_yet_waits_for_it(asked: Asked, ottla_broker: Broker) -> None:
+def test_a_query_that_has_read_uncommitted_records_waits_for_their_commit(asked: Asked, ottla_broker: Broker) -> None:
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": ottla_broker.bootstrap, "transactional.id": "open"})
@@ -417,7 +417,7 @@ def test_a_new_partition_whose_records_are_deleted_while_available_now_lasts_is_
     assert read(other, following, other.latestOffset(following, EVERYTHING)) == [("t", 2, 7, 8)]
 
 
-def test_a_limit_counts_what_partitions_still_have(ottla_broker: Broker, asked: Asked) -> None:
+def test_a_limit_counts_only_records_that_partitions_still_have(ottla_broker: Broker, asked: Asked) -> None:
     reader = asked(startingOffsets="earliest", maxOffsetsPerTrigger=5, failOnDataLoss=False)
     limit, end = reader.getDefaultReadLimit(), begun(reader)
     write(ottla_broker, *map(str, range(100)))
@@ -427,9 +427,7 @@ def test_a_limit_counts_what_partitions_still_have(ottla_broker: Broker, asked: 
     assert read(reader, end, following) == [("t", 0, 0, 100), ("t", 1, 0, 3)]
 
 
-def test_how_far_behind_a_query_is_counts_what_came_since_available_now_began(
-    ottla_broker: Broker, asked: Asked
-) -> None:
+def test_lag_counts_records_that_arrived_after_available_now_began(ottla_broker: Broker, asked: Asked) -> None:
     write(ottla_broker, *"abc")
     reader = asked(startingOffsets="earliest")
     reader.prepareForTriggerAvailableNow()
@@ -442,7 +440,7 @@ def test_how_far_behind_a_query_is_counts_what_came_since_available_now_began(
 
 
 def consumed(reader: StreamReader) -> dict[str, float]:
-    """By partition."""
+    """The metric records-consumed-total, by partition."""
     metrics = reader._progress.metrics()
     return {each.tags["partition"]: each.value for each in metrics if each.name == "records-consumed-total"}
 
@@ -458,10 +456,10 @@ def test_a_batch_that_is_read_again_after_a_restart_counts(ottla_broker: Broker,
     assert consumed(again) == {"0": 3.0, "1": 0.0}
 
 
-def test_a_restart_reads_a_partition_from_where_its_log_begins_though_spark_did_not_keep_the_end_that_says_so(
+def test_a_restart_reads_a_partition_from_where_its_log_begins_though_spark_kept_no_such_end(
     ottla_broker: Broker, asked: Asked
 ) -> None:
-    # As Spark does where it tracks progress asynchronously.
+    # Asynchronous progress tracking does this.
     reader = asked(startingOffsets="earliest", maxOffsetsPerTrigger=3)
     limit, end = reader.getDefaultReadLimit(), begun(reader)
     grow(ottla_broker, "t", 3)
@@ -472,7 +470,7 @@ def test_a_restart_reads_a_partition_from_where_its_log_begins_though_spark_did_
     assert read(again, end, following) == [("t", 2, 2, 8)]
 
 
-def test_a_topic_that_goes_while_it_is_asked_for_its_offsets_is_passed_over(
+def test_a_topic_that_is_deleted_during_its_lookup_of_offsets_is_skipped(
     ottla_broker: Broker, asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ottla_broker.create_topic("t-gone")
@@ -492,7 +490,7 @@ def test_a_topic_that_goes_while_it_is_asked_for_its_offsets_is_passed_over(
     assert read(reader, end, following) == [("t", 0, 0, 1)]
 
 
-def test_new_topics_are_read_from_where_their_logs_begin_though_another_goes_meanwhile(
+def test_new_topics_are_read_from_where_their_logs_begin_though_another_is_deleted_meanwhile(
     ottla_broker: Broker, asked: Asked
 ) -> None:
     reader = asked(subscribe=None, subscribePattern="t.*", startingOffsets="earliest", failOnDataLoss=False)
@@ -533,7 +531,7 @@ def test_a_start_behind_the_end_is_loss_and_was_not_read(asked: Asked) -> None:
         begun(reader)
 
 
-def test_a_group_that_takes_no_offsets_is_warned_of_once_and_gets_them_when_it_does(
+def test_a_group_that_refuses_commits_causes_one_warning_and_gets_them_once_it_accepts(
     asked: Asked, ottla_broker: Broker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from confluent_kafka import Consumer
@@ -544,7 +542,7 @@ def test_a_group_that_takes_no_offsets_is_warned_of_once_and_gets_them_when_it_d
     member.subscribe(["t"])
     while not member.assignment():
         member.poll(0.1)
-    clients.close()  # those of other tests
+    clients.close()  # the clients of other tests
     reader = asked(groupIdPrefix="app")
     end = begun(reader)
     connected = list(clients)
@@ -555,7 +553,7 @@ def test_a_group_that_takes_no_offsets_is_warned_of_once_and_gets_them_when_it_d
     following = reader.latestOffset(end, limit)
     reader.latestOffset(following, limit)
     assert caplog.text.count("offset commit for group 'app' failed, the query continues") == 1
-    assert set(connected) <= set(clients), "the client that reads stays"
+    assert set(connected) <= set(clients), "the reader's client stays open"
     member.close()
     reader.latestOffset(following, limit)
     assert sum(max(offset, 0) for offset in committed(ottla_broker, "app", ("t", 0), ("t", 1))) == 1
@@ -585,7 +583,7 @@ def committed(broker: Broker, group: str, *places: tuple[str, int]) -> list[int]
     return [each.offset for each in found]
 
 
-def test_while_available_now_lasts_topics_go_and_come_and_the_group_is_told_of_the_others(
+def test_while_available_now_lasts_topics_change_and_the_offsets_of_others_are_committed(
     asked: Asked, ottla_broker: Broker
 ) -> None:
     for name in ("t-gone", "t-stays"):
@@ -604,7 +602,7 @@ def test_while_available_now_lasts_topics_go_and_come_and_the_group_is_told_of_t
     assert committed(ottla_broker, "mine", ("t-stays", 0), ("t", 0)) == [3, -1001]
 
 
-def test_the_last_commit_of_available_now_is_tried_soon_after_one_that_failed(
+def test_the_last_commit_of_available_now_follows_soon_after_a_failed_one(
     asked: Asked, ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(ottla_broker, *"abc")
@@ -614,10 +612,10 @@ def test_the_last_commit_of_available_now_is_tried_soon_after_one_that_failed(
     reader.options = replace(reader.options, most=1)
     first = reader.latestOffset(reader.initialOffset(), limit)
     with monkeypatch.context() as patch:
-        patch.setattr(group_commits, "SECONDS", 1e-6)  # no connection is made in that time
+        patch.setattr(group_commits, "SECONDS", 1e-6)  # no connection can be made in that time
         second = reader.latestOffset(first, limit)
     third = reader.latestOffset(second, limit)
-    assert committed(ottla_broker, "mine", ("t", 0)) == [-1001], "others wait for the pause to be over"
+    assert committed(ottla_broker, "mine", ("t", 0)) == [-1001], "other commits wait for the end of the pause"
     assert reader.latestOffset(third, limit) == third
     assert committed(ottla_broker, "mine", ("t", 0)) == [3]
 
@@ -642,7 +640,7 @@ def test_a_group_that_cannot_be_reached_is_no_reason_to_fail(
     end = begun(asked())
     reader = asked(groupIdPrefix="app")
     limit = reader.getDefaultReadLimit()
-    monkeypatch.setattr(group_commits, "SECONDS", 1e-6)  # no connection is made in that time
+    monkeypatch.setattr(group_commits, "SECONDS", 1e-6)  # no connection can be made in that time
     assert reader.latestOffset(end, limit) == end
     assert "offset commit for group 'app' failed, the query continues" in caplog.text
 
@@ -686,7 +684,7 @@ def test_a_log_that_ends_before_what_was_read_is_loss(asked: Asked) -> None:
 
 
 @pytest.mark.slow
-def test_a_topic_that_goes_between_two_questions_is_loss(
+def test_a_topic_that_is_deleted_between_two_lookups_is_loss(
     asked: Asked, ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream, "TOPICS_SECONDS", 100.0)
@@ -699,7 +697,7 @@ def test_a_topic_that_goes_between_two_questions_is_loss(
         reader.latestOffset(end, EVERYTHING)
 
 
-def test_a_topic_that_the_options_do_not_name_any_more_is_not_said_to_be_gone(asked: Asked) -> None:
+def test_a_topic_that_the_options_no_longer_name_is_not_reported_as_deleted(asked: Asked) -> None:
     end = begun(asked())
     for options in ({"subscribe": "other"}, {"subscribe": None, "subscribePattern": "o.*"}):
         with pytest.raises(DataLoss, match="t-0 was read before, but the options do not name it any more; t-1 was"):
@@ -719,7 +717,7 @@ def test_durations_are_as_spark_writes_them(asked: Asked, text: str, seconds: fl
 
 
 @pytest.mark.parametrize("text", ["soon", "9" * 5000])
-def test_a_duration_that_is_none_is_refused(asked: Asked, text: str) -> None:
+def test_an_invalid_duration_is_refused(asked: Asked, text: str) -> None:
     with pytest.raises(ConfigurationError, match="maxTriggerDelay must be a duration such as"):
         asked(maxTriggerDelay=text)
 
@@ -732,7 +730,7 @@ def grow(broker: Broker, topic: str, total: int) -> None:
 
 
 def trim(broker: Broker, topic: str, offset: int, partition: int = 0) -> None:
-    """Delete what lies before an offset."""
+    """Delete the records before an offset."""
     from confluent_kafka import TopicPartition
     from confluent_kafka.admin import AdminClient
 
@@ -749,7 +747,7 @@ def delete(broker: Broker, topic: str) -> None:
 
 
 def forget(broker: Broker, group: str) -> None:
-    """Delete a group, as a broker does when its offsets are old."""
+    """Delete a group, as a broker does when its offsets have expired."""
     from confluent_kafka.admin import AdminClient
 
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})

@@ -1,4 +1,4 @@
-"""The ends of micro-batches: what is kept in checkpoints, and what is read between two of them."""
+"""The ends of micro-batches: their form in checkpoints, and the records between two of them."""
 
 import json
 from collections.abc import Collection
@@ -60,12 +60,12 @@ def test_the_first_batch_begins_where_its_end_says_not_where_latest_is_by_now() 
     assert ranges(end, end) == []
 
 
-def test_a_first_batch_of_which_only_the_jvm_connector_knows_the_start_is_refused() -> None:
+def test_a_first_batch_whose_start_only_the_jvm_connector_knows_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"finish it with format\('kafka'\)"):
         BEGINNING.until(StreamOffset.parse({"t": {"0": 9}}), logs_begin_at_2)
 
 
-def test_a_new_partition_of_which_no_end_says_where_it_begins_is_read_from_where_its_log_does() -> None:
+def test_a_new_partition_without_a_start_in_any_end_is_read_from_where_its_log_begins() -> None:
     assert ranges(StreamOffset({("t", 0): 5}), StreamOffset({("t", 0): 5, ("t", 1): 3})) == [("t", 1, 2, 3)]
 
 
@@ -87,14 +87,14 @@ def test_a_partition_that_comes_back_is_read_on_unless_its_topic_is_another() ->
     assert (other.gone, other.begins) == ({}, {("t", 0): 0})
 
 
-def test_a_partition_that_is_gone_is_forgotten_when_a_newer_topic_comes_and_it_does_not() -> None:
-    # A broker that knows of the newer topic knows that the older one was deleted, and does not only hide it.
+def test_a_missing_partition_is_forgotten_when_a_newer_topic_appears_without_it() -> None:
+    # A broker that knows the newer topic knows that the older one was deleted; it does not merely hide it.
     start = StreamOffset({("t", 0): 5, ("u", 0): 1}, {"t": ONE, "u": ONE})
     gone = start.next({("u", 0): 1, ("new", 0): 0}, {"u": ONE, "new": ONE}, {}, first=False)
     assert gone is not None
     assert gone.gone == {("t", 0): 5}, "it has only just gone"
     read = gone.next({("u", 0): 2, ("new", 0): 9}, {"u": ONE, "new": ONE}, {}, first=False)
-    assert read is not None and read.gone == {("t", 0): 5}, "records say nothing about topics"
+    assert read is not None and read.gone == {("t", 0): 5}, "new records alone do not forget it"
     for positions, ids in (
         ({("u", 0): 1, ("new", 0): 0, ("newer", 0): 0}, {"u": ONE, "new": ONE, "newer": ONE}),
         ({("u", 0): 1, ("new", 0): 0}, {"u": ONE, "new": OTHER}),
@@ -116,7 +116,7 @@ def test_a_checkpoint_does_not_grow_where_topics_come_and_go() -> None:
     assert len(set(sizes)) == 1
 
 
-def test_where_a_topic_has_another_id_nothing_is_remembered_of_the_one_before() -> None:
+def test_when_a_topics_id_changes_its_old_partitions_are_forgotten() -> None:
     start = StreamOffset({("t", 1): 5}, {"t": ONE})
     smaller = start.next({}, {"t": OTHER}, {}, first=False)  # it has no partition 1 yet
     assert smaller is not None
@@ -133,7 +133,7 @@ def test_a_partition_that_was_cut_off_is_not_read_backwards() -> None:
 
 
 @given(st.dictionaries(PLACES, st.integers(0, 10_000), min_size=1), st.integers(1, 20_000))
-def test_a_limit_is_shared_in_proportion_and_starves_nobody(ends: Positions, most: int) -> None:
+def test_a_limit_is_shared_in_proportion_and_starves_no_partition(ends: Positions, most: int) -> None:
     start = {place: end // 3 for place, end in ends.items()}
     lags = {place: ends[place] - start[place] for place in ends}
     got = {place: end - start[place] for place, end in limited(start, ends, most).items()}
@@ -142,8 +142,8 @@ def test_a_limit_is_shared_in_proportion_and_starves_nobody(ends: Positions, mos
     assert all(1 <= got[place] <= lags[place] for place in waiting)
     for one in waiting:
         for other in waiting:
-            assert lags[one] < lags[other] or got[one] >= got[other] - 1, "what rounding leaves over goes to some"
+            assert lags[one] < lags[other] or got[one] >= got[other] - 1, "only rounding may give one record more"
 
 
-def test_a_limit_leaves_a_partition_alone_that_ends_before_it_was_read_to() -> None:
+def test_a_limit_does_not_count_a_partition_that_ends_before_its_position() -> None:
     assert limited({("t", 0): 9, ("t", 1): 0}, {("t", 0): 4, ("t", 1): 50}, 10) == {("t", 0): 4, ("t", 1): 10}

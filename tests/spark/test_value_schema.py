@@ -1,4 +1,4 @@
-"""The option `valueSchema`; that it is read as Spark reads it is tested with a Spark, in test_json_queries."""
+"""The option `valueSchema`; test_json_queries compares it with Spark's own parser."""
 
 import pytest
 from pyspark.sql.types import ArrayType, DataType, LongType, MapType, StringType, StructField, StructType
@@ -14,7 +14,7 @@ SCHEMAS = [
     "d DECIMAL, e DEC(5), f NUMERIC(38,38), g REAL, h BYTE, i SHORT, j LONG, k INTEGER, l TIMESTAMP_LTZ",
     "struct INT, array STRING, date DATE, comment TIMESTAMP_NTZ, map BINARY",
 ]
-"""What Spark's own parser takes as well."""
+"""Schemas that Spark's own parser accepts as well."""
 
 
 def test_names_and_types_are_read_and_every_field_may_be_null() -> None:
@@ -77,7 +77,7 @@ FIELD = f'{{"name":"a","nullable":true,"metadata":{{}},"type":{ARRAYS}}}'
     [f"a {'ARRAY<' * 2000}INT{'>' * 2000}", f'{{"type":"struct","fields":[{FIELD}]}}'],
     ids=["in DDL", "in JSON"],
 )
-def test_what_is_nested_too_deeply_is_a_mistake_like_others(text: str) -> None:
+def test_a_schema_that_is_nested_too_deeply_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match="valueSchema is nested too deeply"):
         parse_value_schema(text)
 

@@ -1,4 +1,4 @@
-"""What a task writes, on brokerlite and without a Spark; what is stored is read by librdkafka."""
+"""Tasks that write, on brokerlite and without a Spark; librdkafka reads the stored records."""
 
 import threading
 import time
@@ -47,7 +47,7 @@ SCHEMA = StructType(
 
 @pytest.fixture(autouse=True)
 def no_producer_left() -> Iterator[None]:
-    """Close the producers that tasks of this process left for the next."""
+    """Close the producers that other tests left in this process, and the producers that this test leaves."""
     yield
     writer.producers.close()
 
@@ -77,7 +77,7 @@ def stored(broker: Broker, topic: str = "t") -> list[Received]:
     return LIBRDKAFKA.consume(broker.bootstrap, topic)
 
 
-def test_rows_are_stored_once_with_all_they_have(ottla_broker: Broker) -> None:
+def test_rows_are_stored_once_with_all_their_columns(ottla_broker: Broker) -> None:
     ottla_broker.create_topic("t", 3)
     headers = [None, [], [("a", b"1"), ("b", None), ("a", b"")], [("ä", b"x")]]
     count = 5000
@@ -132,7 +132,7 @@ def test_rows_of_a_partition_keep_their_order(ottla_broker: Broker) -> None:
 def test_rows_that_are_placed_in_different_ways_keep_their_order(
     ottla_broker: Broker, partitions: int, options: dict[str, str], columns: dict[str, list[Any]]
 ) -> None:
-    # Java's producer takes one row after the other, so rows without a key stay behind earlier rows.
+    # Java's producer takes one row after the other, so a row without a key stays behind earlier rows.
     ottla_broker.create_topic("t", partitions)
     batches = [
         rows(
@@ -158,7 +158,7 @@ def test_a_key_goes_where_other_clients_send_it(ottla_broker: Broker, ours: str,
     ottla_broker.create_topic("t", 7)
     ottla_broker.create_topic("theirs", 7)
     keys = [b"", *(b"%x" % (n**3) for n in range(500)), *("schlüssel-%d".encode() % n for n in range(5))]
-    keys = keys[1:] if ours in ("crc32", "fnv1a") else keys  # an empty key is sticky there, or goes another way
+    keys = keys[1:] if ours in ("crc32", "fnv1a") else keys  # librdkafka differs for empty keys
     task(ottla_broker.bootstrap, partitioner=ours).write(iter([rows(key=keys, value=keys)]))
     producer = Producer({"bootstrap.servers": ottla_broker.bootstrap, "partitioner": librdkafkas})
     for key in keys:
@@ -231,7 +231,7 @@ def test_the_column_partition_decides_where_it_is_not_null(ottla_broker: Broker)
 
 
 @pytest.mark.parametrize("wrong", [-1, 2, 2**31 - 1])
-def test_a_partition_that_there_is_not_is_an_error(ottla_broker: Broker, wrong: int) -> None:
+def test_a_partition_that_does_not_exist_is_an_error(ottla_broker: Broker, wrong: int) -> None:
     ottla_broker.create_topic("t", 2)
     with pytest.raises(UnknownTopicOrPartition, match=rf"names partition {wrong}, but 't' has partitions 0 to 1"):
         task(ottla_broker.bootstrap).write(iter([numbered(3, partition=[0, wrong, None])]))
@@ -261,7 +261,7 @@ def test_topics_that_come_together_are_looked_up_together(
     assert all(len(stored(ottla_broker, name)) == 2 for name in (names[0], names[-1]))
 
 
-def test_a_topic_that_is_no_text_is_an_error(ottla_broker: Broker) -> None:
+def test_a_topic_that_is_not_utf_8_is_an_error(ottla_broker: Broker) -> None:
     names = pa.Array.from_buffers(pa.string(), 2, pa.array([b"t", b"\xff"]).buffers())
     wrong = pa.record_batch({"value": pa.array([b"a", b"b"]), "topic": names})
     with pytest.raises(EncodeError, match="a topic is not valid UTF-8: 'utf-8' codec"):
@@ -285,7 +285,7 @@ def test_all_kinds_of_text_and_bytes_that_spark_hands_over_are_taken(ottla_broke
     assert found == sorted([b"", "grün".encode(), *(b"%d" % n for n in range(100))])
 
 
-def test_a_megabyte_is_written_and_what_is_too_large_says_so(ottla_broker: Broker) -> None:
+def test_a_megabyte_is_written_and_a_larger_record_is_an_error(ottla_broker: Broker) -> None:
     ottla_broker.create_topic("t", 3)
     large = rows(key=[b"%d" % n for n in range(40)], value=[b"%d" % (n % 10) * 10**6 for n in range(40)])
     task(ottla_broker.bootstrap, kafka_buffer_memory="4000000").write(iter([large]))
@@ -330,7 +330,7 @@ def test_brokers_are_found_by_zeroconf_on_the_driver_alone(ottla_broker: Broker)
     ottla_broker.create_topic("t", 3)
     with mdns.announced("written", ottla_broker.port, interfaces=[ottla_broker.host]):
         write = task("zeroconf://written")
-    again = task("zeroconf://written")  # of the next micro-batch, which does not search again
+    again = task("zeroconf://written")  # in the next micro-batch, which does not search again
     assert [each.options.producer.client.bootstrap for each in (write, again)] == [ottla_broker.bootstrap] * 2
     assert write.write(iter([numbered(100)])) == WrittenRows(100)
 
@@ -344,7 +344,7 @@ def test_a_task_that_fails_is_written_again_and_nothing_is_lost(ottla_broker: Br
 
     with pytest.raises(RuntimeError, match="the source is gone"):
         task(ottla_broker.bootstrap).write(broken())
-    assert not list(writer.producers)  # nobody would flush what it holds
+    assert not list(writer.producers)  # a producer that stayed would never be flushed
     task(ottla_broker.bootstrap).write(iter([numbered(1000), numbered(1000)]))
     counts = Counter(each.value for each in stored(ottla_broker))
     assert set(counts) == {b"%d" % n for n in range(1000)}
@@ -383,12 +383,12 @@ def test_a_broker_that_stays_away_fails_the_task_in_time(ottla_broker: Broker) -
     assert not list(writer.producers)
 
 
-def test_no_deadline_passes_while_the_rows_are_waited_for(ottla_broker: Broker) -> None:
+def test_no_deadline_passes_while_the_task_waits_for_rows(ottla_broker: Broker) -> None:
     ottla_broker.create_topic("t", 3)
 
     def batches() -> Iterator[pa.RecordBatch]:
         yield numbered(1000)
-        time.sleep(0.7)  # in which nobody reads the broker's answers
+        time.sleep(0.7)  # meanwhile, the broker's responses stay unread
         yield numbered(1000)
 
     write = task(ottla_broker.bootstrap, kafka_delivery_timeout_ms="400", kafka_request_timeout_ms="300")
@@ -403,7 +403,7 @@ def test_batches_are_compressed(ottla_broker: Broker, compression: str) -> None:
     task(ottla_broker.bootstrap, kafka_compression_type=compression).write(iter([numbered(3000)]))
     assert len(stored(ottla_broker)) == 3000
     size = sum(path.stat().st_size for path in ottla_broker.data.rglob("*.log"))
-    assert size < 40_000  # of 75,000
+    assert size < 40_000  # 75,000 bytes before compression
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
@@ -416,7 +416,7 @@ def test_acks_are_passed_on(ottla_broker: Broker, acks: str) -> None:
     assert len(found) == 1000
 
 
-def test_headers_that_cannot_be_are_refused(ottla_broker: Broker) -> None:
+def test_invalid_headers_are_refused(ottla_broker: Broker) -> None:
     ottla_broker.create_topic("t", 3)
     with pytest.raises(EncodeError, match="a header is null or has no key"):
         task(ottla_broker.bootstrap).write(iter([numbered(1, headers=[[None]])]))

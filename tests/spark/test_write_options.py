@@ -1,4 +1,4 @@
-"""What a query that writes is asked for, and what it is told, without a Spark or a broker."""
+"""The options of queries that write, and their errors and warnings, without a Spark or a broker."""
 
 import pickle
 import re
@@ -39,7 +39,7 @@ def columns(**types: DataType) -> StructType:
     return StructType([StructField(name, kind) for name, kind in types.items()])
 
 
-def test_what_is_given_is_what_a_producer_is_made_with() -> None:
+def test_options_become_the_arguments_of_the_producer() -> None:
     options = parse(
         topic=" orders ",
         partitioner="crc32",
@@ -62,13 +62,13 @@ def test_what_is_given_is_what_a_producer_is_made_with() -> None:
     assert hash(options.producer) == hash(pickle.loads(pickle.dumps(options)).producer)
 
 
-def test_the_default_is_idempotent_and_goes_by_javas_hash() -> None:
+def test_the_default_is_idempotent_with_javas_partitioner() -> None:
     made = parse().producer.options
     assert (made.acks, made.idempotent, made.partitioner) == (-1, None, "murmur2")
     assert parse(kafka_enable_idempotence="false").producer.options.idempotent is False
 
 
-def test_options_of_the_query_are_none_of_ours() -> None:
+def test_options_of_the_query_are_not_passed_on() -> None:
     assert parse(checkpointLocation="/tmp/x", queryName="q", exactlyOnce="false") == parse()
     assert parse(asyncProgressTrackingEnabled="true", asyncProgressTrackingCheckpointIntervalMs="0") == parse()
 
@@ -107,14 +107,14 @@ def test_options_of_the_query_are_none_of_ours() -> None:
         ({"kafka_dr_cb": "f"}, r"option kafka.dr_cb cannot be used: it takes a function"),
     ],
 )
-def test_what_cannot_be_is_refused_in_a_sentence(options: dict[str, str], said: str) -> None:
+def test_wrong_options_are_refused_in_a_sentence(options: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said) as refused:
         parse(**options)
     assert "\n" not in str(refused.value)
 
 
-def test_what_only_tunes_another_client_is_passed_over_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    for _ in range(3):  # as a stream has it for each micro-batch
+def test_options_that_tune_other_clients_are_ignored_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(3):  # as in a stream, which does this for each micro-batch
         options = parse(
             kafka_group_id="g",
             kafka_send_buffer_bytes="100",
@@ -138,7 +138,7 @@ def test_what_only_tunes_another_client_is_passed_over_with_a_warning(caplog: py
     ]
 
 
-def test_all_columns_of_the_jvm_connector_are_taken_and_others_are_not_looked_at() -> None:
+def test_all_columns_of_the_jvm_connector_are_written_and_others_are_ignored() -> None:
     everything = columns(
         key=BinaryType(),
         value=BinaryType(),
@@ -187,7 +187,7 @@ def test_columns_that_cannot_be_written_are_refused(given: StructType, said: str
         check_schema(given, "t")
 
 
-def test_where_spark_has_called_no_task_nothing_is_taken_for_written() -> None:
+def test_a_commit_without_messages_of_tasks_is_an_error() -> None:
     options = {"kafka.bootstrap.servers": "b:1", "topic": "t"}
     written = StreamWriter(WriteOptions.parse(options), PLAIN)
     written.commit([WrittenRows(3), WrittenRows(0)], 1)
@@ -196,7 +196,7 @@ def test_where_spark_has_called_no_task_nothing_is_taken_for_written() -> None:
         written.commit([None, None], 3)
 
 
-def test_a_topic_has_to_be_known() -> None:
+def test_a_topic_is_required() -> None:
     with pytest.raises(ConfigurationError, match="name one in option topic, or add a column topic"):
         check_schema(PLAIN, None)
     with pytest.raises(ConfigurationError, match="column topic must be string, not int"):

@@ -73,7 +73,7 @@ def test_rows_of_a_query_are_stored_where_java_sends_their_keys(
     assert all(each.partition == places[each.key] for each in found if each.key is not None)
 
 
-def test_what_was_written_is_read_again(spark: "SparkSession", bootstrap: str, topic: str) -> None:
+def test_written_rows_are_read_again(spark: "SparkSession", bootstrap: str, topic: str) -> None:
     names = [f"{topic}.{name}" for name in "ab"]
     for name in names:
         create_topic(bootstrap, name, partitions=2)
@@ -113,7 +113,7 @@ def test_a_stream_goes_on_where_it_was_after_a_restart(
 
 
 class TestWithOneBroker:
-    """What no broker has a say in."""
+    """Behaviour that does not depend on the broker."""
 
     @pytest.fixture
     def bootstrap(self, ottla_broker: Broker) -> str:
@@ -136,14 +136,14 @@ class TestWithOneBroker:
             assert query.awaitTermination(120), run
         assert Counter(each.value for each in LIBRDKAFKA.consume(bootstrap, topic)) == {b"1": 10, b"2": 10}
 
-    def test_what_is_refused_is_said_in_a_sentence(
+    def test_refusals_are_given_in_a_sentence(
         self, spark: "SparkSession", bootstrap: str, topic: str, tmp_path: Path
     ) -> None:
         create_topic(bootstrap, topic, partitions=2)
         frame = spark.range(10).selectExpr("CAST(id AS STRING) AS value", "CAST(id AS INT) AS partition")
         overwriting = failure(frame, bootstrap, topic, "overwrite")
         assert "format ottla cannot overwrite a topic: use mode('append')" in overwriting
-        for mode in ("ignore", "errorifexists"):  # Spark itself, of any source in Python
+        for mode in ("ignore", "errorifexists"):  # Spark refuses these itself, for any source in Python
             assert "cannot be written in the" in failure(frame, bootstrap, topic, mode)
         assert "exactlyOnce=true is not supported" in failure(frame, bootstrap, topic, exactlyOnce="true")
         assert "has partitions 0 to 1: correct the column" in failure(frame, bootstrap, topic)
@@ -154,13 +154,11 @@ class TestWithOneBroker:
         with pytest.raises(PySparkException, match="exactlyOnce=true is not supported"):
             query.option("checkpointLocation", str(tmp_path)).trigger(once=True).start().awaitTermination(60)
 
-    def test_a_worker_that_is_killed_leaves_nothing_that_is_lost(
-        self, spark: "SparkSession", bootstrap: str, topic: str
-    ) -> None:
+    def test_the_death_of_a_worker_loses_no_row(self, spark: "SparkSession", bootstrap: str, topic: str) -> None:
         create_topic(bootstrap, topic, partitions=3)
         spark.dataSource.register(KilledOnce)
         rows = spark.range(0, 50_000, numPartitions=2).selectExpr("CAST(id AS STRING) AS value")
-        with pytest.raises(Exception, match="worker exited unexpectedly"):  # a local Spark tries a task once
+        with pytest.raises(Exception, match="worker exited unexpectedly"):  # a local Spark runs a task only once
             rows.write.format("killed").mode("append").options(**options(bootstrap, topic)).save()
         write(rows, bootstrap, topic)
         values = Counter(each.value for each in LIBRDKAFKA.consume(bootstrap, topic))
@@ -168,7 +166,7 @@ class TestWithOneBroker:
 
 
 class KilledOnce(DefaultSource):
-    """Its workers are killed in the midst of writing."""
+    """Its worker is killed in the midst of writing, the first time."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,4 +1,4 @@
-"""What is measured of a broker. A case is given a broker that is set up and does not run yet, and starts it."""
+"""The cases of the brokers' benchmark. A case gets a broker that is prepared but not running, and starts it."""
 
 import dataclasses
 import signal
@@ -17,27 +17,27 @@ from tests.bench.clients.task import Figures, Task
 
 JAVA = "java"
 CLIENTS = {"confluent-kafka": "confluent", "ottla": "ottla", JAVA: None}
-"""What may put load on a broker, and the module of it among those that clients are measured with."""
+"""The load generators, and the module of each; the modules are the ones of the clients' benchmark."""
 FILLER = "confluent-kafka"
 PARTITIONS = 12
 PATIENCE = 600.0
-"""Seconds for which a client may take longer than it was told."""
+"""Seconds by which a client may exceed its time."""
 _MIB = 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How much is done.
+    """The amounts of work.
 
     Attributes:
         clients: names of `CLIENTS`.
         sizes: bytes of a value, one case for each.
-        seconds: for which records are sent; what was sent is read to its end, however long that takes.
+        seconds: how long to send records; reading goes on to their end, however long that takes.
         warm_up: seconds of the same work beforehand, with each client: a JVM that has just started compiles.
-        volume: bytes of values that one client produces at most.
-        read_back: bytes that are written and read before memory is looked at.
+        volume: the maximum bytes of values that a client produces.
+        read_back: bytes to write and read before memory is measured.
         restarted: bytes of data with which a broker is killed and started again.
-        settle: seconds before memory is looked at.
+        settle: seconds before memory is measured.
         idle, busy: connections of a crowd.
     """
 
@@ -55,7 +55,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Row:
-    """A figure as the table has it; ``better``: which is, if either."""
+    """A figure as the table shows it; ``better`` says which direction is better, if either."""
 
     title: str
     digits: int = 0
@@ -84,12 +84,12 @@ ROWS = {
 }
 """Figures in the order of a table's lines; sizes in 10⁶ bytes, volumes in MiB, both of values."""
 Found = Mapping[str, Figures]
-"""What was measured -> its figures."""
+"""What (such as a client) -> its figures."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One of those that `cases` lists."""
+    """A case from `cases`."""
 
     name: str
     measure: Callable[[Server, Options], Found]
@@ -164,11 +164,11 @@ def _produced_and_consumed(server: Server, client: str, task: Task) -> dict[str,
 
 
 def _lone(server: Server, options: Options) -> Found:
-    """One record at a time, stored before the next is sent."""
+    """One record at a time: the next is sent once the last is stored."""
     server.start()
     found: dict[str, Figures] = {}
     for client in options.clients:
-        if client == JAVA:  # its tool has no such way
+        if client == JAVA:  # its tool cannot do this
             continue
         with server.topic(1) as prefix:
             task = _task(server, 100, partitions=1, prefix=prefix)
@@ -217,7 +217,7 @@ def _crowd(server: Server, options: Options) -> Found:
 
 
 def _started(server: Server, options: Options) -> Found:
-    """On an empty folder; then memory."""
+    """Start on an empty folder; then measure memory."""
     ready = server.start()
     found = {"ready_s": ready, "ready_cpu_s": server.cpu()}
     with server.topic(PARTITIONS) as prefix:
@@ -244,7 +244,7 @@ def _restarted(server: Server, options: Options) -> Found:
 
 
 def _fill(server: Server, prefix: str, volume: int, *, read: bool = False) -> int:
-    """Store so many bytes of values; the number of records."""
+    """Store so many bytes of values; returns the number of records."""
     task = _task(server, 1000, prefix=prefix, seconds=600.0, count=volume // 1000)
     _run(FILLER, "produce", task)
     count = server.stored(PARTITIONS, prefix=prefix)
@@ -255,4 +255,4 @@ def _fill(server: Server, prefix: str, volume: int, *, read: bool = False) -> in
 
 def _check_all_there(server: Server, prefix: str, count: int) -> None:
     if (stored := server.stored(PARTITIONS, prefix=prefix)) != count:
-        raise Broken(f"of {count:,} records that were acknowledged the broker has {stored:,}")
+        raise Broken(f"{count:,} records were acknowledged, but the broker has {stored:,}")

@@ -1,7 +1,7 @@
 """Many connections in one process, without a client: hundreds that produce and fetch, beside more that are idle.
 
-Each busy connection has one request under way: it produces a record, fetches it, and begins again. An epoll loop sends
-bytes that were made beforehand, with the offset written over them, so that it costs little beside the broker.
+Each busy connection has one request in flight: it produces a record, fetches it, and begins again. An epoll loop sends
+prepared bytes, with only the offset written into them, so it costs little compared with the broker.
 """
 
 import dataclasses
@@ -25,21 +25,21 @@ from tests.bench.clients.process import Broken
 from tests.bench.clients.task import Figures
 
 PRODUCE, FETCH = 9, 12
-"""Versions: the first flexible one of Produce, the last of Fetch that names topics."""
+"""Versions: the first flexible one of Produce, the last one of Fetch that names topics."""
 _MARK = 0x0102030405060708
 _OFFSET = struct.Struct(">q")
 _CHUNK = 65536
 _TIMEOUT = 120.0
 _WAIT = 10.0
-"""Seconds without any answer after which it is given up."""
+"""Seconds without any response after which the crowd gives up."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Crowd:
-    """What the process is to do, as JSON.
+    """The work of the process, as JSON.
 
     Attributes:
-        partitions: of the topic; busy connections are spread over them.
+        partitions: partitions of the topic; busy connections are spread over them.
         size: bytes of a record's value.
         warm_up: seconds that do not count.
     """
@@ -57,10 +57,11 @@ class Crowd:
 def run(crowd: Crowd) -> Figures:
     """The figures of a crowd in a process of its own.
 
-    rate: answers a second, p50_ms, p99_ms: of each, client_cores: that the process took, answers: the warm-up's, too.
+    rate: responses a second; p50_ms, p99_ms: their latencies; client_cores: the process's own processor time; answers:
+    the number of responses, the warm-up included.
 
     Raises:
-        Broken: a connection was closed, a request refused, or an answer did not come.
+        Broken: a connection was closed, a request refused, or a response did not come.
     """
     command = [sys.executable, "-m", "tests.bench.brokers.crowd", json.dumps(dataclasses.asdict(crowd))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=crowd.seconds + crowd.warm_up + _TIMEOUT)
@@ -87,7 +88,7 @@ class Busy:
         self._sent = time.perf_counter()
 
     def take(self) -> float | None:
-        """Take what has come; the seconds since the request, if its answer is whole now."""
+        """Receive bytes; the seconds since the request, if its response is now complete."""
         data = self.socket.recv(_CHUNK)
         if not data:
             raise ConnectionResetError("the broker closed a connection")
@@ -136,7 +137,7 @@ def _produce(crowd: Crowd, partition: int) -> bytes:
 
 
 def _fetch(crowd: Crowd, partition: int) -> bytearray:
-    """Room for one batch: the first is given whole whatever the limit, and others are not wanted."""
+    """A request with room for one batch: brokers return the first whole, whatever the limit, and no more."""
     data = FetchPartition(partition=partition, fetch_offset=_MARK, partition_max_bytes=1)
     topic = FetchTopic(topic=crowd.topic, partitions=(data,))
     request = FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=1, topics=(topic,))
@@ -144,7 +145,7 @@ def _fetch(crowd: Crowd, partition: int) -> bytearray:
 
 
 def measured(crowd: Crowd) -> Figures:
-    """Do it, in this process."""
+    """Do the work, in this process."""
     idle = [_connected(crowd) for _ in range(crowd.idle)]
     busy = {each.socket.fileno(): each for each in (Busy(crowd, number) for number in range(crowd.busy))}
     poll = select.epoll()
@@ -168,7 +169,7 @@ def measured(crowd: Crowd) -> Figures:
 
 
 def _turn(poll: select.epoll, busy: dict[int, Busy], seconds: float) -> list[float]:
-    """The latencies of the answers of so many seconds."""
+    """The latencies of the responses in so many seconds."""
     latencies: list[float] = []
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:

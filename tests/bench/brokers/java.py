@@ -1,4 +1,4 @@
-"""The tools that Apache Kafka brings to measure brokers: ProducerPerformance and ConsumerPerformance, in a JVM each."""
+"""The benchmark tools of Apache Kafka, ProducerPerformance and ConsumerPerformance, in a JVM each."""
 
 import resource
 import subprocess
@@ -12,10 +12,10 @@ from tests.bench.clients.process import Broken
 from tests.bench.clients.task import Figures, Task
 
 PACE = 100 * 2**20, 500_000
-"""Bytes and records at most that a second of the task is worth: the tool wants to know how many before it starts."""
+"""The maximum bytes and records for each second of the task: the tool needs the number of records in advance."""
 _TIMEOUT = 300.0
 _FLAGS = ("-Xmx512M", "-XX:+UseG1GC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
-"""As kafka-producer-perf-test.sh has them."""
+"""The options of kafka-producer-perf-test.sh."""
 _PRODUCER = {
     "acks": "all",
     "linger.ms": "5",
@@ -25,9 +25,9 @@ _PRODUCER = {
 
 
 def produce(task: Task) -> Figures:
-    """Send words at random to the topic of a task, until its count or what `PACE` makes of its seconds are sent.
+    """Send random words to the topic of a task, up to its count, or up to `PACE` times its seconds.
 
-    The rate is that behind the first quarter, during which the JVM compiles.
+    The first quarter does not count towards the rate, because the JVM still compiles then.
 
     Raises:
         Broken: the tool failed.
@@ -50,7 +50,7 @@ def produce(task: Task) -> Figures:
 
 
 def consume(task: Task) -> Figures:
-    """Read as many records of the topic of a task as it counts; the rate is that behind the joining of a group.
+    """Read as many records of the task's topic as it counts; the time to join the group does not count.
 
     Raises:
         Broken: the tool failed, or the records did not come.
@@ -62,7 +62,7 @@ def consume(task: Task) -> Figures:
         *("--group", f"{topic}-java", "--timeout", "30000"),
     )
     lines = [[each.strip() for each in line.split(",")] for line in said.splitlines() if line.count(",") >= 9]
-    found = dict(zip(*lines, strict=True))  # a line of titles, and one of figures
+    found = dict(zip(*lines, strict=True))  # a line of titles, and a line of figures
     records = float(found["data.consumed.in.nMsg"])
     return {"records": records, "rate": float(found["fetch.nMsg.sec"]), "cpu_us": cpu / records * 1e6}
 
@@ -71,7 +71,7 @@ WAYS: dict[str, Callable[[Task], Figures]] = {"produce": produce, "consume": con
 
 
 def _run(main: str, *arguments: str) -> tuple[str, float]:
-    """What a tool says, and the seconds of processor time that its JVM took, its start included."""
+    """The output of a tool, and the processor time of its JVM in seconds, its start included."""
     command = [kafka.need("java", "a JDK, 17 or newer"), *_FLAGS, "-cp", kafka.classpath(), main, *arguments]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT)

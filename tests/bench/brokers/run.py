@@ -1,9 +1,9 @@
 """``python -m tests.bench brokers``: brokerlite beside Apache Kafka, under the same load, on the same cores.
 
-Each is a process of its own with its data in a temporary folder, and only one of them runs at a time: in each round
-the one and then the other, in the next round the other way round. A ratio is that of brokerlite's figure to Apache
-Kafka's within a round: printed are its median and, in brackets, its quartiles. What is read comes from the page cache,
-and nothing is flushed: the disk is not what is measured, as far as it keeps up.
+Each broker is a process of its own with its data in a temporary folder, and only one runs at a time; the order changes
+with each round. A ratio divides brokerlite's figure by Apache Kafka's within a round; the output has its median and, in
+brackets, its quartiles. Reads are served from the page cache, and brokers flush nothing, so the disk does not count, as
+long as it keeps up.
 """
 
 import argparse
@@ -30,8 +30,8 @@ from tests.bench.clients.process import Broken
 ROUNDS = 3
 FULL = 10 * 2**30
 _BUSY, _IDLE = 0.9, 0.7
-"""A load generator that takes more of a core than the first, while the broker takes less than the second, is at its
-limit, or one of its threads is."""
+"""If a load generator takes more of a core than the first figure, and the broker less than the second, then the
+generator, or one of its threads, is at its limit."""
 
 
 def load() -> str:
@@ -39,7 +39,7 @@ def load() -> str:
 
 
 def machine() -> list[str]:
-    """What one must know to believe the figures."""
+    """The facts about the machine that a reader of the figures needs."""
     cores = os.cpu_count() or 1
     java = subprocess.run(["java", "-version"], capture_output=True, text=True).stderr.splitlines()[:1]
     peer = f"confluent-kafka {importlib.metadata.version('confluent-kafka')}"
@@ -93,7 +93,7 @@ def table(case: Case, ours: list[Found], theirs: list[Found]) -> list[str]:
 
 
 def _doubt(rounds: list[Found], what: str) -> str:
-    """Said where it is the load generator that is measured."""
+    """A warning where the load generator, not the broker, limits the figures."""
     figures = [each[what] for each in rounds if "client_cores" in each[what]]
     limited = [each for each in figures if each["client_cores"] > _BUSY and each["broker_cores"] < _IDLE]
     return f"  (the load generator was the limit in {len(limited)} of {len(figures)} runs)" if limited else ""
@@ -125,7 +125,7 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the cases whose name contains one of the words given, all without any; return the exit code."""
+    """Run the cases whose name contains one of the given words, or all without any; return the exit code."""
     given = parsed(arguments)
     options = Options(
         clients=tuple(given.clients),
@@ -140,7 +140,7 @@ def main(arguments: list[str]) -> int:
         print(f"no case has {' or '.join(map(repr, unknown))} in its name; there are:{names}", file=sys.stderr)
         return 2
     _allow_many_connections()
-    # So that a run that is ended, as by `timeout`, ends its broker and removes the data.
+    # When a run is ended, as by `timeout`, it must end its broker and remove the data.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     kafka.classpath()  # downloads are not measured
     print(*machine(), "", sep="\n", flush=True)
@@ -153,6 +153,6 @@ def main(arguments: list[str]) -> int:
 
 
 def _allow_many_connections() -> None:
-    """Of the processes that are started from here."""
+    """Raise the limit of open files for the processes started from here."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,7 +1,7 @@
-"""The brokers that are compared, each as a process of its own with its data in a folder of its own.
+"""The brokers that the benchmark compares, each as a process of its own with its data in a folder of its own.
 
-Both are set up as their users have them: Apache Kafka with the flags that its own scripts give to the JVM, and with its
-defaults but for what one node needs; brokerlite with its defaults. Neither waits for the disk before it answers.
+Both are set up as users have them. Apache Kafka gets the JVM flags of its own scripts, and its defaults except for the
+settings of a single node; brokerlite has its defaults. Both answer without waiting for the disk.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from tests.bench.peer import Peer
 READY_SECONDS = 300.0
 STOP_SECONDS = 120.0
 _GLANCE = 0.002
-"""Seconds between two looks whether a broker is ready."""
+"""Seconds between two checks whether a broker is ready."""
 _METADATA = 1
 _TICKS = os.sysconf("SC_CLK_TCK")
 JVM = (
@@ -42,7 +42,7 @@ JVM = (
     "-Djava.awt.headless=true",
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=info",
 )
-"""As kafka-server-start.sh and kafka-run-class.sh have them."""
+"""The flags of kafka-server-start.sh and kafka-run-class.sh."""
 
 
 class Broker(Protocol):
@@ -51,7 +51,7 @@ class Broker(Protocol):
     name: str
 
     def prepare(self, home: Path, port: int) -> None:
-        """Make what it needs before it is first started, in an empty folder."""
+        """Prepare an empty folder for the first start."""
 
     def command(self, home: Path, port: int) -> list[str]: ...
 
@@ -83,7 +83,7 @@ class Apache:
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.min.isr": "1",
             "group.initial.rebalance.delay.ms": "0",
-            # After a minute, by itself: then the topics of a whole case would lie on the disk together.
+            # By default after a minute: until then the topics of a whole case would fill the disk.
             "log.segment.delete.delay.ms": "500",
         }
         (home / "server.properties").write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
@@ -95,7 +95,7 @@ class Apache:
 
 
 def cpu_of(pid: int | None) -> float:
-    """Seconds of processor time that a process has taken, user's and system's, all threads together. Linux only."""
+    """The processor time of a process in seconds, user's and system's, of all threads. Linux only."""
     if pid is None:
         return 0.0
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -103,21 +103,21 @@ def cpu_of(pid: int | None) -> float:
 
 
 def memory_of(pid: int, what: str = "VmRSS") -> float:
-    """Resident memory of a process in MB, 10⁶ bytes; ``VmHWM``: the most it has been. Linux only."""
+    """Resident memory of a process in MB (10⁶ bytes); ``VmHWM`` is its maximum. Linux only."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     [size] = [line.split()[1] for line in lines if line.startswith(what)]
     return int(size) * 1024 / 1e6
 
 
 BROKERS: tuple[Broker, Broker] = (Brokerlite(), Apache())
-"""The first is compared with the second."""
+"""Ratios divide the first broker's figure by the second's."""
 
 
 class Server:
-    """A broker below the folder ``home``; it can be started again on its data.
+    """A broker below the folder ``home``, which can be started again on its data.
 
     Attributes:
-        port, bootstrap: where it listens; the latter ``host:port``.
+        port, bootstrap: its address; ``bootstrap`` is ``host:port``.
     """
 
     def __init__(self, broker: Broker, home: Path) -> None:
@@ -133,14 +133,14 @@ class Server:
         return self._process.pid
 
     def start(self) -> float:
-        """Seconds from its exec until it answered a Metadata request, in which every partition has a leader.
+        """Start it; seconds from its exec until its response to Metadata has a leader for every partition.
 
         Raises:
             Broken: it ended, or took too long.
         """
         with (self._home / "log").open("ab") as log:
             began = time.perf_counter()
-            # A group of its own, or Ctrl-C would end it before those who still speak to it.
+            # A process group of its own: otherwise Ctrl-C would end it before its clients.
             self._process = subprocess.Popen(
                 self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
@@ -171,7 +171,7 @@ class Server:
         return memory_of(self.pid, what)
 
     def end(self, sig: signal.Signals = signal.SIGTERM) -> float:
-        """Seconds from the signal until it ended; nothing is done where it does not run."""
+        """End it if it runs; seconds from the signal until its end."""
         if self._process is None:
             return 0.0
         began = time.perf_counter()
@@ -193,9 +193,9 @@ class Server:
 
     @contextlib.contextmanager
     def topic(self, partitions: int, *, prefix: str = PREFIX) -> Iterator[str]:
-        """A topic, removed with its data in the end; gives the prefix of its name.
+        """Create a topic, give the prefix of its name, and remove it with its data in the end.
 
-        Where something fails it is left to `close`: the broker may be gone, and that would be said instead of why.
+        After an error `close` removes it: the broker may be gone, and that second error would hide the first.
         """
         [name] = topic_names(1, prefix)
         trio.run(_create, self.bootstrap, name, partitions)
@@ -203,7 +203,7 @@ class Server:
         trio.run(_delete, self.bootstrap, name)
 
     def stored(self, partitions: int, *, prefix: str = PREFIX) -> int:
-        """How many records the topic has."""
+        """The number of records in the topic."""
         [name] = topic_names(1, prefix)
         return trio.run(functools.partial(_count, self.bootstrap, name, partitions))
 
@@ -211,7 +211,7 @@ class Server:
 async def _create(bootstrap: str, name: str, partitions: int) -> None:
     async with ottla.connect(bootstrap) as client:
         await client.create_topic(name, partitions=partitions)
-        # Only a broker that leads a partition tells its end: a little later than the topic is created, on Kafka.
+        # Only the leader of a partition knows its end, and Kafka elects it a little after the topic is created.
         await client.offsets({(name, each): "end" for each in range(partitions)})
 
 

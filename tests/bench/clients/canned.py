@@ -1,14 +1,14 @@
-"""A broker that costs next to nothing, so that what is measured is the client.
+"""A broker that costs next to nothing, so that a benchmark measures the client.
 
 It acknowledges every Produce and keeps nothing; its partitions hold the same prepared batches over and over. Every
-connection has a thread, and answers of megabytes go out as they lie in memory, with offsets written over their heads.
-It speaks all versions that the codec knows of what producers and consumers ask without a group.
+connection has a thread, and responses of megabytes go out straight from memory, with only the offsets written into
+them. It serves the APIs of producers and of consumers without a group, in all versions that the codec knows.
 
 Rules:
-- A place from which there is something to read is answered with `ANSWER` batches at once, whatever limits were asked
-  for; where there is nothing, the answer waits for `max_wait_ms`.
-- Fetch sessions (KIP-227) are kept, or the steady cost of thousands of partitions would not be what it is with Kafka.
-- It ends with whoever started it: when its standard input does.
+- A partition with records gets `ANSWER` batches at once, whatever the limits of the request. Without any records, the
+  response waits for `max_wait_ms`.
+- Fetch sessions (KIP-227) are kept: otherwise thousands of partitions would cost a client more than with Kafka.
+- It ends with the process that started it: when its standard input ends.
 """
 
 import argparse
@@ -66,26 +66,26 @@ Place = tuple[str, int]
 
 HOST, NODE = "127.0.0.1", 1
 PREFIX = "bench"
-"""Of the names of topics."""
+"""The prefix of topics' names."""
 KEYS = [b"key-%012d" % number for number in range(500)]
 SIZE = 100
 """Bytes of a value."""
 _WORDS = 1000
 _VARIETY = 4 * 2**20
-"""Bytes of values that differ: more than any client's batch has, or compression would find them again in it."""
+"""Bytes of different values: more than a client's batch has, or compression would find repeats in it."""
 _BATCH = 60_000
-"""Bytes of a batch, about."""
+"""Approximate bytes of a batch."""
 ANSWER = 16
-"""Batches for one partition in one answer: just below 1 MB, which is what clients ask for by themselves."""
+"""Batches for one partition in one response: just below 1 MB, the default limit of clients."""
 ENDLESS = 1 << 40
 _NOW = 1_700_000_000_000
 _COUNT_AT = 57
-"""Where a batch tells how many records it has."""
+"""The position of the record count in a batch."""
 _OFFSET = struct.Struct(">q")
 _SHAPES = 256
-"""Answers whose outline is remembered."""
+"""The maximum number of cached outlines of responses."""
 _PIECES = 1000
-"""How many pieces of memory systems take in one call."""
+"""The maximum number of buffers that systems take in one call."""
 SERVED = {
     ProduceRequest: (3, 13),
     FetchRequest: (4, 18),
@@ -120,20 +120,20 @@ class Answer:
 
 @dataclass
 class Session:
-    """A fetch session: how far its partitions are read."""
+    """A fetch session, with the fetch offset of each partition."""
 
     id: int
     offsets: dict[Place, int] = field(default_factory=dict)
 
 
 class CannedBroker:
-    """Listens at once, on a port of its own; `close` ends the listening, and connections end with their clients.
+    """Listens at once, on a free port; `close` stops listening, and connections end with their clients.
 
     Args:
-        topics, partitions: so many topics of so many partitions each.
-        end: how many records each partition has; one for each is the other extreme of `ENDLESS`.
+        topics, partitions: so many topics, each with so many partitions.
+        end: the number of records in each partition, from 1 to `ENDLESS`.
         size: bytes of each value.
-        compression: what batches are compressed with.
+        compression: the compression of batches.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class CannedBroker:
         self.port: int = self._listener.getsockname()[1]
         self.bootstrap = f"{HOST}:{self.port}"
         self.produced = 0
-        """Records that were acknowledged."""
+        """The number of acknowledged records."""
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
@@ -187,10 +187,10 @@ class CannedBroker:
                     _send(connection, [head, *answer.parts[1:]])
 
     def _answer(self, frame: bytes, blobs: list[bytearray]) -> tuple[Answer | None, int]:
-        """What to send, if anything, and the correlation id.
+        """The response, if the request gets one, and the correlation id.
 
         Raises:
-            OttlaError: there is none, so the connection must end.
+            OttlaError: the request cannot be answered, so the connection must end.
         """
         try:
             request = frames.parse_request(frame, _serves)
@@ -219,7 +219,7 @@ class CannedBroker:
         }
         return _whole(handlers[type(message)](message), version), request.header.correlation_id
 
-    # -- what is asked -----------------------------------------------------------------------------------------------
+    # -- other APIs --------------------------------------------------------------------------------------------------
 
     def _describe(self, name: str) -> MetadataResponseTopic:
         partitions = tuple(
@@ -295,7 +295,7 @@ class CannedBroker:
         ready = [offset for _, offset in listed if offset < self._end]
         if not ready:
             time.sleep(asked.max_wait_ms / 1000)
-        if asked.session_epoch > 0:  # who asks without a session, or opens one, hears of every partition
+        if asked.session_epoch > 0:  # full fetches get every partition
             listed = [each for each in listed if each[1] < self._end]
         while len(blobs) < len(ready):
             blobs.append(bytearray(self._blob))
@@ -311,7 +311,7 @@ class CannedBroker:
         return Answer(parts)
 
     def _session(self, asked: FetchRequest) -> Session | None:
-        """The one that is asked for, a new one, or one for this request only; ``None``: there is none of this id."""
+        """The requested session, a new one, or one for this request only; ``None``: there is no session of this id."""
         if asked.session_epoch > 0:
             return self._sessions.get(asked.session_id)
         self._sessions.pop(asked.session_id, None)
@@ -331,7 +331,7 @@ class CannedBroker:
                 session.offsets[name, each.partition] = each.fetch_offset
 
     def _outline(self, version: int, session_id: int, listed: list[tuple[Place, int]]) -> list[bytes]:
-        """The frame of an answer, cut where the batches of each place belong that has something to read."""
+        """The frame of a response, cut at each place where the batches of a partition belong."""
         shape = version, session_id, tuple((place, offset < self._end) for place, offset in listed)
         if shape in self._outlines:
             return self._outlines[shape]
@@ -382,7 +382,7 @@ def _send(connection: socket.socket, parts: list[Buffer]) -> None:
 
 @contextlib.contextmanager
 def running(**given: Any) -> Iterator[str]:
-    """A canned broker in a process of its own, given what `CannedBroker` is; gives its ``host:port``."""
+    """A canned broker in a process of its own, with the arguments of `CannedBroker`; gives its ``host:port``."""
     command = [sys.executable, "-m", "tests.bench.clients.canned"]
     command += [f"--{name}={value}" for name, value in given.items()]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -390,7 +390,7 @@ def running(**given: Any) -> Iterator[str]:
         try:
             yield process.stdout.readline().strip()
         finally:
-            process.stdin.close()  # which it takes for its end
+            process.stdin.close()  # ends the process
             process.wait(10)
 
 

@@ -1,4 +1,4 @@
-"""What is measured of the clients, each in every way that they have for it."""
+"""The cases of the clients' benchmark, each in every way that a client has."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,11 +9,11 @@ from tests.bench.clients.task import TRANSACTION, Figures
 
 @dataclass(frozen=True)
 class Column:
-    """One figure of a case.
+    """A figure of a case.
 
     Attributes:
         figure: its name (`tests.bench.clients.task`).
-        better: which is better, if others' are compared with ours.
+        better: which direction is better, if the table compares others with ottla.
     """
 
     figure: str
@@ -22,7 +22,7 @@ class Column:
     better: Literal["more", "less"] | None = None
 
     def ratio(self, ours: Figures, theirs: Figures) -> float:
-        """How many times better ours is."""
+        """How many times better ottla is."""
         good, bad = (ours, theirs) if self.better == "more" else (theirs, ours)
         return good[self.figure] / bad[self.figure]
 
@@ -32,15 +32,15 @@ class Case:
     """Several clients that do the same work.
 
     Attributes:
-        ours: the way of ottla's module that others are compared with.
+        ours: the way of ottla's module with which others are compared.
         theirs: names of `MODULES`, and the way of each.
-        rounds: in each of which every client works once.
-        seconds: for which each works in a round, behind a warm-up.
-        topics, partitions, end: what the broker has (`CannedBroker`).
-        reads: whether a broker that is not canned must be given records first.
-        steady: whether growth of memory is looked at; the canned broker alone has enough to read.
+        rounds: the number of rounds, in each of which every client works once.
+        seconds: the work of each client in a round, after a warm-up.
+        topics, partitions, end: the contents of the broker (`CannedBroker`).
+        reads: whether a real broker must get records first.
+        steady: whether growth of memory is measured; only the canned broker has enough to read.
         kills: whether nodes of a cluster are killed meanwhile.
-        transactional: whether the broker must have transactions.
+        transactional: whether the broker must support transactions.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Case:
 
 
 PEERS = {"confluent-kafka": "confluent", "aiokafka": "aiokafka", "kafka-python": "kafka_python"}
-"""Distribution -> what its module is called after."""
+"""Distribution -> the suffix of its module's name."""
 OURS, AWAITED, ASYNCIO, UVLOOP = "ottla", "ottla, a task for each", "ottla, asyncio", "ottla, uvloop"
 SYNC = "ottla, blocking"
 BARE = "a bare trio program"
@@ -74,7 +74,7 @@ MODULES = PEERS | {
     OUTSIDE: "ottla",
     THEIRS_OUTSIDE: "confluent",
 }
-"""The same for every line of a table."""
+"""The same value for every line of a table."""
 RATE = (
     Column("rate", "records/s", 0, "more"),
     Column("cpu_us", "µs of CPU", 2, "less"),
@@ -112,12 +112,12 @@ MANY = {"topics": 1000, "partitions": 5, "end": 1, "rounds": 3, "seconds": 5.0}
 
 
 def all_commit(way: str) -> dict[str, str]:
-    """What clients do in transactions; without kafka-python, which does not tell how many requests it has sent."""
+    """The transactional ways of clients; without kafka-python, which does not report its number of requests."""
     return dict.fromkeys(("confluent-kafka", "aiokafka", ASYNCIO, UVLOOP, SYNC), way)
 
 
 def all_do(way: str, ours: str | None = None) -> dict[str, str]:
-    """What peers do; and what ottla does on the other loops and without one, which it does on trio as `Case.ours`."""
+    """The ways of other clients, and of ottla on the other loops and without one; `Case.ours` is on trio."""
     return dict.fromkeys(PEERS, way) | (dict.fromkeys((ASYNCIO, UVLOOP, SYNC), ours) if ours else {})
 
 

@@ -1,4 +1,4 @@
-"""Where clients are measured: on the canned broker, on one that runs already, or on Apache Kafka started for it."""
+"""The brokers for the clients' benchmark: the canned one, a running one, or Apache Kafka started for it."""
 
 import contextlib
 import tempfile
@@ -28,11 +28,11 @@ FORGETFUL = {
     "log.retention.check.interval.ms": "1000",
     "log.segment.delete.delay.ms": "1000",
 }
-"""Kafka keeps little of what is written: a disk that cannot follow would be all that is measured."""
+"""Kafka retains few of the records: otherwise a slow disk would decide the figures."""
 HEAP = "384m"
-"""Of each node of three."""
+"""The heap of each of three nodes."""
 STRIKES = ((0.2, 0), (0.6, 1))
-"""When a node is killed, in parts of the time that is measured, and which; it comes back `DOWN` later."""
+"""When to kill which node, as parts of the measured time; it restarts `DOWN` later."""
 DOWN = 0.2
 
 
@@ -41,10 +41,10 @@ class Ground:
     """A broker with the topics of a case.
 
     Attributes:
-        prefix: of the topics' names.
-        count: of records in its topics, or that are wanted there at most; ``None``: no end.
-        meanwhile: what is done to the brokers during each measurement, given its seconds.
-        ca: the file of the CA, where the broker speaks TLS.
+        prefix: the prefix of the topics' names.
+        count: the number of records in its topics, or the maximum to write there; ``None``: unlimited.
+        meanwhile: injects faults during each measurement; called with its seconds.
+        ca: the file of the CA, if the broker speaks TLS.
     """
 
     bootstrap: str
@@ -55,17 +55,17 @@ class Ground:
 
 
 class Target(Protocol):
-    """What `main` was asked to measure on."""
+    """The kind of broker that `main` was asked to use."""
 
     name: str
 
     def refuses(self, case: Case) -> str | None:
-        """Why the case makes no sense here."""
+        """The reason why the case makes no sense here, if there is one."""
 
     def ground(
         self, case: Case, records: int | None, size: int, compression: str
     ) -> "contextlib.AbstractContextManager[Ground]":
-        """Prepare a case; the rest as the command line gave it."""
+        """Prepare a case; the other arguments are the command line's."""
 
 
 class Canned:
@@ -86,11 +86,11 @@ class Canned:
 
 
 class Running:
-    """A broker that runs already. What is made there is removed."""
+    """A broker that runs already. Topics created there are removed."""
 
     CONSUMED = 1_000_000, 10**9
     PRODUCED = 200_000, 5 * 10**8
-    """Records and bytes at most, by default: few enough for its disks, as every client writes them in every round."""
+    """The default maximum of records and bytes: small, because every client writes them to its disks in every round."""
 
     def __init__(self, bootstrap: str) -> None:
         self.name, self._bootstrap = f"the broker at {bootstrap}", bootstrap
@@ -108,7 +108,7 @@ class Running:
 
 
 class Apache(Running):
-    """Apache Kafka, started when a case needs it: one node, or three that are killed; ``tls``: clients speak it."""
+    """Apache Kafka, started when a case needs it: one node, or three of which some are killed; ``tls``: with TLS."""
 
     def __init__(self, release: kafka.Release = kafka.NOW, *, tls: bool = False) -> None:
         self.name = f"Apache Kafka {release.version}" + (", over TLS" if tls else "")
@@ -148,7 +148,7 @@ def _many(size: int, records: int, volume: int) -> int:
 
 @contextlib.contextmanager
 def topics(bootstrap: str, case: Case, count: int | None, size: int, compression: str) -> Iterator[str]:
-    """The topics of a case, filled with ``count`` records if it reads; gives the prefix of their names."""
+    """Create the topics of a case, with ``count`` records if it reads; gives the prefix of their names."""
     prefix = f"{canned.PREFIX}-{uuid.uuid4().hex[:6]}"
     names = canned.topic_names(case.topics, prefix)
     trio.run(_create, bootstrap, names, case.partitions)
@@ -173,7 +173,7 @@ def topics(bootstrap: str, case: Case, count: int | None, size: int, compression
 
 
 def striking(cluster: kafka.ApacheKafka) -> Callable[[float], None]:
-    """Kills nodes of a cluster, each after its part of so many seconds, and starts them again."""
+    """A function that kills nodes of a cluster, each after its part of the given seconds, and restarts them."""
 
     def strike(seconds: float) -> None:
         start = time.monotonic()

@@ -155,7 +155,7 @@ def long_transactions(task: Task) -> Figures:
 
 
 def _requests(producer: Any) -> int:
-    """How many it has sent: it has no metrics, but numbers them, on each connection from 0 on."""
+    """The number of requests it has sent: it has no metrics, but numbers requests on each connection from 0 on."""
     return sum(each._correlation_id for each in producer.client._conns.values())
 
 

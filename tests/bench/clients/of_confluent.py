@@ -1,7 +1,7 @@
-"""confluent-kafka, tuned: without the two settings of its consumer it stands still for a second at a time.
+"""confluent-kafka, tuned: without these two settings, its consumer stalls for a second at a time.
 
-It is idempotent, as ottla is by itself, and verifies no checksums. Its latencies are told by a thread that does nothing
-but poll, as programs have it.
+It is idempotent, as ottla is by default, and verifies no checksums. A thread that only polls, as in programs, delivers
+the receipts for its latencies.
 """
 
 import json
@@ -173,7 +173,7 @@ def long_transactions(task: Task) -> Figures:
 
 
 class Requests:
-    """How many requests a client has sent, as its statistics say now and then."""
+    """The number of requests that a client has sent, from its periodic statistics."""
 
     def __init__(self) -> None:
         self._said: str | None = None
@@ -192,7 +192,7 @@ class Requests:
 
 
 def _transactional(task: Task, sent: Requests) -> Any:
-    """It commits as soon as the last record is stored, whatever it lingers."""
+    """Transactions that commit as soon as the last record is stored, whatever the linger time."""
     tuned = {"linger.ms": 5, "queue.buffering.max.messages": 1_000_000, "batch.num.messages": 10_000}
     what = {"transactional.id": task.transactional_id, "compression.type": task.compression}
     producer = Producer(_broker(task) | what | tuned | {"socket.nagle.disable": True} | sent.settings)

@@ -1,4 +1,4 @@
-"""ottla, as it is set up by itself: idempotent, acks from all, checksums verified. On trio, or on another loop."""
+"""ottla with its defaults: idempotent, acks from all, checksums verified. On trio, or on another loop."""
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class Loop(Protocol):
-    """What it runs on."""
+    """The event loop."""
 
     def connect(self, bootstrap: str, *, tls: TLS | None) -> Client: ...
     def run(self, scenario: Callable[[], Coroutine[Any, Any, T]]) -> T: ...
@@ -50,7 +50,7 @@ TRIO = Trio()
 
 
 def tls(task: Task) -> TLS | None:
-    """How to speak to the broker of a task."""
+    """The TLS options for the broker of a task."""
     return TLS(ca=Path(task.ca)) if task.ca else None
 
 
@@ -85,7 +85,7 @@ def consume_columns(task: Task, on: Loop = TRIO) -> Figures:
 
 
 def _produced(task: Task, on: Loop, send: Callable[[Producer, Meter], Awaitable[None]]) -> Figures:
-    """What it came to to ``send`` as fast as it goes, flushed."""
+    """The figures of ``send`` at full speed, flushed in the end."""
 
     async def run() -> Figures:
         async with (
@@ -127,7 +127,7 @@ def produce_many(task: Task, on: Loop = TRIO) -> Figures:
 
 
 def _counted(task: Task, on: Loop, send: Callable[[Producer, DeliveryCallback], Awaitable[None]]) -> Figures:
-    """What it came to to ``send`` all keys over and over, to be told of each record."""
+    """The figures of ``send`` for all keys over and over, with a callback for each record."""
     stored = failed = 0
 
     def told(result: Receipt | OttlaError) -> None:
@@ -219,12 +219,12 @@ async def _transactional(task: Task, on: Loop) -> AsyncIterator[tuple[Client, Pr
 
 
 def requests(metrics: list[Metric]) -> float:
-    """How many a client has sent."""
+    """The number of requests that a client has sent."""
     return sum(each.value for each in metrics if each.name == "request-total")
 
 
 def paced(task: Task, on: Loop = TRIO) -> Figures:
-    """Receipts come to a function, as the others tell of theirs."""
+    """Receipts arrive in a callback, as with the other clients."""
     [topic], value = task.names, task.value
     receipts = Acknowledgements(task)
 
@@ -244,7 +244,7 @@ def paced(task: Task, on: Loop = TRIO) -> Figures:
 
 
 def awaited(task: Task, on: Loop = TRIO) -> Figures:
-    """A task for each record, which waits for its receipt."""
+    """A task for each record, which awaits its receipt."""
     [topic], value = task.names, task.value
     receipts = Acknowledgements(task)
 
@@ -268,7 +268,7 @@ def awaited(task: Task, on: Loop = TRIO) -> Figures:
 
 
 def lone(task: Task, on: Loop = TRIO) -> Figures:
-    """One record at a time, whose receipt is awaited."""
+    """One record at a time: the next is sent after the receipt."""
     [topic], value = task.names, task.value
     receipts = Acknowledgements(task)
 
@@ -338,7 +338,7 @@ _ON_A_LOOP = (
 
 
 def on_loop(loop: Loop) -> Callable[[str], Callable[[Task], Figures]]:
-    """The `__getattr__` of a module that measures the same on another loop."""
+    """The `__getattr__` of a module that measures the same ways on another loop."""
     measurements = {each.__name__: partial(each, on=loop) for each in _ON_A_LOOP}
 
     def named(name: str) -> Callable[[Task], Figures]:

@@ -1,4 +1,4 @@
-"""ottla on asyncio: as `of_ottla`, on the loop of the standard library."""
+"""ottla on asyncio: like `of_ottla`, on the loop of the standard library."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Tasks:
-    """A task group, spoken to as to a nursery."""
+    """A task group with the interface of a nursery."""
 
     def __init__(self, group: asyncio.TaskGroup) -> None:
         self._group = group

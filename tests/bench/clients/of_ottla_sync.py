@@ -1,4 +1,4 @@
-"""ottla for code that blocks: as `of_ottla`, without await."""
+"""ottla for blocking code: like `of_ottla`, without await."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -45,7 +45,7 @@ def consume_columns(task: Task) -> Figures:
 
 
 def _produced(task: Task, send: Callable[[Producer, Meter], None]) -> Figures:
-    """What it came to to ``send`` as fast as it goes, flushed."""
+    """The figures of ``send`` at full speed, flushed in the end."""
     with connect(task.bootstrap, tls=tls(task)) as client, client.producer(compression=task.compression) as producer:
         producer.send(task.names[0], task.value)
         for meter in (Meter(task, seconds=task.warm_up), Meter(task)):
@@ -80,7 +80,7 @@ def produce_many(task: Task) -> Figures:
 
 
 def _counted(task: Task, send: Callable[[Producer, DeliveryCallback], None]) -> Figures:
-    """What it came to to ``send`` all keys over and over, to be told of each record."""
+    """The figures of ``send`` for all keys over and over, with a callback for each record."""
     stored = failed = 0
 
     def told(result: Receipt | OttlaError) -> None:
@@ -160,7 +160,7 @@ def _transactional(task: Task) -> Iterator[tuple[Client, Producer]]:
 
 
 def paced(task: Task) -> Figures:
-    """A call for each receipt: callbacks would only be called within the next call."""
+    """A blocking call for each receipt: callbacks would only run within the next call."""
     [topic], value = task.names, task.value
     receipts = Acknowledgements(task)
     with connect(task.bootstrap, tls=tls(task)) as client, client.producer(linger=0.0) as producer:

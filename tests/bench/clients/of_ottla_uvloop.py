@@ -1,4 +1,4 @@
-"""ottla on asyncio: as `of_ottla`, on uvloop."""
+"""ottla on asyncio: like `of_ottla`, on uvloop."""
 
 import uvloop
 

@@ -1,6 +1,7 @@
-"""No client: a program on trio that sends a request made beforehand, over and over, and awaits each answer.
+"""No client: a program on trio that sends a prepared request over and over, and awaits each response.
 
-What is above its processor time is what a client costs. It is no client for brokers that look at sequence numbers.
+Its processor time is the lower bound; everything above it is the cost of a client. Brokers that check sequence numbers
+refuse it.
 """
 
 import trio

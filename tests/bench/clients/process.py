@@ -1,4 +1,4 @@
-"""A client's process: started, told its task, ended."""
+"""A client's process: start it, give it its task, end it."""
 
 import dataclasses
 import json
@@ -11,7 +11,7 @@ from tests.bench.clients.task import READY, Figures, Task
 
 
 class Broken(Exception):
-    """A client's process did not give its figures; says what it said last."""
+    """A client's process did not give its figures; the text is its last line of output."""
 
 
 def run(task: Task, timeout: float, meanwhile: Callable[[float], None] | None = None) -> Figures:

@@ -1,8 +1,8 @@
 """``python -m tests.bench clients``: ottla against other clients, each in a process of its own, on the same broker.
 
-Every round lets each client work once, so that a machine that slows down slows all of them. A ratio says how many times
-better ottla is, and is taken within each round: printed are its median and, in brackets, the quarters below and above.
-Rates go by the clock on the wall, and so depend on what else the machine does; processor time does so less.
+In every round each client works once, so that a machine that slows down slows all of them. A ratio says how many times
+better ottla is, and is taken within each round; the output has its median and, in brackets, its quartiles. Rates are
+per second of elapsed time, so other programs on the machine affect them; they affect processor time less.
 """
 
 import argparse
@@ -28,7 +28,7 @@ STEADY_SECONDS = 1800.0
 WARM_UP = 0.5
 """Seconds."""
 PATIENCE = 120.0
-"""Seconds for which a client may take longer than it was told."""
+"""Seconds by which a client may exceed its time."""
 
 
 def load() -> str:
@@ -36,7 +36,7 @@ def load() -> str:
 
 
 def machine(target: Target) -> list[str]:
-    """What one must know to believe the figures."""
+    """The facts about the machine that a reader of the figures needs."""
     versions = [f"{name} {importlib.metadata.version(name)}" for name in ("trio", *PEERS)]
     versions[1] += f" (librdkafka {confluent_kafka.libversion()[0]})"
     cores = os.cpu_count() or 1
@@ -51,7 +51,7 @@ def machine(target: Target) -> list[str]:
 
 
 def table(title: str, case: Case, found: dict[str, list[Figures]], broken: dict[str, str]) -> list[str]:
-    """A line for each client that came through, and for each that did not what it said."""
+    """A line for each client that succeeded, and the error of each that failed."""
     compared = [column for column in case.columns if column.better and case.theirs]
     titles = "".join(f"{column.title:>17}" for column in case.columns)
     lines = [f"{title:<42}{titles}" + "".join(f"{'× ' + column.title:>26}" for column in compared)]
@@ -115,7 +115,7 @@ def measured(case: Case, ground: Ground, given: argparse.Namespace, size: int) -
 
 
 def _ways(case: Case, wanted: list[str]) -> list[tuple[str, str, str]]:
-    """Name, module and way of each client that takes part."""
+    """Name, module and way of each participating client."""
     ways = {OURS: case.ours, **case.theirs}
     return [(name, MODULES[name], way) for name, way in ways.items() if not wanted or name in wanted]
 
@@ -137,7 +137,9 @@ def options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help="of each measurement, in place of each case's own")
     parser.add_argument("--rounds", type=int, help="in place of each case's own")
     parser.add_argument(
-        "--records", type=int, help="to read from, or to write to, a broker that is not canned; those that memory sees"
+        "--records",
+        type=int,
+        help="records to read or write, for brokers that are not canned; records to measure memory with",
     )
     parser.add_argument("--sizes", type=int, nargs="+", default=[SIZE], help="bytes of each value; 100 by itself")
     parser.add_argument("--compression", default="none", choices=[each.name.lower() for each in Compression])
@@ -148,7 +150,7 @@ def options(arguments: list[str]) -> argparse.Namespace:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the cases whose name contains one of the words given, all without any; return the exit code."""
+    """Run the cases whose name contains one of the given words, or all without any; return the exit code."""
     given = options(arguments)
     if unknown := [word for word in given.cases if not any(word in case.name for case in CASES)]:
         names = "".join(f"\n  {case.name}" for case in CASES)

@@ -1,23 +1,22 @@
-"""The task of a client's process, and how it counts what it does: the same for all clients.
+"""The task of a client's process, and its counters, which are the same for all clients.
 
 A client's module has a function for each way of working, from a `Task` to figures. Each runs in a process of its own,
-so that nobody's threads, memory or processor time are counted for another.
-
+so that threads, memory and processor time of one client are never counted for another.
 Figures, as far as a way has them:
-    records         counted ones, behind the warm-up
-    rate            of them a second, by the clock on the wall
+    records         counted ones, after the warm-up
+    rate            of them a second, in elapsed time
     cpu_us          microseconds of processor time for each, all threads of the process together
     p50_ms, p99_ms  from send to receipt
     acknowledged    a second, while records were being sent
     silence         the longest time without a receipt, in seconds
     failed          records that the client gave up
-    growth_mb       of resident memory in 10⁷ records, 10⁶ bytes each, by the line through the samples
+    growth_mb       of resident memory in 10⁷ records, 10⁶ bytes each, by a line fitted to the samples
     memory_mb       resident at the end
     ready_s, ready_cpu_s   until every partition was written or read
-    idle_cpu        of one core, while nothing comes
+    idle_cpu        of one core, while no records arrive
     transactions    a second, of `TRANSACTION` records each
     txn_cpu_us      microseconds of processor time for each
-    txn_requests    that the client sent for each, whatever they are about
+    txn_requests    requests for each transaction, of all APIs
 """
 
 import importlib
@@ -37,35 +36,35 @@ from tests.bench.clients.canned import PREFIX, SIZE, topic_names, values
 Figures = dict[str, float]
 KEYS = [b"key-%012d" % number for number in range(1000)]
 READY = "ready"
-"""A line that a process says when its clock starts, for those who plan something meanwhile."""
+"""The line that a process prints when its clock starts, for faults that are timed by it."""
 FLUSH_SECONDS = 60.0
 TRANSACTION = 100
 """Records of a short transaction."""
 TRANSACTION_SECONDS = 1.0
-"""For which a long one takes records."""
+"""Seconds for which a long transaction takes records."""
 TAKEN_AT_ONCE = 10_000
-"""Records that a client who must say how many asks for."""
+"""The number of records in each request of a client that must name a number."""
 _SAMPLES = 50
 _SETTLING = 2
-"""One part in so many of the samples is left out: buffers are still being filled."""
+"""The first part of the samples, one in so many, does not count: buffers still fill up."""
 
 __all__ = ["KEYS", "Acknowledgements", "Figures", "Meter", "Task"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What a process is to do, as JSON.
+    """The work of a process, as JSON.
 
     Attributes:
-        prefix, topics, partitions: so many topics (`topic_names`), each of so many partitions.
+        prefix, topics, partitions: so many topics (`topic_names`), each with so many partitions.
         size: bytes of each value.
-        compression: of what is produced.
+        compression: the compression of produced records.
         ca: the file of the CA that signed the broker's certificate; ``None``: no TLS.
-        seconds: how long to work, behind the warm-up.
+        seconds: the duration of the work, after the warm-up.
         warm_up: seconds of work that does not count.
         count: end after so many records, if that comes first.
-        rate: records a second, where the pace is given.
-        measure_memory: look at resident memory now and then.
+        rate: records a second, for ways with a fixed pace.
+        measure_memory: sample resident memory.
     """
 
     client: str
@@ -89,7 +88,7 @@ class Task:
 
     @property
     def values(self) -> Iterator[list[bytes]]:
-        """One for each key, over and over, and others each time, until all were there."""
+        """A value for each key, over and over, with other values each time, until all have been used."""
         return itertools.cycle(self._lists)
 
     @property
@@ -99,7 +98,7 @@ class Task:
 
     @property
     def records(self) -> Iterator[list[tuple[bytes, bytes]]]:
-        """Keys and values, a list for all keys at a time."""
+        """Keys and values, in lists with all keys."""
         return itertools.cycle(self._pairs)
 
     @property
@@ -108,7 +107,7 @@ class Task:
 
     @property
     def portions(self) -> Iterator[list[tuple[bytes, bytes]]]:
-        """As `records`, a list for each short transaction."""
+        """Like `records`, with a list for each short transaction."""
         return itertools.cycle(
             [each[at : at + TRANSACTION] for each in self._pairs for at in range(0, len(KEYS), TRANSACTION)]
         )
@@ -127,16 +126,16 @@ class Task:
 
 
 def resident() -> int:
-    """Bytes of memory that the process occupies now. Linux only."""
+    """Bytes of resident memory now. Linux only."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 class Meter:
-    """Counts records from a first one on, until the time is over or there are enough.
+    """Counts records from the first counted one on, until its time has passed or its count is reached.
 
-    A producer says when to `start`; for a consumer the clock starts with the first records behind the warm-up, as
-    connecting is not what is measured.
+    A producer calls `start`. For a consumer the clock starts with the first records after the warm-up, so that
+    connecting does not count.
     """
 
     def __init__(self, task: Task, *, warm_up: float = 0.0, seconds: float | None = None) -> None:
@@ -168,10 +167,10 @@ class Meter:
         self.over = self.over or self._seen >= self._limit
 
     def figures(self) -> Figures:
-        """What it came to, now."""
+        """The figures so far."""
         taken, cpu = time.perf_counter() - self._start, time.process_time() - self._cpu
         if not self.records:
-            raise RuntimeError("the time was over before there was anything to count")
+            raise RuntimeError("the time ended before the first counted record")
         found = {"records": self.records, "rate": self.records / taken, "cpu_us": cpu / self.records * 1e6}
         if self._every:
             found["memory_mb"] = resident() / 1e6
@@ -182,7 +181,7 @@ class Meter:
 
 
 def of_transactions(figures: Figures, requests: float) -> Figures:
-    """What short transactions came to: the figures of their records, and how many requests the client has sent."""
+    """The figures of short transactions, from the figures of their records and the client's number of requests."""
     count = figures["records"] / TRANSACTION
     return figures | {
         "transactions": figures["rate"] / TRANSACTION,
@@ -192,7 +191,7 @@ def of_transactions(figures: Figures, requests: float) -> Figures:
 
 
 class Acknowledgements:
-    """Of records sent at a given pace: when they were sent, and when the client told that they are stored."""
+    """Records sent at a given pace: when each was sent, and when its receipt came."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -202,7 +201,7 @@ class Acknowledgements:
         self._cpu = math.nan
 
     def pace(self) -> Iterator[float]:
-        """When to send the next record, by `time.perf_counter`. The clock starts with the first."""
+        """When to send each record, by `time.perf_counter`. The clock starts with the first one."""
         self._begin()
         for number in range(int(self._task.seconds * self._task.rate)):
             yield self._start + number / self._task.rate
@@ -214,9 +213,9 @@ class Acknowledgements:
         self._end = self._start + self._task.seconds
 
     def one_by_one(self) -> Iterator[float]:
-        """When the next record is sent, by `time.perf_counter`: as soon as it is wanted.
+        """When each record is sent, by `time.perf_counter`: as soon as it is requested.
 
-        There are two at least: the first one to a broker that has just been started may take all the time there is.
+        At least two records are sent: with a new broker the first one may take all the time.
         """
         self._begin()
         for number in itertools.count():
@@ -225,7 +224,7 @@ class Acknowledgements:
             yield sent
 
     def of(self, sent: float, failed: bool = False) -> None:
-        """A record sent at this time is stored, or given up."""
+        """Count a record sent at this time as stored, or as failed."""
         now = time.perf_counter()
         if failed:
             self._failed += 1
@@ -252,7 +251,7 @@ class Acknowledgements:
 
 
 class Stopwatch:
-    """Of work with thousands of partitions: how long until it is done, and what it costs to do nothing afterwards."""
+    """Measures work with thousands of partitions: the time until it is done, and the cost of idling afterwards."""
 
     def __init__(self) -> None:
         self._start, self._cpu = time.perf_counter(), time.process_time()
@@ -265,12 +264,12 @@ class Stopwatch:
         }
 
     def idle(self) -> Figures:
-        """Of a stopwatch that was started when the idleness was."""
+        """The figures of an idle period; the stopwatch must have been started at its beginning."""
         return {"idle_cpu": (time.process_time() - self._cpu) / (time.perf_counter() - self._start)}
 
 
 def main(arguments: list[str]) -> None:
-    """Do the task that is the only argument, and print its figures."""
+    """Carry out the task in the only argument, and print its figures."""
     task = Task(**json.loads(arguments[0]))
     module = importlib.import_module(f"tests.bench.clients.of_{task.client}")
     way: Callable[[Task], Figures] = getattr(module, task.way)

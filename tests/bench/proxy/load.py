@@ -1,7 +1,7 @@
-"""Produce requests without a client: bytes that were made beforehand, with sequence and CRC written over them.
+"""Produce requests without a client: prepared bytes, with sequences and CRCs written into them.
 
-Each connection is an idempotent producer that has some requests in flight. So batches have exactly the size that they
-are to have, and next to nothing of the processor's time goes to the one who sends.
+Each connection is an idempotent producer with several requests in flight. So batches have exactly the wanted size, and
+the sender takes almost no processor time.
 """
 
 import dataclasses
@@ -35,25 +35,25 @@ PRODUCE, METADATA, INIT_PRODUCER_ID = 9, 12, 4
 _NOW = 1_700_000_000_000
 _KEYS = 20_000
 _VARIETY = 8 * 2**20
-"""Bytes of requests that differ."""
+"""The bytes of different requests that are prepared."""
 _CRC_AT, _CRC_END, _PRODUCER_AT, _SEQUENCE_AT = 17, 21, 43, 53
-"""Where they stand in a batch."""
+"""The positions of fields in a batch."""
 _TIMEOUT = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """What the process is to do, as JSON.
+    """The work of the process, as JSON.
 
     Attributes:
-        port: of the proxy, or of the broker itself.
+        port: the port of the proxy, or of the broker itself.
         size: bytes of each value; keys have 16.
-        batch: bytes of each batch before compression, about; 0: a batch has one record.
-        together: batches, each for another partition, in a request.
-        in_flight: requests of each connection.
-        connections: producers.
-        once: each producer sends one request to each partition, and that is all.
-        process: whose processor time is taken, if any.
+        batch: approximate bytes of each batch before compression; 0: a batch has one record.
+        together: the number of batches in a request, each for another partition.
+        in_flight: requests in flight on each connection.
+        connections: the number of producers.
+        once: whether each producer only sends one request to each partition.
+        process: the process whose processor time is measured, if any.
     """
 
     port: int
@@ -74,11 +74,11 @@ class Load:
 def run(load: Load) -> Figures:
     """The figures of a load in a process of its own.
 
-    records, rate: of them a second, mb: of values a second, p50_ms, p99_ms: of each request, cores: that this process
-    took, cpu_us: microseconds that the other one took for each record.
+    records; rate: records a second; mb: values a second; p50_ms, p99_ms: latencies of requests; cores: processor time
+    of this process; cpu_us: microseconds of processor time that the other process took for each record.
 
     Raises:
-        Broken: a connection was closed, a request refused, or an answer did not come.
+        Broken: a connection was closed, a request refused, or a response did not come.
     """
     command = [sys.executable, "-m", "tests.bench.proxy.load", json.dumps(dataclasses.asdict(load))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=load.seconds + load.warm_up + 4 * _TIMEOUT)
@@ -90,7 +90,7 @@ def run(load: Load) -> Figures:
 
 @dataclass
 class _Batch:
-    """A batch in the bytes of a request: where it lies, and how many records it has."""
+    """A batch in the bytes of a request: its position, and its number of records."""
 
     partition: int
     start: int
@@ -100,7 +100,7 @@ class _Batch:
 
 @dataclass
 class Request:
-    """The bytes of a Produce request, to be sent again and again."""
+    """The bytes of a Produce request, which is sent many times."""
 
     data: bytearray
     batches: list[_Batch]
@@ -110,7 +110,7 @@ class Request:
         return sum(each.count for each in self.batches)
 
     def number(self, producer_id: int, sequences: dict[int, int]) -> None:
-        """Make its batches those of a producer, with the next sequences of their partitions."""
+        """Write a producer's id and the next sequences of its partitions into the batches."""
         for each in self.batches:
             batch = memoryview(self.data)[each.start : each.end]
             sequence = sequences[each.partition]
@@ -121,8 +121,8 @@ class Request:
 
 
 def requests(load: Load) -> list[Request]:
-    """Requests for all partitions in turn, of no producer yet. A key is in the partition of its CRC-32, as with
-    librdkafka."""
+    """Requests for all partitions in turn, still without a producer id. As in librdkafka, a key is in the partition of
+    its CRC-32."""
     keys: dict[int, list[bytes]] = {partition: [] for partition in range(load.partitions)}
     for number in range(_KEYS):
         key = b"key-%012d" % number
@@ -163,7 +163,7 @@ def _request(load: Load, batches: list[tuple[int, bytes, int]]) -> Request:
 
 
 class Producer:
-    """A connection, and what is in flight on it."""
+    """A connection, and its requests in flight."""
 
     def __init__(self, load: Load, requests: list[Request]) -> None:
         self._socket = socket.create_connection(("127.0.0.1", load.port), timeout=_TIMEOUT)
@@ -178,12 +178,12 @@ class Producer:
         self._in_flight: deque[tuple[float, int]] = deque()
 
     def _initialized(self) -> int:
-        """A producer id, which a broker that has just started does not have yet."""
+        """A producer id; a broker that has just started does not give one yet."""
         asked = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
         end = time.monotonic() + _TIMEOUT
         while (answer := self._ask(asked, INIT_PRODUCER_ID, InitProducerIdResponse)).error_code:
             if time.monotonic() > end:
-                raise RuntimeError(f"there is no producer id to have: {answer.error_code}")
+                raise RuntimeError(f"the broker gives no producer id: {answer.error_code}")
             time.sleep(0.05)
         return int(answer.producer_id)
 
@@ -200,7 +200,7 @@ class Producer:
 
     @property
     def busy(self) -> int:
-        """Requests in flight."""
+        """The number of requests in flight."""
         return len(self._in_flight)
 
     def send(self) -> None:
@@ -210,7 +210,7 @@ class Producer:
         self._socket.sendall(request.data)
 
     def receive(self) -> tuple[float, int]:
-        """Wait for the next answer: how long it took, and the records that are stored."""
+        """Wait for the next response: its latency, and the number of stored records."""
         frame = self._read()
         sent, count = self._in_flight.popleft()
         taken = time.perf_counter() - sent
@@ -227,7 +227,7 @@ class Producer:
 
 
 def measured(load: Load) -> Figures:
-    """Do it, in this process."""
+    """Do the work, in this process."""
     if load.once:
         return _all_once(load)
     producers = [Producer(load, requests(load)) for _ in range(load.connections)]
@@ -251,7 +251,7 @@ def measured(load: Load) -> Figures:
 
 
 def _turn(load: Load, producers: list[Producer], seconds: float) -> tuple[list[float], int]:
-    """How long each answer of so many seconds took, and the records that were stored."""
+    """The latencies of the responses in so many seconds, and the number of stored records."""
     latencies: list[float] = []
     records, end = 0, time.perf_counter() + seconds
     while time.perf_counter() < end or len(latencies) < 2:
@@ -265,7 +265,7 @@ def _turn(load: Load, producers: list[Producer], seconds: float) -> tuple[list[f
 
 
 def _all_once(load: Load) -> Figures:
-    """Many producers, one after the other."""
+    """Run many producers, one after the other."""
     records, shared = 0, requests(load)
     for _ in range(load.connections):
         producer = Producer(load, shared)

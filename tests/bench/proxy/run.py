@@ -8,10 +8,10 @@ Each case is measured in these ways, one after the other in each round:
     rewrite, journal    the same with --state
 
 Everything is a process of its own; the broker is the canned one, which costs little, or Apache Kafka (``--kafka``).
-Producers that are no client (`tests.bench.proxy.load`) send batches of an exact size, with keys where librdkafka puts
-them, which the proxy moves to where Java does. Processor time is that of the proxy's process, user's and system's, and
-says how many records a second one core takes; rates and latencies go by the clock on the wall, and depend on what else
-the machine does.
+Synthetic producers (`tests.bench.proxy.load`) send batches of an exact size. Their keys are in librdkafka's partitions,
+and the proxy moves them to Java's. Processor time, user's and system's, is measured of the proxy's process; it says
+how many records a second one core handles. Rates and latencies are in elapsed time, which other programs on the
+machine affect.
 """
 
 import argparse
@@ -41,7 +41,7 @@ from tests.bench.proxy.load import Load
 
 PARTITIONS = 12
 KB16, MB1 = 16 * 2**10, 10**6
-"""Bytes of a batch; of the larger ones there is one in a request, of the smaller one for each partition."""
+"""Bytes of a batch; a request has one of the larger batches, or a smaller one for each partition."""
 READY_SECONDS = 20.0
 PATIENCE = 120.0
 ROUNDS = 5
@@ -52,7 +52,7 @@ WAYS = (DIRECT, PASSED, REWRITE, JOURNAL)
 
 @dataclass(frozen=True)
 class Row:
-    """One figure: its title, its digits, and whether it is compared with the direct connection: by a ratio or by a
+    """A figure: its title, its digits, and whether the table compares it with the direct connection, by a ratio or by a
     difference."""
 
     title: str
@@ -72,10 +72,10 @@ ROWS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """What is measured in all ways.
+    """A case, which is measured in all ways.
 
     Attributes:
-        measure: given the port to connect to, the process id of the proxy if there is one, and seconds.
+        measure: called with the port to connect to, the process id of the proxy if there is one, and seconds.
     """
 
     name: str
@@ -115,11 +115,11 @@ def _by_client(client: str, way: str, size: int, compression: str) -> Callable[[
 
 
 def _remembered(port: int, pid: int | None, seconds: float) -> Figures:
-    """What the proxy takes for each producer that has sent a record to each of 12 partitions."""
+    """The memory that the proxy keeps for each producer that has sent a record to each of 12 partitions."""
     if pid is None:
         raise Broken("there is no proxy")
     once = Load(port=port, topic=_TOPIC, partitions=PARTITIONS, size=100, batch=0, together=PARTITIONS, once=True)
-    load.run(replace(once, connections=100))  # what is made at the first use is not measured
+    load.run(replace(once, connections=100))  # objects that the first use creates are not measured
     before = memory_of(pid)
     count = min(2000, int(500 * seconds))
     load.run(replace(once, connections=count))
@@ -174,7 +174,7 @@ def proxy(upstream: str, home: Path, *options: str) -> Iterator[tuple[int, int]]
     """A proxy in a process of its own: its port for the first node, and its process id.
 
     Raises:
-        Broken: it ended, or took too long, until it answered.
+        Broken: it ended before it answered, or took too long.
     """
     [port] = kafka.free_ports(1)
     command = [sys.executable, "-m", "ottla", "proxy", "--upstream", upstream, "--listen", f"{kafka.HOST}:{port}"]
@@ -195,7 +195,7 @@ def proxy(upstream: str, home: Path, *options: str) -> Iterator[tuple[int, int]]
 
 @contextlib.contextmanager
 def _apache(home: Path) -> Iterator[str]:
-    """Apache Kafka with the topic: its ``host:port``."""
+    """Apache Kafka with the topic; gives its ``host:port``."""
     server = Server(Apache(), home)
     try:
         server.start()
@@ -233,7 +233,7 @@ def measured(case: Case, rounds: int, seconds: float, *, on_kafka: bool = False)
 
 
 def table(case: Case, found: dict[str, list[Figures]]) -> list[str]:
-    """A line for each figure and way: the median, and how it compares with the direct connection, with quartiles."""
+    """A line for each figure and way: the median, and the comparison with the direct connection, with quartiles."""
     lines = [case.name]
     for figure in case.rows:
         row = ROWS[figure]
@@ -263,7 +263,7 @@ def _spread(values: list[float], mark: str, digits: int = 2) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the cases whose name contains one of the words given, all without any; return the exit code."""
+    """Run the cases whose name contains one of the given words, or all without any; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.bench proxy",
         description=__doc__,

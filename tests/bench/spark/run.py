@@ -1,21 +1,21 @@
-"""Spark's reading beside that of Spark's own connector, in one Spark, from one broker, in the same run.
+"""Reading in Spark beside Spark's own connector, in one Spark, from one broker, in the same run.
 
-Each case is a topic; each round reads all of it in both ways, one after the other, so that a machine that slows down
-slows both. A ratio is taken within each round; printed are medians, and in brackets the quarters below and above.
+Each case is a topic; each round reads it in both ways, one after the other, so that a machine that slows down slows
+both. A ratio is taken within each round; the output has medians and, in brackets, quartiles.
 
     all columns     every column goes to the sink `noop`
     aggregation     count and sum of the lengths of the values
-    stream          all of it as a stream with the trigger availableNow, into the sink `noop`
-    micro-batches   the same in `BATCHES` batches, without what is before and after them: a query of ottla's starts
-                    a process of Python, which takes a second, and of the connector's one a consumer
+    stream          the whole topic as a stream with the trigger availableNow, into the sink `noop`
+    micro-batches   the same in `BATCHES` batches, without the time before and after them: a query of ottla starts a
+                    Python process, which takes a second, and a query of the connector starts a consumer
 
 The broker is Apache Kafka, or brokerlite (``--brokerlite``); it shares the machine with Spark. Values are text that
-compresses to about a third. The clock on the wall is what a user waits for; where other programs want the same cores,
-processor time, of the JVM and all Python workers, says more.
+compresses to about a third. Elapsed time is the time that a user waits. If other programs use the same cores, processor
+time, of the JVM and all Python workers, says more.
 
-To read a thousand partitions the connector takes minutes, each time.
+The connector takes minutes for each reading of a thousand partitions.
 
-The connector's jars come from Maven, for the version of Spark named by `CONNECTOR`.
+The connector's jars come from Maven, for the Spark version in `CONNECTOR`.
 """
 
 import argparse
@@ -51,21 +51,21 @@ CONNECTOR = (
 )
 ROUNDS = 5
 BYTES = 200 * 10**6
-"""Of the values of a topic; more than a query takes to begin."""
+"""Bytes of values in a topic, so many that reading them takes longer than the start of a query."""
 BATCHES = 20
 FEW = 20
-"""Records of a partition where there are a thousand."""
+"""Records of a partition when there are a thousand partitions."""
 OURS, THEIRS = "ottla", "kafka"
 """Names of formats."""
 
 Options = dict[str, str]
 Work = Callable[["SparkSession", str, Options, int], float | None]
-"""What is done with a topic in a format; the topic has so many records. Returns the seconds that count, or `None`."""
+"""Reads a topic in a format; the topic has so many records. Returns the seconds that count, or `None` for all."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A topic, and what is done with it."""
+    """A topic, and the way of reading it."""
 
     partitions: int
     size: int
@@ -77,7 +77,7 @@ class Case:
         return f"{self.partitions} partitions, {self.size} B, {self.compression}"
 
     def records(self, values: int) -> int:
-        """How many there are of so many bytes of values, or few in each of a thousand partitions."""
+        """The number of records for so many bytes of values; with a thousand partitions, a few for each."""
         return self.partitions * FEW if self.partitions >= 1000 else values // self.size
 
     @property
@@ -91,7 +91,7 @@ def cases() -> list[Case]:
 
 
 def fill(bootstrap: str, case: Case, count: int) -> None:
-    """Write ``count`` records to the topic of ``case``, spread evenly, in batches as producers make them."""
+    """Write ``count`` records to the topic of ``case``, spread evenly, in batches like a producer's."""
     create_topic(bootstrap, case.topic, partitions=case.partitions)
     rng = random.Random(1)
     words = [b"%06d" % rng.randrange(10**6) for _ in range(50)]
@@ -134,7 +134,7 @@ def stream(spark: "SparkSession", way: str, options: Options, count: int) -> Non
 
 
 def batches_of_stream(spark: "SparkSession", way: str, options: Options) -> list[float]:
-    """Read all as a stream; returns the seconds of each batch."""
+    """Read the topic as a stream; returns the seconds of each batch."""
     with tempfile.TemporaryDirectory(prefix="ottla-bench-") as checkpoint:
         source = spark.readStream.format(way).options(startingOffsets="earliest", **options).load()
         sink = source.writeStream.format("noop").option("checkpointLocation", checkpoint)
@@ -159,7 +159,7 @@ WORK: dict[str, Work] = {
 
 @dataclass(frozen=True)
 class Cost:
-    """Of a query, its planning included; seconds."""
+    """The cost of a query in seconds, its planning included."""
 
     wall: float
     cpu: float
@@ -175,14 +175,14 @@ def cost(spark: "SparkSession", bootstrap: str, case: Case, way: str, work: Work
 
 
 def cpu_below(pid: int) -> float:
-    """Seconds of processor time that a process has taken, and all that it has started. Linux only."""
+    """Processor time of a process and all of its descendants, in seconds. Linux only."""
     parents: dict[int, int] = {}
     ticks: dict[int, int] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # it has just ended
             fields = path.read_text().rpartition(")")[2].split()
             parents[int(path.parent.name)] = int(fields[1])
-            ticks[int(path.parent.name)] = sum(map(int, fields[11:15]))  # with those of children that have ended
+            ticks[int(path.parent.name)] = sum(map(int, fields[11:15]))  # with the time of children that have ended
     found, grown = {pid}, True
     while grown:
         more = {each for each, parent in parents.items() if parent in found} - found
@@ -192,9 +192,9 @@ def cpu_below(pid: int) -> float:
 
 
 def line(title: str, count: int, taken: dict[str, list[Cost]]) -> str:
-    """A line of the table: millions of rows a second in both ways, and how many times ours is of theirs.
+    """A line of the table: millions of rows a second in both ways, and the ratio of ottla's figure to the connector's.
 
-    First by the clock on the wall, then by processor time: what one core would do.
+    First in elapsed time, then in processor time: the rate of one core.
     """
     parts = []
     for what in ("wall", "cpu"):
@@ -218,7 +218,7 @@ def session() -> "Iterator[SparkSession]":
 
 
 def main(arguments: list[str]) -> int:
-    """Run the cases whose name contains one of the words that are given, all without any; return the exit code."""
+    """Run the cases whose name contains one of the given words, or all without any; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench spark")
     parser.add_argument("wanted", nargs="*")
     parser.add_argument("--brokerlite", action="store_true", help="read from brokerlite, not from Apache Kafka")
@@ -251,14 +251,14 @@ def measure(spark: "SparkSession", bootstrap: str, case: Case, count: int, round
         for each in range(rounds + 1):
             for way in (OURS, THEIRS):
                 needed = cost(spark, bootstrap, case, way, work, count)
-                if each:  # what is made at the first use is not measured
+                if each:  # the first round is not measured
                     taken[way].append(needed)
         print(line(title, count, taken), flush=True)
 
 
 @contextlib.contextmanager
 def serving(broker: Broker) -> Iterator[str]:
-    """The address of a broker that runs."""
+    """The address of a running broker."""
     with (
         tempfile.TemporaryDirectory(prefix="ottla-bench-") as home,
         contextlib.closing(Server(broker, Path(home))) as server,

@@ -1,8 +1,8 @@
-"""Values in JSON: parsed where they are read (`valueFormat=json`), and by Spark's `from_json`, from the same topic.
+"""JSON values, parsed by the reader (`valueFormat=json`) and by Spark's `from_json`, from the same topic.
 
-Each round parses all of a topic in both ways, one after the other, in one Spark. The schema names every field of the
-values, and all fields go to the sink `noop`. ``map`` has the same values with a schema that is parsed by Python, one
-value after the other; ``bad`` has values of which each thousandth does not fit. The broker shares the machine.
+Each round parses the whole topic in both ways, one after the other, in one Spark. The schema names every field of the
+values, and all fields go to the sink `noop`. ``map`` has the same values with a schema that Python parses, one value
+after the other. In ``bad``, one value in a thousand does not fit the schema. The broker shares the machine.
 """
 
 import argparse
@@ -29,10 +29,10 @@ SCHEMA = "id BIGINT, name STRING, price DOUBLE, at TIMESTAMP, tags ARRAY<STRING>
 
 @dataclass(frozen=True)
 class Case:
-    """A topic, and how its values are parsed."""
+    """A topic, and the way of parsing its values."""
 
     size: int
-    """Bytes of a value, about."""
+    """Approximate bytes of a value."""
     kind: str = ""
 
     @property
@@ -117,7 +117,7 @@ def main(arguments: list[str]) -> int:
             for each in range(given.rounds + 1):
                 for way in (OURS, THEIRS):
                     needed = cost(spark, bootstrap, case, way)
-                    if each:  # what is made at the first use is not measured
+                    if each:  # the first round is not measured
                         taken[way].append(needed)
             print(line(case.name, count, taken), flush=True)
         spark.stop()

@@ -1,14 +1,14 @@
 """``python -m tests.bench spark-write``: format "ottla" beside Spark's own connector, writing the same rows.
 
-One Spark, one Apache Kafka: in each round the one and then the other, in the next round the other way round, each to a
-topic of its own with 12 partitions. Rows are made by Spark itself, which costs both the same. A ratio is taken within
-each round: printed are its median and, in brackets, the quarters below and above. Rates go by the clock on the wall;
-where others work on the same cores, believe processor time: that of Spark with its Python workers, and of the broker.
+One Spark, one Apache Kafka; in each round both formats write, in an order that changes with each round, each to a topic
+of its own with 12 partitions. Spark generates the rows, at the same cost for both. A ratio is taken within each round;
+the output has its median and, in brackets, its quartiles. Rates are in elapsed time. If other programs use the same
+cores, rely on processor time: of Spark with its Python workers, and of the broker.
 
-A write begins when the leaders of all partitions serve the new topic (`create_topic`). Kafka's metadata name a leader
-before that has made its log. The first batch of a Java producer may then fail, and the next one succeed. From
-then on the broker refuses the first batch as out of order. After ``delivery.timeout.ms``, Spark's own connector fails
-with "Expiring 16 record(s)": a batch of 16 KiB, of records of 1 KB.
+A write begins once leaders serve all partitions of the new topic (`create_topic`). Kafka's metadata name a leader
+before it has created its log. The first batch of a Java producer may then fail, and the next one succeed. From then on,
+the broker refuses the first batch as out of order. After ``delivery.timeout.ms``, Spark's own connector fails with
+"Expiring 16 record(s)": a batch of 16 KiB with records of 1 KB.
 """
 
 import argparse
@@ -39,15 +39,15 @@ JARS = (
     "org.apache.commons:commons-pool2:2.12.1",
 )
 OURS, THEIRS = "ottla", "kafka"
-"""Formats of Spark."""
+"""Spark's formats."""
 PARTITIONS = 12
 FIGURES = ("rows/s", "rows per s of all processors", "... of Spark and its workers", "... of the broker")
 Found = dict[str, float]
-"""By figure; more is better in each."""
+"""Titles by figure; for each, more is better."""
 
 
 def processor_seconds(*roots: int) -> float:
-    """Of the processes and all below them, those that have ended included."""
+    """Processor time of processes and all of their descendants, ended ones included."""
     spent: dict[int, float] = {}
     parents: dict[int, int] = {}
     for folder in Path("/proc").iterdir():
@@ -81,7 +81,7 @@ def broker() -> Iterator[kafka.ApacheKafka]:
 def write(
     rows: "DataFrame", count: int, way: str, running: kafka.ApacheKafka, topic: str, settings: dict[str, str]
 ) -> Found:
-    """The figures of writing all ``count`` rows, once."""
+    """The figures of one write of ``count`` rows."""
     create_topic(running.bootstrap, topic, partitions=PARTITIONS)
     nodes = [node.process.pid for node in running.nodes if node.process is not None]
     options = {"kafka.bootstrap.servers": running.bootstrap, "topic": topic, **settings}
@@ -89,7 +89,7 @@ def write(
     rows.write.format(way).mode("append").options(**options).save()
     taken = time.monotonic() - start
     of_broker = processor_seconds(*nodes) - servers
-    of_spark = processor_seconds(os.getpid()) - spark - of_broker  # below us as well
+    of_spark = processor_seconds(os.getpid()) - spark - of_broker  # the broker is a descendant, too
     admin = AdminClient({"bootstrap.servers": running.bootstrap})
     admin.delete_topics([topic])[topic].result(30)
     return dict(
@@ -119,7 +119,7 @@ def _spread(ratios: list[float]) -> str:
 
 
 def made(spark: "SparkSession", size: int, count: int, *, keyed: bool) -> "DataFrame":
-    """Rows with a value of so many bytes."""
+    """Rows with values of so many bytes."""
     columns = [f"CAST(repeat('x', {size}) AS BINARY) AS value"]
     if keyed:
         columns.append("CAST(CAST(id AS STRING) AS BINARY) AS key")
@@ -148,7 +148,7 @@ def main(arguments: list[str]) -> int:
             rows = made(spark, size, count, keyed=not given.keyless)
             found: dict[str, list[Found]] = {OURS: [], THEIRS: []}
             settings = {"kafka.compression.type": given.compression}
-            for number in range(-1, given.rounds):  # the first warms up
+            for number in range(-1, given.rounds):  # the first one warms up
                 ways = (OURS, THEIRS) if number % 2 == 0 else (THEIRS, OURS)
                 for way in ways:
                     figures = write(rows, count, way, running, f"{way}-{size}-{number + 1}", settings)
