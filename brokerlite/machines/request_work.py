@@ -1,7 +1,8 @@
 """Runs requests that need much computing in threads, while the loop serves other connections.
 
 Rules:
-- The requests of a connection stay in order: the driver hands in no request of a connection that is held (`Hold`).
+- The requests of a connection stay in order: the driver hands in no request of a connection that is held
+  (`HoldConnection`).
 - The work of a request comes in pieces, and the result of a piece is used before the next begins, so a request takes no
   more memory than its largest piece. Requests with remaining pieces take turns, and only `AT_ONCE` of them run at once.
 - Waiting requests are bounded by `MOST_BYTES`; beyond that a request is refused. A request whose connection is gone is

@@ -10,12 +10,13 @@
 
 Each layer knows only those below it:
 
-    folder.py      the whole     identity.py, state.py, find_topics.py, topic_files.py its small files
-                                 unflushed.py its flushes, spare.py space for a start on a full disk
-    partition.py   a partition   recovery.py its start, snapshot.py its producers
-    segment.py     a segment     log_file.py its batches, indexes.py, txn_index.py
-    disk.py        files         checkpoints.py written whole, unsynced.py not flushed yet,
-                                 file_range.py sent without being read
+    data_folder.py         the whole     meta_properties.py, state_file.py, find_topics.py, topic_files.py
+                                         its small files; unflushed.py its flushes;
+                                         spare.py space for a start on a full disk
+    partition_segments.py  a partition   recovery.py its start, snapshot.py its producers
+    segment.py             a segment     log_file.py its batches, indexes.py, txn_index.py
+    disk.py                files         checkpoints.py written whole, unsynced.py not flushed yet,
+                                         file_range.py sent without being read
 
 Nothing here depends on trio: writes go to the page cache at once, and work that must wait for the disk is handed to the
 driver, which runs it in a thread. Only `disk.py` and `file_range.py` touch files.

@@ -1,7 +1,7 @@
 """Keeps the state that survives a restart: sequences, pins, transactions, and unsettled batches.
 
-notes      the format of the journal
-journal    builds an entry of the changes since the last poll
-restored   restores the state of a core from the journal
-files      the segment files
+notes            the format of the journal
+journal          builds an entry of the changes since the last poll
+restored         restores the state of a core from the journal
+state_directory  the segment files
 """

@@ -3,7 +3,7 @@
 Each is a function of the core, its arguments, and ``now``, and returns an `Outcome`. Resetting a group's offsets builds
 on the fetcher's positions, and is imported separately: `ottla.sdk.calls.resets`.
 
-call          `Task`: one call, with its deadline and its retries
+task          `Task`: one call, with its deadline and its retries
 fan_out       one call to many nodes
 topics        create, grow, list, describe and delete topics
 groups        list, describe and delete groups, their members and lag

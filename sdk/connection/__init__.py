@@ -1,6 +1,6 @@
 """Connections to brokers: their states, their requests and responses, and facts about the nodes.
 
-pool         `Connections`: all connections of a client, one for each node and channel
+connections  `Connections`: all connections of a client, one for each node and channel
 peer         `Peer`: one node: backoff, API versions, traffic
 connection   `Connection`: the table of a connection's states
 handshake    ApiVersions and SASL, before the first request

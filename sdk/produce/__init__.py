@@ -2,17 +2,17 @@
 
 `ProducerCore` (core) makes the decisions of all calls. A record takes this way:
 
-prepare      serializers, interceptors and the user's partitioner run in the caller's own call
-placing      chooses the partition, by one of the partitioners; unplaced has records whose topic is unknown
-room         the memory of the producer, and the records that wait for it; turns lets other tasks run
-accumulator  puts the record into the open batch of its partition; columns appends many at a time
-batches      `PartitionQueue`: the batches of one partition, their order and sequences
-sender       `Sender`: collects due batches per leader (nodes: `NodeQueue`), and requests forms the requests
-identity     producer id and epoch
-results      `Results`: after the response, a batch is stored, retried, renumbered, split or failed
-deliveries   receipts, callbacks and flushes
-stalls       partitions that accept no records
+preparation        serializers, interceptors and the user's partitioner run in the caller's own call
+placing            chooses the partition, by one of the partitioners; unplaced_records: their topic is unknown
+room               the memory of the producer, and the records that wait for it; turns lets other tasks run
+accumulator        puts the record into the open batch of its partition; column_records appends many at a time
+batches            `PartitionQueue`: the batches of one partition, their order and sequences
+sender             `Sender`: collects due batches per leader (node_queue: `NodeQueue`), and requests forms the requests
+producer_identity  producer id and epoch
+results            `Results`: after the response, a batch is stored, retried, renumbered, split or failed
+deliveries         receipts, callbacks and flushes
+stalls             partitions that accept no records
 
 records has what enters and leaves: `ProducerRecord`, `Receipt`. The face `Producer` and `BlockingProducer` call
-`ProducerCore`; with a transactional id, `ottla.sdk.transaction` takes the place of identity.
+`ProducerCore`; with a transactional id, `ottla.sdk.transaction` takes the place of producer_identity.
 """

@@ -1,14 +1,14 @@
 """State machines for a producer's transactions.
 
-core          `TransactionCore`: one transaction, from the beginning of its block to the end
-transactions  `Transactions`: the producer's id and epoch, and EndTxn; its states are a table in states
-joining       adds partitions and groups to a transaction; implicit does it for transactions of version 2
-offsets       commits a group's offsets in a transaction
-asking        requests to the coordinator, retried until the outcome is definite
-markers       when the next transaction can begin
-fencing       explains why a producer was fenced
-transform     `TransformCore`: consume, transform, produce
+core                   `TransactionCore`: one transaction, from the beginning of its block to the end
+producer_transactions  `ProducerTransactions`: the producer's id and epoch, and EndTxn; its states are a table in states
+explicit_joining       adds partitions and groups to a transaction; implicit_joining: version 2
+offsets                commits a group's offsets in a transaction
+asking                 requests to the coordinator, retried until the outcome is definite
+markers                when the next transaction can begin
+fencing                explains why a producer was fenced
+transform              `TransformCore`: consume, transform, produce
 
-The faces `Transaction` and `Transform` call the two cores. The sender of `ottla.sdk.produce` asks `Transactions`
-which batches may be sent, under which id and epoch.
+The faces `Transaction` and `Transform` call the two cores. The sender of `ottla.sdk.produce` asks
+`ProducerTransactions` which batches may be sent, under which id and epoch.
 """

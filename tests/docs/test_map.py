@@ -1,5 +1,6 @@
-"""docs/map.md names only files and types that exist: a change that moves or renames one must update the page."""
+"""docs/map.md and the maps of packages name only files and types that exist: a change that moves or renames one must update the page."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -21,3 +22,22 @@ def test_every_type_of_the_map_is_in_its_folder() -> None:
         source = "\n".join(each.read_text() for each in (ROOT / folder).glob("*.py"))
         for name in re.findall(r"`(\w+)`", text):
             assert re.search(rf"^class {name}\b", source, re.MULTILINE), f"docs/map.md: no {name} in {folder}"
+
+
+def test_every_module_of_a_packages_own_map_exists() -> None:
+    gone, found = [], 0
+    for package in (
+        each
+        for part in ("codec", "sdk", "proxy", "brokerlite", "spark", "src/ottla")
+        for each in (ROOT / part).rglob("__init__.py")
+    ):
+        text = ast.get_docstring(ast.parse(package.read_text()), clean=False) or ""
+        named = {
+            *re.findall(r"(?<![\w/*{])([a-z_]\w*)\.py\b", text),
+            *re.findall(r"^([a-z_]+)/?  +\S", text, re.MULTILINE),
+        }
+        there = {each.stem for each in package.parent.rglob("*")}
+        found += len(named)
+        gone += [f"{package.relative_to(ROOT)}: {each}" for each in sorted(named - there)]
+    assert found > 100
+    assert not gone, f"their modules have other names: {', '.join(gone)}"
