@@ -1,4 +1,4 @@
-"""docs/map.md and the maps of packages name only files and types that exist: a change that moves or renames one must update the page."""
+"""The map of the project and those of its packages name only files and types that exist: who renames one updates them."""
 
 import ast
 import re
