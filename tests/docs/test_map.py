@@ -1,4 +1,4 @@
-"""The map of the project and those of its packages name only files and types that exist: who renames one updates them."""
+"""The map of the project and those of its packages name only files and types that exist; renames update them."""
 
 import ast
 import re
