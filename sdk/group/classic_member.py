@@ -1,14 +1,10 @@
-"""A member of a classic consumer group, as a table.
+"""A member of a classic consumer group: joins, rebalances, leaves.
 
-    OUT ── JOIN ──► PREPARING ── JOIN_SENT ──► JOINING ── JOINED ──► ASSIGNING ── SYNC_SENT ──► SYNCING
-     ▲                  ▲                                                                         │
-     │                  ├── REBALANCE ── STABLE ◄── ASSIGNED ─────────────────────────────────────┤
-     │                  └── GIVEN_UP ── REVOKING ◄── ASSIGNED_LESS ───────────────────────────────┘
-     └── LEAVE, from any state; CLOSE leads to CLOSED from any state; only CLOSE leads out of FAILED
+`ClassicMember._rebalance` is the way to an assignment, from top to bottom. Its parts are the requests that wait at the
+coordinator (`joining`), the `Leader`'s duties, `Heartbeats`, and LeaveGroup (`goodbye`).
 
 Rules:
-- Every state change goes through `TRANSITIONS`, in `_enter`; an input without an entry there came too late, and is
-  ignored.
+- Every state change goes through the table of `ottla.sdk.group.member_states`, in `_enter`.
 - With eager assignors (range, roundrobin, sticky), a member gives up all partitions before JoinGroup. With cooperative
   ones (KIP-429) it keeps them. If the new assignment revokes some, it gives those up and joins again.
 - UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION mean that the group has continued without the member. All partitions are
@@ -18,17 +14,16 @@ Rules:
 - A consumer that has not asked for records within `max_poll_interval` is considered gone: the member leaves, so that
   others get its partitions, and joins again at the consumer's next call.
 
-Its parts are the attempt to join (`JoinAttempt`), `Heartbeats`, the `Leader`'s duties, and LeaveGroup (`Goodbye`).
-
-Source: AbstractCoordinator.java, MemberState; ConsumerCoordinator.java, ClassicKafkaConsumer.java.
+Source: AbstractCoordinator.java, ConsumerCoordinator.java, ClassicKafkaConsumer.java.
 """
 
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from enum import Enum, auto
 
+from ottla.codec.apis.join_group import JoinGroupRequestProtocol, JoinGroupResponse
 from ottla.errors import (
+    DecodeError,
     IllegalGeneration,
     MemberIdRequired,
     OttlaError,
@@ -41,16 +36,20 @@ from ottla.errors import (
 )
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.core import ClientCore
+from ottla.sdk.flow import Flow, pause
+from ottla.sdk.group.assignors import Assignor, Member, build_subscription, parse_assigned, parse_member
 from ottla.sdk.group.commits import CommittingMember
-from ottla.sdk.group.goodbye import Goodbye
+from ottla.sdk.group.goodbye import leave_group
 from ottla.sdk.group.group_metrics import MemberMetrics
 from ottla.sdk.group.heartbeats import Heartbeats
-from ottla.sdk.group.join_attempt import JoinAttempt, MemberSubscription
-from ottla.sdk.group.leader import Leader
+from ottla.sdk.group.joining import join, sync
+from ottla.sdk.group.leader import Assignments, Leader, run_assignor
+from ottla.sdk.group.member_states import IN_GROUP, TRANSITIONS, MemberInput, MemberState
 from ottla.sdk.group.membership import AssignmentChange, Lose, MemberOptions, Receive, Revoke
 from ottla.sdk.group.seat import Seat
 from ottla.sdk.logs import STALL, logger
 from ottla.sdk.outcome import Outcome
+from ottla.sdk.steps import Steps, settled
 
 log = logger("ottla.sdk.consumer")
 
@@ -58,65 +57,7 @@ _GONE = (UnknownMemberId, IllegalGeneration)
 _LEAVE_TIMEOUT = 5.0
 """Seconds for LeaveGroup if the caller gives no deadline."""
 
-
-class MemberState(Enum):
-    OUT = "not in the group, until the user asks for a batch"
-    PREPARING = "about to send JoinGroup: looks up the coordinator, or pauses"
-    JOINING = "JoinGroup waits at the coordinator for the other members"
-    ASSIGNING = "in a new generation; divides the partitions if this member is the leader"
-    SYNCING = "SyncGroup waits at the coordinator for the leader"
-    STABLE = "has its partitions"
-    REVOKING = "waits for the user to give partitions up, then joins again"
-    FAILED = "out for good, because of an error"
-    CLOSED = "out for good, because the consumer is closed"
-
-
-class MemberInput(Enum):
-    JOIN = auto()
-    """The user asks for a batch."""
-    JOIN_SENT = auto()
-    JOINED = auto()
-    SYNC_SENT = auto()
-    ASSIGNED = auto()
-    """The SyncGroup response keeps all owned partitions."""
-    ASSIGNED_LESS = auto()
-    """The SyncGroup response revokes some of the owned partitions."""
-    REBALANCE = auto()
-    """A rebalance begins, without partitions to give up first."""
-    REVOKE = auto()
-    """A rebalance begins, and all partitions have to be given up first."""
-    GIVEN_UP = auto()
-    """The user has given partitions up."""
-    RETRY = auto()
-    """Joining failed with a retriable error."""
-    EXPELLED = auto()
-    """The group has continued without this member."""
-    FAIL = auto()
-    """An error is not retriable."""
-    LEAVE = auto()
-    CLOSE = auto()
-
-
 S, On = MemberState, MemberInput
-IN_GROUP = (S.PREPARING, S.JOINING, S.ASSIGNING, S.SYNCING, S.STABLE, S.REVOKING)
-"""States in which the client is a member, or is joining."""
-TRANSITIONS: dict[tuple[MemberState, MemberInput], MemberState] = {
-    (S.OUT, On.JOIN): S.PREPARING,
-    (S.PREPARING, On.JOIN_SENT): S.JOINING,
-    (S.JOINING, On.JOINED): S.ASSIGNING,
-    (S.ASSIGNING, On.SYNC_SENT): S.SYNCING,
-    (S.SYNCING, On.ASSIGNED): S.STABLE,
-    (S.SYNCING, On.ASSIGNED_LESS): S.REVOKING,
-    (S.STABLE, On.REBALANCE): S.PREPARING,
-    (S.STABLE, On.REVOKE): S.REVOKING,
-    (S.REVOKING, On.GIVEN_UP): S.PREPARING,
-    **{(state, On.RETRY): S.PREPARING for state in (S.PREPARING, S.JOINING, S.ASSIGNING, S.SYNCING)},
-    **{(state, On.EXPELLED): S.PREPARING for state in IN_GROUP},
-    **{(state, On.FAIL): S.FAILED for state in IN_GROUP},
-    **{(state, On.LEAVE): S.OUT for state in (S.OUT, *IN_GROUP)},
-    **{(state, On.CLOSE): S.CLOSED for state in (S.OUT, S.FAILED, *IN_GROUP)},
-}
-
 _HELD_UP = {
     S.JOINING: "a rebalance waits for a member of the group that is busy, or dead",
     S.SYNCING: "a rebalance waits for the leader of the group, which is busy, or dead",
@@ -132,6 +73,10 @@ _DOING = {
     S.FAILED: "has ended",
     S.CLOSED: "has left",
 }
+
+
+class _Incompatible(OttlaError):
+    """Another member sent something that this one cannot work with: no further attempt can help."""
 
 
 class ClassicMember:
@@ -163,8 +108,8 @@ class ClassicMember:
         self._had_in = -1
         self._leader = Leader(core, group, self.rejoin)
         self._heartbeats = Heartbeats(core, self._seat, self)
-        self._joining: JoinAttempt | None = None
-        """The last attempt to join, which may have ended."""
+        self._rebalancing: Flow[None] | None = None
+        """The last attempt to get an assignment, which may have ended."""
         self._failures = 0
         self._trouble = ""
         self._told_at = -math.inf
@@ -239,10 +184,10 @@ class ClassicMember:
 
     def _say_good_bye(self, why: str, now: float, until: float | None = None) -> Outcome[None]:
         """Leave the group, if this client is a member; all partitions are lost."""
-        goodbye = Goodbye(self._core, self._seat, why, now, now + _LEAVE_TIMEOUT if until is None else until)
+        left = leave_group(self._core, self._seat, why, now + _LEAVE_TIMEOUT if until is None else until)
         self._forget(why, now)
         self._core.retire(self._seat.channel)
-        return goodbye.outcome
+        return left
 
     def refused(self, error: OttlaError, identity: CommittingMember, now: float) -> bool:
         # The coordinator may have begun the next generation while the JoinGroup response that says so is in flight.
@@ -285,17 +230,13 @@ class ClassicMember:
         self._notify(step, now)
 
     def _begin(self, now: float, delay: float = 0.0) -> None:
-        """Start an attempt to join, in state PREPARING."""
+        """Start an attempt to get an assignment, in state PREPARING."""
         self._end_attempt()
-        # An eager member owns nothing by now, but the sticky assignor's user data contains its last assignment.
-        keeps = self._cooperative
-        owned, generation = (self.owned, self._seat.generation) if keeps else (self._had, self._had_in)
-        claim = MemberSubscription(self.topics, owned, generation, keeps)
-        self._joining = JoinAttempt(self._core, self._seat, claim, self._leader, self, now, delay)
+        self._rebalancing = Flow(self._core, self._rebalance(delay))
 
     def _end_attempt(self) -> None:
-        if self._joining is not None:
-            self._joining.end()
+        if self._rebalancing is not None:
+            self._rebalancing.cancel()
 
     def _retry(self, delay: float, now: float) -> None:
         if self._enter(On.RETRY, now):
@@ -311,38 +252,101 @@ class ClassicMember:
         if lost:
             self._add(Lose(lost, why), now)
 
-    def fail(self, error: OttlaError, now: float) -> None:
+    def _fail(self, error: OttlaError, now: float) -> None:
         """End the membership with an error that is not retriable."""
         if not self._enter(On.FAIL, now):
             return
         log.error("the membership has ended", extra={"group": self._seat.group, "why": str(error)})
         self.failed = error
         if self.generation >= 0:  # otherwise the other members would wait until its session times out
-            Goodbye(self._core, self._seat, str(error), now, now + _LEAVE_TIMEOUT)
+            leave_group(self._core, self._seat, str(error), now + _LEAVE_TIMEOUT)
         self._forget(str(error), now)
         self._notify(None, now)
 
-    # -- progress of joining -----------------------------------------------------------------------------------------
+    # -- a rebalance -------------------------------------------------------------------------------------------------
 
-    def join_sent(self, now: float) -> None:
-        self._enter(On.JOIN_SENT, now)
+    def _rebalance(self, delay: float) -> Steps[None]:
+        """Get an assignment: JoinGroup, the division of the partitions if this member leads, then SyncGroup."""
+        core, seat, topics = self._core, self._seat, self.topics
+        yield from pause(core, delay)
+        try:
+            node = yield from settled(core.coordinators.find(seat.group, core.now))
+            protocols = yield from self._protocols(topics)
+            self._enter(On.JOIN_SENT, core.now)
+            joined = yield from join(core, seat, node, protocols, self._held_up)
+            self._enter(On.JOINED, core.now)
+            self._seen = core.now
+            self._notify(None, core.now)
+            # No request waits at the coordinator while the leader divides the partitions, so heartbeats are due.
+            self._heartbeats.schedule(core.now + seat.options.heartbeat_interval)
+            assignor = self._chosen(joined.protocol_name)
+            assignments: Assignments = ()
+            if joined.leader == joined.member_id:
+                members = self._members(joined)
+                assignments = yield from self._leader.assign(assignor, members, skip=joined.skip_assignment)
+            else:
+                self._leader.resign()
+            self._enter(On.SYNC_SENT, core.now)
+            assignment = yield from sync(core, seat, node, assignor.name, assignments, self._held_up)
+            places = self._parse(assignment)
+        except _Incompatible as error:
+            self._fail(RemoteProtocolError(str(error)), core.now)
+        except OttlaError as error:
+            self._rebalance_failed(error, core.now)
+        else:
+            self._take(places, core.now)
+            if topics != self.topics:
+                self.rejoin("the subscription changed", core.now)
 
-    def joined(self, now: float) -> None:
-        if self._enter(On.JOINED, now):
-            self._seen = now
-            self._notify(None, now)
-            self._heartbeats.schedule(now + self._seat.options.heartbeat_interval)
+    def _protocols(self, topics: Sequence[str]) -> Steps[Sequence[JoinGroupRequestProtocol]]:
+        """The member's subscription, for each of its assignors."""
+        assignors, rack, keeps = self._seat.options.assignors, self._core.options.rack, self._cooperative
+        # An eager member owns nothing by now, but the sticky assignor's user data contains its last assignment.
+        owned, generation = (self.owned, self._seat.generation) if keeps else (self._had, self._had_in)
 
-    def sync_sent(self, now: float) -> None:
-        self._enter(On.SYNC_SENT, now)
+        def build() -> list[JoinGroupRequestProtocol]:
+            return [
+                JoinGroupRequestProtocol(
+                    name=each.name,
+                    metadata=build_subscription(
+                        each, topics, owned=owned, generation=generation, cooperative=keeps, rack=rack
+                    ),
+                )
+                for each in assignors
+            ]
 
-    def synced(self, places: tuple[TopicPartition, ...], now: float) -> None:
+        return run_assignor("', '".join(each.name for each in assignors), build)  # it may have user data of its own
+
+    def _chosen(self, protocol: str | None) -> Assignor:
+        """The assignor that the group has chosen."""
+        for each in self._seat.options.assignors:
+            if each.name == protocol:
+                return each
+        raise _Incompatible(f"group {self._seat.group!r} chose {protocol!r}, which this member did not offer")
+
+    def _members(self, joined: JoinGroupResponse) -> list[Member]:
+        """The members as the leader gets them."""
+        try:
+            return [parse_member(each.member_id, each.group_instance_id, each.metadata) for each in joined.members]
+        except DecodeError as error:
+            wrong = f"a member of group {self._seat.group!r} sent a subscription that cannot be parsed: {error}"
+            raise _Incompatible(wrong) from None
+
+    def _parse(self, assignment: bytes) -> tuple[TopicPartition, ...]:
+        """The partitions in the leader's answer."""
+        try:
+            return parse_assigned(assignment)
+        except DecodeError as error:
+            wrong = f"the leader of {self._seat.group!r} sent an assignment that cannot be parsed: {error}"
+            raise _Incompatible(wrong) from None
+
+    def _take(self, places: tuple[TopicPartition, ...], now: float) -> None:
+        """Take the assignment: revoke partitions that it lacks, and receive new ones."""
         had, has = set(self.owned), set(places)
         revoked = tuple(each for each in self.owned if each not in has)
         added = tuple(each for each in places if each not in had)
         # No other member may get a revoked partition before this one has given it up: that takes a second rebalance.
-        if not self._enter(On.ASSIGNED_LESS if revoked else On.ASSIGNED, now):
-            return
+        self._enter(On.ASSIGNED_LESS if revoked else On.ASSIGNED, now)
         self._failures, self._trouble, self._seen, self._complained, self._told_at = 0, "", now, False, -math.inf
         self._seat.metrics.rebalances.add(1, now)
         log.info(
@@ -361,10 +365,8 @@ class ClassicMember:
         if added:
             self._add(Receive(added), now)
         self._notify(None, now)
-        if self._joining is not None and self._joining.claim.topics != self.topics:
-            self.rejoin("the subscription changed", now)
 
-    def held_up(self, now: float) -> None:
+    def _held_up(self, now: float) -> None:
         """Log, once per rebalance, that the coordinator waits for other members."""
         if self._complained or self.state not in _HELD_UP:
             return
@@ -372,7 +374,7 @@ class ClassicMember:
         extra = {"group": self._seat.group, "seconds": round(now - self._since, 1), "at_most": round(self._most(now))}
         log.warning(_HELD_UP[self.state], extra=extra)
 
-    def join_failed(self, error: OttlaError, now: float) -> None:
+    def _rebalance_failed(self, error: OttlaError, now: float) -> None:
         if isinstance(error, RebalanceInProgress | MemberIdRequired):
             # KIP-394: the first JoinGroup of a new member only returns its member id; the second contains the id.
             at_once = self.state is S.SYNCING or isinstance(error, MemberIdRequired)
@@ -423,7 +425,7 @@ class ClassicMember:
             else:
                 self._heartbeats.schedule(now + pause)
         else:
-            self.fail(error, now)
+            self._fail(error, now)
 
     def _expelled(self, error: UnknownMemberId | IllegalGeneration, now: float) -> None:
         log.warning("the group has continued without this member", extra={"group": self._seat.group, "why": error.name})

@@ -6,92 +6,65 @@ The coordinator is looked up, and the request is retried after retriable errors,
 Source: AbstractCoordinator.java, maybeLeaveGroup.
 """
 
-from ottla.codec.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+import itertools
+from dataclasses import replace
+from functools import partial
+
+from ottla.codec.apis.leave_group import LeaveGroupRequest, MemberIdentity
 from ottla.errors import OttlaError, UnknownMemberId, broker_error
-from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.connection.versions import LEAVE_AS_MEMBERS, LEAVE_WITH_REASON
 from ottla.sdk.core import ClientCore
+from ottla.sdk.flow import Expired, Flow, ask, pause
 from ottla.sdk.group.seat import Seat
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome
+from ottla.sdk.steps import Steps, settled
 
 log = logger("ottla.sdk.consumer")
 
 
-class Goodbye:
-    """Leaves the group for one member; copies its ``seat``, which a new member may take over soon.
+def leave_group(core: ClientCore, seat: Seat, why: str, until: float) -> Outcome[None]:
+    """Leave the group for one member, whose ``seat`` a new member may take over at once.
 
-    Attributes:
-        outcome: settled when the coordinator has answered, or when there will be no more attempts.
+    Settled when the coordinator has answered, or when there will be no more attempts; then the log says why.
     """
+    if not seat.member_id or seat.options.instance_id is not None or core.closed is not None:
+        nothing: Outcome[None] = Outcome()
+        nothing.succeed(None)
+        return nothing
+    return Flow(core, _leave(core, replace(seat), why, until), until).outcome
 
-    def __init__(self, core: ClientCore, seat: Seat, why: str, now: float, until: float) -> None:
-        self._core, self._group, self._member_id, self._why, self._until = core, seat.group, seat.member_id, why, until
-        self._session_timeout = seat.options.session_timeout
-        self.outcome: Outcome[None] = Outcome()
-        self._failures = 0
-        if not seat.member_id or seat.options.instance_id is not None or core.closed is not None:
-            self.outcome.succeed(None)
-            return
-        self.outcome.when_done(core.later(until, self._expire).cancel)
-        core.fail_on_close(self.outcome)
-        self._find(now)
 
-    def _expire(self, now: float) -> None:
-        self._given_up(f"{self._core.coordinators.where(self._group)}")
-
-    def _given_up(self, why: str) -> None:
-        if self.outcome.done:
-            return
+def _leave(core: ClientCore, seat: Seat, why: str, until: float) -> Steps[None]:
+    attempts = itertools.count()
+    try:
+        while True:
+            try:
+                node = yield from settled(core.coordinators.find(seat.group, core.now))
+                # Not on the member's own connection: JoinGroup may block it.
+                answer = yield from ask(core, node, LeaveGroupRequest, until, build=partial(_request, seat, why))
+                if answer.error_code in (0, UnknownMemberId.code):
+                    return
+                raise broker_error(answer.error_code, f"LeaveGroup of {seat.group!r}")
+            except OttlaError as error:
+                core.coordinators.heard(seat.group, error)
+                if not error.retriable or core.now >= until:
+                    raise
+            yield from pause(core, core.backoff(next(attempts)))
+    except OttlaError as error:
         log.warning(
             "a member left, but LeaveGroup failed, so its group waits until the session times out",
-            extra={"group": self._group, "session_timeout": self._session_timeout, "why": why},
+            extra={
+                "group": seat.group,
+                "session_timeout": seat.options.session_timeout,
+                "why": core.coordinators.where(seat.group) if isinstance(error, Expired) else str(error),
+            },
         )
-        self.outcome.succeed(None)
 
-    def _find(self, now: float) -> None:
-        if self.outcome.done:
-            return
-        found = self._core.coordinators.find(self._group, now)
 
-        def arrived() -> None:
-            self._core.soon(send)
-
-        def send(now: float) -> None:
-            if self.outcome.done:
-                return
-            if found.error is not None:
-                self._failed(found.error, now)
-                return
-            # Not on the member's own connection: JoinGroup may block it.
-            exchange = Exchange(LeaveGroupRequest, self._answered, self._until, build=self._request)
-            self._core.submit(found.result(), exchange, now)
-
-        found.when_done(arrived)
-
-    def _request(self, version: int) -> LeaveGroupRequest:
-        if version < LEAVE_AS_MEMBERS:
-            return LeaveGroupRequest(group_id=self._group, member_id=self._member_id)
-        # KIP-800; like Java's client, which truncates the reason to 255 characters (JoinGroupRequest.java).
-        leaving = MemberIdentity(
-            member_id=self._member_id, reason=self._why[:255] if version >= LEAVE_WITH_REASON else None
-        )
-        return LeaveGroupRequest(group_id=self._group, members=(leaving,))
-
-    def _answered(self, answer: LeaveGroupResponse | OttlaError, now: float) -> None:
-        if self.outcome.done:
-            return
-        if isinstance(answer, LeaveGroupResponse) and answer.error_code:
-            answer = broker_error(answer.error_code, f"LeaveGroup of {self._group!r}")
-        if isinstance(answer, OttlaError) and not isinstance(answer, UnknownMemberId):
-            self._failed(answer, now)
-        else:
-            self.outcome.succeed(None)
-
-    def _failed(self, error: OttlaError, now: float) -> None:
-        self._core.coordinators.heard(self._group, error)
-        if not error.retriable or now >= self._until:
-            self._given_up(str(error))
-            return
-        self._core.later(now + self._core.backoff(self._failures), self._find)
-        self._failures += 1
+def _request(seat: Seat, why: str, version: int) -> LeaveGroupRequest:
+    if version < LEAVE_AS_MEMBERS:
+        return LeaveGroupRequest(group_id=seat.group, member_id=seat.member_id)
+    # KIP-800; like Java's client, which truncates the reason to 255 characters (JoinGroupRequest.java).
+    leaving = MemberIdentity(member_id=seat.member_id, reason=why[:255] if version >= LEAVE_WITH_REASON else None)
+    return LeaveGroupRequest(group_id=seat.group, members=(leaving,))

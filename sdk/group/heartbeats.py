@@ -9,13 +9,12 @@ Source: AbstractCoordinator.java, HeartbeatThread and JoinGroupResponseHandler; 
 
 from typing import Protocol
 
-from ottla.codec.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.codec.apis.heartbeat import HeartbeatRequest
 from ottla.errors import OttlaError, RebalanceInProgress, broker_error
-from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.core import ClientCore
-from ottla.sdk.events import Node
+from ottla.sdk.flow import Flow, ask
 from ottla.sdk.group.seat import Seat
-from ottla.sdk.outcome import Outcome
+from ottla.sdk.steps import Steps, settled
 from ottla.sdk.timers import Timer
 
 
@@ -47,45 +46,35 @@ class Heartbeats:
     def __init__(self, core: ClientCore, seat: Seat, member: Living) -> None:
         self._core, self._seat, self._member = core, seat, member
         self._due: Timer | None = None
-        self._under_way: Outcome[None] | None = None
-        """The heartbeat in flight."""
+        self._beat: Flow[None] | None = None
+        """The last heartbeat, which may be in flight."""
 
     def schedule(self, when: float) -> None:
         """Send the next heartbeat at ``when``."""
         self.stop()
-        self._due = self._core.later(when, self._beat)
+        self._due = self._core.later(when, self._due_now)
 
     def stop(self) -> None:
         if self._due is not None:
             self._due.cancel()
 
-    def _beat(self, now: float) -> None:
+    def _due_now(self, now: float) -> None:
         if not self._member.in_group:
             return
         self.schedule(now + self._seat.options.heartbeat_interval)
-        if self._member.parked or self._under_way is not None:
-            return
-        beat = self._under_way = Outcome()
-        beat.when_done(self._ended)
-        found = self._core.coordinators.find(self._seat.group, now)
-        generation = self._seat.generation
+        if not self._member.parked and (self._beat is None or self._beat.outcome.done):
+            self._beat = Flow(self._core, self._heartbeat())
 
-        def arrived() -> None:
-            self._core.soon(lambda now: self._send(beat, found, generation, now))
-
-        found.when_done(arrived)
-
-    def _ended(self) -> None:
-        self._under_way = None
-
-    def _send(self, beat: Outcome[None], found: Outcome[Node], generation: int, now: float) -> None:
-        member, seat = self._member, self._seat
-        if found.error is not None:
-            beat.succeed(None)
-            member.troubled(found.error, now)
+    def _heartbeat(self) -> Steps[None]:
+        """Send one heartbeat, and tell the member what the coordinator answers."""
+        core, member, seat = self._core, self._member, self._seat
+        generation = seat.generation
+        try:
+            node = yield from settled(core.coordinators.find(seat.group, core.now))
+        except OttlaError as error:
+            member.troubled(error, core.now)
             return
         if generation != seat.generation or member.parked or not member.in_group:
-            beat.succeed(None)
             return
         request = HeartbeatRequest(
             group_id=seat.group,
@@ -93,22 +82,19 @@ class Heartbeats:
             member_id=seat.member_id,
             group_instance_id=seat.options.instance_id,
         )
-
-        def ended(answer: HeartbeatResponse | OttlaError, answered: float) -> None:
-            beat.succeed(None)
-            if generation == seat.generation and member.in_group:
-                seat.metrics.heartbeats.record(answered - now, answered)
-                self._answered(answer, answered)
-
-        until = now + min(self._core.options.request_timeout, seat.options.session_timeout)
-        self._core.submit(found.result(), Exchange(request, ended, until), now, seat.channel)
-
-    def _answered(self, answer: HeartbeatResponse | OttlaError, now: float) -> None:
-        if isinstance(answer, HeartbeatResponse):
-            # With REBALANCE_IN_PROGRESS, too, the coordinator knows the member and restarts its session timeout.
-            if answer.error_code in (0, RebalanceInProgress.code):
-                self._member.alive(now)
-            if not answer.error_code:
-                return
-            answer = broker_error(answer.error_code, f"Heartbeat of {self._seat.group!r}", repeatable=True)
-        self._member.troubled(answer, now)
+        sent, timeout = core.now, min(core.options.request_timeout, seat.options.session_timeout)
+        trouble: OttlaError | None = None
+        try:
+            answer = yield from ask(core, node, request, sent + timeout, channel=seat.channel)
+            if answer.error_code:
+                raise broker_error(answer.error_code, f"Heartbeat of {seat.group!r}", repeatable=True)
+        except OttlaError as error:
+            trouble = error
+        if generation != seat.generation or not member.in_group:
+            return  # the answer comes too late to say anything about the member
+        seat.metrics.heartbeats.record(core.now - sent, core.now)
+        # With REBALANCE_IN_PROGRESS, too, the coordinator knows the member and restarts its session timeout.
+        if trouble is None or isinstance(trouble, RebalanceInProgress):
+            member.alive(core.now)
+        if trouble is not None:
+            member.troubled(trouble, core.now)

@@ -1,8 +1,7 @@
 """Implements the duties of a classic group's leader: divides the partitions, and watches for changes.
 
 Rules:
-- The assignor may be the user's own, so it runs outside of the core (`ClientCore.run`), and its result arrives in a
-  later step.
+- The assignor may be the user's own, so it runs outside of the core.
 - The leader watches the topics of the whole group. It begins a rebalance when their partitions change or, if members
   have racks, when partitions get replicas in other racks.
 - A missing topic does not delay a rebalance. The leader keeps looking for it for a while, and begins a rebalance if it
@@ -12,7 +11,7 @@ Source: ConsumerCoordinator.java, onLeaderElected.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from ottla.codec.apis.sync_group import SyncGroupRequestAssignment
 from ottla.errors import OttlaError
@@ -21,7 +20,7 @@ from ottla.sdk.cluster.metadata import KNOWN_TOPIC_GRACE
 from ottla.sdk.core import ClientCore
 from ottla.sdk.group.assignors import Assignor, Member, Partitions, build_assigned
 from ottla.sdk.logs import logger
-from ottla.sdk.outcome import Outcome
+from ottla.sdk.steps import Outside, Steps
 
 log = logger("ottla.sdk.consumer")
 
@@ -47,36 +46,45 @@ class Leader:
         """The racks of each partition at the last assignment, if a member has a rack."""
         core.metadata.observers.append(self._metadata_changed)
 
-    def assign(self, assignor: Assignor, members: Sequence[Member], *, skip: bool, now: float) -> Outcome[Assignments]:
+    def assign(self, assignor: Assignor, members: Sequence[Member], *, skip: bool) -> Steps[Assignments]:
         """Divide the partitions of all topics to which members subscribe.
 
         Args:
             skip: only watch the topics, because the coordinator has kept the assignment (KIP-814).
         """
-        outcome: Outcome[Assignments] = Outcome()
         topics = sorted({topic for each in members for topic in each.topics})
         self._watch(topics)
-        left = len(topics)
+        yield from self._know(topics)
+        self._counts = self._counted()
+        self._racks = self._core.cluster.racks(self._watched) if any(each.rack for each in members) else {}
+        missing = sorted(name for name, count in self._counts.items() if not count)
+        if missing:
+            log.warning("topics of the group do not exist", extra={"group": self._group, "topics": missing})
+            for name in missing:
+                self._core.metadata.topic(name, self._core.now)  # if it appears, `_metadata_changed` notices
+        if skip:
+            return ()
+        partitions = Partitions({name: count for name, count in self._counts.items() if count}, self._racks)
 
-        def known(now: float) -> None:
-            if not outcome.done:
-                self._divide(assignor, members, outcome, skip=skip)
+        def divide() -> Assignments:
+            divided = assignor.assign(partitions, members)
+            return tuple(
+                SyncGroupRequestAssignment(member_id=member_id, assignment=build_assigned(places))
+                for member_id, places in divided.items()
+            )
 
-        def arrived() -> None:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                self._core.soon(known)
+        return (yield from run_assignor(assignor.name, divide))
 
-        def ask(now: float) -> None:
-            for name in topics:
-                grace = KNOWN_TOPIC_GRACE if self._counts.get(name) else 0.0
-                found = self._core.metadata.topic(name, now, grace=grace)
-                found.when_done(arrived)
-                outcome.when_done(found.cancel)
-
-        self._core.soon(ask if topics else known)
-        return outcome
+    def _know(self, topics: Sequence[str]) -> Steps[None]:
+        """Wait until the partitions of ``topics`` are known; a missing topic has none."""
+        topic, now = self._core.metadata.topic, self._core.now
+        known = [topic(name, now, grace=KNOWN_TOPIC_GRACE if self._counts.get(name) else 0.0) for name in topics]
+        try:
+            for each in known:
+                yield each
+        finally:
+            for each in known:
+                each.cancel()
 
     def resign(self) -> None:
         """Stop watching: another member leads, or this client has left the group."""
@@ -96,31 +104,6 @@ class Leader:
         self._watched = held
         if not topics:
             self._counts, self._racks = {}, {}
-
-    def _divide(
-        self, assignor: Assignor, members: Sequence[Member], outcome: Outcome[Assignments], *, skip: bool
-    ) -> None:
-        """Run the assignor, now that the topics' partitions are known; a missing topic has none."""
-        self._counts = self._counted()
-        self._racks = self._core.cluster.racks(self._watched) if any(each.rack for each in members) else {}
-        missing = sorted(name for name, count in self._counts.items() if not count)
-        if missing:
-            log.warning("topics of the group do not exist", extra={"group": self._group, "topics": missing})
-            for name in missing:
-                self._core.metadata.topic(name, self._core.now)  # if it appears, `_metadata_changed` notices
-        if skip:
-            outcome.succeed(())
-            return
-        partitions = Partitions({name: count for name, count in self._counts.items() if count}, self._racks)
-
-        def assign() -> Assignments:
-            divided = assignor.assign(partitions, members)
-            return tuple(
-                SyncGroupRequestAssignment(member_id=member_id, assignment=build_assigned(places))
-                for member_id, places in divided.items()
-            )
-
-        run_assignor(self._core, assignor.name, assign, outcome)
 
     def _counted(self) -> dict[str, int]:
         topics = self._core.cluster.topics
@@ -142,20 +125,11 @@ class Leader:
                 self._changed("partitions have replicas in other racks", now)
 
 
-def run_assignor(core: ClientCore, name: str, call: Callable[[], T], outcome: Outcome[T]) -> None:
-    """Run ``call``, which calls a user's assignor, outside of the core; settle ``outcome`` in a later step."""
-
-    def run() -> None:
-        result: T | OttlaError
-        try:
-            result = call()
-        except BaseException as error:  # a user's own assignor may do anything
-            result = OttlaError(f"assignor '{name}' failed: {type(error).__name__}: {error}")
-            result.__cause__ = error
-            if isinstance(error, (KeyboardInterrupt, SystemExit)):
-                raise
-        finally:
-            with core.gate:
-                core.soon(lambda now: outcome.settle(result))
-
-    core.run(run)
+def run_assignor(name: str, call: Callable[[], T]) -> Steps[T]:
+    """Run ``call``, which calls an assignor, outside of the core: it may be the user's own."""
+    try:
+        return cast("T", (yield Outside(call)))
+    except GeneratorExit:
+        raise
+    except BaseException as error:  # a user's own assignor may do anything
+        raise OttlaError(f"assignor '{name}' failed: {type(error).__name__}: {error}") from error

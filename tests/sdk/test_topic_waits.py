@@ -12,6 +12,7 @@ from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
 from ottla.sdk.consume.position import Time
 from ottla.sdk.consume.subscription import Subscription
 from ottla.sdk.core import ClientCore
+from ottla.sdk.flow import Flow
 from ottla.sdk.group.assignors import Member, RangeAssignor
 from ottla.sdk.group.leader import Leader
 from tests.sim.world import ModelBroker, World
@@ -40,7 +41,7 @@ def subscribed(core: ClientCore, now: float) -> Stop:
 def leading(core: ClientCore, now: float) -> Stop:
     leader = Leader(core, "g", lambda why, now: None)
     members = [Member("m", topics=frozenset({"t", "u"}))]
-    return leader.assign(RangeAssignor(), members, skip=False, now=now).cancel
+    return Flow(core, leader.assign(RangeAssignor(), members, skip=False)).cancel
 
 
 @pytest.mark.parametrize("begin", [subscribed, leading])

@@ -57,11 +57,12 @@ from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.stepper import Stepper
 from ottla.sdk.events import DATA, Written
 from ottla.sdk.gate import Gate
-from ottla.sdk.group import leader
-from ottla.sdk.group.classic_member import ClassicMember, MemberInput
+from ottla.sdk.group import goodbye, leader
+from ottla.sdk.group.classic_member import ClassicMember
 from ottla.sdk.group.commits import Commits
-from ottla.sdk.group.goodbye import Goodbye
 from ottla.sdk.group.heartbeats import Heartbeats
+from ottla.sdk.group.member_states import MemberInput
+from ottla.sdk.group.seat import Seat
 from ottla.sdk.logs import HELD
 from ottla.sdk.outcome import Outcome, all_of
 from ottla.sdk.produce import accumulator, batches, deliveries, node_queue, results, room
@@ -456,7 +457,7 @@ _mutation(
     (ConsumerCore, "_readable", _nothing),
 )
 _mutation("a member joins again without giving anything up", (ClassicMember, "rejoin", _eager_ones_keep_all))
-_mutation("a member sends no heartbeats", (Heartbeats, "_beat", _nothing))
+_mutation("a member sends no heartbeats", (Heartbeats, "_due_now", _nothing))
 _mutation("a going counts as told when the listener has returned", (Notices, "_gone", _told_once_it_has_returned))
 _mutation("a batch is lost where its caller is cancelled", (ConsumerCore, "next_batch", _taken_before_the_turn))
 
@@ -681,12 +682,10 @@ def _not_counted_once_cancelled(next_batch: Any) -> Any:
     return broken
 
 
-def _silent_if_it_has_to_ask(find: Any) -> Any:
-    def broken(self: Goodbye, now: float) -> None:
-        if self._core.coordinators.known(self._group) is None:
-            self._given_up("the coordinator is not known")
-        else:
-            find(self, now)
+def _silent_if_it_has_to_ask(leave: Any) -> Any:
+    def broken(core: ClientCore, seat: Seat, why: str, until: float) -> Any:
+        if core.coordinators.known(seat.group) is not None:
+            yield from leave(core, seat, why, until)
 
     return broken
 
@@ -735,7 +734,7 @@ _mutation(
 _mutation(
     "a cancelled wait ends the counting of max_poll_interval", (ConsumerCore, "next_batch", _not_counted_once_cancelled)
 )
-_mutation("a member leaves silently if its coordinator is not known", (Goodbye, "_find", _silent_if_it_has_to_ask))
+_mutation("a member leaves silently if its coordinator is not known", (goodbye, "_leave", _silent_if_it_has_to_ask))
 _mutation("a revoked that raises drops what was to be committed", (Leaving, "_normally", _raises_before_the_commits))
 _mutation("what is committed is committed again", (Committing, "commit_all", _all_positions_each_time))
 
@@ -809,11 +808,9 @@ def _intercepted_at_once(_: Any) -> Any:
 
 
 def _assigned_at_once(_: Any) -> Any:
-    def broken(core: ClientCore, name: str, call: Any, outcome: Outcome[Any]) -> None:
-        try:
-            outcome.succeed(call())
-        except OttlaError as error:
-            outcome.fail(error)
+    def broken(name: str, call: Any) -> Any:
+        yield from ()
+        return call()
 
     return broken
 
@@ -950,13 +947,10 @@ def _appended_or_not(errors: Any) -> Any:
     return (*errors, NotEnoughReplicasAfterAppend)
 
 
-def _as_it_was_when_joining_began(synced: Any) -> Any:
-    def broken(self: ClassicMember, places: Any, now: float) -> None:
-        topics = self.topics
-        if self._joining is not None:
-            self.topics = self._joining.claim.topics
-        synced(self, places, now)
-        self.topics = topics
+def _not_at_the_end_of_a_rebalance(rejoin: Any) -> Any:
+    def broken(self: ClassicMember, why: str, now: float) -> None:
+        if self._rebalancing is None or not self._rebalancing._running:
+            rejoin(self, why, now)
 
     return broken
 
@@ -1033,5 +1027,5 @@ _mutation("a node that had no room is never asked", (FetchScheduler, "taken", _o
 _mutation("what was to be committed counts as committed", (Committing, "commit_all", _what_was_asked_for_is_committed))
 _mutation("who looks for a coordinator cancels for all", (Coordinators, "ask", _one_outcome_for_all))
 _mutation("what is refused after the append was never appended", (results, "_NOT_APPENDED", _appended_or_not))
-_mutation("topics wanted while joining are never told", (ClassicMember, "synced", _as_it_was_when_joining_began))
+_mutation("topics wanted while joining are never told", (ClassicMember, "rejoin", _not_at_the_end_of_a_rebalance))
 _mutation("what waits for the end of the client is never forgotten", (ClientCore, "fail_on_close", _closers_stay))
