@@ -149,7 +149,7 @@ def libfuzzer(arguments: list[str]) -> int:
     atheris = importlib.import_module("atheris")  # needed only here, and not available for every platform
     with atheris.instrument_imports(include=[codecs.PACKAGE]):
         copies = codecs.load()
-    _instrument(copies[0].machine, atheris)
+    instrument(copies[0].machine, atheris)
     choice = Choice(copies[0])
 
     def one(raw: bytes) -> None:
@@ -169,9 +169,9 @@ def libfuzzer(arguments: list[str]) -> int:
     return 0
 
 
-def _instrument(machine: Any, atheris: Any) -> None:
+def instrument(machine: Any, atheris: Any) -> None:
     """Make the code that the machine generates report its blocks to libFuzzer."""
-    block = machine._Source.block
+    block = machine._GeneratedCode.block
 
     @contextlib.contextmanager
     def told(source: Any, head: str) -> Iterator[None]:
@@ -179,7 +179,7 @@ def _instrument(machine: Any, atheris: Any) -> None:
             source(f"atheris._trace_branch({atheris._reserve_counter()})")
             yield
 
-    machine._Source.block = told
+    machine._GeneratedCode.block = told
     machine._SHARED["atheris"] = atheris  # the module, because its `_trace_branch` is replaced once libFuzzer runs
 
 

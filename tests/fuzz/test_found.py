@@ -3,10 +3,14 @@
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from ottla.codec import machine
+from ottla.codec.apis.heartbeat import HeartbeatRequest
 from tests.codec.engines import ENGINES
+from tests.fuzz.__main__ import instrument
 from tests.patience import WHOLE
 
 ROOT = Path(__file__).parents[2]
@@ -29,3 +33,13 @@ def test_inputs_that_failed_once_do_not_fail_again() -> None:
 @pytest.mark.deep
 def test_the_engines_agree_on_the_whole_corpus() -> None:
     assert ", 0 failed" in replay()
+
+
+def test_generated_code_reports_each_of_its_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine._GeneratedCode, "block", machine._GeneratedCode.block)
+    monkeypatch.setitem(machine._SHARED, "atheris", None)
+    reached: list[int] = []
+    instrument(machine, SimpleNamespace(_reserve_counter=lambda: 7, _trace_branch=reached.append))
+    data = bytes(32)
+    machine.parser.__wrapped__(HeartbeatRequest, 0)(data, 0, data)
+    assert set(reached) == {7}

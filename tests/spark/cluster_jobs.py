@@ -103,7 +103,15 @@ def elastic(spark: SparkSession, given: dict[str, Any]) -> None:
         first, count = each * given["count"], given["count"]
         rows = spark.range(first, first + count, numPartitions=4).selectExpr("CAST(id AS STRING) AS value")
         write(rows, given["bootstrap"], given["source"])
-        query.processAllAvailable()
+        while True:
+            try:
+                query.processAllAvailable()
+                break
+            except StreamingQueryException as error:
+                # Spark gives each Python worker 10 s to start, however busy the machine is (PythonWorkerFactory.scala).
+                if "Python worker failed to connect back" not in str(error):
+                    raise
+                query = copying(spark, given)
         report(executors=executors(spark))
         until(lambda: executors(spark) == 0)
         report(executors=0)

@@ -181,8 +181,23 @@ function consumer(kafka, given) {
   });
 }
 
+/** Read. kafkajs gives up after some errors, such as a coordinator that no broker names: then begin again. */
+async function keepReading(reader, given) {
+  reader.on(reader.events.CRASH, async ({ payload: { restart } }) => {
+    while (!restart) {
+      try {
+        await reader.connect();
+        return await reader.run(given);
+      } catch {
+        await new Promise((resolve) => setTimeout(resolve, 500));
+      }
+    }
+  });
+  await reader.run(given);
+}
+
 const hexed = (data) => (data === null || data === undefined ? "-" : data.toString("hex"));
 const unhexed = (text) => (text === "-" ? null : Buffer.from(text, "hex"));
 const oneLine = (text) => String(text).split(/\s+/).join(" ");
 
-module.exports = { Sender, connection, consumer, createPartitioner, hexed, oneLine, options, unhexed };
+module.exports = { Sender, connection, consumer, createPartitioner, hexed, keepReading, oneLine, options, unhexed };

@@ -7,7 +7,8 @@
 const { randomUUID } = require("crypto");
 const readline = require("readline");
 
-const { Sender, connection, consumer, createPartitioner, hexed, oneLine, options, unhexed } = require("./client");
+const client = require("./client");
+const { Sender, connection, consumer, createPartitioner, hexed, keepReading, oneLine, options, unhexed } = client;
 
 async function produce(given) {
   const producer = connection(given).producer({ createPartitioner, maxInFlightRequests: 1, ...given.producer });
@@ -82,7 +83,7 @@ async function join(topic, given) {
     const offset = String(BigInt(messages.at(-1).offset) + 1n);
     await member.commitOffsets([{ topic, partition, offset }]);
   };
-  await member.run({ ...given.run, eachBatch });
+  await keepReading(member, { ...given.run, eachBatch });
   for await (const _ of process.stdin);
   await member.disconnect();
 }

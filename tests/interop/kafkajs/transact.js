@@ -12,7 +12,8 @@
 
 const readline = require("readline");
 
-const { Sender, connection, consumer, createPartitioner, hexed, oneLine, options, unhexed } = require("./client");
+const client = require("./client");
+const { Sender, connection, consumer, createPartitioner, hexed, keepReading, oneLine, options, unhexed } = client;
 
 const BOUND = 20000;
 const MOST = 500; // records of one poll
@@ -131,7 +132,7 @@ class Consumer {
       for (const message of messages) this.waiting.push({ partition, ...message });
       this.news();
     };
-    await this.consumer.run({ ...this.given.run, eachBatch });
+    await keepReading(this.consumer, { ...this.given.run, eachBatch });
   }
 
   get moved() {
