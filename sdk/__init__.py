@@ -8,8 +8,8 @@ This is the map of the folder, in the order in which it handles a record:
     drivers/             sockets, clocks and loops. `driver.py`: the user's calls; `stepper.py`: carries out the actions
                          that the core asks for. `trio.py`, `asyncio.py`: how each loop waits, dials and wakes up;
                          `threads.py`, `callers.py`: in a thread, for blocking code; `blocking.py`: for Spark.
-    steps.py, gate.py    how a call waits (it is a generator); and the rule that a client does one thing at a time, and
-                         runs the user's code outside of it.
+    steps.py, flow.py    how a call waits (it is a generator); and the same within a machine.
+    gate.py              the rule that a client does one thing at a time, and runs the user's code outside of it.
     core.py              `ClientCore`, the whole client as one machine: events go in, actions come out (`events.py`).
     produce/             `core.py`: all that a producer's calls decide. Then preparation, turns, placing, room,
                          accumulator, batches, sender, results, deliveries; `producer_identity.py`: its id.
@@ -23,7 +23,7 @@ This is the map of the folder, in the order in which it handles a record:
                          handshake and pipeline. `versions.py`: everything about versions of APIs.
     consume/             `core.py`: all that a consumer's calls decide. `fetcher.py` lists its parts, from a position to
                          a batch; committing, notices and leaving serve members of a group.
-    group/               a member of a group (`classic_member.py`, a table of states), its commits, the assignors.
+    group/               a member of a group (`classic_member.py`), its states as a table, its commits, the assignors.
     consumer.py          the face of a consumer, and `Batch`.
     transform.py         the face of a consume-transform-produce loop.
 

@@ -153,7 +153,7 @@ def ask(
     return answered.result()
 
 
-def pause(client: FlowClient, seconds: float) -> Steps[None]:
+def sleep(client: FlowClient, seconds: float) -> Steps[None]:
     """Wait for so many seconds; with 0, until the next `poll`."""
     over: Outcome[None] = Outcome()
     timer = client.later(client.now + seconds, lambda now: over.succeed(None))

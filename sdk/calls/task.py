@@ -1,17 +1,15 @@
-"""The common base of calls: an outcome, a deadline, and retries of requests.
+"""The common base of calls: a flow with a deadline, and retries of requests.
 
 Rules:
 - Each request is retried with backoff while its error is retriable or its connection broke. At its deadline the call
   fails, with the last error in the message, or a list of the client's waits.
-- A call is a generator that is read from top to bottom: to wait, it yields an `Outcome`. There are no callbacks to
-  follow.
 - A call ends with its outcome, for whatever reason: after a cancellation or the deadline it sends no further request,
   and requests that were not sent yet never are.
 """
 
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from ottla.codec.apis.metadata import MetadataResponse
 from ottla.errors import BrokerError, ConnectionLost, OttlaError, RequestTimedOut, TimeoutExpired
@@ -19,6 +17,7 @@ from ottla.sdk.connection import requests
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import DATA, Node
+from ottla.sdk.flow import Flow, sleep
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Steps, settled
 
@@ -32,7 +31,7 @@ _LINES = 3
 """Lines of `ClientCore.explain` in an error."""
 
 
-class Task(Generic[T]):
+class Task(Flow[T]):
     """A call: ``work(task)`` is a generator that waits for each of its steps with ``yield from``.
 
     Args:
@@ -40,7 +39,6 @@ class Task(Generic[T]):
         background: no user waits for it: see `Exchange.background`.
 
     Attributes:
-        now: the time of the current step.
         repeated: whether an earlier request of this call may have been executed.
     """
 
@@ -54,8 +52,7 @@ class Task(Generic[T]):
         *,
         background: bool = False,
     ) -> None:
-        self.core, self.what, self.now, self.background = core, what, now, background
-        self.outcome: Outcome[T] = Outcome()
+        self.core, self.what, self.background = core, what, background
         self.timeout = core.options.api_timeout if timeout is None else timeout
         self.deadline = now + self.timeout
         self.trouble = ""
@@ -63,45 +60,24 @@ class Task(Generic[T]):
         self._failures = 0
         self._sent: list[Exchange] = []
         """Requests that may still be in flight."""
-        self._work = work(self)
-        self._waiting: Outcome[Any] | None = None
-        """The outcome that the work waits for."""
-        timer = core.later(self.deadline, self._expire)
-        self.outcome.when_done(timer.cancel)
-        self.outcome.when_done(self._end)
-        core.fail_on_close(self.outcome)
-        self._step(now)
+        super().__init__(core, work(self), self.deadline)
+
+    @property
+    def now(self) -> float:
+        """The time of the current step."""
+        return self.core.now
 
     def _end(self) -> None:
-        """Cancel all requests and waits."""
         for exchange in self._sent:
             exchange.cancel()
         self._sent.clear()
-        if self._waiting is not None:
-            self._work.close()
-            self._waiting.cancel()
+        super()._end()
 
     def _expire(self, now: float) -> None:
         # A call that only waited for the client has no error of its own: list the client's waits.
         waiting = "".join(f"; {line}" for line in islice(self.core.explain(now), _LINES))
         why = f"; last error: {self.trouble}" if self.trouble else waiting
         self.outcome.fail(TimeoutExpired(f"{self.what}: not done within {self.timeout:g} s{why}"))
-
-    def _step(self, now: float) -> None:
-        self._waiting = None
-        if self.outcome.done:
-            return
-        self.now = now
-        try:
-            waiting = next(self._work)
-        except StopIteration as end:
-            self.outcome.succeed(end.value)
-        except OttlaError as error:
-            self.outcome.fail(error)
-        else:
-            assert isinstance(waiting, Outcome), "a call of several steps may only wait for outcomes"
-            self._waiting = waiting
-            waiting.when_done(lambda: self.core.soon(self._step))
 
     def request(
         self,
@@ -135,13 +111,7 @@ class Task(Generic[T]):
         if isinstance(error, BrokerError) and error.stale_metadata:
             self.core.metadata.refresh(self.now)
         self._failures += 1
-        yield from self.rest(self.core.backoff(self._failures - 1))
-
-    def rest(self, seconds: float) -> Steps[None]:
-        """Wait for so many seconds."""
-        rested: Outcome[None] = Outcome()
-        self.core.later(self.now + seconds, lambda now: rested.succeed(None))
-        yield rested
+        yield from sleep(self.core, self.core.backoff(self._failures - 1))
 
     def ask(
         self,

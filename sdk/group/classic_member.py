@@ -36,7 +36,7 @@ from ottla.errors import (
 )
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.core import ClientCore
-from ottla.sdk.flow import Flow, pause
+from ottla.sdk.flow import Flow, sleep
 from ottla.sdk.group.assignors import Assignor, Member, build_subscription, parse_assigned, parse_member
 from ottla.sdk.group.commits import CommittingMember
 from ottla.sdk.group.goodbye import leave_group
@@ -268,7 +268,7 @@ class ClassicMember:
     def _rebalance(self, delay: float) -> Steps[None]:
         """Get an assignment: JoinGroup, the division of the partitions if this member leads, then SyncGroup."""
         core, seat, topics = self._core, self._seat, self.topics
-        yield from pause(core, delay)
+        yield from sleep(core, delay)
         try:
             node = yield from settled(core.coordinators.find(seat.group, core.now))
             protocols = yield from self._protocols(topics)

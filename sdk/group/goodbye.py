@@ -14,7 +14,7 @@ from ottla.codec.apis.leave_group import LeaveGroupRequest, MemberIdentity
 from ottla.errors import OttlaError, UnknownMemberId, broker_error
 from ottla.sdk.connection.versions import LEAVE_AS_MEMBERS, LEAVE_WITH_REASON
 from ottla.sdk.core import ClientCore
-from ottla.sdk.flow import Expired, Flow, ask, pause
+from ottla.sdk.flow import Expired, Flow, ask, sleep
 from ottla.sdk.group.seat import Seat
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome
@@ -50,7 +50,7 @@ def _leave(core: ClientCore, seat: Seat, why: str, until: float) -> Steps[None]:
                 core.coordinators.heard(seat.group, error)
                 if not error.retriable or core.now >= until:
                     raise
-            yield from pause(core, core.backoff(next(attempts)))
+            yield from sleep(core, core.backoff(next(attempts)))
     except OttlaError as error:
         log.warning(
             "a member left, but LeaveGroup failed, so its group waits until the session times out",

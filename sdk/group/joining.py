@@ -17,7 +17,7 @@ from ottla.codec.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssign
 from ottla.errors import InvalidSessionTimeout, MemberIdRequired, OttlaError, broker_error
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Node
-from ottla.sdk.flow import Flow, ask, pause
+from ottla.sdk.flow import Flow, ask, sleep
 from ottla.sdk.group.seat import Seat
 from ottla.sdk.logs import logger
 from ottla.sdk.steps import Steps, settled
@@ -117,7 +117,7 @@ def _wait_there(
 def _watch_coordinator(core: ClientCore, seat: Seat, node: Node) -> Steps[None]:
     """Close the member's connection once the group's coordinator is another than ``node``."""
     while True:
-        yield from pause(core, _ASK_AGAIN)
+        yield from sleep(core, _ASK_AGAIN)
         try:
             found = yield from settled(core.coordinators.ask(seat.group, core.now))
         except OttlaError:

@@ -17,6 +17,7 @@ from ottla.sdk.calls.task import UNSURE, Task
 from ottla.sdk.cluster.coordinators import Coordinators
 from ottla.sdk.cluster.metadata import KNOWN_TOPIC_GRACE
 from ottla.sdk.connection.versions import Range
+from ottla.sdk.flow import sleep
 from ottla.sdk.outcome import all_of
 from ottla.sdk.steps import Steps, settled
 
@@ -66,7 +67,7 @@ def ask_coordinator(
             early += 1
             if early < _AT_ONCE and isinstance(error, ConcurrentTransactions):
                 continue
-            yield from task.rest(pause)
+            yield from sleep(task.core, pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
             continue
         if isinstance(error, UnknownTopicOrPartition):

@@ -24,6 +24,7 @@ from ottla.codec.apis.describe_transactions import DescribeTransactionsRequest, 
 from ottla.sdk.calls.task import Task
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.core import ClientCore
+from ottla.sdk.flow import sleep
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.produce.batches import PartitionQueue
 from ottla.sdk.steps import Steps, settled
@@ -150,7 +151,7 @@ class ImplicitJoining:
 
     def _ask(self, task: Task[None]) -> Steps[None]:
         if early := self._markers.early(task.now):
-            yield from task.rest(early)
+            yield from sleep(task.core, early)
         request = DescribeTransactionsRequest(transactional_ids=(self._transactional_id,))
         pause, refused = _SHORTEST_PAUSE, False
         while True:
@@ -160,7 +161,7 @@ class ImplicitJoining:
                 self._markers.written(task.now, refused=refused)
                 return
             refused = True
-            yield from task.rest(pause)
+            yield from sleep(task.core, pause)
             pause *= 2
 
     def _told(self, question: Task[None], now: float) -> None:

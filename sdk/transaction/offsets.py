@@ -29,6 +29,7 @@ from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.calls.task import Task
 from ottla.sdk.connection.versions import COMMIT_IN_TRANSACTION, COMMIT_IN_TRANSACTION_2
 from ottla.sdk.core import ClientCore
+from ottla.sdk.flow import sleep
 from ottla.sdk.group.commits import OF_THE_MEMBER, Assignment, Commits
 from ottla.sdk.outcome import Outcome, all_of
 from ottla.sdk.produce.producer_identity import Identity
@@ -170,7 +171,7 @@ class TransactionOffsets:
                 if not dealt_with:
                     raise _failed(offsets, str(error), error) from None
                 task.trouble = str(error)
-                yield from task.rest(self._core.backoff(failures))
+                yield from sleep(task.core, self._core.backoff(failures))
                 failures += 1
 
     def _request(self, group: str, offsets: Offsets, member: Any) -> TxnOffsetCommitRequest:

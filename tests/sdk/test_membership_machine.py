@@ -636,7 +636,7 @@ def test_each_input_leads_from_each_state_where_the_table_says_and_else_changes_
         MemberInput.JOIN: lambda: member.join(now),
         MemberInput.REBALANCE: lambda: cooperative(member).rejoin("for the test", now),
         MemberInput.REVOKE: lambda: member.rejoin("for the test", now),
-        MemberInput.GIVEN_UP: lambda: [member.done(step, now) for step in list(member.steps)],
+        MemberInput.GIVEN_UP: lambda: finish(member, now),
         MemberInput.EXPELLED: lambda: member.troubled(UnknownMemberId("for the test"), now),
         MemberInput.LEAVE: lambda: member.leave("for the test", now),
         MemberInput.CLOSE: lambda: member.close("for the test", now),
@@ -650,6 +650,11 @@ def test_each_input_leads_from_each_state_where_the_table_says_and_else_changes_
     if (state, what) not in TRANSITIONS and what is not MemberInput.GIVEN_UP:
         assert (member.owned, member.generation, list(member.steps)) == before
     group.world.run()
+
+
+def finish(member: ClassicMember, now: float) -> None:
+    for step in list(member.steps):
+        member.done(step, now)
 
 
 def cooperative(member: ClassicMember) -> ClassicMember:

@@ -817,7 +817,7 @@ def _assigned_at_once(_: Any) -> Any:
 
 def _still_waits(end: Any) -> Any:
     def broken(self: Task[Any]) -> None:
-        self._waiting = None
+        self._wait = None
         end(self)
 
     return broken
