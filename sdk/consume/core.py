@@ -163,7 +163,7 @@ class ConsumerCore:
         self.fetcher.assign({place: start for place, start in starts.items() if start is not None}, now)
         committed = [place for place, start in starts.items() if start is None]
         if self._resuming is not None:
-            return self._resuming.resume(committed, now)
+            return self._resuming.resume(committed)
         nothing: Outcome[None] = Outcome()
         nothing.succeed(None)
         return nothing
@@ -412,7 +412,7 @@ class ConsumerCore:
         elif isinstance(step, Receive) and self._resuming is not None:
             for place in step.places:
                 self.committing.own(place)
-            self._resuming.receive(step.places, now)
+            self._resuming.receive(step.places)
         if self.commits is not None:
             self.commits.wake()
         self._notify()

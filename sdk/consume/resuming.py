@@ -13,9 +13,11 @@ from ottla.sdk import calls
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.fetcher import Fetcher, Offset, Start
 from ottla.sdk.core import ClientCore
+from ottla.sdk.flow import Flow
 from ottla.sdk.group.commits import Assignment, Commits
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome
+from ottla.sdk.steps import Steps, settled
 
 log = logger("ottla.sdk.consumer")
 
@@ -57,64 +59,48 @@ class Resuming:
         """Forget a partition that is no longer assigned to this consumer."""
         self._waited.pop(place, None)
 
-    def receive(self, places: Sequence[TopicPartition], now: float) -> None:
+    def receive(self, places: Sequence[TopicPartition]) -> None:
         """Start to read partitions that the group has assigned; retries until their committed offsets are known."""
-        commits = self._commits
-        assignments = {place: assignment for place in places if (assignment := commits.assignment(place))}
-        mine = list(assignments)
-        found = self.resume(mine, now)
+        Flow(self._core, self._receive(places))
 
-        def again(now: float) -> None:
-            # A partition that was revoked and assigned again has its own lookup, and may be read already.
-            self.receive([place for place in mine if commits.assignment(place) is assignments[place]], now)
-
-        def arrived() -> None:
-            error = found.error
-            if error is not None and error.retriable and not self._fetcher.closed:
-                log.error(
-                    "partitions cannot be read yet, because the committed offsets of the group are not known",
-                    extra={"group": self._group, "partitions": mine, "why": str(error)},
-                )
-                self._core.soon(again)
-            elif error is not None and any(commits.assignment(place) for place in mine):
-                self._failed(error)
-            self._news()
-
-        found.when_done(arrived)
-
-    def resume(self, places: Sequence[TopicPartition], now: float) -> Outcome[None]:
-        """Read these partitions from the group's committed offsets, else from `start`; settled once they are known."""
-        outcome: Outcome[None] = Outcome()
-        if not places:
-            outcome.succeed(None)
-            return outcome
+    def _receive(self, places: Sequence[TopicPartition]) -> Steps[None]:
         commits = self._commits
         assignments = {place: commits.assignment(place) for place in places}
-        found = calls.committed(self._core, {self._group: list(places)}, now, stable=True)
-
-        def arrived() -> None:
-            if found.error is not None:
-                outcome.fail(found.error)
-                return
-            offsets = found.result()[self._group]
-            starts: dict[TopicPartition, Start] = {}
-            for place, assignment in assignments.items():
-                if assignment is None or assignment.over:
+        while True:
+            # A partition that was revoked and assigned again has its own lookup, and may be read already.
+            mine = [place for place, each in assignments.items() if each and commits.assignment(place) is each]
+            try:
+                yield from self._resume(mine)
+            except OttlaError as error:
+                if error.retriable and not self._fetcher.closed:
+                    log.error(
+                        "partitions cannot be read yet, because the committed offsets of the group are not known",
+                        extra={"group": self._group, "partitions": mine, "why": str(error)},
+                    )
+                    self._news()
                     continue
-                at = commits.found(assignment, offsets.get(place))
+                if any(commits.assignment(place) for place in mine):
+                    self._failed(error)
+            self._news()
+            return
+
+    def resume(self, places: Sequence[TopicPartition]) -> Outcome[None]:
+        """Read these partitions from the group's committed offsets, else from `start`; settled once they are known."""
+        return Flow(self._core, self._resume(places)).outcome
+
+    def _resume(self, places: Sequence[TopicPartition]) -> Steps[None]:
+        if not places:
+            return
+        core, commits = self._core, self._commits
+        assignments = {place: assignment for place in places if (assignment := commits.assignment(place))}
+        found = yield from settled(calls.committed(core, {self._group: list(places)}, core.now, stable=True))
+        starts: dict[TopicPartition, Start] = {}
+        for place, assignment in assignments.items():
+            if not assignment.over:  # it was not revoked meanwhile
+                at = commits.found(assignment, found[self._group].get(place))
                 starts[place] = Offset(at.offset, at.leader_epoch) if at else self._start(place)
-            self._core.soon(lambda now: assign(starts, now))
-
-        def assign(starts: dict[TopicPartition, Start], now: float) -> None:
-            # Some may have been revoked a moment ago.
-            live = {place: start for place, start in starts.items() if commits.assignment(place) is assignments[place]}
-            self._fetcher.assign(live, now)
-            outcome.succeed(None)
-            self._core.later(now + POSITIONS_TIMEOUT, lambda now: self._have_waited(assignments))
-
-        found.when_done(arrived)
-        outcome.when_done(found.cancel)
-        return outcome
+        self._fetcher.assign(starts, core.now)
+        core.later(core.now + POSITIONS_TIMEOUT, lambda now: self._have_waited(places))
 
     def _have_waited(self, places: Iterable[TopicPartition]) -> None:
         self._waited.update((place, assignment) for place in places if (assignment := self._commits.assignment(place)))

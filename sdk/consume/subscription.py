@@ -9,20 +9,19 @@ Rules:
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
 
 from ottla.codec.apis.list_offsets import EARLIEST
-from ottla.errors import UnknownTopicOrPartition
+from ottla.errors import OttlaError, UnknownTopicOrPartition
 from ottla.sdk import calls
-from ottla.sdk.cluster.cluster import Topic, TopicPartition
+from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.connection import requests
 from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
 from ottla.sdk.consume.position import Start, Time
 from ottla.sdk.core import ClientCore
+from ottla.sdk.flow import Flow, sleep
 from ottla.sdk.logs import logger
-from ottla.sdk.outcome import Outcome
+from ottla.sdk.outcome import all_of, any_of
 from ottla.sdk.steps import Steps, settled
-from ottla.sdk.timers import Timer
 
 log = logger("ottla.sdk.consumer")
 
@@ -43,29 +42,25 @@ class Subscription:
         self._first: dict[str, int] | None = None
         """The topics of the first listing, with the number of their partitions at that time; -1: not known yet."""
         self._started: set[TopicPartition] = set()
-        self._due: Timer | None = None
-        self._looking: Outcome[Any] | None = None
-        """The last listing."""
-        self._waits: list[Outcome[Topic]] = []
-        """Metadata lookups of matching topics."""
+        self._following: Flow[None] | None = None
+        """Lists the topics for the pattern."""
+        self._learning: list[Flow[None]] = []
+        """Metadata lookups of matching topics, by listing."""
         self._unmatched: int | None = None
         """The number of topics in the last listing, if none of them matches."""
 
     def begin(self, now: float) -> None:
         """Start with the named topics, which are known already, or list topics for the pattern."""
         if self._options.matches is not None:
-            self._look(self._options.matches, now)
+            self._following = Flow(self._core, self._follow(self._options.matches))
         else:
             self._known(now)
 
     def stop(self) -> None:
         """Stop listing topics."""
-        if self._due is not None:
-            self._due.cancel()
-            self._due = None
-        for wait in (self._looking, *self._waits):
-            if wait is not None:
-                wait.cancel()
+        for each in (self._following, *self._learning):
+            if each is not None:
+                each.cancel()
 
     def start(self, place: TopicPartition) -> Start:
         """Where to begin in a partition without a committed offset."""
@@ -99,24 +94,20 @@ class Subscription:
                 self._first[name] = len(topics[name].partitions)
         self._changed(now)
 
-    def _look(self, matches: TopicFilter, now: float) -> None:
+    def _follow(self, matches: TopicFilter) -> Steps[None]:
         """List topics for the pattern, and again every `PATTERN_AGE` seconds."""
-        self._due = self._core.later(now + PATTERN_AGE, lambda now: self._look(matches, now))
-        if self._looking is not None and not self._looking.done:
-            return  # the last request is still in flight
-        found = self._looking = calls.list_topics(self._core, now)
-
-        def arrived() -> None:
-            if self._due is None:
-                return  # stopped meanwhile
-            if found.error is not None:
-                log.warning("topics could not be listed", extra={"why": str(found.error)})
-                return
-            self.topics = tuple(name for name in found.result() if matches(name))
-            self._report_unmatched(matches, len(found.result()))
-            self._core.soon(self._learn)
-
-        found.when_done(arrived)
+        while True:
+            listed = self._core.now
+            try:
+                topics = yield from settled(calls.list_topics(self._core, listed))
+            except OttlaError as error:
+                log.warning("topics could not be listed", extra={"why": str(error)})
+            else:
+                self.topics = tuple(name for name in topics if matches(name))
+                self._report_unmatched(matches, len(topics))
+                self._learning.append(Flow(self._core, self._learn(self.topics)))
+            self._learning = [each for each in self._learning if not each.outcome.done]
+            yield from sleep(self._core, max(0.0, listed + PATTERN_AGE - self._core.now))
 
     def _report_unmatched(self, matches: TopicFilter, topics: int) -> None:
         """Warn once that no topic matches: the pattern may be misspelt, or be written as a shell pattern."""
@@ -127,26 +118,21 @@ class Subscription:
                 extra={"pattern": str(matches), "topics": topics},
             )
 
-    def _learn(self, now: float) -> None:
-        """Look up the metadata of the topics, and continue once their partitions are known."""
-        left = len(self.topics)
-
-        def known(now: float) -> None:
-            if self._due is not None:
-                self._known(now)
-
-        def arrived() -> None:
-            nonlocal left
-            left -= 1
-            if left == 0 or self._options.member is None:
-                self._core.soon(known)
-
-        if not left:
-            known(now)
-        found = [self._core.metadata.topic(name, now) for name in self.topics]
-        self._waits = [each for each in (*self._waits, *found) if not each.done]
-        for each in found:
-            each.when_done(arrived)
+    def _learn(self, topics: Sequence[str]) -> Steps[None]:
+        """Look up the metadata of ``topics``, and continue with those whose partitions are known."""
+        lookups = [self._core.metadata.topic(name, self._core.now) for name in topics]
+        waits = [each for each in lookups if not each.done]
+        try:
+            while waits:
+                # Without a group, a topic is read as soon as it is known; with one, the member joins when all are.
+                if self._options.member is None and len(waits) < len(lookups):
+                    self._known(self._core.now)
+                yield any_of(waits) if self._options.member is None else all_of(waits)
+                waits = [each for each in waits if not each.done]
+        finally:
+            for each in lookups:
+                each.cancel()
+        self._known(self._core.now)
 
 
 def know_topics(core: ClientCore, names: Sequence[str], places: Iterable[TopicPartition]) -> Steps[None]:

@@ -740,9 +740,9 @@ _mutation("what is committed is committed again", (Committing, "commit_all", _al
 
 
 def _once_all_are_known(_: Any) -> Any:
-    def broken(self: Subscription, now: float) -> None:
-        found = all_of([self._core.metadata.topic(name, now) for name in self.topics])
-        found.when_done(lambda: self._core.soon(lambda now: self._known(now) if self._due is not None else None))
+    def broken(self: Subscription, topics: Any) -> Any:
+        yield all_of([self._core.metadata.topic(name, self._core.now) for name in topics])
+        self._known(self._core.now)
 
     return broken
 
@@ -815,10 +815,10 @@ def _assigned_at_once(_: Any) -> Any:
     return broken
 
 
-def _still_waits(end: Any) -> Any:
+def _still_waits(_: Any) -> Any:
     def broken(self: Task[Any]) -> None:
-        self._wait = None
-        end(self)
+        for each in self._sent:
+            each.cancel()
 
     return broken
 
