@@ -59,9 +59,11 @@ from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.connection.versions import COMMIT_BY_NAME
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import DATA, Node
+from ottla.sdk.flow import Flow
 from ottla.sdk.group.group_metrics import CommitMetrics
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome
+from ottla.sdk.steps import Steps
 from ottla.sdk.timers import Timer
 
 log = logger("ottla.sdk.consumer")
@@ -159,6 +161,8 @@ class Commits:
         """The time of the next attempt."""
         self._trouble = ""
         self._due: Timer | None = None
+        self._sending: Flow[None] | None = None
+        """Looks for the coordinator, to send commits; it may have ended."""
         self._failed: CommitFailed | None = None
         self._metrics = CommitMetrics(core.metrics, group)
         self._sender = CommitSender(core, group, identity, self._metrics, self._answered)
@@ -341,10 +345,14 @@ class Commits:
         if (earliest := min(each.retry_at for each in self._pending.values())) > now:
             self._find_at(earliest)
             return
-        found = self._core.coordinators.find(self.group, now)
-        found.when_done(lambda: self._core.soon(lambda now: self._found(found, now)))
+        if self._sending is None or self._sending.outcome.done:
+            self._sending = Flow(self._core, self._send())
 
-    def _found(self, found: Outcome[Node], now: float) -> None:
+    def _send(self) -> Steps[None]:
+        """Find the coordinator, and send it the commits that are due."""
+        found = self._core.coordinators.find(self.group, self._core.now)
+        yield found
+        now = self._core.now
         if found.error is not None:
             self._retry_or_fail(found.error, self._pending, now)
             return

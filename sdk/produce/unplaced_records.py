@@ -13,29 +13,32 @@ Rules:
 Source: KafkaProducer.java (waitOnMetadata), which makes its caller wait.
 """
 
+import contextlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from ottla.errors import DeliveryTimeout, OttlaError, UnknownTopicOrPartition
 from ottla.sdk.cluster.cluster import Topic
 from ottla.sdk.core import ClientCore
-from ottla.sdk.outcome import Outcome
+from ottla.sdk.flow import Flow
 from ottla.sdk.produce.accumulator import Accumulator
 from ottla.sdk.produce.deliveries import Deliveries
 from ottla.sdk.produce.placing import Placing
 from ottla.sdk.produce.records import PendingRecord
 from ottla.sdk.produce.room import UNPLACED_OVERHEAD, Room
+from ottla.sdk.steps import Outside, Steps
 from ottla.sdk.timers import Timer
 
 
 @dataclass(slots=True, eq=False)
 class UnplacedTopic:
-    """The records of a topic, each with its number; and the look-up of the topic, ``found``."""
+    """The records of a topic, each with its number; and the flow that places them."""
 
     records: deque[tuple[int, PendingRecord]]
     expiry: Timer
-    found: Outcome[Topic]
+    placing: Flow[None] | None = None
 
 
 class UnplacedRecords:
@@ -63,7 +66,8 @@ class UnplacedRecords:
             waiting.records.append(numbered)
             return
         records = deque([numbered])
-        self.topics[topic] = UnplacedTopic(records, self._watch(record), self._find(topic, records, now))
+        unplaced = self.topics[topic] = UnplacedTopic(records, self._watch(record))
+        unplaced.placing = Flow(self._core, self._place_all(topic, records))
 
     def explain(self) -> Iterator[str]:
         for name, each in self.topics.items():
@@ -77,54 +81,42 @@ class UnplacedRecords:
         topic = record.topic  # the timer must not keep the record alive
         return self._core.later(record.deadline, lambda now: self._expire(topic, now))
 
-    def _find(self, name: str, records: Iterable[tuple[int, PendingRecord]], now: float) -> Outcome[Topic]:
-        named = {record.partition for _, record in records if record.partition is not None}
-        found = self._core.metadata.topic(name, now, create=True, partitions=named)
-        found.when_done(lambda: self._core.soon(lambda now: self._found(name, found, now)))
-        return found
+    def _place_all(self, name: str, records: deque[tuple[int, PendingRecord]]) -> Steps[None]:
+        """Find the topic, then append its records in order; the user's partitioner is called outside of the gate."""
+        try:
+            topic = yield from self._find(name, records)
+            while records:
+                awaited = False
+                while records and not self._placing.asks_user(records[0][1]):
+                    awaited |= self._append(*records.popleft(), topic, self._core.now)
+                if not records:
+                    self._end(name)
+                if awaited:
+                    self._accumulator.all_due()
+                if records:
+                    # Ctrl-C is raised in the user's thread, too; records that it left are handed out again.
+                    with contextlib.suppress(KeyboardInterrupt, SystemExit):
+                        yield Outside(partial(self._choose, [record for _, record in records]))
+                    topic = self._core.cluster.topics.get(name) or (yield from self._find(name, records))
+        except OttlaError as error:
+            self._fail_all(name, error)
 
-    def _found(self, name: str, found: Outcome[Topic], now: float) -> None:
-        """A broker has described the topic, or said that it does not exist; or none could be asked."""
-        if (unplaced := self.topics.get(name)) is None or unplaced.found is not found:
-            return
-        if found.error is None:
-            self._place(name, now)
-        elif found.error.retriable and not isinstance(found.error, UnknownTopicOrPartition):
-            unplaced.found = self._find(name, unplaced.records, now)
-        else:
-            self._fail_all(name, found.error)
+    def _find(self, name: str, records: Iterable[tuple[int, PendingRecord]]) -> Steps[Topic]:
+        """Wait until a broker has described the topic; raises if it says that it does not exist."""
+        while True:
+            named = {record.partition for _, record in records if record.partition is not None}
+            topic = self._core.metadata.topic(name, self._core.now, create=True, partitions=named)
+            yield topic  # also if it is known: no record is appended within the call that adds it
+            error = topic.error
+            if error is None:
+                return self._core.cluster.topics.get(name, topic.result())
+            if not error.retriable or isinstance(error, UnknownTopicOrPartition):
+                raise error
 
-    def _place(self, name: str, now: float) -> None:
-        """Append the records, up to the first that needs the user's partitioner."""
-        if (unplaced := self.topics.get(name)) is None:
-            return
-        topic = self._core.cluster.topics.get(name)
-        if topic is None:
-            unplaced.found = self._find(name, unplaced.records, now)
-            return
-        awaited = False
-        while unplaced.records:
-            if self._placing.asks_user(unplaced.records[0][1]):
-                self._hand_out(name, [record for _, record in unplaced.records])
-                break
-            awaited |= self._append(*unplaced.records.popleft(), topic, now)
-        else:
-            self._end(name)
-        if awaited:
-            self._accumulator.all_due()
-
-    def _hand_out(self, name: str, records: list[PendingRecord]) -> None:
-        """Call the user's partitioner, outside of the gate."""
-
-        def choose() -> None:
-            try:
-                for record in records:
-                    if self._placing.asks_user(record):
-                        self._placing.choose(record)
-            finally:
-                self._core.soon(lambda now: self._place(name, now))
-
-        self._core.run(choose)
+    def _choose(self, records: Iterable[PendingRecord]) -> None:
+        for record in records:
+            if self._placing.asks_user(record):
+                self._placing.choose(record)
 
     def _append(self, number: int, record: PendingRecord, topic: Topic, now: float) -> bool:
         """Append a record; returns whether a flush waits for it."""
@@ -149,7 +141,8 @@ class UnplacedRecords:
         """Stop looking up the topic; returns the remaining records."""
         unplaced = self.topics.pop(name)
         unplaced.expiry.cancel()
-        unplaced.found.cancel()
+        if unplaced.placing is not None:
+            unplaced.placing.cancel()
         return unplaced.records
 
     def _expire(self, name: str, now: float) -> None:
