@@ -66,7 +66,7 @@ class Heartbeats:
             self._beat = Flow(self._core, self._heartbeat())
 
     def _heartbeat(self) -> Steps[None]:
-        """Send one heartbeat, and tell the member what the coordinator answers."""
+        """Send one heartbeat, and tell the member how it went."""
         core, member, seat = self._core, self._member, self._seat
         generation = seat.generation
         try:
