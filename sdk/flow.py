@@ -42,7 +42,7 @@ class FlowClient(Protocol):
     def submit(self, node: Node, exchange: Exchange, now: float, channel: str = ...) -> None: ...
 
 
-class Expired(TimeoutExpired):
+class FlowExpired(TimeoutExpired):
     """Raised where a flow waits at its deadline."""
 
 
@@ -50,7 +50,7 @@ class Flow(Generic[T]):
     """Takes the first of ``steps`` at once, and each further one when its wait has ended.
 
     Args:
-        deadline: when `Expired` is raised at the wait; by default never.
+        deadline: when `FlowExpired` is raised at the wait; by default never.
 
     Attributes:
         outcome: the value that the steps return, or the error that they raise.
@@ -75,7 +75,7 @@ class Flow(Generic[T]):
 
     def _expire(self, now: float) -> None:
         self._stop_waiting()
-        self._step(raised=Expired("not done in time"))
+        self._step(raised=FlowExpired("not done in time"))
 
     def _end(self) -> None:
         if not self._running:  # else a step ends its own flow: `_step` calls this again once the generator has stopped

@@ -14,7 +14,7 @@ from ottla.codec.apis.leave_group import LeaveGroupRequest, MemberIdentity
 from ottla.errors import OttlaError, UnknownMemberId, broker_error
 from ottla.sdk.connection.versions import LEAVE_AS_MEMBERS, LEAVE_WITH_REASON
 from ottla.sdk.core import ClientCore
-from ottla.sdk.flow import Expired, Flow, ask, sleep
+from ottla.sdk.flow import Flow, FlowExpired, ask, sleep
 from ottla.sdk.group.seat import Seat
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome
@@ -57,7 +57,7 @@ def _leave(core: ClientCore, seat: Seat, why: str, until: float) -> Steps[None]:
             extra={
                 "group": seat.group,
                 "session_timeout": seat.options.session_timeout,
-                "why": core.coordinators.where(seat.group) if isinstance(error, Expired) else str(error),
+                "why": core.coordinators.where(seat.group) if isinstance(error, FlowExpired) else str(error),
             },
         )
 

@@ -6,7 +6,7 @@ import pytest
 
 from ottla.codec.apis.heartbeat import HeartbeatRequest
 from ottla.errors import Closed, OttlaError, TimeoutExpired
-from ottla.sdk.flow import Expired, Flow, ask, sleep
+from ottla.sdk.flow import Flow, FlowExpired, ask, sleep
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Outside, Steps
 from tests.sdk.coordinator import Coordinator
@@ -76,7 +76,7 @@ def test_the_deadline_is_raised_at_the_wait_and_the_steps_may_go_on(world: Coord
     def steps() -> Steps[str]:
         try:
             yield waits[0]
-        except Expired:
+        except FlowExpired:
             yield waits[1]
         return "after all"
 
