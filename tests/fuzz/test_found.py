@@ -36,6 +36,7 @@ def test_the_engines_agree_on_the_whole_corpus() -> None:
 
 
 def test_generated_code_reports_each_of_its_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    # `instrument` replaces both for good, as the fuzzer wants it; monkeypatch puts them back behind the test.
     monkeypatch.setattr(machine._GeneratedCode, "block", machine._GeneratedCode.block)
     monkeypatch.setitem(machine._SHARED, "atheris", None)
     reached: list[int] = []

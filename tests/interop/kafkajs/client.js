@@ -189,6 +189,7 @@ async function keepReading(reader, given) {
         await reader.connect();
         return await reader.run(given);
       } catch {
+        // The broker may still be down: the test kills it, and bounds the whole.
         await new Promise((resolve) => setTimeout(resolve, 500));
       }
     }
