@@ -20,6 +20,7 @@ from ottla.sdk.calls.task import Task
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.connection.versions import ADD_OFFSETS, ADD_PARTITIONS, Range
 from ottla.sdk.core import ClientCore
+from ottla.sdk.flow import Flow, sleep
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.produce.batches import PartitionQueue
 from ottla.sdk.produce.producer_identity import Identity
@@ -58,7 +59,9 @@ class ExplicitJoining:
         self._joined: set[TopicPartition | str] = set()
         self._partitions: dict[TopicPartition, PartitionQueue] = {}
         self._groups: dict[str, Outcome[None]] = {}
+        self._flow: Flow[None] | None = None
         self._task: Task[Any] | None = None
+        """The request in flight."""
         self.asked = self.unsure = False
 
     def begin(self, identity: Identity | None) -> None:
@@ -70,10 +73,10 @@ class ExplicitJoining:
     def stop(self) -> None:
         """Stop all joins."""
         self._identity = None
-        task, self._task = self._task, None
-        if task is not None:
-            task.outcome.cancel()
-            self.unsure = True
+        self.unsure |= self._task is not None
+        self._task = None
+        if self._flow is not None:
+            self._flow.cancel()  # and with it the request in flight
 
     @property
     def joined(self) -> bool:
@@ -96,7 +99,7 @@ class ExplicitJoining:
             return True
         if queue.place not in self._partitions:
             self._partitions[queue.place] = queue
-            self._core.soon(self._next)
+            self._go_on()
         return False
 
     def group(self, group: str) -> Outcome[None]:
@@ -106,50 +109,44 @@ class ExplicitJoining:
             outcome.succeed(None)
         elif group not in self._groups:
             self._groups[group] = outcome
-            self._core.soon(self._next)
+            self._go_on()
         return outcome
 
-    def _next(self, now: float) -> None:
-        if self._task is not None or self._identity is None or not (self._partitions or self._groups):
-            return
-        if not self._joined and (early := self._markers.early(now)):
-            self._core.later(now + early, self._next)
-            return
-        if self._partitions:
-            places = list(self._partitions)
-            self._send("AddPartitionsToTxn", self._add_partitions(places), ADD_PARTITIONS, places, now)
-        elif self._groups:
-            group = next(iter(self._groups))
-            self._send("AddOffsetsToTxn", self._add_offsets(group), ADD_OFFSETS, [group], now)
+    def _go_on(self) -> None:
+        if self._identity is not None and (self._flow is None or self._flow.outcome.done):
+            self._flow = Flow(self._core, self._join_all())
 
-    def _send(self, what: str, request: Any, versions: Range, members: list[Any], now: float) -> None:
-        self.asked = True
-        task = self._task = Task(
-            self._core,
-            f"{what} of {self._transactional_id!r}",
-            now,
-            lambda task: self._ask(task, request, versions),
-        )
-
-        def answered(now: float) -> None:
-            if self._task is not task:
-                return
-            self._task = None
-            self.unsure |= task.repeated
-            if task.outcome.error is not None:
-                self._refused(task.outcome.error)
-                return
-            if not self._joined:
-                self._markers.written(now, refused=bool(task.trouble))
-            for member in members:
-                self._joined.add(member)
-                if isinstance(member, str):
-                    self._groups.pop(member).succeed(None)
+    def _join_all(self) -> Steps[None]:
+        """Join all waiting partitions with one request, and then the groups, until none waits."""
+        yield from sleep(self._core, 0.0)  # partitions that begin to wait in the same step go together
+        if not self._joined and (early := self._markers.early(self._core.now)):
+            yield from sleep(self._core, early)
+        try:
+            while self._partitions or self._groups:
+                if places := list(self._partitions):
+                    yield from self._join("AddPartitionsToTxn", self._add_partitions(places), ADD_PARTITIONS)
+                    self._joined.update(places)
+                    for place in places:
+                        self._wake(self._partitions.pop(place))
                 else:
-                    self._wake(self._partitions.pop(member))
-            self._next(now)
+                    group = next(iter(self._groups))
+                    yield from self._join("AddOffsetsToTxn", self._add_offsets(group), ADD_OFFSETS)
+                    self._joined.add(group)
+                    self._groups.pop(group).succeed(None)
+        except OttlaError as error:
+            self._refused(error)
 
-        task.outcome.when_done(lambda: self._core.soon(answered))
+    def _join(self, what: str, request: Any, versions: Range) -> Steps[None]:
+        """Send a request until its outcome is definite; raises its error."""
+        self.asked = True
+        what = f"{what} of {self._transactional_id!r}"
+        task = self._task = Task(self._core, what, self._core.now, lambda task: self._ask(task, request, versions))
+        yield task.outcome
+        self._task = None
+        self.unsure |= task.repeated
+        task.outcome.result()
+        if not self._joined:
+            self._markers.written(self._core.now, refused=bool(task.trouble))
 
     def _add_partitions(self, places: list[TopicPartition]) -> AddPartitionsToTxnRequest:
         assert self._identity is not None
