@@ -17,7 +17,7 @@ from ottla.errors import OttlaError
 from ottla.sdk.calls.task import Task
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.core import ClientCore
-from ottla.sdk.flow import Flow, sleep
+from ottla.sdk.flow import LoneFlow, sleep
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.produce.batches import PartitionQueue
 from ottla.sdk.produce.producer_identity import Identity
@@ -53,7 +53,7 @@ class ExplicitJoining:
         self._joined: set[TopicPartition | str] = set()
         self._partitions: dict[TopicPartition, PartitionQueue] = {}
         self._groups: dict[str, Outcome[None]] = {}
-        self._flow: Flow[None] | None = None
+        self._flow: LoneFlow | None = None
         self._task: Task[Any] | None = None
         """The request in flight."""
         self.asked = self.unsure = False
@@ -108,7 +108,7 @@ class ExplicitJoining:
 
     def _go_on(self) -> None:
         if self._identity is not None and (self._flow is None or self._flow.outcome.done):
-            self._flow = Flow(self._core, self._join_all(self._identity))
+            self._flow = LoneFlow(self._core, self._join_all(self._identity))
 
     def _join_all(self, identity: Identity) -> Steps[None]:
         """Join all waiting partitions with one request, and then the groups, until none waits."""

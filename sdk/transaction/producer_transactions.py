@@ -52,7 +52,7 @@ from ottla.sdk.calls.task import Task
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.connection.versions import PRODUCE_TRANSACTIONAL, PRODUCE_TRANSACTIONAL_2, Range
 from ottla.sdk.core import ClientCore
-from ottla.sdk.flow import Flow, sleep
+from ottla.sdk.flow import LoneFlow, sleep
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome, own
 from ottla.sdk.produce.batches import PartitionQueue
@@ -142,7 +142,7 @@ class ProducerTransactions:
         """A request of the transaction may still arrive at a broker after its end."""
         self._explicit = False
         """There was a transaction of version 1 in this epoch."""
-        self._flow: Flow[None] | None = None
+        self._flow: LoneFlow | None = None
         """Sends InitProducerId or EndTxn."""
         self._task: Task[Any] | None = None
         """The request that the flow waits for."""
@@ -350,7 +350,7 @@ class ProducerTransactions:
         """Send InitProducerId, if the state asks for it."""
         if self.state is TransactionalProducerState.NONE and not self._core.closed:
             self._change(TransactionalProducerInput.NEEDED)
-            self._flow = Flow(self._core, self._init_producer_id())
+            self._flow = LoneFlow(self._core, self._init_producer_id())
 
     def _init_producer_id(self) -> Steps[None]:
         """Get an identity, however long it takes; end the producer with an error that no retry mends."""
@@ -399,7 +399,7 @@ class ProducerTransactions:
             self._over(None)
         elif self._begun or self._joining.asked or self.offsets.sent:
             commits = self.state is TransactionalProducerState.COMMITTING
-            self._flow = Flow(self._core, self._send_commit() if commits else self._send_abort())
+            self._flow = LoneFlow(self._core, self._send_commit() if commits else self._send_abort())
         else:
             self._over(None)
         return self._ended
@@ -546,7 +546,7 @@ class ProducerTransactions:
             self._give_up(error)
             return
         self.doom(None, 0, error)
-        Flow(self._core, self._give_up_explained(error))
+        LoneFlow(self._core, self._give_up_explained(error))
 
     @property
     def has_timed_out(self) -> bool:
