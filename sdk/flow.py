@@ -12,6 +12,9 @@ Rules:
   machine is called while another one is in the middle of a change.
 - A flow ends with its outcome, whoever settles it: its generator is closed, and the outcome it waits for is cancelled.
   The client's close fails it.
+- Somebody reads the outcome; a flow for which nobody waits is a `LoneFlow`.
+- The user's code may raise anything: the function of an `Outside` turns that into an `OttlaError` or a value. Any other
+  error of a generator is a bug, and ends the client.
 """
 
 from collections.abc import Callable
@@ -21,7 +24,7 @@ from ottla.errors import OttlaError, TimeoutExpired
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.events import DATA, Node
 from ottla.sdk.gate import Gate
-from ottla.sdk.outcome import Outcome
+from ottla.sdk.outcome import Abandoned, Outcome
 from ottla.sdk.steps import Outside, Steps, Wait
 from ottla.sdk.timers import Timer
 
@@ -96,19 +99,23 @@ class Flow(Generic[T]):
         except StopIteration as end:
             self.outcome.succeed(end.value)
         except OttlaError as error:
-            self.outcome.fail(error)
+            self._failed(error)
         finally:
             self._running = False
         if self.outcome.done:
             self._end()
 
+    def _failed(self, error: OttlaError) -> None:
+        self.outcome.fail(error)
+
     def _begin(self, wait: Wait) -> None:
         self._wait = wait
         if isinstance(wait, Outside):
             self._client.run(lambda: self._outside(wait))
-        else:
-            assert isinstance(wait, Outcome), "a flow may only wait for outcomes, and for calls outside of the core"
+        elif isinstance(wait, Outcome):
             wait.when_done(lambda: self._client.soon(lambda now: self._resume(wait)))
+        else:
+            raise TypeError(f"a flow waits for outcomes, and for calls outside of the core, not for {wait!r}")
 
     def _resume(self, wait: Wait, sent: object = None, raised: BaseException | None = None) -> None:
         if wait is self._wait:
@@ -116,7 +123,9 @@ class Flow(Generic[T]):
             self._step(sent, raised)
 
     def _outside(self, wait: Outside) -> None:
-        """Call the user's code; its value, or its error, arrives in a later step."""
+        """Call the user's code, unless the flow has ended; its value, or its error, arrives in a later step."""
+        if wait is not self._wait:
+            return
         sent, raised = None, None
         try:
             sent = wait.call()
@@ -127,6 +136,16 @@ class Flow(Generic[T]):
         finally:
             with self._client.gate:
                 self._client.soon(lambda now: self._resume(wait, sent, raised))
+
+
+class LoneFlow(Flow[None]):
+    """A flow whose outcome nobody reads: if it fails, that is a bug, which ends the client in the current step."""
+
+    def _failed(self, error: OttlaError) -> None:
+        ended = self.outcome.done  # by its owner, or by the client's close, while the step ran
+        super()._failed(error)
+        if not ended and not isinstance(error, Abandoned):
+            raise error
 
 
 def ask(
@@ -154,7 +173,7 @@ def ask(
 
 
 def sleep(client: FlowClient, seconds: float) -> Steps[None]:
-    """Wait for so many seconds; with 0, until the next `poll`."""
+    """Wait for so many seconds; with 0, until the calls are made that are due already."""
     over: Outcome[None] = Outcome()
     timer = client.later(client.now + seconds, lambda now: over.succeed(None))
     try:

@@ -59,7 +59,7 @@ def pytest_report_header() -> str:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=_is_slow)
     for item in items:
-        if _is_slow(item) and item.get_closest_marker("timeout") is None:
+        if _is_slow(item):
             item.add_marker(pytest.mark.timeout(WHOLE))
         if (
             isinstance(item, pytest.Function)

@@ -5,13 +5,13 @@ from pathlib import Path
 
 
 def processes() -> dict[int, tuple[int, str]]:
-    """Every running process: its parent and its command line."""
+    """Every running process: its parent and its command line, which need not be text: some are other people's."""
     found = {}
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # the process has just ended
-            state, parent, *_ = (path / "stat").read_text().rpartition(")")[2].split()
+            state, parent, *_ = (path / "stat").read_text(errors="replace").rpartition(")")[2].split()
             if state != "Z":
-                found[int(path.name)] = int(parent), (path / "cmdline").read_text().replace("\0", " ")
+                found[int(path.name)] = int(parent), (path / "cmdline").read_text(errors="replace").replace("\0", " ")
     return found
 
 

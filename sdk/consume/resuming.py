@@ -13,7 +13,7 @@ from ottla.sdk import calls
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.fetcher import Fetcher, Offset, Start
 from ottla.sdk.core import ClientCore
-from ottla.sdk.flow import Flow
+from ottla.sdk.flow import Flow, LoneFlow
 from ottla.sdk.group.commits import Assignment, Commits
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome
@@ -61,7 +61,7 @@ class Resuming:
 
     def receive(self, places: Sequence[TopicPartition]) -> None:
         """Start to read partitions that the group has assigned; retries until their committed offsets are known."""
-        Flow(self._core, self._receive(places))
+        LoneFlow(self._core, self._receive(places))
 
     def _receive(self, places: Sequence[TopicPartition]) -> Steps[None]:
         commits = self._commits

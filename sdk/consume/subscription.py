@@ -18,7 +18,7 @@ from ottla.sdk.connection import requests
 from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
 from ottla.sdk.consume.position import Start, Time
 from ottla.sdk.core import ClientCore
-from ottla.sdk.flow import Flow, sleep
+from ottla.sdk.flow import LoneFlow, sleep
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import all_of, any_of
 from ottla.sdk.steps import Steps, settled
@@ -42,9 +42,9 @@ class Subscription:
         self._first: dict[str, int] | None = None
         """The topics of the first listing, with the number of their partitions at that time; -1: not known yet."""
         self._started: set[TopicPartition] = set()
-        self._following: Flow[None] | None = None
+        self._following: LoneFlow | None = None
         """Lists the topics for the pattern."""
-        self._learning: list[Flow[None]] = []
+        self._learning: list[LoneFlow] = []
         """Metadata lookups of matching topics, by listing."""
         self._unmatched: int | None = None
         """The number of topics in the last listing, if none of them matches."""
@@ -52,7 +52,7 @@ class Subscription:
     def begin(self, now: float) -> None:
         """Start with the named topics, which are known already, or list topics for the pattern."""
         if self._options.matches is not None:
-            self._following = Flow(self._core, self._follow(self._options.matches))
+            self._following = LoneFlow(self._core, self._follow(self._options.matches))
         else:
             self._known(now)
 
@@ -105,7 +105,7 @@ class Subscription:
             else:
                 self.topics = tuple(name for name in topics if matches(name))
                 self._report_unmatched(matches, len(topics))
-                self._learning.append(Flow(self._core, self._learn(self.topics)))
+                self._learning.append(LoneFlow(self._core, self._learn(self.topics)))
             self._learning = [each for each in self._learning if not each.outcome.done]
             yield from sleep(self._core, max(0.0, listed + PATTERN_AGE - self._core.now))
 

@@ -138,7 +138,7 @@ class Stepper(ABC, Generic[L]):
                     break
             for _ in range(len(self._runs)):
                 self._run_one()
-        except (Exception, KeyboardInterrupt) as bug:  # fail everything that may wait for the rest of this step
+        except BaseException as bug:  # fail everything that may wait for the rest of this step
             self._broken(bug)
             raise
         finally:

@@ -36,7 +36,7 @@ from ottla.errors import (
 )
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.core import ClientCore
-from ottla.sdk.flow import Flow, sleep
+from ottla.sdk.flow import LoneFlow, sleep
 from ottla.sdk.group.assignors import Assignor, Member, build_subscription, parse_assigned, parse_member
 from ottla.sdk.group.commits import CommittingMember
 from ottla.sdk.group.goodbye import leave_group
@@ -108,7 +108,7 @@ class ClassicMember:
         self._had_in = -1
         self._leader = Leader(core, group, self.rejoin)
         self._heartbeats = Heartbeats(core, self._seat, self)
-        self._rebalancing: Flow[None] | None = None
+        self._rebalancing: LoneFlow | None = None
         """The last attempt to get an assignment, which may have ended."""
         self._failures = 0
         self._trouble = ""
@@ -184,6 +184,7 @@ class ClassicMember:
 
     def _say_good_bye(self, why: str, now: float, until: float | None = None) -> Outcome[None]:
         """Leave the group, if this client is a member; all partitions are lost."""
+        self._leader.resign()
         left = leave_group(self._core, self._seat, why, now + _LEAVE_TIMEOUT if until is None else until)
         self._forget(why, now)
         self._core.retire(self._seat.channel)
@@ -232,7 +233,7 @@ class ClassicMember:
     def _begin(self, now: float, delay: float = 0.0) -> None:
         """Start an attempt to get an assignment, in state PREPARING."""
         self._end_attempt()
-        self._rebalancing = Flow(self._core, self._rebalance(delay))
+        self._rebalancing = LoneFlow(self._core, self._rebalance(delay))
 
     def _end_attempt(self) -> None:
         if self._rebalancing is not None:
@@ -257,6 +258,7 @@ class ClassicMember:
         if not self._enter(On.FAIL, now):
             return
         log.error("the membership has ended", extra={"group": self._seat.group, "why": str(error)})
+        self._leader.resign()
         self.failed = error
         if self.generation >= 0:  # otherwise the other members would wait until its session times out
             leave_group(self._core, self._seat, str(error), now + _LEAVE_TIMEOUT)

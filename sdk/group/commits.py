@@ -59,7 +59,7 @@ from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.connection.versions import COMMIT_BY_NAME
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import DATA, Node
-from ottla.sdk.flow import Flow
+from ottla.sdk.flow import LoneFlow
 from ottla.sdk.group.group_metrics import CommitMetrics
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome
@@ -161,14 +161,20 @@ class Commits:
         """The time of the next attempt."""
         self._trouble = ""
         self._due: Timer | None = None
-        self._sending: Flow[None] | None = None
+        self._sending: LoneFlow | None = None
         """Looks for the coordinator, to send commits; it may have ended."""
         self._failed: CommitFailed | None = None
         self._metrics = CommitMetrics(core.metrics, group)
         self._sender = CommitSender(core, group, identity, self._metrics, self._answered)
 
     def close(self) -> None:
-        """Remove the metrics, because there will be no more commits."""
+        """End all assignments, and send nothing more: a late commit could overwrite one of the next reader."""
+        for place in list(self._assignments):
+            self.disown(place, "the consumer is closed")
+        if self._due is not None:
+            self._due.cancel()
+        if self._sending is not None:
+            self._sending.cancel()
         self._metrics.close()
 
     # -- assignments -------------------------------------------------------------------------------------------------
@@ -346,7 +352,7 @@ class Commits:
             self._find_at(earliest)
             return
         if self._sending is None or self._sending.outcome.done:
-            self._sending = Flow(self._core, self._send())
+            self._sending = LoneFlow(self._core, self._send())
 
     def _send(self) -> Steps[None]:
         """Find the coordinator, and send it the commits that are due."""

@@ -46,6 +46,8 @@ def _leave(core: ClientCore, seat: Seat, why: str, until: float) -> Steps[None]:
                 if answer.error_code in (0, UnknownMemberId.code):
                     return
                 raise broker_error(answer.error_code, f"LeaveGroup of {seat.group!r}")
+            except FlowExpired:
+                raise
             except OttlaError as error:
                 core.coordinators.heard(seat.group, error)
                 if not error.retriable or core.now >= until:

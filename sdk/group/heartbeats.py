@@ -12,7 +12,7 @@ from typing import Protocol
 from ottla.codec.apis.heartbeat import HeartbeatRequest
 from ottla.errors import OttlaError, RebalanceInProgress, broker_error
 from ottla.sdk.core import ClientCore
-from ottla.sdk.flow import Flow, ask
+from ottla.sdk.flow import LoneFlow, ask
 from ottla.sdk.group.seat import Seat
 from ottla.sdk.steps import Steps, settled
 from ottla.sdk.timers import Timer
@@ -46,7 +46,7 @@ class Heartbeats:
     def __init__(self, core: ClientCore, seat: Seat, member: Living) -> None:
         self._core, self._seat, self._member = core, seat, member
         self._due: Timer | None = None
-        self._beat: Flow[None] | None = None
+        self._beat: LoneFlow | None = None
         """The last heartbeat, which may be in flight."""
 
     def schedule(self, when: float) -> None:
@@ -63,7 +63,7 @@ class Heartbeats:
             return
         self.schedule(now + self._seat.options.heartbeat_interval)
         if not self._member.parked and (self._beat is None or self._beat.outcome.done):
-            self._beat = Flow(self._core, self._heartbeat())
+            self._beat = LoneFlow(self._core, self._heartbeat())
 
     def _heartbeat(self) -> Steps[None]:
         """Send one heartbeat, and tell the member how it went."""

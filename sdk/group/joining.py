@@ -17,7 +17,7 @@ from ottla.codec.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssign
 from ottla.errors import InvalidSessionTimeout, MemberIdRequired, OttlaError, broker_error
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Node
-from ottla.sdk.flow import Flow, ask, sleep
+from ottla.sdk.flow import LoneFlow, ask, sleep
 from ottla.sdk.group.seat import Seat
 from ottla.sdk.logs import logger
 from ottla.sdk.steps import Steps, settled
@@ -105,7 +105,7 @@ def _wait_there(
 ) -> Steps[Any]:
     """Send a request that waits for other members; look up the coordinator regularly meanwhile."""
     until = core.now + seat.options.max_poll_interval + _JOIN_SLACK
-    watch = Flow(core, _watch_coordinator(core, seat, node))
+    watch = LoneFlow(core, _watch_coordinator(core, seat, node))
     long = core.later(core.now + _LONG, held_up)
     try:
         return (yield from ask(core, node, request, until, channel=seat.channel, versions=versions))

@@ -68,6 +68,7 @@ class Leader:
 
         def divide() -> Assignments:
             divided = assignor.assign(partitions, members)
+            _check(divided, partitions, members)
             return tuple(
                 SyncGroupRequestAssignment(member_id=member_id, assignment=build_assigned(places))
                 for member_id, places in divided.items()
@@ -125,11 +126,36 @@ class Leader:
                 self._changed("partitions have replicas in other racks", now)
 
 
+def _check(divided: Mapping[str, Sequence[TopicPartition]], partitions: Partitions, members: Sequence[Member]) -> None:
+    """Raise `ValueError` for a division that members could not carry out, so that the assignor gets the blame."""
+    known = {each.member_id for each in members}
+    given: set[TopicPartition] = set()
+    for member, places in divided.items():
+        if member not in known:
+            raise ValueError(f"it names member {member!r}, which is not in the group")
+        for topic, index in places:
+            if not 0 <= index < partitions.get(topic, 0):
+                raise ValueError(f"it names {topic}-{index}, which does not exist, or which no member asked for")
+            if (topic, index) in given:
+                raise ValueError(f"it names {topic}-{index} twice")
+            given.add((topic, index))
+
+
 def run_assignor(name: str, call: Callable[[], T]) -> Steps[T]:
-    """Run ``call``, which calls an assignor, outside of the core: it may be the user's own."""
+    """Run ``call``, which calls an assignor, outside of the core: it may be the user's own, and raise anything."""
+
+    def failed(error: BaseException) -> OttlaError:
+        return OttlaError(f"assignor '{name}' failed: {type(error).__name__}: {error}")
+
+    def guarded() -> T:
+        try:
+            return call()
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            raise failed(error) from error
+
     try:
-        return cast("T", (yield Outside(call)))
-    except GeneratorExit:
-        raise
-    except BaseException as error:  # a user's own assignor may do anything
-        raise OttlaError(f"assignor '{name}' failed: {type(error).__name__}: {error}") from error
+        return cast("T", (yield Outside(guarded)))
+    except (KeyboardInterrupt, SystemExit) as error:  # it ends the program, too: the driver raises it
+        raise failed(error) from error

@@ -22,7 +22,7 @@ from functools import partial
 from ottla.errors import DeliveryTimeout, OttlaError, UnknownTopicOrPartition
 from ottla.sdk.cluster.cluster import Topic
 from ottla.sdk.core import ClientCore
-from ottla.sdk.flow import Flow
+from ottla.sdk.flow import LoneFlow
 from ottla.sdk.produce.accumulator import Accumulator
 from ottla.sdk.produce.deliveries import Deliveries
 from ottla.sdk.produce.placing import Placing
@@ -38,7 +38,7 @@ class UnplacedTopic:
 
     records: deque[tuple[int, PendingRecord]]
     expiry: Timer
-    placing: Flow[None] | None = None
+    placing: LoneFlow | None = None
 
 
 class UnplacedRecords:
@@ -67,7 +67,7 @@ class UnplacedRecords:
             return
         records = deque([numbered])
         unplaced = self.topics[topic] = UnplacedTopic(records, self._watch(record))
-        unplaced.placing = Flow(self._core, self._place_all(topic, records))
+        unplaced.placing = LoneFlow(self._core, self._place_all(topic, records))
 
     def explain(self) -> Iterator[str]:
         for name, each in self.topics.items():
@@ -83,23 +83,22 @@ class UnplacedRecords:
 
     def _place_all(self, name: str, records: deque[tuple[int, PendingRecord]]) -> Steps[None]:
         """Find the topic, then append its records in order; the user's partitioner is called outside of the gate."""
-        try:
-            topic = yield from self._find(name, records)
-            while records:
-                awaited = False
-                while records and not self._placing.asks_user(records[0][1]):
-                    awaited |= self._append(*records.popleft(), topic, self._core.now)
-                if not records:
-                    self._end(name)
-                if awaited:
-                    self._accumulator.all_due()
-                if records:
-                    # Ctrl-C is raised in the user's thread, too; records that it left are handed out again.
-                    with contextlib.suppress(KeyboardInterrupt, SystemExit):
-                        yield Outside(partial(self._choose, [record for _, record in records]))
-                    topic = self._core.cluster.topics.get(name) or (yield from self._find(name, records))
-        except OttlaError as error:
-            self._fail_all(name, error)
+        while records:
+            try:
+                topic = yield from self._find(name, records)
+            except OttlaError as error:
+                return self._fail_all(name, error)
+            awaited = False
+            while records and not self._placing.asks_user(records[0][1]):
+                awaited |= self._append(*records.popleft(), topic, self._core.now)
+            if not records:
+                self._end(name)
+            if awaited:
+                self._accumulator.all_due()
+            if records:
+                # Ctrl-C is raised in the user's thread, too; records that it left are handed out again.
+                with contextlib.suppress(KeyboardInterrupt, SystemExit):
+                    yield Outside(partial(self._choose, [record for _, record in records]))
 
     def _find(self, name: str, records: Iterable[tuple[int, PendingRecord]]) -> Steps[Topic]:
         """Wait until a broker has described the topic; raises if it says that it does not exist."""
@@ -108,10 +107,11 @@ class UnplacedRecords:
             topic = self._core.metadata.topic(name, self._core.now, create=True, partitions=named)
             yield topic  # also if it is known: no record is appended within the call that adds it
             error = topic.error
-            if error is None:
-                return self._core.cluster.topics.get(name, topic.result())
-            if not error.retriable or isinstance(error, UnknownTopicOrPartition):
+            if error is not None and (not error.retriable or isinstance(error, UnknownTopicOrPartition)):
                 raise error
+            # It may have gone since: a topic that is no longer known is looked up again.
+            if error is None and (known := self._core.cluster.topics.get(name)) is not None:
+                return known
 
     def _choose(self, records: Iterable[PendingRecord]) -> None:
         for record in records:

@@ -4,7 +4,8 @@ core                   `TransactionCore`: one transaction, from the beginning of
 producer_transactions  `ProducerTransactions`: the producer's id and epoch, and EndTxn; its states are a table in states
 explicit_joining       adds partitions and groups to a transaction; implicit_joining: version 2
 offsets                commits a group's offsets in a transaction
-asking                 requests to the coordinator, retried until the outcome is definite
+transaction_requests   the requests to the coordinator of the transactional id
+asking                 sends a request to a coordinator until its outcome is definite
 markers                when the next transaction can begin
 fencing                explains why a producer was fenced
 transform              `TransformCore`: consume, transform, produce

@@ -13,22 +13,17 @@ Source: TransactionManager.java (addPartitionsToTransactionHandler, AddOffsetsTo
 from collections.abc import Callable
 from typing import Any
 
-from ottla.codec.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
-from ottla.codec.apis.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from ottla.errors import OttlaError
 from ottla.sdk.calls.task import Task
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.connection.versions import ADD_OFFSETS, ADD_PARTITIONS, Range
 from ottla.sdk.core import ClientCore
-from ottla.sdk.flow import Flow, sleep
+from ottla.sdk.flow import LoneFlow, sleep
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.produce.batches import PartitionQueue
 from ottla.sdk.produce.producer_identity import Identity
 from ottla.sdk.steps import Steps
 from ottla.sdk.transaction.markers import Markers
-
-Ask = Callable[[Task[Any], Any, Range], Steps[Any]]
-"""Sends a request to the coordinator of the transactional id until the outcome is definite."""
+from ottla.sdk.transaction.transaction_requests import TransactionRequests
 
 
 class ExplicitJoining:
@@ -46,20 +41,19 @@ class ExplicitJoining:
     def __init__(
         self,
         core: ClientCore,
-        transactional_id: str,
+        requests: TransactionRequests,
         markers: Markers,
-        ask: Ask,
         *,
         wake: Callable[[PartitionQueue], None],
         refused: Callable[[OttlaError], None],
     ) -> None:
-        self._core, self._transactional_id, self._markers, self._ask = core, transactional_id, markers, ask
+        self._core, self._requests, self._markers = core, requests, markers
         self._wake, self._refused = wake, refused
         self._identity: Identity | None = None
         self._joined: set[TopicPartition | str] = set()
         self._partitions: dict[TopicPartition, PartitionQueue] = {}
         self._groups: dict[str, Outcome[None]] = {}
-        self._flow: Flow[None] | None = None
+        self._flow: LoneFlow | None = None
         self._task: Task[Any] | None = None
         """The request in flight."""
         self.asked = self.unsure = False
@@ -114,9 +108,9 @@ class ExplicitJoining:
 
     def _go_on(self) -> None:
         if self._identity is not None and (self._flow is None or self._flow.outcome.done):
-            self._flow = Flow(self._core, self._join_all())
+            self._flow = LoneFlow(self._core, self._join_all(self._identity))
 
-    def _join_all(self) -> Steps[None]:
+    def _join_all(self, identity: Identity) -> Steps[None]:
         """Join all waiting partitions with one request, and then the groups, until none waits."""
         yield from sleep(self._core, 0.0)  # partitions that begin to wait in the same step go together
         if not self._joined and (early := self._markers.early(self._core.now)):
@@ -124,49 +118,24 @@ class ExplicitJoining:
         try:
             while self._partitions or self._groups:
                 if places := list(self._partitions):
-                    yield from self._join("AddPartitionsToTxn", self._add_partitions(places), ADD_PARTITIONS)
+                    yield from self._join(self._requests.add_partitions(identity, places))
                     self._joined.update(places)
                     for place in places:
                         self._wake(self._partitions.pop(place))
                 else:
                     group = next(iter(self._groups))
-                    yield from self._join("AddOffsetsToTxn", self._add_offsets(group), ADD_OFFSETS)
+                    yield from self._join(self._requests.add_offsets(identity, group))
                     self._joined.add(group)
                     self._groups.pop(group).succeed(None)
         except OttlaError as error:
             self._refused(error)
 
-    def _join(self, what: str, request: Any, versions: Range) -> Steps[None]:
-        """Send a request until its outcome is definite; raises its error."""
-        self.asked = True
-        what = f"{what} of {self._transactional_id!r}"
-        task = self._task = Task(self._core, what, self._core.now, lambda task: self._ask(task, request, versions))
+    def _join(self, task: Task[Any]) -> Steps[None]:
+        """Wait for a request; raises its error."""
+        self.asked, self._task = True, task
         yield task.outcome
         self._task = None
         self.unsure |= task.repeated
         task.outcome.result()
         if not self._joined:
             self._markers.written(self._core.now, refused=bool(task.trouble))
-
-    def _add_partitions(self, places: list[TopicPartition]) -> AddPartitionsToTxnRequest:
-        assert self._identity is not None
-        topics: dict[str, list[int]] = {}
-        for topic, index in places:
-            topics.setdefault(topic, []).append(index)
-        return AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=self._transactional_id,
-            v3_and_below_producer_id=self._identity.producer_id,
-            v3_and_below_producer_epoch=self._identity.epoch,
-            v3_and_below_topics=tuple(
-                AddPartitionsToTxnTopic(name=name, partitions=tuple(indexes)) for name, indexes in topics.items()
-            ),
-        )
-
-    def _add_offsets(self, group: str) -> AddOffsetsToTxnRequest:
-        assert self._identity is not None
-        return AddOffsetsToTxnRequest(
-            transactional_id=self._transactional_id,
-            producer_id=self._identity.producer_id,
-            producer_epoch=self._identity.epoch,
-            group_id=group,
-        )

@@ -29,7 +29,7 @@ from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.calls.task import Task
 from ottla.sdk.connection.versions import COMMIT_IN_TRANSACTION, COMMIT_IN_TRANSACTION_2
 from ottla.sdk.core import ClientCore
-from ottla.sdk.flow import sleep
+from ottla.sdk.flow import Flow, sleep
 from ottla.sdk.group.commits import OF_THE_MEMBER, Assignment, Commits
 from ottla.sdk.outcome import Outcome, all_of
 from ottla.sdk.produce.producer_identity import Identity
@@ -66,7 +66,9 @@ class TransactionOffsets:
         self._implicit = False
         self._wanted: dict[Commits, Offsets] = {}
         self._joined: dict[Commits, Outcome[None]] = {}
-        self._tasks: dict[Task[None], Commits] = {}
+        self._flows: list[Flow[None]] = []
+        self._tasks: dict[Commits, Task[None]] = {}
+        """The requests in flight."""
         self._watched: dict[Assignment, Callable[[], object]] = {}
         """The callbacks for the end of each assignment."""
         self.sent = self.unsure = False
@@ -91,15 +93,15 @@ class TransactionOffsets:
 
     def send(self, now: float) -> Outcome[None]:
         """Send the offsets; settled once all requests have ended. An error dooms the transaction."""
-        return all_of([self._send(commits, offsets, now) for commits, offsets in self._wanted.items()])
+        self._flows = [Flow(self._core, self._send(commits, offsets)) for commits, offsets in self._wanted.items()]
+        return all_of([each.outcome for each in self._flows])
 
     def stop(self) -> None:
         """Send nothing more, because the transaction will be aborted."""
         self._unwatch()
-        tasks, self._tasks = self._tasks, {}
-        for task in tasks:
-            task.outcome.cancel()
-            self.unsure = True
+        self.unsure |= bool(self._tasks)
+        for flow in self._flows:
+            flow.cancel()  # and with it the request in flight
 
     def committed(self) -> None:
         """Take note that the transaction, and so the offsets, are committed."""
@@ -109,7 +111,7 @@ class TransactionOffsets:
 
     def explain(self) -> str:
         """A text for people: which offsets the transaction waits for; empty if none."""
-        for task, commits in self._tasks.items():
+        for commits, task in self._tasks.items():
             trouble = f"; last error: {task.trouble}" if task.trouble else ""
             where = self._core.coordinators.where(commits.group)
             return f"waits for the offsets of group {commits.group!r}; {where}{trouble}"
@@ -129,26 +131,22 @@ class TransactionOffsets:
             except CommitFailed as lost:
                 self._refused(lost)
 
-    def _send(self, commits: Commits, offsets: Offsets, now: float) -> Outcome[None]:
+    def _send(self, commits: Commits, offsets: Offsets) -> Steps[None]:
+        """Send the offsets of one group."""
         if self._implicit:
             self._joined[commits] = self._implicit_joining.group(commits.group)
         what = f"TxnOffsetCommit of {self._transactional_id!r} for group {commits.group!r}"
-        task = Task(self._core, what, now, lambda task: self._work(task, commits, offsets))
-        self._tasks[task] = commits
-        done: Outcome[None] = Outcome()
-
-        def ended(now: float) -> None:
-            if self._tasks.pop(task, None) is None:
-                return
-            if self._implicit:
-                self._implicit_joining.answered([commits.group], now)
-            self.unsure |= task.repeated
-            if task.outcome.error is not None:
-                self._refused(task.outcome.error)
-            done.succeed(None)
-
-        task.outcome.when_done(lambda: self._core.soon(ended))
-        return done
+        task = Task(self._core, what, self._core.now, lambda task: self._work(task, commits, offsets))
+        self._tasks[commits] = task
+        try:
+            yield task.outcome
+        finally:
+            del self._tasks[commits]
+        if self._implicit:
+            self._implicit_joining.answered([commits.group], self._core.now)
+        self.unsure |= task.repeated
+        if task.outcome.error is not None:
+            self._refused(task.outcome.error)
 
     def _work(self, task: Task[None], commits: Commits, offsets: Offsets) -> Steps[None]:
         yield from settled(self._joined[commits])

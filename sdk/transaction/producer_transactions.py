@@ -29,52 +29,37 @@ Source: TransactionManager.java, Sender.java (maybeSendTransactionalRequest); KI
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
-from ottla.codec.apis.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
-from ottla.codec.apis.end_txn import EndTxnRequest, EndTxnResponse
-from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.codec.apis.end_txn import EndTxnResponse
 from ottla.errors import (
+    BrokerError,
     Closed,
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
     InvalidTxnState,
     LocalProtocolError,
-    OperationNotAttempted,
     OttlaError,
     ProducerFenced,
-    RemoteProtocolError,
     TimeoutExpired,
     TransactionAbortable,
     TransactionAborted,
     TransactionOutcomeUnknown,
     UnknownProducerId,
     UnsupportedVersion,
-    broker_error,
 )
-from ottla.sdk.admin import TransactionDescription
 from ottla.sdk.calls.task import Task
-from ottla.sdk.calls.transactions import describe_transactions
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.connection.versions import (
-    END_TRANSACTION,
-    END_TRANSACTION_2,
-    INITIALIZE,
-    INITIALIZE_AGAIN,
-    PRODUCE_TRANSACTIONAL,
-    PRODUCE_TRANSACTIONAL_2,
-    Range,
-)
+from ottla.sdk.connection.versions import PRODUCE_TRANSACTIONAL, PRODUCE_TRANSACTIONAL_2, Range
 from ottla.sdk.core import ClientCore
+from ottla.sdk.flow import LoneFlow, sleep
 from ottla.sdk.logs import logger
-from ottla.sdk.outcome import Outcome
+from ottla.sdk.outcome import Outcome, own
 from ottla.sdk.produce.batches import PartitionQueue
 from ottla.sdk.produce.producer_identity import Identity
-from ottla.sdk.steps import Steps
-from ottla.sdk.transaction.asking import ask_coordinator
+from ottla.sdk.steps import Steps, settled
 from ottla.sdk.transaction.explicit_joining import ExplicitJoining
-from ottla.sdk.transaction.fencing import FENCING, LIMIT, Fenced, explained, find_out, is_replaced
+from ottla.sdk.transaction.fencing import FENCING, Fenced, explained, find_out, is_replaced
 from ottla.sdk.transaction.implicit_joining import ImplicitJoining
 from ottla.sdk.transaction.markers import Markers
 from ottla.sdk.transaction.offsets import TransactionOffsets
@@ -85,6 +70,9 @@ from ottla.sdk.transaction.states import (
     TransactionalProducerInput,
     TransactionalProducerState,
 )
+from ottla.sdk.transaction.transaction_requests import TransactionRequests
+
+T = TypeVar("T")
 
 log = logger("ottla.sdk.producer")
 
@@ -92,9 +80,6 @@ _MOVED_LIMIT = 3.0
 """Seconds for which the coordinator is looked up again if it says that there is nothing to commit."""
 _PAUSE = 0.2
 """Seconds between two such attempts."""
-_NOT_COMMITTED = (InvalidTxnState, TransactionAbortable, UnknownProducerId)
-"""Errors of a commit after which the transaction is aborted. The last one as in Java's client; ottla's proxy uses it
-too."""
 
 
 class ProducerTransactions:
@@ -146,9 +131,8 @@ class ProducerTransactions:
         """An explanation why the producer was fenced."""
         refused = self._refused
         self._markers = Markers()
-        self._joining = ExplicitJoining(
-            core, transactional_id, self._markers, self._coordinator, wake=wake, refused=refused
-        )
+        self._requests = TransactionRequests(core, transactional_id)
+        self._joining = ExplicitJoining(core, self._requests, self._markers, wake=wake, refused=refused)
         self._implicit = ImplicitJoining(core, transactional_id, self._markers, wake)
         self.offsets = TransactionOffsets(core, transactional_id, self._joining, self._implicit, refused)
         self._begun = False
@@ -158,7 +142,10 @@ class ProducerTransactions:
         """A request of the transaction may still arrive at a broker after its end."""
         self._explicit = False
         """There was a transaction of version 1 in this epoch."""
+        self._flow: LoneFlow | None = None
+        """Sends InitProducerId or EndTxn."""
         self._task: Task[Any] | None = None
+        """The request that the flow waits for."""
         self._ended: Outcome[None] = Outcome()
         self._end_repeated = False
         """An earlier EndTxn for this end may have been carried out, or may still be."""
@@ -202,7 +189,8 @@ class ProducerTransactions:
 
     def failed(self) -> None:
         """Stop everything, because the producer has failed."""
-        self._cancel()
+        if self._flow is not None:
+            self._flow.cancel()
         self._joining.stop()
         self.offsets.stop()
         self._change(TransactionalProducerInput.FATAL)
@@ -358,59 +346,39 @@ class ProducerTransactions:
     def _change(self, what: TransactionalProducerInput) -> None:
         self.state = TRANSITIONS[self.state, what]
 
-    def _run(self, what: str, now: float, work: Callable[[Task[Any]], Steps[Any]], ended: Callable[..., None]) -> None:
-        """Run ``work`` as a task, and call ``ended(task, now)`` when it has ended."""
-        task = self._task = Task(self._core, what, now, work)
-
-        def over(now: float) -> None:
-            if self._task is task:
-                self._task = None
-                ended(task, now)
-
-        task.outcome.when_done(lambda: self._core.soon(over))
-
-    def _cancel(self) -> Task[Any] | None:
-        """Cancel the task in progress, and return it."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.outcome.cancel()
-        return task
-
     def _initialize(self, now: float) -> None:
-        if self.state is not TransactionalProducerState.NONE or self._core.closed:
-            return
-        self._change(TransactionalProducerInput.NEEDED)
-        self._ask(now)
+        """Send InitProducerId, if the state asks for it."""
+        if self.state is TransactionalProducerState.NONE and not self._core.closed:
+            self._change(TransactionalProducerInput.NEEDED)
+            self._flow = LoneFlow(self._core, self._init_producer_id())
 
-    def _ask(self, now: float) -> None:
-        former = self.current
-        request = InitProducerIdRequest(
-            transactional_id=self.transactional_id,
-            transaction_timeout_ms=round(self._timeout * 1000),
-            producer_id=former.producer_id if former else -1,
-            producer_epoch=former.epoch if former else -1,
-        )
-        versions = INITIALIZE_AGAIN if former else INITIALIZE
-        what = f"InitProducerId of {self.transactional_id!r}"
-        self._run(what, now, lambda task: self._coordinator(task, request, versions), self._initialized)
+    def _init_producer_id(self) -> Steps[None]:
+        """Get an identity, however long it takes; end the producer with an error that no retry mends."""
+        while True:
+            try:
+                answer = yield from self._wait(self._requests.init_producer_id(self.current, self._timeout))
+                break
+            except TimeoutExpired as error:
+                self.trouble = str(error)
+            except OttlaError as error:
+                if isinstance(error, UnsupportedVersion) and self.current is not None:
+                    why = "the epoch has to be bumped after a failure, which brokers before Kafka 2.5 do not support"
+                    error = UnsupportedVersion(f"{why}: make another producer; {error}")
+                self.give_up(error)
+                return
+        self.current = Identity(answer.producer_id, answer.producer_epoch)
+        self.trouble, self._explicit = "", False
+        self._change(TransactionalProducerInput.GIVEN)
+        self._ended.succeed(None)
+        self._settle()
 
-    def _initialized(self, task: Task[InitProducerIdResponse], now: float) -> None:
-        error = task.outcome.error
-        if isinstance(error, TimeoutExpired):
-            self.trouble = str(error)
-            self._ask(now)
-        elif error is not None:
-            if isinstance(error, UnsupportedVersion) and self.current is not None:
-                why = "the epoch has to be bumped after a failure, which brokers before Kafka 2.5 do not support"
-                error = UnsupportedVersion(f"{why}: make another producer; {error}")
-            self.give_up(error)
-        else:
-            answer = task.outcome.result()
-            self.current = Identity(answer.producer_id, answer.producer_epoch)
-            self.trouble, self._explicit = "", False
-            self._change(TransactionalProducerInput.GIVEN)
-            self._ended.succeed(None)
-            self._settle()
+    def _wait(self, task: Task[T]) -> Steps[T]:
+        """Wait for a request; meanwhile `explain` shows what is wrong with it."""
+        self._task = task
+        try:
+            return (yield from settled(task.outcome))
+        finally:
+            self._task = None
 
     def _refused(self, error: OttlaError) -> None:
         """Handle an error of joining, or of committing offsets."""
@@ -423,120 +391,116 @@ class ProducerTransactions:
             self.doom(None, 0, error)
 
     def _end(self, now: float) -> Outcome[None]:
+        """Commit or abort, as the state says; the coordinator only has to know if a request was sent."""
         self._ended, self._look_until, self._end_repeated = Outcome(), None, False
         self._unsure |= self._joining.unsure or self.offsets.unsure
         if isinstance(self._cause, InvalidProducerIdMapping):  # the coordinator knows no transaction to end
             self._unsure = True
             self._over(None)
         elif self._begun or self._joining.asked or self.offsets.sent:
-            self._send_end(now)
+            commits = self.state is TransactionalProducerState.COMMITTING
+            self._flow = LoneFlow(self._core, self._send_commit() if commits else self._send_abort())
         else:
             self._over(None)
         return self._ended
 
-    def _send_end(self, now: float) -> None:
+    def _send_commit(self) -> Steps[None]:
+        """Send EndTxn until the transaction is committed, or the coordinator can only abort it."""
+        ours = self.current
+        assert ours is not None
+        while True:
+            match answer := (yield from self._send_end()):
+                case EndTxnResponse():
+                    return self._over(answer)
+                case TimeoutExpired():
+                    self._unsure, self.trouble = True, str(answer)
+                    why = f"it is not known whether the transaction is committed: {answer}"
+                    self._ended.fail(TransactionOutcomeUnknown(why))
+                case InvalidTxnState() if self._may_have_moved():
+                    self._forget_coordinator()
+                    self.trouble = str(answer)
+                    yield from sleep(self._core, _PAUSE)
+                case InvalidTxnState() | TransactionAbortable() | UnknownProducerId():  # the last as in Java's client
+                    self._unsure |= isinstance(answer, UnknownProducerId)  # the next transaction needs a new epoch
+                    if not self._end_repeated:
+                        return self._cannot_commit(answer)
+                    why = "an EndTxn without an answer may have committed the transaction"
+                    why = f"{why}, and the coordinator refuses another one: {answer}"
+                    self._ended.fail(TransactionOutcomeUnknown(why))
+                    known = yield from self._requests.describe()
+                    if known is not None and is_replaced(ours, known):
+                        return self.give_up(answer)
+                    return self._renew()
+                case ProducerFenced():
+                    self._forget_coordinator()
+                    known = yield from self._requests.describe()
+                    # Another producer has the id: InitProducerId would abort a transaction of that one, because Kafka
+                    # does not check the epoch of the requesting producer while a transaction is open.
+                    if known is None or is_replaced(ours, known):
+                        return self.give_up(answer)
+                    if known.producer_epoch != ours.epoch and self.version >= IMPLICIT:
+                        return self._cannot_commit(answer)  # it has aborted the transaction after its timeout
+                    if known.producer_epoch != ours.epoch or not self._may_have_moved():
+                        return self.give_up(answer)
+                    self.trouble = str(answer)  # the answer came from a former coordinator, which knows less
+                    yield from sleep(self._core, _PAUSE)
+                case _:
+                    return self.give_up(answer)
+
+    def _send_abort(self) -> Steps[None]:
+        """Send EndTxn until the transaction is aborted."""
+        ours = self.current
+        assert ours is not None
+        while True:
+            match answer := (yield from self._send_end()):
+                case EndTxnResponse():
+                    return self._over(answer)
+                case TimeoutExpired():
+                    self._unsure, self.trouble = True, str(answer)
+                    self._ended.fail(answer)
+                case InvalidTxnState() if not self._joining.joined:
+                    self._unsure = (
+                        True  # as far as the coordinator knows, nothing had joined: there is nothing to abort
+                    )
+                    return self._over(None)
+                case ProducerFenced() if self.version >= IMPLICIT:
+                    # The coordinator has aborted the transaction after its timeout; or it still writes the markers of
+                    # the previous one, and no request of this one has reached it: InitProducerId waits for them.
+                    self._forget_coordinator()
+                    known = yield from self._requests.describe()
+                    if known is not None and is_replaced(ours, known):
+                        return self.give_up(answer)
+                    return self._renew()
+                case _:
+                    return self.give_up(answer)
+
+    def _send_end(self) -> Steps[EndTxnResponse | OttlaError]:
+        """Send EndTxn until its outcome is definite, at most for `api_timeout`."""
         assert self.current is not None
-        request = EndTxnRequest(
-            transactional_id=self.transactional_id,
-            producer_id=self.current.producer_id,
-            producer_epoch=self.current.epoch,
-            committed=self.state is TransactionalProducerState.COMMITTING,
-        )
-        self._markers.ending(now)
-        versions = END_TRANSACTION_2 if self.version >= IMPLICIT else END_TRANSACTION
-        what = f"EndTxn of {self.transactional_id!r}"
-        self._run(what, now, lambda task: self._coordinator(task, request, versions), self._end_answered)
-
-    def _end_answered(self, task: Task[EndTxnResponse], now: float) -> None:
-        error = task.outcome.error
-        self._unsure |= task.repeated
-        self._end_repeated |= task.repeated
-        if error is None:
-            self._markers.ended(now)
-            self._over(task.outcome.result())
-        elif isinstance(error, TimeoutExpired):
-            self._unsure, self.trouble = True, str(error)
-            if self.state is TransactionalProducerState.COMMITTING:
-                error = TransactionOutcomeUnknown(f"it is not known whether the transaction is committed: {error}")
-            self._ended.fail(error)
-            self._send_end(now)
-        elif (
-            isinstance(error, InvalidTxnState)
-            and self.state is TransactionalProducerState.COMMITTING
-            and self._may_have_moved(now)
-        ):
-            self._core.transaction_coordinators.forget(self.transactional_id)
-            self.trouble = str(error)
-            self._core.later(now + _PAUSE, self._send_end_again)
-        elif isinstance(error, _NOT_COMMITTED) and self.state is TransactionalProducerState.COMMITTING:
-            self._unsure |= isinstance(error, UnknownProducerId)  # the next transaction needs a new epoch
-            (self._lose_track if self._end_repeated else self._cannot_commit)(error, now)
-        elif (
-            isinstance(error, InvalidTxnState)
-            and self.state is TransactionalProducerState.ABORTING
-            and not self._joining.joined
-        ):
-            self._unsure = True  # as far as the coordinator knows, nothing had joined: there is nothing to abort
-            self._over(None)
-        elif isinstance(error, ProducerFenced):
-            self._core.transaction_coordinators.forget(self.transactional_id)
-            described = describe_transactions(self._core, [self.transactional_id], now, LIMIT)
-            described.when_done(lambda: self._core.soon(lambda now: self._described(described, error, now)))
+        commits = self.state is TransactionalProducerState.COMMITTING
+        self._markers.ending(self._core.now)
+        task = self._requests.end(self.current, committed=commits, version=self.version)
+        try:
+            answer = yield from self._wait(task)
+        except OttlaError as error:
+            return error
         else:
-            self.give_up(error)
+            self._markers.ended(self._core.now)
+            return answer
+        finally:
+            self._unsure |= task.repeated
+            self._end_repeated |= task.repeated
 
-    def _lose_track(self, error: OttlaError, now: float) -> None:
-        """Handle a refused EndTxn after one without an answer, which may have committed the transaction."""
-        why = "an EndTxn without an answer may have committed the transaction, and the coordinator refuses another one"
-        self._ended.fail(TransactionOutcomeUnknown(f"{why}: {error}"))
-        described = describe_transactions(self._core, [self.transactional_id], now, LIMIT)
+    def _may_have_moved(self) -> bool:
+        """Whether an impossible response may have come from a former coordinator, which does not know its successor."""
+        if self._look_until is None:
+            self._look_until = self._core.now + _MOVED_LIMIT
+        return self._core.now < self._look_until
 
-        def seen(now: float) -> None:
-            if self.state is not TransactionalProducerState.COMMITTING or self.current is None:
-                return
-            if not described.error and is_replaced(self.current, described.result()[self.transactional_id]):
-                self.give_up(error)
-            else:
-                self._change(TransactionalProducerInput.RENEW)
-                self._initialize(now)
+    def _forget_coordinator(self) -> None:
+        self._core.transaction_coordinators.forget(self.transactional_id)
 
-        described.when_done(lambda: self._core.soon(seen))
-
-    def _described(
-        self, described: Outcome[dict[str, TransactionDescription]], error: ProducerFenced, now: float
-    ) -> None:
-        """Handle PRODUCER_FENCED as the response to EndTxn, depending on the coordinator's current state of the id.
-
-        - Another producer: this producer has to end. InitProducerId would abort a transaction of the other one, because
-          Kafka does not check the epoch of the requesting producer while a transaction is open.
-        - This producer, which is committing: the response came from a former coordinator with outdated state. Retry.
-        - This producer, which is aborting, in version 2: the markers of the previous transaction are being written, and
-          no request of this one has reached the coordinator. InitProducerId waits for the markers.
-        - The epoch in which the coordinator aborted this producer's transaction after its timeout: in version 2 the
-          producer can continue, with InitProducerId.
-        """
-        if (
-            self.state not in (TransactionalProducerState.COMMITTING, TransactionalProducerState.ABORTING)
-            or self._task is not None
-            or self.current is None
-        ):
-            return
-        known = None if described.error else described.result()[self.transactional_id]
-        implicit, commits = self.version >= IMPLICIT, self.state is TransactionalProducerState.COMMITTING
-        if known is not None and is_replaced(self.current, known):
-            self.give_up(error)
-        elif commits and known is not None and known.producer_epoch == self.current.epoch and self._may_have_moved(now):
-            self.trouble = str(error)
-            self._core.later(now + _PAUSE, self._send_end_again)
-        elif commits and known is not None and known.producer_epoch != self.current.epoch and implicit:
-            self._cannot_commit(error, now)
-        elif not commits and implicit:
-            self._change(TransactionalProducerInput.RENEW)
-            self._initialize(now)
-        else:
-            self.give_up(error)
-
-    def _cannot_commit(self, error: OttlaError, now: float) -> None:
+    def _cannot_commit(self, error: OttlaError) -> None:
         """Doom the transaction: the coordinator can only abort it."""
         self._change(TransactionalProducerInput.REFUSED)
         self.doom(None, 0, error)
@@ -546,17 +510,12 @@ class ProducerTransactions:
         self._ended.fail(error)
         if abandoned:  # the caller no longer waits, so it would not abort
             self.stop()
-            self._end(now)
+            self._end(self._core.now)
 
-    def _may_have_moved(self, now: float) -> bool:
-        """Whether an impossible response may have come from a former coordinator, which does not know its successor."""
-        if self._look_until is None:
-            self._look_until = now + _MOVED_LIMIT
-        return now < self._look_until
-
-    def _send_end_again(self, now: float) -> None:
-        if self._task is None and self.state is TransactionalProducerState.COMMITTING:
-            self._send_end(now)
+    def _renew(self) -> None:
+        """End the transaction by InitProducerId, which bumps the epoch."""
+        self._change(TransactionalProducerInput.RENEW)
+        self._initialize(self._core.now)
 
     def _over(self, answer: EndTxnResponse | None) -> None:
         """End the transaction after the response to EndTxn, or without one if no request was needed."""
@@ -574,37 +533,6 @@ class ProducerTransactions:
         self._core.soon(self._initialize)  # does nothing unless the epoch has to be bumped
         self._settle()
 
-    def _coordinator(self, task: Task[Any], request: Any, versions: Range) -> Steps[Any]:
-        coordinators = self._core.transaction_coordinators
-        judge = partial(self._judge, request)
-        named = request.v3_and_below_topics if isinstance(request, AddPartitionsToTxnRequest) else ()
-        topics = [each.name for each in named]
-        return ask_coordinator(task, coordinators, self.transactional_id, request, judge, versions, topics)
-
-    def _judge(self, request: Any, answer: Any) -> OttlaError | None:
-        what = f"transactional id {self.transactional_id!r}"
-        if not isinstance(answer, AddPartitionsToTxnResponse):
-            if answer.error_code:
-                return broker_error(answer.error_code, what)
-            if isinstance(answer, InitProducerIdResponse) and min(answer.producer_id, answer.producer_epoch) < 0:
-                return RemoteProtocolError(f"InitProducerId was answered without a producer id: {what}")
-            return None
-        answered = {
-            (topic.name, each.partition_index)
-            for topic in answer.results_by_topic_v3_and_below
-            for each in topic.results_by_partition
-        }
-        for topic in request.v3_and_below_topics:
-            if any((topic.name, each) not in answered for each in topic.partitions):
-                return RemoteProtocolError(f"AddPartitionsToTxn was answered without all of {topic.name!r}: {what}")
-        codes = {
-            each.partition_error_code: f"{what}, {topic.name}-{each.partition_index}"
-            for topic in answer.results_by_topic_v3_and_below
-            for each in topic.results_by_partition
-            if each.partition_error_code not in (0, OperationNotAttempted.code)
-        }
-        return next((broker_error(code, where) for code, where in codes.items()), None)
-
     def give_up(self, error: OttlaError) -> None:
         """End the producer with an error; if it was fenced, find out the reason first.
 
@@ -618,8 +546,7 @@ class ProducerTransactions:
             self._give_up(error)
             return
         self.doom(None, 0, error)
-        found = self.find_out()
-        found.when_done(lambda: self._core.soon(lambda now: self._give_up(explained(error, found.result()))))
+        LoneFlow(self._core, self._give_up_explained(error))
 
     @property
     def has_timed_out(self) -> bool:
@@ -638,6 +565,10 @@ class ProducerTransactions:
             fenced = Fenced(self.transactional_id, self.current, self._timeout, open_for, self.version)
             self._found = find_out(self._core, fenced, self._core.now)
         return self._found
+
+    def _give_up_explained(self, error: BrokerError) -> Steps[None]:
+        told = yield from settled(own(self.find_out()))
+        self._give_up(explained(error, told))
 
     def _give_up(self, error: OttlaError) -> None:
         self._fatal = self._fatal or error

@@ -219,6 +219,13 @@ def test_every_exception_is_needed() -> None:
     assert set(ALLOWED) <= needed
 
 
+def test_no_test_has_a_limit_of_its_own() -> None:
+    """A busy machine exceeds any figure that fits one test: `tests.patience.WHOLE` is the limit of all."""
+    texts = {path: path.read_text() for path in TESTS.rglob("*.py") if path.name != "conftest.py"}
+    limited = [str(path) for path, text in texts.items() if "pytest.mark." + "timeout(" in text]
+    assert limited == []
+
+
 @pytest.mark.parametrize(
     ("rule", "source"),
     [

@@ -21,7 +21,6 @@ RUNS = (
 
 
 @pytest.mark.deep
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("load", "kafka", "seconds", "seed", "injected"), RUNS, ids=lambda each: str(each)[:9])
 def test_kills_pauses_moves_and_restarts_break_no_promise(
     load: str, kafka: str, seconds: int, seed: int, injected: tuple[str, ...], tmp_path: Path

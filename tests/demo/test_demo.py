@@ -13,7 +13,7 @@ import pytest
 from ottla.testing import Broker
 from tests.kafka import ApacheKafka
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 
 COMMAND = (sys.executable, "-m", "ottla.cli", "demo")
 ENVIRONMENT = {**os.environ, "NO_COLOR": "1", "COLUMNS": "100", "TERM": "dumb"}

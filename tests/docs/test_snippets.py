@@ -140,7 +140,6 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", [each for each in FILES if each.name not in ELSEWHERE], ids=lambda path: path.name)
-@pytest.mark.timeout(900)
 def test_the_snippets_run(path: Path, bench: Bench) -> None:
     printed = [bench.run(language, code) for language, code in snippets(path)]
     if path.name == "tutorial.md":

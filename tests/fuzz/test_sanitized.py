@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 EXTENSIONS = ("_machine", "_records")
 FLAGS = ["-O0", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
-pytestmark = [pytest.mark.deep, pytest.mark.timeout(3600)]  # sanitized code is slow, and the machine may be busy
+pytestmark = pytest.mark.deep
 
 
 def gcc() -> str:

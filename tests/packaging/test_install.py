@@ -20,7 +20,7 @@ import pytest
 from tests.packaging import extension
 from tests.packaging.wheels import copy_tree, quick_compiler
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 COMPILER = not extension.missing()

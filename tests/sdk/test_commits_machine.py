@@ -338,6 +338,27 @@ def test_after_a_refusal_what_lies_below_it_can_be_committed() -> None:
     assert group.sent == {P0: 150}
 
 
+def test_a_closed_consumer_commits_nothing_more_so_the_group_goes_on_from_where_the_next_one_stands() -> None:
+    group = Committer()
+    group.commit({P0: 5})
+    waiting = group.machine.settled(group.world.now)
+    group.answer(CoordinatorLoadInProgress.code)  # which is retried for as long as the partition is owned
+    group.machine.close()
+    group.world.later(60.0)
+    assert group.idle
+    assert isinstance(waiting.error, CommitFailed) and "the consumer is closed" in str(waiting.error)
+
+
+def test_an_answer_that_comes_after_the_end_of_a_consumer_brings_no_further_commit() -> None:
+    group = Committer()
+    group.commit({P0: 5})
+    group.commit({P0: 6, P1: 7})
+    group.machine.close()
+    group.answer(RequestTimedOut.code)
+    group.world.later(60.0)
+    assert group.idle
+
+
 def test_when_a_partition_is_lost_everybody_who_waits_for_it_hears_that() -> None:
     group = Committer()
     group.commit({P0: 10})

@@ -6,7 +6,7 @@ import pytest
 
 from ottla.codec.apis.heartbeat import HeartbeatRequest
 from ottla.errors import Closed, OttlaError, TimeoutExpired
-from ottla.sdk.flow import Flow, FlowExpired, ask, sleep
+from ottla.sdk.flow import Flow, FlowExpired, LoneFlow, ask, sleep
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Outside, Steps
 from tests.sdk.coordinator import Coordinator
@@ -15,6 +15,10 @@ from tests.sdk.coordinator import Coordinator
 @pytest.fixture
 def world() -> Coordinator:
     return Coordinator({"t": 1})
+
+
+def yield_from(outcome: Outcome[str]) -> Steps[None]:
+    yield outcome
 
 
 def waits_for(outcome: Outcome[str], log: list[str]) -> Steps[str]:
@@ -127,6 +131,43 @@ def test_the_users_code_runs_outside_of_the_gate_and_its_error_is_raised_at_the_
         world.run()
     world.run()
     assert caught == [error] and flow.outcome.done
+
+
+def test_the_users_code_is_not_called_for_a_flow_that_has_ended(world: Coordinator) -> None:
+    called: list[str] = []
+
+    def steps(name: str) -> Steps[None]:
+        yield from sleep(world.core, 1.0)
+        if name == "by itself":
+            flows[name].cancel()
+        yield Outside(lambda: called.append(name))
+
+    flows = {name: Flow(world.core, steps(name)) for name in ("by itself", "by its owner", "never")}
+    world.core.later(1.0, lambda now: flows["by its owner"].cancel())  # after the step that wants the call
+    world.later(1.0)
+    assert called == ["never"]
+
+
+def test_an_error_of_a_flow_that_nobody_waits_for_ends_the_step_that_raises_it(world: Coordinator) -> None:
+    wait = Outcome[None]()
+
+    def steps() -> Steps[None]:
+        yield wait
+        raise OttlaError("a bug")
+
+    LoneFlow(world.core, steps())
+    wait.succeed(None)
+    with pytest.raises(OttlaError, match="a bug"):
+        world.run()
+
+
+def test_a_flow_that_nobody_waits_for_ends_quietly_with_its_client_and_with_its_owner(world: Coordinator) -> None:
+    waits = [Outcome[str](), Outcome[str]()]
+    flows = [LoneFlow(world.core, (yield_from(each))) for each in waits]
+    flows[0].cancel()
+    world.core.close(world.now)
+    assert all(each.outcome.done for each in flows)
+    world.run()
 
 
 def test_a_request_that_was_not_sent_yet_never_is_once_its_flow_has_ended(world: Coordinator) -> None:

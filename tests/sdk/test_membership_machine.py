@@ -579,20 +579,67 @@ def test_a_session_timeout_that_the_broker_does_not_allow_is_named() -> None:
     assert "group.min.session.timeout.ms" in said and "JoinGroup of 'billing' with session_timeout=45]" in said
 
 
-def test_an_assignor_that_fails_is_named_and_its_member_says_good_bye() -> None:
-    class Broken:
-        name, cooperative = "range", False
+class Dividing:
+    """An assignor whose divisions are given, or an error that it raises."""
 
-        def user_data(self, owned: object, generation: int) -> None:
-            return None
+    name, cooperative = "range", False
 
-        def assign(self, partitions: object, members: object) -> dict[str, list[tuple[str, int]]]:
-            raise ZeroDivisionError("nobody")
+    def __init__(self, divided: Mapping[str, Sequence[tuple[str, int]]] | BaseException) -> None:
+        self._divided = divided
 
-    group = InGroup(Broken())
+    def user_data(self, owned: object, generation: int) -> None:
+        return None
+
+    def assign(self, partitions: object, members: object) -> dict[str, Sequence[tuple[str, int]]]:
+        if isinstance(self._divided, BaseException):
+            raise self._divided
+        return dict(self._divided)
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("nobody"), GeneratorExit("nobody"), StopIteration("nobody")])
+def test_an_assignor_that_fails_is_named_and_its_member_says_good_bye(error: BaseException) -> None:
+    group = InGroup(Dividing(error))
     group.joined(1, leader=True)
-    assert "assignor 'range' failed: ZeroDivisionError: nobody" in str(group.member.failed)
+    assert f"assignor 'range' failed: {type(error).__name__}: nobody" in str(group.member.failed)
     assert group.world.asked(LeaveGroupRequest), "otherwise the others would wait for its session timeout"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3)])
+def test_an_assignor_that_ends_the_program_ends_its_membership_too(error: BaseException) -> None:
+    group = InGroup(Dividing(error))
+    with pytest.raises(type(error)):
+        group.joined(1, leader=True)
+    group.world.run()
+    assert f"assignor 'range' failed: {type(error).__name__}" in str(group.member.failed)
+
+
+@pytest.mark.parametrize(
+    ("divided", "why"),
+    [
+        ({ME: [T0, T0]}, "it names t-0 twice"),
+        ({ME: [T0], "other-1": [T1, T0]}, "it names t-0 twice"),
+        ({ME: [("t", 3)]}, "it names t-3, which does not exist, or which no member asked for"),
+        ({ME: [("t", -1)]}, "it names t--1, which does not exist"),
+        ({ME: [("u", 0)]}, "it names u-0, which does not exist, or which no member asked for"),
+        ({ME: [T0], "a stranger": [T1]}, "it names member 'a stranger', which is not in the group"),
+    ],
+)
+def test_a_division_that_cannot_be_carried_out_is_the_assignors_fault(
+    divided: dict[str, list[tuple[str, int]]], why: str
+) -> None:
+    group = InGroup(Dividing(divided))
+    group.joined(1, leader=True)
+    assert f"assignor 'range' failed: ValueError: {why}" in str(group.member.failed)
+
+
+def test_a_partition_that_a_foreign_leader_names_twice_is_owned_once() -> None:
+    group = InGroup()
+    group.joined(1)
+    group.synced(T0, T1, T0)
+    assert group.steps == [(Receive, (T0, T1))]
+    group.member.done(group.member.steps[0], group.world.now)
+    group.member.leave("for the test", group.world.now)
+    assert group.steps == [(Lose, (T0, T1))]
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------
@@ -624,7 +671,21 @@ def put_into(state: MemberState) -> InGroup:
     return group
 
 
-@pytest.mark.parametrize("what", MemberInput)
+CAUSES: dict[MemberInput, Callable[[ClassicMember, float], object]] = {
+    MemberInput.JOIN: lambda member, now: member.join(now),
+    MemberInput.REBALANCE: lambda member, now: cooperative(member).rejoin("for the test", now),
+    MemberInput.REVOKE: lambda member, now: member.rejoin("for the test", now),
+    MemberInput.GIVEN_UP: lambda member, now: finish(member, now),
+    MemberInput.RETRY: lambda member, now: member.troubled(NotCoordinator("for the test"), now),
+    MemberInput.EXPELLED: lambda member, now: member.troubled(UnknownMemberId("for the test"), now),
+    MemberInput.FAIL: lambda member, now: member.troubled(GroupMaxSizeReached("for the test"), now),
+    MemberInput.LEAVE: lambda member, now: member.leave("for the test", now),
+    MemberInput.CLOSE: lambda member, now: member.close("for the test", now),
+}
+"""The inputs that may come at any time. The others are steps of a rebalance, which `put_into` takes."""
+
+
+@pytest.mark.parametrize("what", CAUSES)
 @pytest.mark.parametrize("state", MemberState)
 def test_each_input_leads_from_each_state_where_the_table_says_and_else_changes_nothing(
     state: MemberState, what: MemberInput
@@ -632,19 +693,7 @@ def test_each_input_leads_from_each_state_where_the_table_says_and_else_changes_
     group = put_into(state)
     member, now = group.member, group.world.now
     before = (member.owned, member.generation, list(member.steps))
-    causes: dict[MemberInput, Callable[[], object]] = {
-        MemberInput.JOIN: lambda: member.join(now),
-        MemberInput.REBALANCE: lambda: cooperative(member).rejoin("for the test", now),
-        MemberInput.REVOKE: lambda: member.rejoin("for the test", now),
-        MemberInput.GIVEN_UP: lambda: finish(member, now),
-        MemberInput.EXPELLED: lambda: member.troubled(UnknownMemberId("for the test"), now),
-        MemberInput.LEAVE: lambda: member.leave("for the test", now),
-        MemberInput.CLOSE: lambda: member.close("for the test", now),
-    }
-    if what in causes:
-        causes[what]()
-    else:  # an input of the rebalance itself, which is under way in no other state
-        member._enter(what, now)
+    CAUSES[what](member, now)
     follows = TRANSITIONS.get((state, what), state)
     assert member.state is follows
     if (state, what) not in TRANSITIONS and what is not MemberInput.GIVEN_UP:

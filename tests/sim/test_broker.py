@@ -59,7 +59,6 @@ def test_the_broker_keeps_every_promise() -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.timeout(1800)
 def test_the_broker_keeps_every_promise_in_hundreds_of_worlds() -> None:
     results = list(play_many(range(SLOW), play=play))
     assert not broken(results)
@@ -90,7 +89,6 @@ def test_a_replay_of_a_broken_broker_shows_the_same_violation() -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("mutation", MUTATIONS)
 def test_every_mutation_of_the_broker_is_caught(mutation: str) -> None:
     assert next(catches(mutation, SEEDS[mutation], play=play), None) is not None

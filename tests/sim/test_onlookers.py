@@ -17,7 +17,6 @@ def test_readers_get_committed_records_and_name_the_producer_they_wait_for() -> 
 
 
 @pytest.mark.deep
-@pytest.mark.timeout(600)
 def test_readers_get_committed_records_in_hundreds_of_worlds() -> None:
     results = list(play_many(range(SLOW), play=play))
     broken = [each for each in results if each.violation]

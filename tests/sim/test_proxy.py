@@ -88,7 +88,6 @@ def test_answers_to_clients_of_the_proxy_are_true() -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.timeout(1800)
 def test_answers_to_clients_of_the_proxy_are_true_in_two_thousand_worlds() -> None:
     results = list(play_many(range(SLOW), play=play))
     assert not broken(results)
@@ -101,7 +100,6 @@ def test_transactions_through_the_proxy_are_whole_or_absent() -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.timeout(1800)
 def test_transactions_through_the_proxy_are_whole_or_absent_in_hundreds_of_worlds() -> None:
     results = list(play_many(range(TRANSFERS), play=transfers.play))
     assert not broken(results, "proxied-transactions")

@@ -6,11 +6,9 @@ from ottla.codec.apis.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.errors import (
     ConcurrentTransactions,
     ConnectionLost,
-    InvalidProducerEpoch,
     OttlaError,
     ProducerFenced,
     TimeoutExpired,
-    TransactionOutcomeUnknown,
 )
 from ottla.sdk.cluster.coordinators import Coordinators
 from ottla.sdk.outcome import Outcome
@@ -21,9 +19,10 @@ from ottla.sdk.produce.requests import ProduceRequests
 from ottla.sdk.produce.results import Results
 from ottla.sdk.produce.sender import Sender
 from ottla.sdk.steps import settled
-from ottla.sdk.transaction import producer_transactions
+from ottla.sdk.transaction import transaction_requests
 from ottla.sdk.transaction.core import TransactionCore
 from ottla.sdk.transaction.explicit_joining import ExplicitJoining
+from ottla.sdk.transaction.fencing import FENCING
 from ottla.sdk.transaction.producer_transactions import ProducerTransactions
 from ottla.sdk.transaction.states import IMPLICIT, TransactionalProducerInput, TransactionalProducerState
 from tests.sim.mutations import Mutations
@@ -71,20 +70,21 @@ def _same_epoch(over: Any) -> Any:
 
 
 def _once(send_end: Any) -> Any:
-    def broken(self: ProducerTransactions, task: Any, now: float) -> None:
-        if isinstance(task.outcome.error, TimeoutExpired):
-            self._over(None)
-        else:
-            send_end(self, task, now)
+    def broken(self: ProducerTransactions) -> Any:
+        answer = yield from send_end(self)
+        if isinstance(answer, TimeoutExpired) and self.current is not None:
+            ours = self.current
+            return EndTxnResponse(error_code=0, producer_id=ours.producer_id, producer_epoch=ours.epoch)
+        return answer
 
     return broken
 
 
-def _lost_is_done(coordinator: Any) -> Any:
-    def broken(self: ProducerTransactions, task: Any, request: Any, versions: Any) -> Any:
+def _lost_is_done(ask_coordinator: Any) -> Any:
+    def broken(task: Any, coordinators: Any, key: str, request: Any, judge: Any, versions: Any, topics: Any) -> Any:
         if not isinstance(request, EndTxnRequest):
-            return (yield from coordinator(self, task, request, versions))
-        node = yield from settled(self._core.transaction_coordinators.find(self.transactional_id, task.now))
+            return (yield from ask_coordinator(task, coordinators, key, request, judge, versions, topics))
+        node = yield from settled(coordinators.find(key, task.now))
         try:
             return (yield from settled(task.request(node, request, versions=versions)))[0]
         except ConnectionLost:
@@ -169,9 +169,11 @@ _mutation("partitions never join", (ProducerTransactions, "admits", _joined_at_o
 _mutation("only the first partitions join", (ProducerTransactions, "admits", _only_the_first_joins))
 _mutation("an EndTxn that may yet arrive is not fenced", (ProducerTransactions, "_over", _never_unsure))
 _mutation("a transaction goes on in the epoch of the one before", (ProducerTransactions, "_over", _same_epoch))
-_mutation("an EndTxn that was not answered in time counts as answered", (ProducerTransactions, "_end_answered", _once))
-_mutation("an EndTxn whose connection broke counts as answered", (ProducerTransactions, "_coordinator", _lost_is_done))
-_mutation("what is to be aborted is committed", (producer_transactions, "EndTxnRequest", _always_commits))
+_mutation("an EndTxn that was not answered in time counts as answered", (ProducerTransactions, "_send_end", _once))
+_mutation(
+    "an EndTxn whose connection broke counts as answered", (transaction_requests, "ask_coordinator", _lost_is_done)
+)
+_mutation("what is to be aborted is committed", (transaction_requests, "EndTxnRequest", _always_commits))
 _mutation("an abort does not wait for what is under way", (Sender, "withdraw", _without_waiting))
 _mutation("a commit does not wait for its records", (TransactionCore, "_commit", _not_flushed))
 _mutation("batches do not say that they are part of a transaction", (ProduceRequests, "build", _plain))
@@ -276,21 +278,19 @@ def _begun_once_stored(stored: Any) -> Any:
 
 
 def _concurrent_is_done(judge: Any) -> Any:
-    def broken(self: ProducerTransactions, request: Any, answer: Any) -> Any:
-        error = judge(self, request, answer)
+    def broken(request: Any, what: str, answer: Any) -> Any:
+        error = judge(request, what, answer)
         return None if isinstance(answer, EndTxnResponse) and isinstance(error, ConcurrentTransactions) else error
 
     return broken
 
 
-def _aborts_at_the_deadline(answered: Any) -> Any:
-    def broken(self: ProducerTransactions, task: Any, now: float) -> None:
-        if isinstance(task.outcome.error, TimeoutExpired) and self.state is TransactionalProducerState.COMMITTING:
-            self._unsure, self.state = True, TransactionalProducerState.ABORTING
-            self._ended.fail(TransactionOutcomeUnknown("not answered in time"))
-            self._send_end(now)
-        else:
-            answered(self, task, now)
+def _aborts_at_the_deadline(send_end: Any) -> Any:
+    def broken(self: ProducerTransactions) -> Any:
+        answer = yield from send_end(self)
+        if isinstance(answer, TimeoutExpired):
+            self.state = TransactionalProducerState.ABORTING
+        return answer
 
     return broken
 
@@ -315,13 +315,13 @@ def _cancellation_aborts(commit: Any) -> Any:
     return broken
 
 
-def _asks_as_a_new_one(initialized: Any) -> Any:
-    def broken(self: ProducerTransactions, task: Any, now: float) -> None:
-        if isinstance(task.outcome.error, (ProducerFenced, InvalidProducerEpoch)) and self.current is not None:
-            self.current = None
-            self._ask(now)
+def _asks_as_a_new_one(give_up: Any) -> Any:
+    def broken(self: ProducerTransactions, error: OttlaError) -> None:
+        if isinstance(error, FENCING) and self.current and self.state is TransactionalProducerState.ASKING:
+            self.current, self.state = None, TransactionalProducerState.NONE
+            self._core.soon(self._initialize)
         else:
-            initialized(self, task, now)
+            give_up(self, error)
 
     return broken
 
@@ -346,15 +346,15 @@ _mutation(
     (ProducerTransactions, "admits", _begun_by_being_sent),
     (Results, "stored", _begun_once_stored),
 )
-_mutation("a transaction that is being ended counts as ended", (ProducerTransactions, "_judge", _concurrent_is_done))
+_mutation("a transaction that is being ended counts as ended", (transaction_requests, "_judge", _concurrent_is_done))
 _mutation(
     "a commit that is not answered in time is aborted",
-    (ProducerTransactions, "_end_answered", _aborts_at_the_deadline),
+    (ProducerTransactions, "_send_end", _aborts_at_the_deadline),
 )
 _mutation("a cancellation aborts what is being committed", (TransactionCore, "_commit", _cancellation_aborts))
 _mutation(
     "a producer that is refused another epoch asks as a new one",
-    (ProducerTransactions, "_initialized", _asks_as_a_new_one),
+    (ProducerTransactions, "give_up", _asks_as_a_new_one),
 )
 _mutation("a coordinator that has moved is not looked for", (Coordinators, "heard", _never_looked_for_again))
 
@@ -370,15 +370,15 @@ def _at_once(begin: Any) -> Any:
     return broken
 
 
-def _fenced_for_good(answered: Any) -> Any:
-    def broken(self: ProducerTransactions, task: Any, now: float) -> None:
-        if self.state is TransactionalProducerState.ABORTING and isinstance(task.outcome.error, ProducerFenced):
-            self._give_up(task.outcome.error)
-        else:
-            answered(self, task, now)
+def _fenced_for_good(send_end: Any) -> Any:
+    def broken(self: ProducerTransactions) -> Any:
+        answer = yield from send_end(self)
+        if self.state is TransactionalProducerState.ABORTING and isinstance(answer, ProducerFenced):
+            self._give_up(answer)
+        return answer
 
     return broken
 
 
 _mutation("version 2 begins in an epoch of version 1", (ProducerTransactions, "begin", _at_once))
-_mutation("an abort that comes too early ends the producer", (ProducerTransactions, "_end_answered", _fenced_for_good))
+_mutation("an abort that comes too early ends the producer", (ProducerTransactions, "_send_end", _fenced_for_good))

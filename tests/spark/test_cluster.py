@@ -30,7 +30,7 @@ from tests.kafka import HOST, ApacheKafka, free_ports
 from tests.packaging.wheels import python_with_wheel
 from tests.processes import below
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 JOBS = Path(__file__).with_name("cluster_jobs.py")
 SPARK_HOME = Path(pyspark.__path__[0])

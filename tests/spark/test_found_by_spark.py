@@ -12,7 +12,7 @@ from ottla.testing import Broker
 from tests.interop.peers import kcat_produce
 from tests.packaging.wheels import borrow_packages, copy_tree
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 

@@ -159,12 +159,16 @@ def build_assigned(assigned: Iterable[TopicPartition]) -> bytes:
 
 
 def parse_assigned(assignment: Buffer) -> tuple[TopicPartition, ...]:
-    """The assignment in a SyncGroup response; empty bytes, which a leader may send, are an empty assignment.
+    """The assignment in a SyncGroup response, each partition once; empty bytes are an empty assignment.
+
+    Leaders of other clients send empty bytes; one with a faulty assignor may name a partition twice.
 
     Raises:
         DecodeError: the bytes are not an assignment.
     """
-    return places(wire.parse_assignment(assignment)[1].assigned_partitions) if len(assignment) else ()
+    if not len(assignment):
+        return ()
+    return tuple(dict.fromkeys(places(wire.parse_assignment(assignment)[1].assigned_partitions)))
 
 
 def places(topics: Iterable[wire.TopicPartition]) -> tuple[TopicPartition, ...]:
