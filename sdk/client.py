@@ -939,7 +939,7 @@ def _check_without_member(listener: object, instance_id: str | None, **others: o
     usual = inspect.signature(Client.consumer).parameters
     idle = [name for name, value in others.items() if value != usual[name].default]
     if idle:
-        log.warning("options ignored that only members of a group have", extra={"options": idle})
+        log.warning("options ignored: they need a group that assigns partitions", extra={"options": idle})
 
 
 def _start_at(where: Where | Literal["error"], group: str | None) -> Start:

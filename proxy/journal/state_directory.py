@@ -150,7 +150,10 @@ class StateDirectory:
         paths = segments(self.path)
         first = 1 + max((int(path.stem) for path in paths), default=0)
         if os.pread(self._lock, 1, 0):
-            log.error("journal abandoned, existing idempotent producers are fenced and pins forgotten")
+            log.error(
+                "journal abandoned, existing idempotent producers are fenced and pins forgotten",
+                extra={"state": str(self.path)},
+            )
             self._remove()
             return Noted(), first
         try:
@@ -167,6 +170,7 @@ class StateDirectory:
         log.error(
             "journal unusable, existing idempotent producers are fenced and pins forgotten: %s",
             why,
+            extra={"state": str(self.path)},
         )
         for path in self.path.glob(f"*{_DAMAGED}"):
             with suppress(OSError):
@@ -245,7 +249,9 @@ class StateDirectory:
                         _sync(path)
             except OSError as error:
                 log.error(
-                    "journal sync failed, its last entries may not survive a crash of the machine: %s", error.strerror
+                    "journal sync failed, its last entries may not survive a crash of the machine: %s",
+                    error.strerror,
+                    extra={"state": str(self.path)},
                 )
             os.close(self._segment[1])
             self._segment = None

@@ -195,7 +195,7 @@ class UpstreamLinks:
         if self._tls.stale != self._stale:
             self._stale = self._tls.stale
             if self._stale:
-                log.warning("new TLS files for upstream cannot be used, keeping the previous ones: %s", self._stale)
+                log.warning("new TLS files for upstream cannot be loaded, keeping the previous ones: %s", self._stale)
         return secured
 
     @property

@@ -179,7 +179,9 @@ class TransactionCore:
         ended = self._transactions.abort(self._core.now)
         yield from self._producer.wait(ended, until)
         if not ended.done:
-            log.warning("a transaction is not aborted yet, retrying", extra={"id": self._transactions.transactional_id})
+            log.warning(
+                "transaction abort not confirmed yet, retrying", extra={"id": self._transactions.transactional_id}
+            )
         elif ended.error is not None:
             error.add_note(f"the producer could not abort the transaction: {ended.error}")
 
