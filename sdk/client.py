@@ -982,7 +982,7 @@ def _which_transaction(start_offset: int | None, producer: tuple[int | None, int
     given = [each for each in producer if each is not None]
     if (start_offset is None) != (len(given) == 3) or (start_offset is not None and given):
         either = "give start_offset, or all of producer_id, producer_epoch and coordinator_epoch"
-        raise LocalProtocolError(f"it must be clear which transaction you mean: {either}")
+        raise LocalProtocolError(f"the arguments do not name one transaction: {either}")
     if start_offset is not None:
         return integer("start_offset", start_offset)
     writer = Writer(*(integer("each id and epoch", each) for each in given))

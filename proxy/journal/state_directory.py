@@ -83,7 +83,7 @@ def read(directory: Path) -> Noted:
 
 def _check_end(boot: str, now: str, ended: bool) -> None:
     if boot not in ("", now) and not ended:
-        raise DecodeError("the machine was started again since, and the proxy before had not ended in order")
+        raise DecodeError("the machine was restarted, and the previous proxy had not stopped cleanly")
 
 
 def _cut(path: Path) -> None:
@@ -130,7 +130,9 @@ class StateDirectory:
             path.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         except (FileExistsError, NotADirectoryError):
-            raise ConfigurationError(f"the state cannot be kept in {path}: that is a file, or is in one") from None
+            raise ConfigurationError(
+                f"the state cannot be kept in {path}: that path, or a part of it, is a file"
+            ) from None
         except OSError as error:
             raise ConfigurationError(f"the state cannot be kept in {path}: {error.strerror}") from None
         try:

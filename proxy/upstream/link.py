@@ -427,7 +427,7 @@ class UpstreamLink:
     def _answered(self, frame: Buffer, now: float) -> None:
         correlation_id = int.from_bytes(frame[:4], "big")
         if not self._expected or self._expected[0].correlation_id != correlation_id:
-            raise RemoteProtocolError(f"{self} answered request {correlation_id} out of turn")
+            raise RemoteProtocolError(f"{self} answered request {correlation_id} out of order")
         expected = self._expected.popleft()
         self._served = self._begun
         try:

@@ -313,8 +313,8 @@ class ProducerCore:
         if HEADER_SIZE + size > self._core.options.max_request_size:
             limit = self._core.options.max_request_size
             raise RecordTooLarge(
-                f"a record of about {size} bytes for {record.topic!r}; max_request_size is {limit}: raise it, and the "
-                "topic's max.message.bytes, or make the record smaller"
+                f"a record for {record.topic!r} has about {size} bytes, and max_request_size is {limit}: raise it, and "
+                "the topic's max.message.bytes, or make the record smaller"
             )
         record.size, record.deadline = size, now + self._delivery_timeout
 
