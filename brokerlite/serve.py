@@ -300,7 +300,7 @@ class _BrokerService:
             except frames.FrameTooLong as error:  # no client accepts a response of that size
                 ticket.connection.turn_out(f"its response is too large: {error}")
             except Exception:  # a bug in the broker, which must not affect other connections
-                log.exception("cannot send a response", extra={"peer": ticket.connection.peer})
+                log.exception("cannot send a response, client disconnected", extra={"peer": ticket.connection.peer})
                 ticket.connection.close("internal error")
         for job in self.core.jobs():
             self.begin(job)

@@ -205,7 +205,7 @@ def read_config(path: Path, **options: Any) -> ProxyConfig:
     except OSError as error:
         raise ConfigurationError(f"cannot read {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path} is not TOML: {error}; names with * stand in quotation marks") from None
+        raise ConfigurationError(f"{path} is not TOML: {error}; put names with * in quotation marks") from None
     values: dict[str, Any] = {}
     kinds = {field.name: field.type for field in fields(ProxyConfig) if field.name not in _NOT_IN_A_FILE}
     for key, value in table.items():
@@ -216,7 +216,7 @@ def read_config(path: Path, **options: Any) -> ProxyConfig:
     rules = (*options.pop("topics", ()), *values.pop("topics", ()))
     values |= {name: value for name, value in options.items() if value is not None}
     if "upstream" not in values:
-        raise ConfigurationError(f'{path} does not say upstream, as in upstream = "localhost:9092"')
+        raise ConfigurationError(f'{path} has no upstream: add it, as in upstream = "localhost:9092"')
     return ProxyConfig(topics=rules, **values)
 
 
@@ -233,7 +233,9 @@ def _rules(path: Path, table: Any) -> tuple[TopicRule, ...]:
 def _typed(path: Path, key: str, value: Any, kind: Any) -> Any:
     wanted = {int: int, int | None: int, float: int | float}.get(kind, str)
     if not isinstance(value, wanted) or isinstance(value, bool):
-        raise ConfigurationError(f"{path}: {key} is {value!r}, and must be {'a text' if wanted is str else 'a number'}")
+        raise ConfigurationError(
+            f"{path}: {key} is {value!r}, and must be {'a string' if wanted is str else 'a number'}"
+        )
     return value
 
 

@@ -365,7 +365,9 @@ class _Driver:
         told: int | None = None
         try:
             if above < 0:
-                raise ConfigurationError(f"node {node} is below the first, {node - above}: say so with first-node")
+                raise ConfigurationError(
+                    f"node {node} is below the first node, {node - above}: set first-node to {node}"
+                )
             port = await self._listener.open(
                 self._host, self._port + above if self._port else 0, _ListenerService(self, node)
             )

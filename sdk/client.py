@@ -939,7 +939,7 @@ def _check_without_member(listener: object, instance_id: str | None, **others: o
     usual = inspect.signature(Client.consumer).parameters
     idle = [name for name, value in others.items() if value != usual[name].default]
     if idle:
-        log.warning("options ignored that only members of a group have", extra={"options": idle})
+        log.warning("options ignored: they need a group that assigns partitions", extra={"options": idle})
 
 
 def _start_at(where: Where | Literal["error"], group: str | None) -> Start:
@@ -982,7 +982,7 @@ def _which_transaction(start_offset: int | None, producer: tuple[int | None, int
     given = [each for each in producer if each is not None]
     if (start_offset is None) != (len(given) == 3) or (start_offset is not None and given):
         either = "give start_offset, or all of producer_id, producer_epoch and coordinator_epoch"
-        raise LocalProtocolError(f"it must be clear which transaction you mean: {either}")
+        raise LocalProtocolError(f"the arguments do not name one transaction: {either}")
     if start_offset is not None:
         return integer("start_offset", start_offset)
     writer = Writer(*(integer("each id and epoch", each) for each in given))

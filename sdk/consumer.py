@@ -32,6 +32,11 @@ T = TypeVar("T")
 
 log = logger("ottla.sdk.consumer")
 
+_RAISED = {
+    "on_consume": "interceptor's on_consume raised; the batch is handed out unchanged",
+    "on_commit": "interceptor's on_commit raised; the offsets are committed",
+}
+
 
 class RebalanceListener:
     """Callbacks between two batches for partitions that are assigned, revoked or lost; override what you need.
@@ -320,11 +325,11 @@ class Consumer:
 
     def _intercept(self, batch: Batch) -> None:
         for each in self._interceptors:
-            _guarded(partial(each.on_consume, batch))
+            _guarded("on_consume", partial(each.on_consume, batch))
 
     def _on_commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         for each in self._interceptors:
-            _guarded(partial(each.on_commit, offsets))
+            _guarded("on_commit", partial(each.on_commit, offsets))
 
     # -- places ------------------------------------------------------------------------------------------------------
 
@@ -433,8 +438,8 @@ class Consumer:
         return await self._driver.run(self._core.committer.committed(asked))
 
 
-def _guarded(call: Callable[[], None]) -> None:
+def _guarded(method: str, call: Callable[[], None]) -> None:
     try:
         call()
     except Exception:  # the user's own code, which must not stop records or commits
-        log.exception("interceptor raised")
+        log.exception(_RAISED[method])

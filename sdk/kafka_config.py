@@ -82,7 +82,7 @@ def from_kafka_config(config: Mapping[str, Any], *, lenient: bool = False, ignor
     """
     made = understood(config, lenient=lenient, ignore=ignore)
     if made.left_out:
-        log.warning("configuration names ignored that have no meaning here", extra={"names": made.left_out})
+        log.warning("configuration names ignored: they have no meaning in ottla", extra={"names": made.left_out})
     made.left_out |= {name: "ignore= names it" for name in config if name in ignore}
     return made
 

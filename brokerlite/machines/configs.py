@@ -274,5 +274,5 @@ def _out_of_range(key: str, known: ConfigKey, value: str) -> InvalidConfig:
 
 
 def unheeded(configs: Mapping[str, str]) -> list[str]:
-    """Return the keys of these configurations that are stored but not acted upon."""
+    """Return the keys of these configurations that are stored, but have no effect."""
     return [key for key, value in configs.items() if CONFIGS[key].unheeded and value != CONFIGS[key].default]

@@ -517,7 +517,7 @@ class BrokerCore:
         goes_on = known is not None and known.epoch == epoch
         if known is not None and goes_on and (not known.has_ended or known.version >= EPOCH_RISES):
             version = known.version if known.state is TransactionalIdState.ONGOING else EPOCH_RISES
-            log.warning("%s-%d added to an open transaction: the coordinator had lost that it takes part", *place)
+            log.warning("%s-%d added to an open transaction: the coordinator had lost this partition", *place)
             self.transactions.joined(known.transactional_id, place, version)
             return True
         return self._end_lost(place, partition, producer_id, known)

@@ -97,7 +97,7 @@ class GroupLog:
                 case _:  # groups of other kinds, which only Kafka writes
                     pass
         except DecodeError as error:
-            log.error("record of %s skipped: %s", self._log.name, error)
+            log.error("damaged record of %s skipped: %s", self._log.name, error)
 
 
 def _committed(value: OffsetCommitValue, record_offset: int) -> Committed:

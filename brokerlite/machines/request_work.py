@@ -85,7 +85,7 @@ class RequestWork:
                 self._waiting.append((request, work))
                 return
         except Exception:  # a bug, or out of memory
-            log.exception("request failed")
+            log.exception("request failed, client disconnected")
             request.fail()
         self._bytes -= request.first.size
 

@@ -3,7 +3,7 @@
 Rules:
 - A name has 1 to 249 letters, digits, ``.``, ``_`` and ``-``, and is not ``.`` or ``..``. A name that differs from an
   existing one only in ``.`` and ``_`` is refused, because Kafka's metrics cannot tell the two apart.
-- The log warns of each configuration that is stored but not acted upon, when the topic is created and at each start.
+- The log warns of each configuration that is stored, but has no effect, when the topic is created and at each start.
 - A topic is stored before clients can see it.
 - The number of partitions only grows.
 - A topic whose file is damaged is not served, and its name stays taken. Clients see leaderless partitions, as with an
@@ -249,7 +249,7 @@ class Topics:
         self._folded[_folded(topic.name)] = topic.name
         self.by_id[topic.topic_id] = topic
         for key in unheeded(topic.configs):
-            log.warning("topic configuration stored but not acted upon: %s", key, extra={"topic": topic.name})
+            log.warning("topic configuration stored, but it has no effect: %s", key, extra={"topic": topic.name})
         return topic
 
     def _settings(self, configs: Mapping[str, str]) -> LogSettings:

@@ -55,7 +55,7 @@ class TransactionLog:
             try:
                 transaction = _transaction(entry)
             except DecodeError as error:
-                log.error("record of %s skipped: %s", self._log.name, error)
+                log.error("damaged record of %s skipped: %s", self._log.name, error)
             else:
                 transactions[transaction.transactional_id] = transaction
 

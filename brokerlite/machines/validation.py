@@ -205,7 +205,7 @@ def _only_batch(records: Buffer | None, version: int, settings: LogSettings, nam
     if (size := len(batch.data)) > settings.max_message_bytes:
         raise MessageTooLarge(f"a batch of {size} bytes; {name} takes at most {settings.max_message_bytes}")
     if not batch.crc_matches:
-        raise CorruptMessage(f"the CRC of a batch for {name} does not match")
+        raise CorruptMessage(f"the CRC of a batch for {name} does not match its bytes")
     if size > settings.segment_bytes:
         raise RecordListTooLarge(f"a batch of {size} bytes; segments of {name} have at most {settings.segment_bytes}")
     return batch
@@ -218,15 +218,15 @@ def _whole_batches(records: Buffer) -> Iterator[RecordBatch]:
         magic = records[position + _MAGIC_END - 1]
         size = LENGTH_END + int.from_bytes(records[position + 8 : position + LENGTH_END], "big", signed=True)
         if size < _LEAST_OF_OLD:
-            raise CorruptMessage(f"a batch of {size} bytes")
+            raise CorruptMessage(f"a batch of {size} bytes is too short to be one")
         if magic > MAGIC:
             raise CorruptMessage(f"unknown record format (magic) {magic}")
         if size > len(records) - position:
             return
         if magic < MAGIC:
-            raise NotOneBatch(f"record format (magic) {magic}; only {MAGIC} is taken")
+            raise NotOneBatch(f"the record format (magic) is {magic}; the broker accepts only {MAGIC}")
         if size < HEADER_SIZE:
-            raise CorruptMessage(f"a batch of {size} bytes")
+            raise CorruptMessage(f"a batch of {size} bytes is too short to be one")
         yield parse_batch(records, position)
         position += size
 

@@ -160,7 +160,7 @@ class Waits:
         try:
             message = wait.finish()
         except Exception:  # a bug, met while another request is served: that request must not fail with this one
-            log.exception("delayed response failed")
+            log.exception("delayed response failed, client disconnected")
             self._fail(wait.ticket)
         else:
             self._answer(wait.ticket, message, wait.version)

@@ -83,7 +83,7 @@ def find_topics(disk: Disk, data: Path, listed: Mapping[str, TopicFile] | None, 
                 topic = found.known.get(name) or (_rebuilt(disk, data, name, ids, clean) if listed is None else None)
         except Unusable as unusable:
             if unusable.later or name not in INTERNAL:
-                log.error("topic %s is not served; its name stays taken and its folders untouched: %s", name, unusable)
+                log.error("topic %s is not served, its name and its folders are kept: %s", name, unusable)
                 known = next((each for each in ids.values() if each is not None), NO_UUID)
                 found.unserved[name] = UnservedTopic(known, 1 + max(ids), str(unusable))
                 continue

@@ -116,8 +116,8 @@ class Admission:
         if len(partitions) < routes.partitions:
             self._control.request_topics(topic)  # it may have more partitions by now, or be recreated
             raise PolicyViolation(
-                f"{topic} has {len(partitions)} partitions, and the proxy is to spread its keys over "
-                f"{routes.partitions}: give the topic that many, or state another number in the proxy's topic rule"
+                f"{topic} has {len(partitions)} partitions, but the proxy's topic rule divides its keys among "
+                f"{routes.partitions}: give the topic that many, or state another number in the rule"
             )
         if offer.partition not in partitions:
             raise UnknownTopicOrPartition(f"{topic} has no partition {offer.partition}")
@@ -170,7 +170,9 @@ class Admission:
             why = transaction.failure.message or broker_error(transaction.failure.error_code).name
             raise OutOfOrderSequenceNumber(f"abort the transaction, because a batch before this one failed: {why}")
         if any(stream.lost for stream in producer.streams.values()):
-            raise OutOfOrderSequenceNumber("abort the transaction: upstream no longer knows its earlier records")
+            raise OutOfOrderSequenceNumber(
+                "abort the transaction: the next sequence of its epoch at upstream is unknown"
+            )
         if self.history.changed(offer.topic, producer.since):
             raise OutOfOrderSequenceNumber(_RULE_CHANGED)
         if transaction.implicit != (offer.version >= IMPLICIT):

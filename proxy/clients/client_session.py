@@ -180,7 +180,9 @@ class ClientSession:
             name = CARRIED[key].name if key in CARRIED else "unknown or not carried"
             raise RemoteProtocolError(f"API key {key} ({name}) version {version} was not offered")
         elif len(frame) > MOST_READ and CARRIED[key].way is not Way.OPAQUE and key not in (PRODUCE, METADATA):
-            raise RemoteProtocolError(f"{CARRIED[key].name} of {len(frame)} bytes; the proxy takes up to {MOST_READ}")
+            raise RemoteProtocolError(
+                f"{CARRIED[key].name} of {len(frame)} bytes; the proxy accepts at most {MOST_READ}"
+            )
         elif key in _SHORT and len(frame) > _SHORT[key] and has_more_elements(frame, MOST_PARTS):
             raise RemoteProtocolError(f"{CARRIED[key].name} names more than {MOST_PARTS} topics, partitions or groups")
         elif key == API_VERSIONS:

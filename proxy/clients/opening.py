@@ -97,12 +97,14 @@ def checked(data: Buffer) -> RecordBatch:
             raise UnsupportedForMessageFormat(f"{error}; use a client that speaks Kafka 0.11 or later") from None
         raise InvalidRecord(str(error)) from None
     if len(batch.data) != len(data):
-        raise InvalidRecord("more than one batch for a partition in one request")
+        raise InvalidRecord("the request has more than one batch for this partition: send one")
     if not batch.crc_matches:
-        raise CorruptMessage("the CRC does not match")
+        raise CorruptMessage("the CRC of the batch does not match its bytes")
     if batch.control or batch.count < 1 or batch.last_offset_delta != batch.count - 1:
         raise InvalidRecord(
-            "a control batch" if batch.control else f"{batch.count} records up to {batch.last_offset_delta}"
+            "only brokers may write control batches"
+            if batch.control
+            else f"the batch has {batch.count} records, but its last offset delta is {batch.last_offset_delta}"
         )
     batch.base_offset = 0  # upstream assigns the real one
     return batch

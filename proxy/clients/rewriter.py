@@ -112,7 +112,7 @@ class Rewriter:
             if batch.transactional != (offer.transactional_id is not None):
                 raise InvalidTxnState("a batch is transactional if its request has a transactional id, and only then")
             if batch.transactional and batch.producer_id == NO_PRODUCER_ID:
-                raise InvalidRecord("a transactional batch without a producer id")
+                raise InvalidRecord("the transactional batch has no producer id")
             if self._topics.is_described(offer.topic):
                 self._accept(offer, batch, now)
             else:

@@ -83,7 +83,7 @@ def read(directory: Path) -> Noted:
 
 def _check_end(boot: str, now: str, ended: bool) -> None:
     if boot not in ("", now) and not ended:
-        raise DecodeError("the machine was started again since, and the proxy before had not ended in order")
+        raise DecodeError("the machine was restarted, and the previous proxy had not stopped cleanly")
 
 
 def _cut(path: Path) -> None:
@@ -130,7 +130,9 @@ class StateDirectory:
             path.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         except (FileExistsError, NotADirectoryError):
-            raise ConfigurationError(f"the state cannot be kept in {path}: that is a file, or is in one") from None
+            raise ConfigurationError(
+                f"the state cannot be kept in {path}: that path, or a part of it, is a file"
+            ) from None
         except OSError as error:
             raise ConfigurationError(f"the state cannot be kept in {path}: {error.strerror}") from None
         try:
@@ -150,7 +152,10 @@ class StateDirectory:
         paths = segments(self.path)
         first = 1 + max((int(path.stem) for path in paths), default=0)
         if os.pread(self._lock, 1, 0):
-            log.error("journal abandoned, existing idempotent producers are fenced and pins forgotten")
+            log.error(
+                "journal abandoned, existing idempotent producers are fenced and pins forgotten",
+                extra={"state": str(self.path)},
+            )
             self._remove()
             return Noted(), first
         try:
@@ -167,6 +172,7 @@ class StateDirectory:
         log.error(
             "journal unusable, existing idempotent producers are fenced and pins forgotten: %s",
             why,
+            extra={"state": str(self.path)},
         )
         for path in self.path.glob(f"*{_DAMAGED}"):
             with suppress(OSError):
@@ -245,7 +251,9 @@ class StateDirectory:
                         _sync(path)
             except OSError as error:
                 log.error(
-                    "journal sync failed, its last entries may not survive a crash of the machine: %s", error.strerror
+                    "journal sync failed, its last entries may not survive a crash of the machine: %s",
+                    error.strerror,
+                    extra={"state": str(self.path)},
                 )
             os.close(self._segment[1])
             self._segment = None

@@ -195,7 +195,7 @@ class UpstreamLinks:
         if self._tls.stale != self._stale:
             self._stale = self._tls.stale
             if self._stale:
-                log.warning("new TLS files for upstream cannot be used, keeping the previous ones: %s", self._stale)
+                log.warning("new TLS files for upstream cannot be loaded, keeping the previous ones: %s", self._stale)
         return secured
 
     @property
@@ -427,7 +427,7 @@ class UpstreamLink:
     def _answered(self, frame: Buffer, now: float) -> None:
         correlation_id = int.from_bytes(frame[:4], "big")
         if not self._expected or self._expected[0].correlation_id != correlation_id:
-            raise RemoteProtocolError(f"{self} answered request {correlation_id} out of turn")
+            raise RemoteProtocolError(f"{self} answered request {correlation_id} out of order")
         expected = self._expected.popleft()
         self._served = self._begun
         try:

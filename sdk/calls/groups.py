@@ -260,7 +260,7 @@ def _fetch_request(
     [(name, places)] = groups.items()
     if places is None:
         if version < COMMITTED_OF_ALL_TOPICS:
-            raise UnsupportedVersion("OffsetFetch of all topics came with Kafka 0.10.2: name the partitions")
+            raise UnsupportedVersion("OffsetFetch of all topics needs Kafka 0.10.2 or newer: name the partitions")
         return OffsetFetchRequest(group_id=name, topics=None, require_stable=stable)
     asked = (
         OffsetFetchRequestTopic(name=topic, partition_indexes=each) for topic, each in requests.by_topic(places).items()

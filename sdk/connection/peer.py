@@ -127,7 +127,7 @@ class Peer:
         if tls.stale != self._stale:
             self._stale = tls.stale
             if self._stale:
-                log.warning("the files of tls= have changed, and cannot be loaded", extra={"why": self._stale})
+                log.warning("new TLS files cannot be loaded, keeping the previous ones", extra={"why": self._stale})
         return secured
 
     def version(self, request: type, wanted: Range | None, where: str) -> int:

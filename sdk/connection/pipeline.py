@@ -131,7 +131,7 @@ class Pipeline:
             RemoteProtocolError: it does not belong to the oldest request.
         """
         if not self.in_flight:
-            raise RemoteProtocolError("a response without a request")
+            raise RemoteProtocolError("the broker sent a response without a request")
         exchange = self.in_flight[0]
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
         if len(frame) < 4 or correlation_id != exchange.correlation_id:

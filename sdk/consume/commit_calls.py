@@ -138,7 +138,7 @@ class CommitCalls:
         group = self._group
         if group is None:
             raise LocalProtocolError(
-                "a consumer without a group has committed nothing: name one, as in group='billing'"
+                "a consumer without a group has no committed offsets: name a group, as in group='billing'"
             )
         self._refuse_closed()
         asked = list(self._fetcher.assignment if places is None else places)

@@ -276,7 +276,7 @@ class Committing:
 def log_dropped(offsets: Mapping[TopicPartition, int], why: str) -> None:
     """Log each dropped commit for which no caller waits."""
     for (topic, partition), offset in offsets.items():
-        log.warning("a commit is dropped", extra={"partition": f"{topic}-{partition}", "offset": offset, "why": why})
+        log.warning("commit dropped", extra={"partition": f"{topic}-{partition}", "offset": offset, "why": why})
 
 
 def given(

@@ -369,7 +369,9 @@ class ConsumerCore:
         try:
             yield from self.committer.settled(places)
         except TimeoutExpired as error:
-            log.error("partitions are revoked with uncommitted offsets", extra={"why": str(error)})
+            group = self.commits.group if self.commits is not None else None
+            extra = {"group": group, "partitions": places, "why": str(error)}
+            log.error("partitions are revoked with uncommitted offsets", extra=extra)
         except CommitFailed as error:
             return error
         return None

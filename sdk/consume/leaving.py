@@ -160,7 +160,10 @@ class Leaving:
         if not settled.done:
             settled.cancel()
             why = self._committing.uncommitted
-            log.error("commits abandoned: the consumer's block ended before they were acknowledged", extra={"why": why})
+            log.error(
+                "commits abandoned: the consumer's block ended before they were acknowledged",
+                extra={"group": commits.group, "why": why},
+            )
             error.add_note(f"ottla: {why}")
         elif (failed := settled.error or commits.take_failure()) is not None:
             error.add_note(f"ottla: {failed}")

@@ -87,7 +87,7 @@ class Navigation:
             if not self._notices.believed(place):
                 raise self.not_assigned(place, what)
         if gone:
-            log.warning("a call is dropped, because its partitions were lost", extra={"call": what, "partitions": gone})
+            log.warning("call dropped: its partitions were lost", extra={"call": what, "partitions": gone})
         return [place for place in asked if place not in gone]
 
     def not_assigned(self, place: TopicPartition, what: str) -> LocalProtocolError:

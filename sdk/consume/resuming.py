@@ -74,7 +74,7 @@ class Resuming:
             except OttlaError as error:
                 if error.retriable and not self._fetcher.closed:
                     log.error(
-                        "partitions cannot be read yet, because the committed offsets of the group are not known",
+                        "partitions cannot be read yet: the committed offsets of the group are unknown, retrying",
                         extra={"group": self._group, "partitions": mine, "why": str(error)},
                     )
                     self._news()

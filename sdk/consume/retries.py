@@ -93,4 +93,4 @@ class Retries:
         longest = min(alike, key=lambda each: each.failing_since)
         topic, partition = longest.place
         extra = {"topic": topic, "partition": partition, "partitions": len(alike), "why": str(longest.trouble)}
-        log.error("a partition is stalled", extra=extra | {"seconds": round(now - longest.failing_since)})
+        log.error("partition cannot be read, retrying", extra=extra | {"seconds": round(now - longest.failing_since)})

@@ -101,7 +101,10 @@ class Subscription:
             try:
                 topics = yield from settled(calls.list_topics(self._core, listed))
             except OttlaError as error:
-                log.warning("topics could not be listed", extra={"why": str(error)})
+                log.warning(
+                    "topics for the pattern could not be listed, retrying",
+                    extra={"pattern": str(matches), "why": str(error)},
+                )
             else:
                 self.topics = tuple(name for name in topics if matches(name))
                 self._report_unmatched(matches, len(topics))
@@ -114,7 +117,7 @@ class Subscription:
         reported, self._unmatched = self._unmatched is not None, None if self.topics else topics
         if self._unmatched is not None and not reported:
             log.warning(
-                "no topic matches the pattern, a regular expression for the whole name as in 'orders-.*'",
+                "no topic matches the pattern: it is a regular expression for the whole name, as in 'orders-.*'",
                 extra={"pattern": str(matches), "topics": topics},
             )
 

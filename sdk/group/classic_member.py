@@ -59,8 +59,8 @@ _LEAVE_TIMEOUT = 5.0
 
 S, On = MemberState, MemberInput
 _HELD_UP = {
-    S.JOINING: "a rebalance waits for a member of the group that is busy, or dead",
-    S.SYNCING: "a rebalance waits for the leader of the group, which is busy, or dead",
+    S.JOINING: "rebalance waits for another member of the group, which is busy or dead",
+    S.SYNCING: "rebalance waits for the leader of the group, which is busy or dead",
 }
 _DOING = {
     S.OUT: "is out until your loop asks for the next batch: {left}",
@@ -113,7 +113,7 @@ class ClassicMember:
         self._failures = 0
         self._trouble = ""
         self._told_at = -math.inf
-        """When the log last got a line that the group does not answer, or fails."""
+        """When the log last got a line that the group coordinator does not answer, or fails."""
         self._since = 0.0
         """When the current state began."""
         self._seen = 0.0
@@ -257,7 +257,9 @@ class ClassicMember:
         """End the membership with an error that is not retriable."""
         if not self._enter(On.FAIL, now):
             return
-        log.error("the membership has ended", extra={"group": self._seat.group, "why": str(error)})
+        log.error(
+            "membership ended, the consumer raises the error", extra={"group": self._seat.group, "why": str(error)}
+        )
         self._leader.resign()
         self.failed = error
         if self.generation >= 0:  # otherwise the other members would wait until its session times out
@@ -417,9 +419,9 @@ class ClassicMember:
                 self._told_at = now
                 extra = {"group": self._seat.group, "why": self._trouble}
                 if isinstance(error, TimeoutExpired):
-                    log.error("the group does not answer", extra=extra)
+                    log.error("group coordinator does not answer, retrying", extra=extra)
                 else:
-                    log.error("the coordinator of the group fails, retrying", extra=extra)
+                    log.error("group coordinator failed, retrying", extra=extra)
             pause = self._core.backoff(self._failures)
             self._failures += 1
             if (self.state, On.RETRY) in TRANSITIONS:
@@ -430,7 +432,9 @@ class ClassicMember:
             self._fail(error, now)
 
     def _expelled(self, error: UnknownMemberId | IllegalGeneration, now: float) -> None:
-        log.warning("the group has continued without this member", extra={"group": self._seat.group, "why": error.name})
+        log.warning(
+            "the group continued without this member, rejoining", extra={"group": self._seat.group, "why": error.name}
+        )
         known = self.member_id if isinstance(error, IllegalGeneration) else ""
         self._enter(On.EXPELLED, now)
         self._forget(f"the group has continued without this member ({error.name})", now)

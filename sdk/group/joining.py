@@ -123,6 +123,6 @@ def _watch_coordinator(core: ClientCore, seat: Seat, node: Node) -> Steps[None]:
         except OttlaError:
             continue
         if found.id != node.id:
-            log.warning("the group has another coordinator", extra={"group": seat.group, "node": found.id})
+            log.warning("the group has another coordinator, rejoining", extra={"group": seat.group, "node": found.id})
             core.retire(seat.channel)  # this fails the waiting request, so the member joins again
             return

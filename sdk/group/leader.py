@@ -59,7 +59,7 @@ class Leader:
         self._racks = self._core.cluster.racks(self._watched) if any(each.rack for each in members) else {}
         missing = sorted(name for name, count in self._counts.items() if not count)
         if missing:
-            log.warning("topics of the group do not exist", extra={"group": self._group, "topics": missing})
+            log.warning("subscribed topics do not exist", extra={"group": self._group, "topics": missing})
             for name in missing:
                 self._core.metadata.topic(name, self._core.now)  # if it appears, `_metadata_changed` notices
         if skip:

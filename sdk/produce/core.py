@@ -248,7 +248,7 @@ class ProducerCore:
         if not flushed.done:
             yield Shielded(flushed)
         if left := self.pending:
-            log.error("records given up: the producer was closed", extra={"records": left})
+            log.error("records abandoned: the producer was closed", extra={"records": left})
             error.add_note(f"{left} record(s) of the closed producer may not have been stored")
         for _ in range(2):  # failed records, and an error of a callback
             try:
@@ -313,8 +313,8 @@ class ProducerCore:
         if HEADER_SIZE + size > self._core.options.max_request_size:
             limit = self._core.options.max_request_size
             raise RecordTooLarge(
-                f"a record of about {size} bytes for {record.topic!r}; max_request_size is {limit}: raise it, and the "
-                "topic's max.message.bytes, or make the record smaller"
+                f"a record for {record.topic!r} has about {size} bytes, and max_request_size is {limit}: raise it, and "
+                "the topic's max.message.bytes, or make the record smaller"
             )
         record.size, record.deadline = size, now + self._delivery_timeout
 
@@ -394,7 +394,7 @@ class ProducerCore:
     def _client_closes(self, error: OttlaError) -> None:
         """The client closes before the producer: no later call may report the lost records, so log them."""
         if left := self.pending:
-            log.error("records given up: the client was closed before its producer", extra={"records": left})
+            log.error("records abandoned: the client was closed before its producer", extra={"records": left})
         self.close(error)
 
     def give_up(self, error: OttlaError) -> None:

@@ -63,7 +63,7 @@ class Stalls:
             records = sum(batch.count for each in stalled for batch in each.batches)
             extra = {"topic": topic, "partition": partition, "partitions": len(stalled), "records": records}
             why, seconds = self._results.progress(queue, queue.batches[0], now), round(now - queue.moved_at)
-            log.warning("partition accepts no records", extra=extra | {"seconds": seconds, "why": why})
+            log.warning("partition accepts no records, retrying", extra=extra | {"seconds": seconds, "why": why})
 
     def _is_stalled(self, queue: PartitionQueue, now: float) -> bool:
         oldest = queue.batches[0] if queue.batches else None

@@ -308,11 +308,11 @@ class Consumer:
 
     def _intercept(self, batch: Batch) -> None:
         for each in self._interceptors:
-            _guarded(partial(each.on_consume, batch))
+            _guarded("on_consume", partial(each.on_consume, batch))
 
     def _on_commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         for each in self._interceptors:
-            _guarded(partial(each.on_commit, offsets))
+            _guarded("on_commit", partial(each.on_commit, offsets))
 
     # -- places ------------------------------------------------------------------------------------------------------
 

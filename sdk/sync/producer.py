@@ -349,7 +349,7 @@ class Producer(Generic[K, V]):
         """
         core, preparation = self._core, self._preparation
         if isinstance(values, Sized) and isinstance(keys, Sized) and len(values) != len(keys):
-            raise ValueError(f"{len(values)} values and {len(keys)} keys")
+            raise ValueError(f"{len(values)} values and {len(keys)} keys: give each value a key, or leave out keys")
         pairs: Iterator[Any] = zip(values, repeat(None)) if keys is None else zip(values, keys, strict=True)
         append_many = self._appends.append_many if preparation.plain else lambda topic, pairs, *_: next(pairs, None)
 

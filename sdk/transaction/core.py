@@ -40,7 +40,7 @@ class TransactionCore:
 
     def __init__(self, core: ClientCore, producer: ProducerCore) -> None:
         if producer.transactions is None:
-            raise LocalProtocolError("transactions need a transactional id: make the producer with transactional_id=")
+            raise LocalProtocolError("transactions need a transactional id: open the producer with transactional_id=…")
         self._core, self._producer, self._transactions = core, producer, producer.transactions
         self._number = -1
         self.committed: bool | None = False
@@ -48,7 +48,9 @@ class TransactionCore:
     def begin(self) -> Steps[None]:
         """Wait until the previous transaction has ended and the producer is initialized, then begin."""
         if self._number >= 0:
-            raise LocalProtocolError("a transaction is begun once: make another one with producer.transaction()")
+            raise LocalProtocolError(
+                "a transaction can be begun only once: create another one with producer.transaction()"
+            )
         self._check_alone()
         while (
             self._transactions.state is not TransactionalProducerState.READY
@@ -179,7 +181,9 @@ class TransactionCore:
         ended = self._transactions.abort(self._core.now)
         yield from self._producer.wait(ended, until)
         if not ended.done:
-            log.warning("a transaction is not aborted yet, retrying", extra={"id": self._transactions.transactional_id})
+            log.warning(
+                "transaction abort not confirmed yet, retrying", extra={"id": self._transactions.transactional_id}
+            )
         elif ended.error is not None:
             error.add_note(f"the producer could not abort the transaction: {ended.error}")
 

@@ -200,7 +200,7 @@ class TransformCore:
             return False
         places = [f"{fetched.topic}-{fetched.partition}" for fetched, _ in taken]
         extra = {"id": self.transactions.transactional_id, "partitions": places, "why": str(cause)}
-        log.warning("a transaction is aborted, and its records are handled again", extra=extra)
+        log.warning("transaction aborted, the loop gets its batches again", extra=extra)
         return True
 
     def _refuse_unhandled(self) -> None:
@@ -225,7 +225,8 @@ class TransformCore:
                 yield from settled(self.transactions.ready(self.core.now))
                 return
             except TimeoutExpired as error:
-                log.warning("no transaction can begin yet", extra={"why": str(error)})
+                extra = {"id": self.transactions.transactional_id, "why": str(error)}
+                log.warning("transaction cannot begin yet, retrying", extra=extra)
 
     def _find_out(self) -> Steps[None]:
         """Read the batches of a transaction with an unknown outcome again, from the group's committed offsets."""
@@ -235,7 +236,8 @@ class TransformCore:
             try:
                 found = yield from settled(calls.committed(self.core, {group: places}, self.core.now, stable=True))
             except TimeoutExpired as error:
-                log.warning("a transform cannot continue yet", extra={"group": group, "why": str(error)})
+                extra = {"id": self.transactions.transactional_id, "group": group, "why": str(error)}
+                log.warning("transaction outcome unknown, waiting for the coordinator of the group", extra=extra)
             else:
                 self._rewind(taken, found[group])
                 break

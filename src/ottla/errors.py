@@ -357,11 +357,11 @@ class UnknownErrorCode(BrokerError):
 
 
 class UnknownServerError(BrokerError):
-    """The broker failed in a way it did not foresee; its log says more."""
+    """The broker failed unexpectedly."""
 
     code = -1
     name = "UNKNOWN_SERVER_ERROR"
-    advice = "Read the broker's log at this time: it has the cause."
+    advice = "Read the broker's log of this time: it has the cause."
 
 
 class OffsetOutOfRange(BrokerError):
@@ -396,7 +396,7 @@ class InvalidFetchSize(BrokerError):
 
     code = 4
     name = "INVALID_FETCH_SIZE"
-    advice = "Ask for a positive number of bytes."
+    advice = "Use a positive number of bytes."
 
 
 class LeaderNotAvailable(BrokerError):
@@ -437,7 +437,7 @@ class BrokerNotAvailable(BrokerError):
 
 
 class ReplicaNotAvailable(BrokerError):
-    """The replica is not there."""
+    """This broker has no replica of the partition now."""
 
     code = 9
     name = "REPLICA_NOT_AVAILABLE"
@@ -524,20 +524,20 @@ class RecordListTooLarge(BrokerError):
 
 
 class NotEnoughReplicas(BrokerError):
-    """Fewer replicas are in sync than `min.insync.replicas` asks for; no record was written."""
+    """Fewer replicas are in sync than `min.insync.replicas` demands; no record was written."""
 
     code = 19
     name = "NOT_ENOUGH_REPLICAS"
-    advice = "Bring the missing replicas back; until then only `acks` below all can write."
+    advice = "Start the missing replicas' brokers; until then only producers with `acks` below all can write."
     retriable = True
 
 
 class NotEnoughReplicasAfterAppend(BrokerError):
-    """Written, but to fewer in-sync replicas than `min.insync.replicas` asks for."""
+    """The records were written, but to fewer in-sync replicas than `min.insync.replicas` demands."""
 
     code = 20
     name = "NOT_ENOUGH_REPLICAS_AFTER_APPEND"
-    advice = "Bring the missing replicas back; a retry may store the records twice unless the producer is idempotent."
+    advice = "Start the missing replicas' brokers; a retry may store records twice unless the producer is idempotent."
     retriable = True
 
 
@@ -590,11 +590,11 @@ class InvalidSessionTimeout(BrokerError):
 
 
 class RebalanceInProgress(BrokerError):
-    """The group is rebalancing: rejoin."""
+    """The group is rebalancing."""
 
     code = 27
     name = "REBALANCE_IN_PROGRESS"
-    advice = "Rejoin the group; commit what is done when it has settled."
+    advice = "Rejoin the group; commit offsets when the rebalance has ended."
 
 
 class InvalidCommitOffsetSize(BrokerError):
@@ -642,7 +642,7 @@ class UnsupportedSaslMechanism(BrokerError):
 
     code = 33
     name = "UNSUPPORTED_SASL_MECHANISM"
-    advice = "Choose a mechanism that the broker's `sasl.enabled.mechanisms` has."
+    advice = "Choose a mechanism from the broker's `sasl.enabled.mechanisms`."
 
 
 class IllegalSaslState(BrokerError):
@@ -658,7 +658,7 @@ class UnsupportedVersion(BrokerError):
 
     code = 35
     name = "UNSUPPORTED_VERSION"
-    advice = "Upgrade the older side, or ask for the versions of the API before using it."
+    advice = "Upgrade the older of client and broker, or use a version that both support."
 
 
 class TopicAlreadyExists(BrokerError):
@@ -666,7 +666,7 @@ class TopicAlreadyExists(BrokerError):
 
     code = 36
     name = "TOPIC_ALREADY_EXISTS"
-    advice = "Use the topic that is there, or choose another name."
+    advice = "Use the existing topic, or choose another name."
 
 
 class InvalidPartitions(BrokerError):
@@ -674,7 +674,7 @@ class InvalidPartitions(BrokerError):
 
     code = 37
     name = "INVALID_PARTITIONS"
-    advice = "Ask for at least one partition, and never for fewer than the topic has."
+    advice = "Request at least one partition, and more than the topic has now if you add partitions."
 
 
 class InvalidReplicationFactor(BrokerError):
@@ -682,7 +682,7 @@ class InvalidReplicationFactor(BrokerError):
 
     code = 38
     name = "INVALID_REPLICATION_FACTOR"
-    advice = "Ask for at least one replica and for no more than there are brokers."
+    advice = "Request at least one replica, and no more than the cluster has brokers."
 
 
 class InvalidReplicaAssignment(BrokerError):
@@ -706,7 +706,7 @@ class NotController(BrokerError):
 
     code = 41
     name = "NOT_CONTROLLER"
-    advice = "Refresh the metadata and send it to the controller."
+    advice = "Refresh the metadata, and send the request to the controller."
     retriable = True
 
 
@@ -723,11 +723,11 @@ class UnsupportedForMessageFormat(BrokerError):
 
     code = 43
     name = "UNSUPPORTED_FOR_MESSAGE_FORMAT"
-    advice = "Raise the topic's message format, or do without the feature."
+    advice = "Raise the topic's message format, or leave the feature out."
 
 
 class PolicyViolation(BrokerError):
-    """The broker's policy forbids it."""
+    """The broker's policy forbids this request."""
 
     code = 44
     name = "POLICY_VIOLATION"
@@ -751,7 +751,7 @@ class DuplicateSequenceNumber(BrokerError):
 
 
 class InvalidProducerEpoch(BrokerError):
-    """A newer instance of the producer has been seen (or this one's epoch is unknown)."""
+    """The producer's epoch is older than the broker's, or unknown to it."""
 
     code = 47
     name = "INVALID_PRODUCER_EPOCH"
@@ -781,7 +781,7 @@ class InvalidTransactionTimeout(BrokerError):
 
     code = 50
     name = "INVALID_TRANSACTION_TIMEOUT"
-    advice = "At most the broker's `transaction.max.timeout.ms` (15 minutes); `transaction_timeout` is in seconds."
+    advice = "Lower `transaction_timeout` (seconds), or raise the broker's `transaction.max.timeout.ms` (15 minutes)."
 
 
 class ConcurrentTransactions(BrokerError):
@@ -811,11 +811,11 @@ class TransactionalIdAuthorizationFailed(BrokerError):
 
 
 class SecurityDisabled(BrokerError):
-    """Security features are switched off on the broker."""
+    """The broker has no authorizer, so it has no ACLs."""
 
     code = 54
     name = "SECURITY_DISABLED"
-    advice = "Configure an authorizer on the brokers, or do without ACLs."
+    advice = "Configure an authorizer on the brokers, or use no ACLs."
 
 
 class OperationNotAttempted(BrokerError):
@@ -831,7 +831,7 @@ class KafkaStorageError(BrokerError):
 
     code = 56
     name = "KAFKA_STORAGE_ERROR"
-    advice = "Look into the broker's log: make room, replace the disk that failed, or restore the file that is damaged."
+    advice = "Read the broker's log: then free space, replace the failed disk, or restore the damaged file."
     retriable = True
     stale_metadata = True
 
@@ -945,7 +945,7 @@ class FetchSessionIdNotFound(BrokerError):
 
     code = 70
     name = "FETCH_SESSION_ID_NOT_FOUND"
-    advice = "Open a new session; if often, raise the brokers' `max.incremental.fetch.session.cache.slots`."
+    advice = "Open a new session; if it happens often, raise the brokers' `max.incremental.fetch.session.cache.slots`."
     retriable = True
 
 
@@ -959,7 +959,7 @@ class InvalidFetchSessionEpoch(BrokerError):
 
 
 class ListenerNotFound(BrokerError):
-    """The leader has no listener of the kind the request came in on."""
+    """The leader has no listener with the name of the listener that got the request."""
 
     code = 72
     name = "LISTENER_NOT_FOUND"
@@ -1012,20 +1012,20 @@ class StaleBrokerEpoch(BrokerError):
 
 
 class OffsetNotAvailable(BrokerError):
-    """The leader does not know its high watermark yet: ask again."""
+    """The leader does not know its high watermark yet, because it was just elected."""
 
     code = 78
     name = "OFFSET_NOT_AVAILABLE"
-    advice = "Retry: it takes moments after an election."
+    advice = "Retry: an election takes moments."
     retriable = True
 
 
 class MemberIdRequired(BrokerError):
-    """Rejoin with the member id that this answer carries."""
+    """The member has no member id yet; this response has one."""
 
     code = 79
     name = "MEMBER_ID_REQUIRED"
-    advice = "Join again with the member id of the answer."
+    advice = "Join again with the member id of the response."
 
 
 class PreferredLeaderNotAvailable(BrokerError):
@@ -1066,11 +1066,11 @@ class EligibleLeadersNotAvailable(BrokerError):
 
 
 class ElectionNotNeeded(BrokerError):
-    """The partition has the leader it should have."""
+    """The partition needs no election: it has a leader already."""
 
     code = 84
     name = "ELECTION_NOT_NEEDED"
-    advice = "Do nothing: the partition is as it should be."
+    advice = "Do nothing: the partition needs no election."
     retriable = True
     stale_metadata = True
 
@@ -1080,7 +1080,7 @@ class NoReassignmentInProgress(BrokerError):
 
     code = 85
     name = "NO_REASSIGNMENT_IN_PROGRESS"
-    advice = "Do nothing: there is nothing to cancel or to list."
+    advice = "Do nothing: no reassignment needs to be cancelled."
 
 
 class GroupSubscribedToTopic(BrokerError):
@@ -1092,7 +1092,7 @@ class GroupSubscribedToTopic(BrokerError):
 
 
 class InvalidRecord(BrokerError):
-    """A record does not meet the demands of the broker or topic."""
+    """A record does not meet the requirements of the broker or the topic."""
 
     code = 87
     name = "INVALID_RECORD"
@@ -1104,16 +1104,16 @@ class UnstableOffsetCommit(BrokerError):
 
     code = 88
     name = "UNSTABLE_OFFSET_COMMIT"
-    advice = "Retry: the transaction that has the offsets is about to end."
+    advice = "Retry: the coordinator is about to end the transaction that has the offsets."
     retriable = True
 
 
 class ThrottlingQuotaExceeded(BrokerError):
-    """A quota is used up for now."""
+    """The client has used up a quota."""
 
     code = 89
     name = "THROTTLING_QUOTA_EXCEEDED"
-    advice = "Wait as long as the answer says, or raise the quota."
+    advice = "Wait for the throttle time of the response, or raise the quota."
     retriable = True
 
 
@@ -1122,7 +1122,7 @@ class ProducerFenced(BrokerError):
 
     code = 90
     name = "PRODUCER_FENCED"
-    advice = "Stop this producer: another one with its id goes on."
+    advice = "Stop this producer: another one with its id has replaced it."
     fatal = True
 
 
@@ -1143,7 +1143,7 @@ class DuplicateResource(BrokerError):
 
 
 class UnacceptableCredential(BrokerError):
-    """The credential does not meet the broker's demands."""
+    """The credential does not meet the broker's requirements."""
 
     code = 93
     name = "UNACCEPTABLE_CREDENTIAL"
@@ -1247,7 +1247,7 @@ class TransactionalIdNotFound(BrokerError):
 
     code = 105
     name = "TRANSACTIONAL_ID_NOT_FOUND"
-    advice = "Check the transactional id; idle ones are forgotten after a while."
+    advice = "Check the transactional id; brokers remove idle ones after `transactional.id.expiration.ms`."
 
 
 class FetchSessionTopicIdError(BrokerError):
@@ -1264,7 +1264,7 @@ class IneligibleReplica(BrokerError):
 
     code = 107
     name = "INELIGIBLE_REPLICA"
-    advice = "Do nothing: the replica is tried again when it is fit."
+    advice = "Do nothing: the controller tries the replica again when it is eligible."
 
 
 class NewLeaderElected(BrokerError):
@@ -1320,7 +1320,7 @@ class MismatchedEndpointType(BrokerError):
 
     code = 114
     name = "MISMATCHED_ENDPOINT_TYPE"
-    advice = "Send it to the controllers' listener if it is meant for them, to the brokers' otherwise."
+    advice = "Send requests for controllers to the controllers' listener, and all others to the brokers'."
 
 
 class UnsupportedEndpointType(BrokerError):
@@ -1364,7 +1364,7 @@ class InvalidRegistration(BrokerError):
 
 
 class TransactionAbortable(BrokerError):
-    """The transaction must be aborted; the producer may go on with the next one."""
+    """The transaction must be aborted; the producer may continue with the next one."""
 
     code = 120
     name = "TRANSACTION_ABORTABLE"

@@ -308,7 +308,7 @@ def test_a_topic_that_wants_more_replicas_in_sync_than_there_are_is_content_with
     machine: Machine, caplog: pytest.LogCaptureFixture, acks: int
 ) -> None:
     machine.core.create_topic("safe", 1, {"min.insync.replicas": "2"})
-    assert "stored but not acted upon: min.insync.replicas" in caplog.text
+    assert "stored, but it has no effect: min.insync.replicas" in caplog.text
     answer = asked(machine, producing(a_batch(), topic="safe", acks=acks), 9)
     assert answer.responses[0].partition_responses[0].error_code == 0
 

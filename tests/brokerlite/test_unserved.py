@@ -65,7 +65,7 @@ def test_a_topic_whose_file_is_damaged_is_not_served_and_nothing_of_it_is_lost(
         caplog.clear()
         machine = Machine(machine.folder.path)
         (line,) = [each.getMessage() for each in caplog.records if "kept" in each.getMessage()]
-        assert line.startswith(f"topic kept is not served; its name stays taken and its folders untouched: {file}: ")
+        assert line.startswith(f"topic kept is not served, its name and its folders are kept: {file}: ")
         assert values_of(machine.log().read(0, 1000)) == [b"other"], "others are served"
         with pytest.raises(KafkaStorageError, match=str(file)):
             machine.core.create_topic("kept", 1, {})

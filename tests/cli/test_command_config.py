@@ -60,7 +60,7 @@ def test_what_is_wrong_in_a_file_is_told_by_its_line_and_not_shown(tmp_path: Pat
 
 def test_what_java_writes_as_two_escapes_is_one_character(tmp_path: Path) -> None:
     assert parse_properties(r"a=\ud83d\udd12") == {"a": "\N{LOCK}"}
-    with pytest.raises(ValueError, match="line 1: half of a pair"):
+    with pytest.raises(ValueError, match="line 1: half of a surrogate pair"):
         parse_properties(r"a=\ud83d")
 
 

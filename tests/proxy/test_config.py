@@ -67,10 +67,10 @@ def test_options_override_the_file_and_their_rules_come_first(tmp_path: Path) ->
     ("text", "says"),
     [
         ("upstream = ", "is not TOML"),
-        ('[topics]\naudit-* = "observe"', "names with . stand in quotation marks"),
-        ('listen = "127.0.0.1:1"', "does not say upstream"),
+        ('[topics]\naudit-* = "observe"', "put names with . in quotation marks"),
+        ('listen = "127.0.0.1:1"', "has no upstream: add it"),
         ('upstream = "kafka:9092"\nspeed = 3', "'speed' is not an option; known are upstream, upstream-config, listen"),
-        ("upstream = 9092", "must be a text"),
+        ("upstream = 9092", "must be a string"),
         ('upstream = "kafka:9092"\nmax-batch = "big"', "must be a number"),
         ('upstream = "kafka:9092"\nmax-batch = 3000000', "must be at most 2097152, which is 2 MiB"),
         ('upstream = "kafka:9092"\nhealth = "127.0.0.1:9092"', "give the probes another port"),

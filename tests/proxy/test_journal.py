@@ -94,7 +94,7 @@ def test_the_orderly_end_of_one_process_says_nothing_of_the_next(
     begun = segments(tmp_path)[1]
     begun.write_bytes(begun.read_bytes().partition(b"\n")[0] + b"\n")  # all that was forced to the disk
     monkeypatch.setattr(state_directory, "boot_id", lambda: "another")
-    with pytest.raises(DecodeError, match="machine was started again"):
+    with pytest.raises(DecodeError, match="machine was restarted"):
         read(tmp_path)
 
 
@@ -129,7 +129,7 @@ def test_the_journal_of_an_earlier_life_of_the_machine_is_worth_nothing(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state_directory, "boot_id", lambda: "another")
-    with pytest.raises(DecodeError, match="machine was started again"):
+    with pytest.raises(DecodeError, match="machine was restarted"):
         read(path)
 
 
@@ -144,7 +144,7 @@ def test_unless_the_proxy_had_ended_in_order(tmp_path: Path, monkeypatch: pytest
     state.store(Store(3, entry(9)))
     assert producers(tmp_path) == [7, 8, 9]
     monkeypatch.setattr(state_directory, "boot_id", lambda: "a third")
-    with pytest.raises(DecodeError, match="machine was started again"):
+    with pytest.raises(DecodeError, match="machine was restarted"):
         read(tmp_path)
     state.close()
 
@@ -159,7 +159,7 @@ def test_segments_that_are_of_no_use_any_more_go(path: Path) -> None:
 @pytest.mark.parametrize("below", ["", "deeper"])
 def test_a_state_that_is_a_file_is_refused_by_name(tmp_path: Path, below: str) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigurationError, match="that is a file, or is in one"):
+    with pytest.raises(ConfigurationError, match="that path, or a part of it, is a file"):
         StateDirectory(tmp_path / "file" / below)
 
 

@@ -31,5 +31,5 @@ def test_a_nodes_port_is_as_much_above_the_first_as_its_id_is(seventh: Broker, f
 
 async def test_a_node_below_the_first_has_no_port(seventh: Broker) -> None:
     config = ProxyConfig(upstream=seventh.bootstrap, listen="127.0.0.1:0", first_node=8)
-    with pytest.raises(ConfigurationError, match="node 7 is below the first, 8: say so with first-node"):
+    with pytest.raises(ConfigurationError, match="node 7 is below the first node, 8: set first-node to 7"):
         await run_proxy(config)

@@ -108,7 +108,7 @@ def test_a_long_request_that_has_to_be_parsed_is_refused_by_name() -> None:
     request = FindCoordinatorRequest(key_type=0, coordinator_keys=keys)
     world.core.handle(Requested(2, 0, 0, build_request(request, 4, 1, "client")[4:]), world.now)
     world.settle()
-    assert "FindCoordinator of" in world.closed[2] and "the proxy takes up to 1048576" in world.closed[2]
+    assert "FindCoordinator of" in world.closed[2] and "the proxy accepts at most 1048576" in world.closed[2]
     topics = tuple(MetadataRequestTopic(name=f"topic-{each:0200}") for each in range(6000))
     assert world.request(3, MetadataRequest(topics=topics), 9).frame is not None, "it is passed on unparsed"
 

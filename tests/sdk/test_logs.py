@@ -10,10 +10,15 @@ from ottla.sdk.logs import logger
 
 def test_a_line_tells_its_facts_in_words_and_as_fields(caplog: pytest.LogCaptureFixture) -> None:
     logger("ottla.sdk.consumer").warning(
-        "a partition is stalled", extra={"topic": "orders", "seconds": 31, "why": None}
+        "partition cannot be read, retrying", extra={"topic": "orders", "seconds": 31, "why": None}
     )
     (record,) = caplog.records
-    assert logging.Formatter("%(message)s").format(record) == "a partition is stalled (topic=orders, seconds=31)"
+    assert (
+        logging.Formatter("%(message)s").format(record)
+        == "partition cannot be read, retrying (topic=orders, seconds=31)"
+    )
     assert record.__dict__["topic"] == "orders"
-    assert TextFormatter().format(record).endswith("a partition is stalled  topic=orders seconds=31 why=None")
-    assert '"message": "a partition is stalled", "topic": "orders"' in JsonFormatter().format(record)
+    assert (
+        TextFormatter().format(record).endswith("partition cannot be read, retrying  topic=orders seconds=31 why=None")
+    )
+    assert '"message": "partition cannot be read, retrying", "topic": "orders"' in JsonFormatter().format(record)

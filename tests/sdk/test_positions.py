@@ -1062,7 +1062,7 @@ def test_a_partition_that_stalls_is_reported_and_explained(caplog: pytest.LogCap
     leaders.run(40.0)
     [line] = fetcher.explain(leaders.now)
     assert line.startswith("t-1: fetching, failing for ") and "refused" in line
-    stalled = [record for record in caplog.records if record.message.startswith("a partition is stalled")]
+    stalled = [record for record in caplog.records if record.message.startswith("partition cannot be read, retrying")]
     assert stalled and stalled[0].__dict__["topic"] == "t" and stalled[0].__dict__["partition"] == 1
     assert stalled[0].__dict__["seconds"] == 30 and len(stalled) == 1
     leaders.hide = lambda node: False
@@ -1085,7 +1085,7 @@ def test_partitions_that_stall_for_one_reason_are_one_line(how: str, caplog: pyt
             log.leader_epoch += 1
         leaders.core.metadata.refresh(leaders.now)
     leaders.run(75.0)
-    lines = [record for record in caplog.records if record.message.startswith("a partition is stalled")]
+    lines = [record for record in caplog.records if record.message.startswith("partition cannot be read, retrying")]
     assert [each.__dict__["partitions"] for each in lines] == [60, 60]
     assert [each.__dict__["seconds"] // 10 for each in lines] == [3, 6]
     fetcher.close()

@@ -405,7 +405,7 @@ async def test_a_client_left_before_its_producer_says_that_records_are_given_up(
         producer = await client.producer(linger=60.0).__aenter__()
         await producer.send_soon("t", b"1")
         await producer.send_soon("t", b"2")
-    assert "records given up: the client was closed before its producer (records=2)" in caplog.text
+    assert "records abandoned: the client was closed before its producer (records=2)" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["a\ud800", "a" * 250])

@@ -360,7 +360,9 @@ def test_records_that_were_never_appended_cost_no_epoch(error: type[BrokerError]
 
 
 def takes_nothing(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
-    return [each.__dict__ for each in caplog.records if each.message.startswith("partition accepts no records")]
+    return [
+        each.__dict__ for each in caplog.records if each.message.startswith("partition accepts no records, retrying")
+    ]
 
 
 def recreated(broker: Recreating, partitions: int) -> None:

@@ -121,7 +121,7 @@ def parse_properties(text: str) -> dict[str, str]:
         try:  # Java writes a character beyond 16 bits as two escapes
             names[name] = value.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:
-            raise ValueError(f"line {number}: half of a pair of escapes") from None
+            raise ValueError(f"line {number}: half of a surrogate pair of \\u escapes") from None
     return names
 
 

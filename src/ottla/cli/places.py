@@ -52,7 +52,7 @@ def parse_duration(text: str, option: str) -> timedelta:
     try:
         return timedelta(**parts)
     except OverflowError:
-        raise typer.BadParameter(f"{text!r:.100} is longer than any clock goes back", param_hint=option) from None
+        raise typer.BadParameter(f"{text!r:.100} is too long", param_hint=option) from None
 
 
 def format_places(places: Iterable[Place]) -> str:

@@ -164,7 +164,7 @@ class Listener:
     def _secured(self, tls: ServerTLS) -> TlsConnection:
         connection = tls.connection()
         if tls.stale and self._shared.complaints.is_new(trio.current_time(), "", tls.stale):
-            log.error("renewed certificates cannot be used, keeping the previous ones: %s", tls.stale)
+            log.error("new TLS files cannot be loaded, keeping the previous ones: %s", tls.stale)
         return connection
 
     async def _serve(self, connection: AcceptedConnection) -> None:
