@@ -85,7 +85,7 @@ class ProducerCore:
             changed=self._show_topics,
         )
         self._deliveries = Deliveries(core, self._room, self._show_topics)
-        self._sender = Sender(core, options, self._deliveries, self.give_up)
+        self._sender = Sender(core, options, self._deliveries, self.give_up, self._show_topics)
         self.placing = Placing(core, options, partitioner, rng, self._sender)
         self._accumulator = Accumulator(core, options, self.placing, self._room, self._deliveries, self._sender)
         self._unplaced = UnplacedRecords(
@@ -97,8 +97,6 @@ class ProducerCore:
         self.fatal: OttlaError | None = None
         """The error after which the producer can never send again."""
         self._turns = Turns(core, self._show_topics)
-        if self.transactions is not None:
-            self.transactions.on_change = self._show_topics
         core.metadata.observers.append(self._metadata_changed)
         core.parts[self] = None
         self._forget = core.on_close(self._client_closes)
@@ -178,9 +176,9 @@ class ProducerCore:
             yield from self._abort_transaction()
             until = self._core.now + self._delivery_timeout
             for _ in range(_CHAIN):
-                self._deliveries.chained = False
+                self._deliveries.take_chained()  # of earlier callbacks
                 yield from settled(self.start_flush(self._core.now))
-                if not self._deliveries.chained or self._core.now >= until:
+                if not self._deliveries.take_chained() or self._core.now >= until:
                     break
             yield from settled(self.shut(self._core.now))
             if self._options.acks == 0:
@@ -400,8 +398,7 @@ class ProducerCore:
     def give_up(self, error: OttlaError) -> None:
         """Fail everything: the producer can never send again."""
         self.fatal = self.fatal or error
-        self._sender.stopped = True
-        self._sender.identity.failed()
+        self._sender.stop()
         for queue in list(self._sender.queues.values()):
             for batch in list(queue.batches):
                 batch.withdraw()

@@ -46,8 +46,13 @@ class Deliveries:
         self._callback_error: Exception | None = None
         self.doom: Callable[[TopicPartition, int, OttlaError], None] | None = None
         """In a transactional producer: called with each failure, instead of raising it later."""
-        self.chained = False
-        """Set by callbacks that send records themselves."""
+        self._chained = False
+        """A callback has sent a record itself."""
+
+    def take_chained(self) -> bool:
+        """Whether a callback has sent a record itself since the last time this was asked."""
+        chained, self._chained = self._chained, False
+        return chained
 
     # -- numbers and flushes -----------------------------------------------------------------------------------------
 
@@ -160,7 +165,7 @@ class Deliveries:
         def run(callbacks: Callbacks) -> None:
             used = self._room.used
             call(callbacks)
-            self.chained |= self._room.used > used
+            self._chained |= self._room.used > used
 
         kinds = set(map(type, callbacks))
         if kinds <= {AwaitedReceipt, type(None)}:

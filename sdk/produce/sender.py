@@ -58,6 +58,7 @@ class Sender:
         options: ProducerOptions,
         deliveries: Deliveries,
         give_up: Callable[[OttlaError], None],
+        shown: Callable[[], None],
     ) -> None:
         self._core, self._options = core, options
         self._metrics = SenderMetrics(core.metrics)
@@ -81,6 +82,7 @@ class Sender:
                 options.transaction_timeout,
                 changed=self._identity_changed,
                 fail=give_up,
+                shown=shown,
                 wake=self.wake,
                 leaves_gaps=self._leaves_gaps,
             )
@@ -105,14 +107,18 @@ class Sender:
         self._leaderless_answers = 0
         """Consecutive metadata responses that named no leader for a partition that has a batch to send."""
         self._drain_due: Timer | None = None
-        self.stopped = False
+        self._stopped = False
         self._drained: Outcome[None] | None = None
         """Settled when no request is in flight any more."""
         core.metadata.observers.append(self._metadata_changed)
 
-    def close(self) -> None:
-        self.stopped = True
+    def stop(self) -> None:
+        """Send nothing more, because the producer has failed or is closed."""
+        self._stopped = True
         self.identity.failed()
+
+    def close(self) -> None:
+        self.stop()
         self._metrics.close()
         self._core.metadata.observers.remove(self._metadata_changed)
 
@@ -250,7 +256,7 @@ class Sender:
 
     def _drain(self, now: float) -> None:
         self._drain_due = None
-        if not self.stopped:
+        if not self._stopped:
             self._send_ready(now)
             self._stalls.look(now)
 

@@ -89,6 +89,7 @@ class ProducerTransactions:
         timeout: seconds after which the broker aborts a transaction.
         changed: called with ``now`` when batches may be sent that were held back before.
         fail: called with the error that ends the producer.
+        shown: called when the transaction begins or stops to accept records.
         wake: called with a partition that has joined.
         leaves_gaps: returns whether batches of this epoch are in flight, or have an unknown outcome.
 
@@ -97,7 +98,6 @@ class ProducerTransactions:
         version: the protocol version of that transaction.
         offsets: the offsets of consumer groups that it commits.
         doomed: settled once the transaction cannot be committed any more, or the producer has failed.
-        shown: called when the transaction begins or stops to accept records.
     """
 
     idempotent = True
@@ -110,13 +110,13 @@ class ProducerTransactions:
         *,
         changed: Callable[[float], None],
         fail: Callable[[OttlaError], None],
+        shown: Callable[[], None],
         wake: Callable[[PartitionQueue], None],
         leaves_gaps: Callable[[], bool],
     ) -> None:
         self._leaves_gaps = leaves_gaps
         self._core, self.transactional_id, self._timeout = core, transactional_id, timeout
-        self._changed, self._fail = changed, fail
-        self.on_change: Callable[[], None] = lambda: None
+        self._changed, self._fail, self._shown = changed, fail, shown
         self.state = TransactionalProducerState.NONE
         self.current: Identity | None = None
         self.number = 0
@@ -232,7 +232,7 @@ class ProducerTransactions:
             self._implicit.begin(now)
         self.offsets.begin(self.current, implicit=self.version >= IMPLICIT)
         self._changed(now)
-        self.on_change()
+        self._shown()
 
     @property
     def _can_be_implicit(self) -> bool:
@@ -263,7 +263,7 @@ class ProducerTransactions:
             self.find_out()  # at once, before the coordinator's state changes
         self._change(TransactionalProducerInput.DOOMED)
         self.doomed.succeed(None)
-        self.on_change()
+        self._shown()
 
     def check(self, number: int | None = None) -> None:
         """Raise if the transaction with this number does not accept records."""
@@ -290,7 +290,7 @@ class ProducerTransactions:
         """Accept no more records, but send the accepted ones."""
         if self.state is TransactionalProducerState.OPEN:
             self._change(TransactionalProducerInput.END)
-            self.on_change()
+            self._shown()
 
     def commit(self, now: float) -> Outcome[None]:
         """Commit the transaction; from now on the client does not abort it by itself.
@@ -298,7 +298,7 @@ class ProducerTransactions:
         Fails with the broker's error, or with `TransactionOutcomeUnknown` after `api_timeout`; retries continue then.
         """
         self._change(TransactionalProducerInput.COMMIT)
-        self.on_change()
+        self._shown()
         return self._end(now)
 
     def stop(self) -> None:
@@ -307,7 +307,7 @@ class ProducerTransactions:
         self._joining.stop()
         self._implicit.stop()
         self.offsets.stop()
-        self.on_change()
+        self._shown()
 
     def abort(self, now: float) -> Outcome[None]:
         """Abort the transaction, after `stop`.
