@@ -60,7 +60,7 @@ Bootstrap = Annotated[
         "-b",
         envvar="OTTLA_BOOTSTRAP",
         metavar="HOST:PORT",
-        help="Brokers, or a proxy; several separated by commas; zeroconf:// or zeroconf://NAME finds announced ones.",
+        help="Brokers, or a proxy; several separated by commas; zeroconf:// or zeroconf://NAME finds announced brokers.",
         show_default=BOOTSTRAP,
     ),
 ]
@@ -70,13 +70,13 @@ CommandConfig = Annotated[
         "--command-config",
         envvar="OTTLA_COMMAND_CONFIG",
         metavar="FILE",
-        help="How to connect: a properties file with Kafka's names, Java's or librdkafka's, such as security.protocol, "
-        "ssl.ca.location, sasl.username, sasl.password. Options take precedence over it.",
+        help="How to connect: a properties file with the names of Java's client or librdkafka: security.protocol, "
+        "ssl.ca.location, sasl.username, sasl.password, … Options take precedence over it.",
     ),
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("-X", metavar="NAME=VALUE", help="A single setting of such a file; repeatable. Not for secrets."),
+    typer.Option("-X", metavar="NAME=VALUE", help="A single setting of such a file; may be repeated. Not for secrets."),
 ]
 ConnectTimeout = Annotated[
     float | None,
