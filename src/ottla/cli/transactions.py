@@ -33,7 +33,8 @@ Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Transactional i
 async def list_(
     connect: Connect,
     state: Annotated[
-        list[str] | None, typer.Option(metavar="STATE", help="Only ids in this state, for example ongoing; may be repeated.")
+        list[str] | None,
+        typer.Option(metavar="STATE", help="Only ids in this state, for example ongoing; may be repeated."),
     ] = None,
     producer_id: Annotated[
         list[int] | None, typer.Option(metavar="NUMBER", help="Only the id with this producer id; may be repeated.")
@@ -106,7 +107,7 @@ async def find_hanging(
 ) -> None:
     """Find transactions that are open in a partition although no coordinator is going to end them there.
 
-        Readers of committed records wait behind such a transaction until it is aborted.
+    Readers of committed records wait behind such a transaction until it is aborted.
     """
     from ottla.errors import PartialFailure
 
@@ -143,7 +144,10 @@ async def abort(
     ] = None,
     producer_id: Annotated[
         int | None,
-        typer.Option(metavar="NUMBER", help="Its producer, with both epochs, instead of --start-offset: for brokers before Kafka 2.8."),
+        typer.Option(
+            metavar="NUMBER",
+            help="Its producer, with both epochs, instead of --start-offset: for brokers before Kafka 2.8.",
+        ),
     ] = None,
     producer_epoch: Annotated[int | None, typer.Option(metavar="NUMBER", help="The producer's epoch.")] = None,
     coordinator_epoch: Annotated[
@@ -153,7 +157,7 @@ async def abort(
         bool, typer.Option("--force", help="Abort even if its coordinator is going to end it, or does not answer.")
     ] = False,
 ) -> None:
-        """Abort a hanging transaction in a partition, so that its readers continue; does not ask for confirmation.
+    """Abort a hanging transaction in a partition, so that its readers continue; does not ask for confirmation.
 
     Refused if its coordinator is going to end the transaction: abort would end it in this partition only.
     """
