@@ -60,7 +60,7 @@ Bootstrap = Annotated[
         "-b",
         envvar="OTTLA_BOOTSTRAP",
         metavar="HOST:PORT",
-        help="Brokers, or a proxy; several separated by commas; zeroconf:// or zeroconf://NAME finds announced brokers.",
+        help="Brokers, or a proxy; several separated by commas; zeroconf:// or zeroconf://NAME finds announced ones.",
         show_default=BOOTSTRAP,
     ),
 ]
@@ -99,7 +99,7 @@ Level = Annotated[LogLevel, typer.Option("--log-level", help="The lowest level o
 _BATCH_MEMORY = 2**31 - 1
 """Memory limit of one batch, in bytes: commands print any topic, and the user can end them."""
 Connect = Callable[[], "AbstractAsyncContextManager[Client]"]
-"""`ottla.connect`, for the cluster in the options."""
+"""Calls `ottla.connect` with the cluster of the options."""
 
 
 async def configured(file: Path | None, settings: list[str]) -> dict[str, Any]:

@@ -173,8 +173,8 @@ def proxy(
         list[str] | None,
         typer.Option(
             metavar="GLOB=MODE[:PARTITIONER[:PARTITIONS]]",
-            help="What to do with topics whose names match: observe, or rewrite; by murmur2 (the default), crc32, fnv1a "
-            "or fnv1a_reference. The first match counts; these rules come before those of the file. May be repeated.",
+            help="How to treat topics whose names match: observe, or rewrite; by murmur2 (the default), crc32, fnv1a "
+            "or fnv1a_reference. The first match counts; these rules come before the file's. May be repeated.",
         ),
     ] = None,
     config: Annotated[
