@@ -159,7 +159,7 @@ class ThroughputReporter:
             self.count(1, self.record_size)
 
     def measured(self, since: float) -> "Callable[[Receipt | OttlaError], None]":
-        """Like `stored`, for a record that was sent, or due, at ``since``."""
+        """Like `stored`; the record was sent, or due, at ``since``."""
 
         def stored(result: "Receipt | OttlaError") -> None:
             self.stored(result)
