@@ -44,11 +44,11 @@ async def consume(
         typer.Option(
             "--from",
             metavar="WHERE",
-            help="beginning, end, a time such as 2013-07-04T12:00:00Z, an offset such as 20, or -10: the last ten "
+            help="beginning, end, a time like 2013-07-04T12:00:00Z, an offset like 20, or -10: the last ten "
             "offsets of each partition.",
         ),
     ] = "beginning",
-    count: Annotated[int | None, typer.Option(min=1, help="Stop after so many records.")] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="Stop after this number of records.")] = None,
     until_end: Annotated[
         bool, typer.Option("--until-end", help="Stop at the current end of the topic, and do not wait for more.")
     ] = False,
@@ -60,7 +60,7 @@ async def consume(
         typer.Option(
             metavar="GROUP",
             help="Share the topic with all members of a group, continue at its committed offsets, and commit "
-            "printed records. --from counts if no offset is committed.",
+            "printed records. --from has an effect only where no offset is committed.",
         ),
     ] = None,
     key_separator: Annotated[
@@ -74,7 +74,7 @@ async def consume(
     ] = False,
     isolation: Annotated[
         IsolationLevel,
-        typer.Option(help="With read_committed, wait for open transactions, and leave out aborted ones."),
+        typer.Option(help="With read_committed, wait for the end of open transactions, and leave out aborted ones."),
     ] = IsolationLevel.READ_UNCOMMITTED,
 ) -> None:
     """Print the records of a topic, and wait for more until Ctrl-C, --count or --until-end."""

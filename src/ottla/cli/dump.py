@@ -86,13 +86,17 @@ def dump(
     request: Annotated[bool, typer.Option("--request", help="The files contain frames from a client.")] = False,
     response: Annotated[
         str | None,
-        typer.Option(metavar="API:VERSION", help="The files contain frames from a broker: responses to Fetch:12, say."),
+        typer.Option(
+            metavar="API:VERSION", help="The files contain frames from a broker: responses to Fetch:12, for example."
+        ),
     ] = None,
     topic: Annotated[
         str | None, typer.Option(metavar="TOPIC", help="The log's topic; by default taken from the folder's name.")
     ] = None,
     offset: Annotated[int, typer.Option(min=0, help="Begin at this offset (logs and indexes).")] = 0,
-    count: Annotated[int | None, typer.Option(min=1, help="Stop after so many records, entries or frames.")] = None,
+    count: Annotated[
+        int | None, typer.Option(min=1, help="Stop after this number of records, entries or frames.")
+    ] = None,
     no_records: Annotated[bool, typer.Option("--no-records", help="Show batches without their records.")] = False,
     deep: Annotated[
         bool, typer.Option("--deep", help="Decode the subscriptions and assignments of group members, too.")

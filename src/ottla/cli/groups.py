@@ -32,7 +32,8 @@ Names = Annotated[list[str], typer.Argument(metavar="GROUP...", help="The groups
 async def list_(
     connect: Connect,
     state: Annotated[
-        list[str] | None, typer.Option(metavar="STATE", help="Only groups in this state, such as stable; repeatable.")
+        list[str] | None,
+        typer.Option(metavar="STATE", help="Only groups in this state, for example stable; may be repeated."),
     ] = None,
     type_: Annotated[
         list[str] | None, typer.Option("--type", metavar="TYPE", help="Only groups of this type: classic, consumer, …")
@@ -69,7 +70,7 @@ async def describe(
     all_: Annotated[bool, typer.Option("--all", help="All classic groups.")] = False,
     members: Annotated[bool, typer.Option("--members", help="Show each member and its partitions.")] = False,
     watch: Annotated[
-        float | None, typer.Option(metavar="SECONDS", min=0.1, help="Repeat every so often, until Ctrl-C.")
+        float | None, typer.Option(metavar="SECONDS", min=0.1, help="Repeat at this interval, until Ctrl-C.")
     ] = None,
     isolation: Isolation = IsolationLevel.READ_UNCOMMITTED,
     as_json: AsJson = False,
@@ -153,7 +154,7 @@ ToDatetime = Annotated[
     str | None, typer.Option(metavar="TIME", help="To the first record at or after a time, as 2013-07-04T12:00:00Z.")
 ]
 ByDuration = Annotated[
-    str | None, typer.Option(metavar="DURATION", help="To the first record not older than 90m, 1d12h or PT1H.")
+    str | None, typer.Option(metavar="DURATION", help="To the first record not older than this: 90m, 1d12h, PT1H, …")
 ]
 ShiftBy = Annotated[int | None, typer.Option(metavar="N", help="Skip N records; a negative number goes back.")]
 FromFile = Annotated[
@@ -164,7 +165,7 @@ Scope = Annotated[
     typer.Option(
         "--topic",
         metavar="TOPIC[:0,1,2]",
-        help="A topic, or some of its partitions; may be repeated. By default all that the group has committed.",
+        help="A topic, or some of its partitions; may be repeated. By default all with a committed offset.",
     ),
 ]
 
@@ -183,7 +184,7 @@ async def reset(
     shift_by: ShiftBy = None,
     to_current: Annotated[bool, typer.Option("--to-current", help="To the committed offset, or else the end.")] = False,
     from_file: FromFile = None,
-    execute: Annotated[bool, typer.Option("--execute", help="Do it; otherwise the plan is only shown.")] = False,
+    execute: Annotated[bool, typer.Option("--execute", help="Commit the plan; otherwise it is only shown.")] = False,
     export: Annotated[bool, typer.Option("--export", help="Print the plan in the format of --from-file.")] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -30,8 +30,8 @@ async def offsets(
         typer.Option(
             "--at",
             metavar="WHERE",
-            help="beginning, end, max-timestamp (the record with the largest one), or a time such as "
-            "2013-07-04T12:00:00Z: the first record that is not older. May be repeated; by default both ends.",
+            help="beginning, end, max-timestamp (the record with the largest timestamp), or a time like "
+            "2013-07-04T12:00:00Z: the first record that is not older. May be repeated; by default beginning and end.",
         ),
     ] = None,
     group: Annotated[

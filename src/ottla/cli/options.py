@@ -70,13 +70,13 @@ CommandConfig = Annotated[
         "--command-config",
         envvar="OTTLA_COMMAND_CONFIG",
         metavar="FILE",
-        help="How to connect: a properties file with Kafka's names, Java's or librdkafka's, such as security.protocol, "
-        "ssl.ca.location, sasl.username, sasl.password. Options take precedence over it.",
+        help="How to connect: a properties file with the names of Java's client or librdkafka: security.protocol, "
+        "ssl.ca.location, sasl.username, sasl.password, … Options take precedence over it.",
     ),
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("-X", metavar="NAME=VALUE", help="A single setting of such a file; repeatable. Not for secrets."),
+    typer.Option("-X", metavar="NAME=VALUE", help="A single setting of such a file; may be repeated. Not for secrets."),
 ]
 ConnectTimeout = Annotated[
     float | None,
@@ -99,7 +99,7 @@ Level = Annotated[LogLevel, typer.Option("--log-level", help="The lowest level o
 _BATCH_MEMORY = 2**31 - 1
 """Memory limit of one batch, in bytes: commands print any topic, and the user can end them."""
 Connect = Callable[[], "AbstractAsyncContextManager[Client]"]
-"""`ottla.connect`, for the cluster in the options."""
+"""Calls `ottla.connect` with the cluster of the options."""
 
 
 async def configured(file: Path | None, settings: list[str]) -> dict[str, Any]:

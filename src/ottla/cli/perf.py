@@ -159,7 +159,7 @@ class ThroughputReporter:
             self.count(1, self.record_size)
 
     def measured(self, since: float) -> "Callable[[Receipt | OttlaError], None]":
-        """Like `stored`, for a record that was sent, or due, at ``since``."""
+        """Like `stored`; the record was sent, or due, at ``since``."""
 
         def stored(result: "Receipt | OttlaError") -> None:
             self.stored(result)
@@ -223,8 +223,10 @@ def _in_ms(latency: dict[str, Any]) -> str:
 # -- produce ----------------------------------------------------------------------------------------------------------
 
 
-Count = Annotated[int | None, typer.Option(min=1, help="Stop after so many records.")]
-Duration = Annotated[float | None, typer.Option(metavar="SECONDS", min=0.1, help="Stop after so long; 10 by default.")]
+Count = Annotated[int | None, typer.Option(min=1, help="Stop after this number of records.")]
+Duration = Annotated[
+    float | None, typer.Option(metavar="SECONDS", min=0.1, help="Stop after this time; 10 by default.")
+]
 Size = Annotated[int, typer.Option(min=0, help="Bytes of a value; keys are not counted.")]
 Rate = Annotated[
     float | None, typer.Option(metavar="RECORDS", min=0.1, help="Records per second; by default as many as possible.")
@@ -233,7 +235,7 @@ Keys = Annotated[int, typer.Option(min=0, help="Number of different keys, used i
 Linger = Annotated[float, typer.Option(metavar="MS", min=0.0, help="How long a batch waits for more records.")]
 Sample = Annotated[
     int | None,
-    typer.Option(min=1, help="Measure the latency of every Nth record; by default of all with --rate, else 100th."),
+    typer.Option(min=1, help="Measure the latency of every Nth record; by default 1 with --rate, otherwise 100."),
 ]
 TransactionalId = Annotated[
     str | None, typer.Option(metavar="ID", help="Send in transactions, with this transactional id.")
@@ -241,7 +243,9 @@ TransactionalId = Annotated[
 TransactionRecords = Annotated[int | None, typer.Option(min=1, help="Records per transaction.")]
 TransactionSeconds = Annotated[
     float | None,
-    typer.Option(metavar="SECONDS", min=0.001, help="Or the duration of each, before its commit; 1 by default."),
+    typer.Option(
+        metavar="SECONDS", min=0.001, help="Instead: the duration of each transaction, before its commit; 1 by default."
+    ),
 ]
 
 
@@ -256,9 +260,11 @@ async def produce(
     size: Size = 100,
     rate: Rate = None,
     keys: Keys = 0,
-    acks: Annotated[Acks, typer.Option(help="How many replicas must have a record.")] = Acks.ALL,
+    acks: Annotated[
+        Acks, typer.Option(help="How many replicas must have a record before it counts as stored.")
+    ] = Acks.ALL,
     compression: Annotated[
-        CompressionName, typer.Option(help="Of batches; values are half random.")
+        CompressionName, typer.Option(help="The compression of batches; values are half random.")
     ] = CompressionName.NONE,
     linger: Linger = 5.0,
     batch_size: Annotated[int, typer.Option(min=1, help="Bytes of a batch before compression.")] = 512 * 2**10,
@@ -427,10 +433,10 @@ async def consume(
         str,
         typer.Option("--from", metavar="WHERE", help="beginning, or end, which also measures the age of records."),
     ] = "beginning",
-    count: Annotated[int | None, typer.Option(min=1, help="Stop after so many records.")] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="Stop after this number of records.")] = None,
     duration: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", min=0.1, help="Stop after so long; by default at the current end of topics."),
+        typer.Option(metavar="SECONDS", min=0.1, help="Stop after this time; by default at the current end of topics."),
     ] = None,
     warm_up: WarmUp = 0.0,
     group: Annotated[

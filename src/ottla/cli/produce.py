@@ -48,7 +48,7 @@ async def produce(
         Partitioner, typer.Option(help="How keys map to partitions: murmur2 as in Java, crc32 as in librdkafka.")
     ] = Partitioner.MURMUR2,
     compression: Annotated[
-        CompressionName, typer.Option(help="Of batches, in requests and on disk.")
+        CompressionName, typer.Option(help="The compression of batches, in requests and on disk.")
     ] = CompressionName.NONE,
 ) -> None:
     """Send lines from stdin or a file as records, and wait until the broker has stored them all."""

@@ -40,16 +40,14 @@ BROKER_EXAMPLE = "Example: ottla broker --listen 127.0.0.1:9092 --data ./kafka-d
 PROXY_EXAMPLE = "Example: ottla proxy --upstream localhost:9092 --listen 127.0.0.1:19092 --topic 'flights=rewrite'"
 
 Listen = Annotated[
-    str, typer.Option("--listen", metavar="HOST:PORT", help="The address for clients; port 0: any free one.")
+    str, typer.Option("--listen", metavar="HOST:PORT", help="The address for clients; port 0: any free port.")
 ]
 Advertise = Annotated[
-    str | None, typer.Option("--advertise", metavar="HOST[:PORT]", help="The address that metadata give to clients.")
+    str | None, typer.Option("--advertise", metavar="HOST[:PORT]", help="The address that clients get from metadata.")
 ]
 Health = Annotated[str | None, typer.Option("--health", metavar="HOST:PORT", help="Serve GET /health and /ready here.")]
-Announce = Annotated[bool, typer.Option("--announce", help="Announce it, so that zeroconf://NAME finds it.")]
-Name = Annotated[
-    str | None, typer.Option("--name", help="The name to announce; by default the machine's, a dash and the port.")
-]
+Announce = Annotated[bool, typer.Option("--announce", help="Announce the address, so that zeroconf://NAME finds it.")]
+Name = Annotated[str | None, typer.Option("--name", help="The name to announce; by default MACHINE-PORT.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the line about the listening address as JSON.")]
 
 
@@ -81,13 +79,13 @@ def broker(
             "--data",
             metavar="DIR",
             parser=_folder,
-            help="The folder of the topics; without it they are lost at the end.",
+            help="The folder of the topics; without it, they are removed when the broker stops.",
         ),
     ] = None,
     advertise: Advertise = None,
     node_id: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Kafka's node.id.")] = 1,
     partitions: Annotated[
-        int, typer.Option(min=1, max=10_000, help="Of topics that are created without a number.")
+        int, typer.Option(min=1, max=10_000, help="The number of partitions of topics that are created without one.")
     ] = 1,
     auto_create: Annotated[bool, typer.Option(help="Create a topic when a producer asks for it.")] = True,
     group_delay: Annotated[
@@ -167,15 +165,16 @@ def proxy(
         typer.Option(
             min=0,
             metavar="ID",
-            help="The node with this port; other nodes' ports are as much higher as their ids. By default the lowest.",
+            help="The node id that has the port of --listen; an id that is higher by N has a port higher by N. By "
+            "default the lowest id.",
         ),
     ] = None,
     topic: Annotated[
         list[str] | None,
         typer.Option(
             metavar="GLOB=MODE[:PARTITIONER[:PARTITIONS]]",
-            help="How to treat topics: observe, or rewrite; by murmur2, or by crc32, fnv1a or fnv1a_reference. "
-            "The first match counts; rules given here come before the file's. May be repeated.",
+            help="How to treat topics whose names match: observe, or rewrite; by murmur2 (the default), crc32, fnv1a "
+            "or fnv1a_reference. The first match counts; these rules come before the file's. May be repeated.",
         ),
     ] = None,
     config: Annotated[
@@ -188,12 +187,15 @@ def proxy(
             help="TLS and SASL for upstream: a properties file with Kafka's names.",
         ),
     ] = None,
-    advertise: Annotated[str | None, typer.Option(metavar="HOST", help="The host that metadata give clients.")] = None,
+    advertise: Annotated[
+        str | None, typer.Option(metavar="HOST", help="The host that clients get from metadata.")
+    ] = None,
     state: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Folder for state that survives a restart, to fence no producer; see ottla proxy journal.",
+            help="Folder for the state that survives a restart, so that a restart fences no producer; see ottla proxy "
+            "journal.",
         ),
     ] = None,
     health: Health = None,
@@ -208,15 +210,17 @@ def proxy(
     ] = None,
     delivery_timeout: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="When records that upstream does not accept are failed (120)."),
+        typer.Option(metavar="SECONDS", help="Fail records that upstream has not accepted in this time (120)."),
     ] = None,
     max_buffered: Annotated[
         int | None,
-        typer.Option(metavar="BYTES", help="Limit of records in flight (67108864); above it, clients are not read."),
+        typer.Option(
+            metavar="BYTES", help="Limit of records in flight (67108864); above it, the proxy reads no requests."
+        ),
     ] = None,
     max_batch: Annotated[
         int | None,
-        typer.Option(metavar="BYTES", help="Limit for merging batches of a producer into one (524288)."),
+        typer.Option(metavar="BYTES", help="Merge batches of a producer into one up to this size (524288)."),
     ] = None,
     max_request_bytes: Annotated[
         int | None, typer.Option(metavar="BYTES", help="The largest request that is accepted (104857600).")

@@ -33,7 +33,8 @@ Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Transactional i
 async def list_(
     connect: Connect,
     state: Annotated[
-        list[str] | None, typer.Option(metavar="STATE", help="Only ids in this state, such as ongoing; repeatable.")
+        list[str] | None,
+        typer.Option(metavar="STATE", help="Only ids in this state, for example ongoing; may be repeated."),
     ] = None,
     producer_id: Annotated[
         list[int] | None, typer.Option(metavar="NUMBER", help="Only the id with this producer id; may be repeated.")
@@ -106,7 +107,7 @@ async def find_hanging(
 ) -> None:
     """Find transactions that are open in a partition although no coordinator is going to end them there.
 
-    Readers of committed records wait for them until they are aborted.
+    Readers of committed records wait behind such a transaction until it is aborted.
     """
     from ottla.errors import PartialFailure
 
@@ -143,19 +144,22 @@ async def abort(
     ] = None,
     producer_id: Annotated[
         int | None,
-        typer.Option(metavar="NUMBER", help="Instead, with both epochs: its producer. For brokers before Kafka 2.8."),
+        typer.Option(
+            metavar="NUMBER",
+            help="Its producer, with both epochs, instead of --start-offset: for brokers before Kafka 2.8.",
+        ),
     ] = None,
     producer_epoch: Annotated[int | None, typer.Option(metavar="NUMBER", help="The producer's epoch.")] = None,
     coordinator_epoch: Annotated[
         int | None, typer.Option(metavar="NUMBER", help="The epoch in the producer's last marker there, or -1.")
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Even if its coordinator is going to end it, or cannot be asked.")
+        bool, typer.Option("--force", help="Abort even if its coordinator is going to end it, or does not answer.")
     ] = False,
 ) -> None:
-    """Abort a hanging transaction in a partition, for readers of committed records; does not ask for confirmation.
+    """Abort a hanging transaction in a partition, so that its readers continue; does not ask for confirmation.
 
-    Refused if its coordinator is going to end the transaction: only this part of it would be aborted.
+    Refused if its coordinator is going to end the transaction: abort would end it in this partition only.
     """
     topic, index = _place(partition)
     ids = (producer_id, producer_epoch, coordinator_epoch)

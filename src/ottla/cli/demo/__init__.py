@@ -24,7 +24,7 @@ def demo(
         Path | None, typer.Option(metavar="DIR", help="Keep the broker's data in this folder, to explore it later.")
     ] = None,
     rows: Annotated[
-        int | None, typer.Option(min=1, help="Use only so many of the 336,776 flights, for a quick look.")
+        int | None, typer.Option(min=1, help="The number of flights to use, of 336,776; fewer take less time.")
     ] = None,
     log_format: Format = LogFormat.TEXT,
     log_level: Level = LogLevel.WARNING,
