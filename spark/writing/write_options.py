@@ -17,7 +17,7 @@ from ottla.errors import ConfigurationError
 from ottla.sdk.produce.options import ProducerOptions, compressors
 from ottla.sdk.produce.partitioners import CHOOSERS, KEYED
 from ottla.spark.kafka_options import PREFIX, ClientConfig, Names, read_client, warn
-from ottla.spark.options import READING
+from ottla.spark.reading.read_options import READING
 
 _SPARKS = (
     "checkpointlocation",

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from ottla.errors import NonEmptyGroup, OttlaError
 from ottla.spark.kafka_options import ClientConfig
-from ottla.spark.reader import clients
-from ottla.spark.stream_offsets import Positions, StreamOffset
+from ottla.spark.reading.batch_reader import clients
+from ottla.spark.streaming.stream_offsets import Positions, StreamOffset
 
 log = logging.getLogger("ottla.spark")
 

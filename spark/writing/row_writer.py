@@ -10,30 +10,18 @@ Rules:
 - A row never becomes a Python object: Arrow sorts the columns, and the producer sends them as they lie in memory.
 - The rows of a task keep their order in each partition, as they do with the Java producer, which takes rows one by one.
   Sorting keeps that order only if each row already has its final partition, including rows without a key.
-- Columns and types are as in Spark's own connector, which refuses the same.
 
 Source: KafkaWriter.scala, KafkaWriteTask.scala.
 """
 
 from array import array
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    CalendarIntervalType,
-    DataType,
-    IntegerType,
-    MapType,
-    StringType,
-    StructType,
-    YearMonthIntervalType,
-)
+from pyspark.sql.types import StructType
 
 from ottla.codec.columns import BinaryColumn, HeaderColumn
 from ottla.codec.partitioners import PARTITIONERS, partition_column
@@ -43,7 +31,8 @@ from ottla.sdk.produce.column_records import ColumnRecords
 from ottla.sdk.produce.partitioners import KEYED, Keyed
 from ottla.spark.client_cache import ClientCache
 from ottla.spark.failures import one_sentence
-from ottla.spark.write_options import ProducerConfig, WriteOptions
+from ottla.spark.writing.row_schema import check_schema
+from ottla.spark.writing.write_options import ProducerConfig, WriteOptions
 
 MAX_BYTES = 4 * 2**20
 """How many bytes of an Arrow batch are sorted and sent at a time. Larger parts would be held in memory twice, and the
@@ -138,70 +127,6 @@ def _parts(batch: pa.RecordBatch, size: int = MAX_BYTES) -> Iterator[pa.RecordBa
     """Divide ``batch`` into parts of about ``size`` bytes."""
     rows = max(1, batch.num_rows * size // max(1, batch.nbytes))
     return (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))
-
-
-# -- the columns -----------------------------------------------------------------------------------------------------
-
-_TEXT_OR_BYTES = (StringType, BinaryType)
-_NESTED = (ArrayType, MapType, StructType)
-
-
-def check_schema(schema: StructType, topic: str | None) -> None:
-    """Check that rows with these columns can be written.
-
-    Raises:
-        ConfigurationError: a column is missing or has the wrong type, or Spark cannot convert a column to Arrow. Spark
-            converts all columns, including columns that are not written.
-    """
-    types = {field.name: field.dataType for field in schema.fields}
-    if "value" not in types:
-        raise ConfigurationError(
-            f"column value is missing, the columns are {', '.join(types) or '(none)'}: name one value, as in "
-            "df.selectExpr('to_json(struct(*)) AS value')"
-        )
-    if topic is None and "topic" not in types:
-        raise ConfigurationError("no topic is given: name one in option topic, or add a column topic")
-    _check(types, "key", "string or binary", isinstance(types.get("key", BinaryType()), _TEXT_OR_BYTES))
-    _check(types, "value", "string or binary", isinstance(types["value"], _TEXT_OR_BYTES))
-    if topic is None:
-        _check(types, "topic", "string", isinstance(types["topic"], StringType))
-    _check(types, "partition", "int", isinstance(types.get("partition", IntegerType()), IntegerType))
-    headers = types.get("headers")
-    _check(types, "headers", "array<struct<key:string,value:binary>>", headers is None or _are_headers(headers))
-    _check_all(schema)
-
-
-def _check_all(kind: DataType) -> None:
-    """Check that Spark can convert a type to Arrow."""
-    advice = "select only the columns that you need: .select('key', 'value')"
-    if isinstance(kind, StructType):
-        name, times = Counter(field.name for field in kind.fields).most_common(1)[0] if kind.fields else ("", 0)
-        if times > 1:
-            raise ConfigurationError(f"two columns or fields are named {name}, which Spark cannot convert: {advice}")
-        for field in kind.fields:
-            _check_all(field.dataType)
-    elif isinstance(kind, ArrayType):
-        _check_all(kind.elementType)
-    elif isinstance(kind, MapType):
-        _check_all(kind.keyType)
-        _check_all(kind.valueType)
-    elif isinstance(kind, YearMonthIntervalType | CalendarIntervalType):
-        raise ConfigurationError(f"a column has type {kind.simpleString()}, which Spark cannot convert: {advice}")
-
-
-def _check(types: dict[str, DataType], name: str, wanted: str, fits: bool) -> None:
-    if not fits:
-        kind, otherwise = types[name], "" if name in ("value", "topic") else ", or give it another name"
-        nested = isinstance(kind, _NESTED) and name in ("key", "value")
-        advice = f"write it as JSON, by to_json({name})" if nested else "cast it"
-        raise ConfigurationError(f"column {name} must be {wanted}, not {kind.simpleString()}: {advice}{otherwise}")
-
-
-def _are_headers(given: DataType) -> bool:
-    if not isinstance(given, ArrayType) or not isinstance(given.elementType, StructType):
-        return False
-    fields = [(field.name, type(field.dataType)) for field in given.elementType.fields]
-    return fields == [("key", StringType), ("value", BinaryType)]
 
 
 # -- where rows go ---------------------------------------------------------------------------------------------------

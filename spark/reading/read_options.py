@@ -22,11 +22,11 @@ from ottla.errors import ConfigurationError
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.range_reader import OffsetRange
 from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED
-from ottla.spark.columns import JsonFormat, Layout, spark_schema
+from ottla.spark.columns.columns import JsonFormat, Layout, spark_schema
+from ottla.spark.columns.value_schema import parse_value_schema
 from ottla.spark.cores import cores
 from ottla.spark.kafka_options import ClientConfig, Names, read_client, silent, warn_without_effect
-from ottla.spark.offsets import Limit, parse_assign, parse_places, plan
-from ottla.spark.value_schema import parse_value_schema
+from ottla.spark.reading.offsets import Limit, parse_assign, parse_places, plan
 
 Source = tuple[str, ...] | frozenset[TopicPartition] | str
 """Topics, partitions, or a pattern for topic names."""
@@ -103,9 +103,9 @@ class SourceOptions:
         source: topics (`subscribe`), partitions (`assign`), or a pattern for the names of topics (`subscribePattern`).
         layout: the columns of a row (`includeHeaders`, `valueFormat`).
         isolation: with `READ_COMMITTED`, a log ends at its last stable offset.
-        min_tasks, max_records, max_tasks: see `ottla.spark.offsets.plan`.
+        min_tasks, max_records, max_tasks: see `ottla.spark.reading.offsets.plan`.
         max_batch_bytes: memory that one batch may take, decompressed and as objects; ``None``: `MAX_BATCH_BYTES` of
-            `ottla.spark.arrow`.
+            `ottla.spark.columns.arrow`.
     """
 
     client: ClientConfig

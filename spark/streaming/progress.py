@@ -14,7 +14,7 @@ from ottla.addresses import format_address
 from ottla.errors import ConfigurationError
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.metrics import Gauge, Meter, Metric, Metrics
-from ottla.spark.stream_offsets import Positions
+from ottla.spark.streaming.stream_offsets import Positions
 
 log = logging.getLogger("ottla.spark")
 

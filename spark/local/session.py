@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from ottla.errors import ConfigurationError
 from ottla.spark.cores import CORES, local_cores
-from ottla.spark.java import ensure_java
-from ottla.spark.shims import shim
+from ottla.spark.local.java import ensure_java
+from ottla.spark.local.shims import shim
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

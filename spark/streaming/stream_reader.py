@@ -4,9 +4,9 @@ Spark asks a `StreamReader` in the driver, again and again: how far may the next
 tasks does it have (`partitions`)? The tasks are like the tasks of a batch query.
 
 Rules:
-- The offsets of a batch depend on its two ends alone (`ottla.spark.stream_offsets`), because Spark plans it again after
-  a restart. The state of the brokers only decides where the next batch ends. The one exception is a new partition whose
-  beginning is in an end that Spark did not store: it is read from where its log begins.
+- The offsets of a batch depend on its two ends alone (`ottla.spark.streaming.stream_offsets`), because Spark plans it
+  again after a restart. The state of the brokers only decides where the next batch ends. The one exception is a new
+  partition whose beginning is in an end that Spark did not store: it is read from where its log begins.
 - An offset can go back, if a log was truncated or a topic recreated, and partitions can disappear. Each counts as data
   loss.
 - The start of a query without a checkpoint is looked up for its first batch, and not when Spark asks for it. Spark also
@@ -40,12 +40,12 @@ from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.record_sets import READ_COMMITTED
 from ottla.sdk.options import Options
 from ottla.spark.failures import one_sentence
-from ottla.spark.group_commits import GroupCommits
-from ottla.spark.offsets import known_starts
-from ottla.spark.options import StreamOptions
-from ottla.spark.progress import MetricsEndpoint, Progress
-from ottla.spark.reader import ReadTask, Topics, clients, places_of, read_task, topics_of
-from ottla.spark.stream_offsets import BEGINNING, Positions, StreamOffset, limited
+from ottla.spark.reading.batch_reader import ReadTask, Topics, clients, places_of, read_task, topics_of
+from ottla.spark.reading.offsets import known_starts
+from ottla.spark.reading.read_options import StreamOptions
+from ottla.spark.streaming.group_commits import GroupCommits
+from ottla.spark.streaming.progress import MetricsEndpoint, Progress
+from ottla.spark.streaming.stream_offsets import BEGINNING, Positions, StreamOffset, limited
 
 log = logging.getLogger("ottla.spark")
 T = TypeVar("T")
@@ -179,7 +179,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [ReadTask(self._config, task) for task in read.tasks(ranges)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a task; see `ottla.spark.reader.read_task`."""
+        """Yield the rows of a task; see `ottla.spark.reading.batch_reader.read_task`."""
         assert isinstance(partition, ReadTask)  # Spark hands back what `partitions` gave
         return read_task(partition, self.options.read)
 

@@ -43,7 +43,7 @@ class JsonFormat:
     """`valueFormat=json`.
 
     Attributes:
-        fields: the fields of the column `value`, from `ottla.spark.value_schema.parse_value_schema`.
+        fields: the fields of the column `value`, from `ottla.spark.columns.value_schema.parse_value_schema`.
         corrupt: the name of the column for values that do not fit (`columnNameOfCorruptRecord`).
     """
 

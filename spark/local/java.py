@@ -13,7 +13,7 @@ import subprocess
 from pathlib import Path
 
 from ottla.errors import ConfigurationError
-from ottla.spark.shims import shim
+from ottla.spark.local.shims import shim
 
 OLDEST = 17
 """The oldest version of Java that Spark 4 runs on."""

@@ -38,8 +38,8 @@ from ottla.sdk.drivers.blocking import BlockingClient
 from ottla.spark.client_cache import ClientCache
 from ottla.spark.failures import one_sentence
 from ottla.spark.kafka_options import ClientConfig
-from ottla.spark.offsets import OffsetsClient, resolve
-from ottla.spark.options import ReadOptions, Source, SourceOptions
+from ottla.spark.reading.offsets import OffsetsClient, resolve
+from ottla.spark.reading.read_options import ReadOptions, Source, SourceOptions
 
 log = logging.getLogger("ottla.spark")
 
@@ -86,7 +86,7 @@ class BatchReader(DataSourceReader):
         """Return the tasks, at least one: from an empty list, Spark would make a task of its own.
 
         Raises:
-            ConfigurationError, DataLoss: see `ottla.spark.offsets.resolve`.
+            ConfigurationError, DataLoss: see `ottla.spark.reading.offsets.resolve`.
             BrokerUnreachable, TimeoutExpired: the brokers do not answer.
         """
         options = self.options
@@ -126,7 +126,7 @@ def read_task(task: ReadTask, options: SourceOptions) -> Iterator[pa.RecordBatch
     """
     if not task.ranges:
         return
-    from ottla.spark.arrow import MAX_BATCH_BYTES, arrow_batches  # slow to import, and not needed for planning
+    from ottla.spark.columns.arrow import MAX_BATCH_BYTES, arrow_batches  # slow to import, and not needed for planning
 
     isolation, fail = options.isolation, options.fail_on_data_loss
     limit = options.max_batch_bytes or MAX_BATCH_BYTES

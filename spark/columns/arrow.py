@@ -1,7 +1,7 @@
 """Converts Kafka record batches to Arrow record batches.
 
 Rules:
-- The columns are those of `ottla.spark.columns`, including a null if a record has no headers.
+- The columns are those of `ottla.spark.columns.columns`, including a null if a record has no headers.
 - Spark compares the Arrow schema with its own conversion of the columns' types, so we use that conversion as schema.
 - Rows of several Kafka batches are combined, also across partitions: Arrow batches of a few rows are a hundred times
   slower.
@@ -25,8 +25,8 @@ from ottla.codec.records import RecordBatch, Records
 from ottla.errors import DecodeError
 from ottla.sdk.consume.range_reader import OffsetRange
 from ottla.sdk.consume.record_sets import AnyBatch
-from ottla.spark.columns import Layout, spark_schema
-from ottla.spark.json_values import parse_values
+from ottla.spark.columns.columns import Layout, spark_schema
+from ottla.spark.columns.json_values import parse_values
 
 MAX_ROWS = 10_000
 """Rows of an Arrow batch, as Spark's own default. The last batch of a task has fewer, as do batches of `MAX_BYTES`."""
