@@ -12,7 +12,7 @@ Source: TransactionMetadata.java, TransactionalIdState.java.
 import enum
 from dataclasses import dataclass, replace
 
-from ottla.brokerlite.machines.topics import TopicPartition
+from ottla.brokerlite.machines.topics.topics import TopicPartition
 from ottla.errors import InvalidTxnState, ProducerFenced
 
 NO_EPOCH = -1

@@ -18,10 +18,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from ottla.brokerlite.machines.configs import CONFIGS, LogSettings, check_configs, log_settings, unheeded
 from ottla.brokerlite.machines.jobs import Job, Work
-from ottla.brokerlite.machines.partition_log import PartitionLog, Segments
-from ottla.brokerlite.machines.producers import Producers
+from ottla.brokerlite.machines.partitions.log_settings import LogSettings
+from ottla.brokerlite.machines.partitions.partition_log import PartitionLog, Segments
+from ottla.brokerlite.machines.partitions.producers import Producers
+from ottla.brokerlite.machines.topics.configs import CONFIGS, check_configs, log_settings, unheeded
 from ottla.errors import (
     InvalidPartitions,
     InvalidRequest,

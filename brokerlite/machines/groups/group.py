@@ -9,8 +9,8 @@ Rules:
 - A pending member has been given its id but has not joined with it yet (KIP-394). It has no vote, but a rebalance waits
   for it.
 
-Timeouts are not here but in `ottla.brokerlite.machines.groups`. The interface for committed offsets is
-`ottla.brokerlite.machines.offset_group.OffsetGroup`.
+Timeouts are not here but in `ottla.brokerlite.machines.groups.groups`. The interface for committed offsets is
+`ottla.brokerlite.machines.groups.offset_group.OffsetGroup`.
 
 Source: ClassicGroup.java, ClassicGroupMember.java, ClassicGroupState.java.
 """
@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ottla.brokerlite.machines.offset_group import Committer
+from ottla.brokerlite.machines.groups.offset_group import Committer
 from ottla.codec.consumer_protocol import parse_subscription
 from ottla.errors import (
     DecodeError,

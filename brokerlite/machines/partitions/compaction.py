@@ -27,8 +27,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
-from ottla.brokerlite.machines.configs import LogSettings
-from ottla.brokerlite.machines.retention import MAX_RELATIVE_OFFSET, SegmentState
+from ottla.brokerlite.machines.partitions.log_settings import LogSettings
+from ottla.brokerlite.machines.partitions.retention import MAX_RELATIVE_OFFSET, SegmentState
 from ottla.codec.records import Record, RecordBatch
 from ottla.codec.rewrite import emptied, retained
 from ottla.codec.stored.control import ABORT, COMMIT, parse_control

@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 from ottla.brokerlite.machines.clock import Clock
 from ottla.brokerlite.machines.timers import Timers
-from ottla.brokerlite.machines.topics import TopicPartition
-from ottla.brokerlite.machines.transaction_metadata import (
+from ottla.brokerlite.machines.topics.topics import TopicPartition
+from ottla.brokerlite.machines.transactions.transaction_metadata import (
     EPOCH_RISES,
     LAST_EPOCH,
     NO_EPOCH,

@@ -19,7 +19,7 @@ import math
 from collections.abc import Iterator
 from itertools import islice
 
-from ottla.brokerlite.machines.configs import LogSettings
+from ottla.brokerlite.machines.partitions.log_settings import LogSettings
 from ottla.codec.compression import (
     DEFAULT_LEVELS,
     Compression,

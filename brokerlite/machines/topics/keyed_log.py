@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ottla.brokerlite.machines.clock import Clock
-from ottla.brokerlite.machines.partition_log import PartitionLog
-from ottla.brokerlite.machines.producers import end_marker
-from ottla.brokerlite.machines.topics import TopicLogs, Topics
+from ottla.brokerlite.machines.partitions.partition_log import PartitionLog
+from ottla.brokerlite.machines.partitions.producers import end_marker
+from ottla.brokerlite.machines.topics.topics import TopicLogs, Topics
 from ottla.codec.records import BatchBuilder, RecordBatch
 from ottla.codec.stored.control import COMMIT
 

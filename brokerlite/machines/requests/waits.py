@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from ottla.brokerlite.machines.partition_log import PartitionLog
+from ottla.brokerlite.machines.partitions.partition_log import PartitionLog
 from ottla.brokerlite.machines.timers import Timers
 
 log = logging.getLogger("ottla.brokerlite")

@@ -5,9 +5,9 @@ Source: TransactionLog.java, TransactionStateManager.scala (loadTransactionMetad
 
 import logging
 
-from ottla.brokerlite.machines.keyed_log import KeyedLog, KeyedRecord
-from ottla.brokerlite.machines.topics import TopicPartition
-from ottla.brokerlite.machines.transaction_metadata import TransactionalIdState, TransactionMetadata
+from ottla.brokerlite.machines.topics.keyed_log import KeyedLog, KeyedRecord
+from ottla.brokerlite.machines.topics.topics import TopicPartition
+from ottla.brokerlite.machines.transactions.transaction_metadata import TransactionalIdState, TransactionMetadata
 from ottla.codec import messages
 from ottla.codec.prefixed import SIZE, build_prefixed, parse_prefixed
 from ottla.codec.stored.transaction_state import PartitionsSchema, TransactionLogKey, TransactionLogValue

@@ -32,7 +32,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.brokerlite.machines.clock import Clock
-from ottla.brokerlite.machines.group import (
+from ottla.brokerlite.machines.groups.group import (
     Group,
     GroupInput,
     GroupState,

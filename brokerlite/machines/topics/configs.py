@@ -10,17 +10,14 @@ Source: TopicConfig.java, LogConfig.java, CompressionType.java (levels), Lz4Bloc
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from ottla.brokerlite.machines.partitions.log_settings import DAY_MS, LONGEST, WEEK_MS, LogSettings
 from ottla.codec.compression import LEVELS, Compression
 from ottla.errors import InvalidConfig
 
 BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = 1, 2, 3, 5, 6, 7
 """Types of configurations, as DescribeConfigs numbers them."""
-LONGEST = 2**63 - 1
-WEEK_MS = 7 * 24 * 3600 * 1000
-DAY_MS = 24 * 3600 * 1000
 _REPLICA = re.compile("[0-9]+:[0-9]+")
 _HIGHEST = {INT: 2**31 - 1, LONG: LONGEST}
 _LZ4_DEFAULT = 9
@@ -114,36 +111,6 @@ OF_BROKER: dict[str, str] = {
 """Topic configuration -> the broker configuration with its default. Configurations that are missing here have none."""
 LEAST_SEGMENT = 2**20
 """The least `segment.bytes` that clients may set (KIP-1030). `internal.segment.bytes`, for tests, may be less."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class LogSettings:
-    """The settings of a topic's partitions; bytes and milliseconds, as in Kafka's configurations."""
-
-    compacted: bool = False
-    delete: bool = True
-    """`cleanup.policy` has ``compact``, ``delete``, or both."""
-    max_message_bytes: int = 2**20 + 12
-    log_append_time: bool = False
-    timestamp_before_max_ms: int = LONGEST
-    timestamp_after_max_ms: int = 3600 * 1000
-    compression: Compression | None = None
-    """``None``: batches keep the producer's compression."""
-    compression_level: int | None = None
-    """A level of `ottla.codec.compression.LEVELS`; ``None``: the default."""
-    segment_bytes: int = 2**30
-    segment_ms: int = WEEK_MS
-    segment_jitter_ms: int = 0
-    segment_index_bytes: int = 10 * 2**20
-    retention_ms: int = WEEK_MS
-    retention_bytes: int = -1
-    """-1: no limit."""
-    delete_retention_ms: int = DAY_MS
-    min_cleanable_dirty_ratio: float = 0.5
-    min_compaction_lag_ms: int = 0
-    max_compaction_lag_ms: int = LONGEST
-    flush_messages: int = LONGEST
-    flush_ms: int = LONGEST
 
 
 def log_settings(value: Callable[[str], str]) -> LogSettings:

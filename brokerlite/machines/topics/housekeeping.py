@@ -18,13 +18,13 @@ from itertools import islice
 from typing import NamedTuple
 
 from ottla.brokerlite.machines.clock import Clock
-from ottla.brokerlite.machines.compaction import LastBatch, Round, next_round
-from ottla.brokerlite.machines.configs import LONGEST
 from ottla.brokerlite.machines.jobs import Job
-from ottla.brokerlite.machines.partition_log import CompactionRound, PartitionLog
-from ottla.brokerlite.machines.retention import deletable
+from ottla.brokerlite.machines.partitions.compaction import LastBatch, Round, next_round
+from ottla.brokerlite.machines.partitions.log_settings import LONGEST
+from ottla.brokerlite.machines.partitions.partition_log import CompactionRound, PartitionLog
+from ottla.brokerlite.machines.partitions.retention import deletable
 from ottla.brokerlite.machines.timers import Timers
-from ottla.brokerlite.machines.topics import Storage, TopicPartition, Topics
+from ottla.brokerlite.machines.topics.topics import Storage, TopicPartition, Topics
 from ottla.errors import KafkaStorageError
 
 log = logging.getLogger("ottla.brokerlite")

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 from zlib import crc32
 
-from ottla.brokerlite.machines.configs import LogSettings
+from ottla.brokerlite.machines.partitions.log_settings import LogSettings
 from ottla.codec.records import RecordBatch
 
 MAX_RELATIVE_OFFSET = 2**31 - 1

@@ -11,10 +11,10 @@ Source: GroupCoordinatorRecordHelpers.java, GroupMetadataManager.java and Offset
 import logging
 from collections.abc import Mapping
 
-from ottla.brokerlite.machines.group import Group, GroupState, JoinedMember, Protocol
-from ottla.brokerlite.machines.keyed_log import KeyedLog, KeyedRecord, Pair, Transactional
-from ottla.brokerlite.machines.offsets import Committed, Offsets
-from ottla.brokerlite.machines.topics import TopicPartition
+from ottla.brokerlite.machines.groups.group import Group, GroupState, JoinedMember, Protocol
+from ottla.brokerlite.machines.groups.offsets import Committed, Offsets
+from ottla.brokerlite.machines.topics.keyed_log import KeyedLog, KeyedRecord, Pair, Transactional
+from ottla.brokerlite.machines.topics.topics import TopicPartition
 from ottla.codec import messages
 from ottla.codec.prefixed import SIZE, build_prefixed, parse_prefixed, version_of
 from ottla.codec.stored.classic_groups import (

@@ -1,7 +1,7 @@
 """The log of one partition: accepts batches, assigns offsets, and returns records to readers.
 
 Rules:
-- `ottla.brokerlite.machines.validation` has validated a produced record set before; only its producer is checked here.
+- `validation` has validated a produced record set before; only its producer is checked here.
 - A duplicate of a remembered batch is answered with its original offset and not written.
 - With one replica everything stored is committed: the high watermark is the end offset. The last stable offset, up to
   which read_committed reads, is where the oldest open transaction begins, or else the high watermark.
@@ -16,12 +16,12 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple, Protocol
 
-from ottla.brokerlite.machines.compaction import LastBatch, Round
-from ottla.brokerlite.machines.configs import LogSettings
 from ottla.brokerlite.machines.jobs import Job, Work
-from ottla.brokerlite.machines.leader_epochs import LeaderEpochs
-from ottla.brokerlite.machines.producers import Producers
-from ottla.brokerlite.machines.retention import ActiveSegment, SegmentState, is_full
+from ottla.brokerlite.machines.partitions.compaction import LastBatch, Round
+from ottla.brokerlite.machines.partitions.leader_epochs import LeaderEpochs
+from ottla.brokerlite.machines.partitions.log_settings import LogSettings
+from ottla.brokerlite.machines.partitions.producers import Producers
+from ottla.brokerlite.machines.partitions.retention import ActiveSegment, SegmentState, is_full
 from ottla.codec.records import (
     BatchBuilder,
     Record,

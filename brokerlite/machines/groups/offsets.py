@@ -20,10 +20,10 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ottla.brokerlite.machines.groups import Groups
-from ottla.brokerlite.machines.keyed_log import Transactional
-from ottla.brokerlite.machines.offset_group import Committer, OffsetGroup
-from ottla.brokerlite.machines.topics import TopicPartition
+from ottla.brokerlite.machines.groups.groups import Groups
+from ottla.brokerlite.machines.groups.offset_group import Committer, OffsetGroup
+from ottla.brokerlite.machines.topics.keyed_log import Transactional
+from ottla.brokerlite.machines.topics.topics import TopicPartition
 from ottla.errors import BrokerError, CoordinatorLoadInProgress, GroupIdNotFound, IllegalGeneration, NonEmptyGroup
 
 if TYPE_CHECKING:
