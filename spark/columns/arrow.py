@@ -23,8 +23,8 @@ from ottla.codec.columns import BinaryColumn, Columns, HeaderColumn
 from ottla.codec.compression import DECOMPRESSED_LIMIT
 from ottla.codec.records import RecordBatch, Records
 from ottla.errors import DecodeError
-from ottla.sdk.consume.range_reader import OffsetRange
-from ottla.sdk.consume.record_sets import AnyBatch
+from ottla.sdk.consume.partitions.record_sets import AnyBatch
+from ottla.sdk.consume.reading.range_reader import OffsetRange
 from ottla.spark.columns.columns import Layout, spark_schema
 from ottla.spark.columns.json_values import parse_values
 

@@ -32,8 +32,8 @@ from ottla.errors import (
     UnknownTopicOrPartition,
 )
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.consume.range_reader import LostRange, OffsetRange
-from ottla.sdk.consume.record_sets import AnyBatch
+from ottla.sdk.consume.partitions.record_sets import AnyBatch
+from ottla.sdk.consume.reading.range_reader import LostRange, OffsetRange
 from ottla.sdk.drivers.blocking import BlockingClient
 from ottla.spark.client_cache import ClientCache
 from ottla.spark.failures import one_sentence

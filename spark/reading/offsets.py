@@ -25,8 +25,8 @@ from uuid import UUID
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.errors import ConfigurationError, DataLoss
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.consume.range_reader import LostRange, OffsetRange
-from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED, AnyBatch
+from ottla.sdk.consume.partitions.record_sets import READ_COMMITTED, READ_UNCOMMITTED, AnyBatch
+from ottla.sdk.consume.reading.range_reader import LostRange, OffsetRange
 
 SMALL_TASK = 5_000
 """Partitions up to this many records share a task if there are more partitions than cores: a task costs Spark some

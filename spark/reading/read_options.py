@@ -20,8 +20,8 @@ from ottla.addresses import parse_address
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.errors import ConfigurationError
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.consume.range_reader import OffsetRange
-from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED
+from ottla.sdk.consume.partitions.record_sets import READ_COMMITTED, READ_UNCOMMITTED
+from ottla.sdk.consume.reading.range_reader import OffsetRange
 from ottla.spark.columns.columns import JsonFormat, Layout, spark_schema
 from ottla.spark.columns.value_schema import parse_value_schema
 from ottla.spark.cores import cores

@@ -26,7 +26,7 @@ from uuid import UUID
 
 from ottla.errors import ConfigurationError
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.consume.range_reader import OffsetRange
+from ottla.sdk.consume.reading.range_reader import OffsetRange
 
 Positions = dict[TopicPartition, int]
 

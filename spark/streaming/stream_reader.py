@@ -37,7 +37,7 @@ from pyspark.sql.streaming.datasource import (
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.errors import DataLoss, OttlaError, UnknownTopicOrPartition
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.consume.record_sets import READ_COMMITTED
+from ottla.sdk.consume.partitions.record_sets import READ_COMMITTED
 from ottla.sdk.options import Options
 from ottla.spark.failures import one_sentence
 from ottla.spark.reading.batch_reader import ReadTask, Topics, clients, places_of, read_task, topics_of

@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from ottla.codec.compression import Compression
 from ottla.codec.records import BatchBuilder, Record, RecordBatch, parse_batch
 from ottla.errors import DecodeError
-from ottla.sdk.consume.range_reader import OffsetRange
+from ottla.sdk.consume.reading.range_reader import OffsetRange
 from ottla.spark.columns import arrow
 from ottla.spark.columns.arrow import MAX_BYTES, MAX_ROWS, arrow_batches, arrow_schema
 from ottla.spark.columns.columns import JsonFormat, Layout, spark_schema

@@ -11,7 +11,7 @@ import pytest
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.codec.inbox import LARGE, Blocks, Inbox
 from ottla.errors import ConfigurationError
-from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED
+from ottla.sdk.consume.partitions.record_sets import READ_COMMITTED, READ_UNCOMMITTED
 from ottla.sdk.kafka_meanings import CLIENT, CONSUMER, MEANINGS, SAME, To
 from ottla.sdk.kafka_security import SECURITY_NAMES
 from ottla.sdk.options import Options

@@ -1,7 +1,7 @@
-"""One partition: its log, its producers, its leader epochs, and what is deleted from it.
+"""One partition: its log, its producers, its leader epochs, its retention and compaction.
 
 partition_log  `PartitionLog`: appends, and returns records to readers
-log_settings   `LogSettings`: what the topic's configurations mean for the log
+log_settings   `LogSettings`: the settings of the log, from the topic's configurations
 validation     validates a produced record set
 producers      `Producers`: sequences, duplicates and open transactions
 leader_epochs  `LeaderEpochs`: the leader epochs, each with the offset at which it begins

@@ -5,6 +5,6 @@ configs       the configurations of a topic, and their valid values
 housekeeping  `Housekeeping`: when retention and compaction run
 keyed_log     `KeyedLog`: a table that survives the broker, stored in an internal topic
 
-To add a topic configuration, open configs.py, and log_settings.py in `ottla.brokerlite.machines.partitions` if
-partitions heed it.
+To add a topic configuration, open configs.py, and `ottla.brokerlite.machines.partitions.log_settings` if partitions
+heed it. To change when logs are cleaned, open housekeeping.py.
 """

@@ -1,6 +1,6 @@
 """The transaction coordinator: producer ids, epochs and transactions, and the log that stores them.
 
-transaction_coordinator  `TransactionCoordinator`: what clients ask for, timeouts, markers
+transaction_coordinator  `TransactionCoordinator`: the requests of clients, timeouts, markers
 transaction_metadata     `TransactionMetadata`: the state of one transactional id, as a table
 transaction_log          `TransactionLog`: stores it as records of `__transaction_state`
 

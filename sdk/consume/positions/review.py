@@ -10,10 +10,10 @@ Source: SubscriptionState.java, OffsetFetcher.java.
 from collections.abc import Iterable
 
 from ottla.codec.wire import NO_UUID
-from ottla.sdk.consume.assigned_positions import AssignedPositions
-from ottla.sdk.consume.fetch_scheduler import FetchScheduler
-from ottla.sdk.consume.position import Led, Position, PositionState
-from ottla.sdk.consume.position_lookups import PositionLookups
+from ottla.sdk.consume.fetching.fetch_scheduler import FetchScheduler
+from ottla.sdk.consume.partitions.position import Led, Position, PositionState
+from ottla.sdk.consume.positions.assigned_positions import AssignedPositions
+from ottla.sdk.consume.positions.position_lookups import PositionLookups
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Node
 

@@ -1,13 +1,13 @@
 """The fetcher reads assigned partitions, and hands out their batches in fair turns. Its parts:
 
-    Changes          collects changed partitions until the next `poll`, and wakes waiters
-    Review           decides what each changed partition needs
-    Positions        holds the positions: seeks, resets by policy, retries (`Retries`), failures
-    PositionLookups  asks leaders where to start, and whether their log still matches the records read
-    FetchScheduler   chooses nodes, partitions and sizes: a `FetchSession` per node, also near replicas (`NearReplicas`)
-    FetchAnswers     interprets Fetch responses
-    FetchBuffers     holds batches until the user takes them, and takes turns between partitions
-    StableOffsets    finds the transactions that hold back a read_committed consumer
+    Changes            collects changed partitions until the next `poll`, and wakes waiters
+    Review             decides what each changed partition needs
+    AssignedPositions  holds the positions: seeks, resets by policy, retries (`Retries`), failures
+    PositionLookups    asks leaders where to start, and whether their log still matches the records read
+    FetchScheduler     chooses nodes (also `NearReplicas`), partitions and sizes: a `FetchSession` per node
+    FetchAnswers       interprets Fetch responses
+    FetchBuffers       holds batches until the user takes them, and takes turns between partitions
+    StableOffsets      finds the transactions that hold back a read_committed consumer
 
 Rules:
 - An error of a partition is raised once, in the partition's turn, after the records before it are taken. That partition
@@ -25,19 +25,29 @@ from ottla.codec.apis.fetch import FetchResponse
 from ottla.codec.apis.list_offsets import EARLIEST
 from ottla.errors import LocalProtocolError, OttlaError, TimeoutExpired
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.consume.assigned_positions import AssignedPositions
-from ottla.sdk.consume.changes import Changes
-from ottla.sdk.consume.fetch_answers import FetchAnswers
-from ottla.sdk.consume.fetch_buffers import FetchBuffers
-from ottla.sdk.consume.fetch_metrics import FetchMetrics
-from ottla.sdk.consume.fetch_scheduler import FetchScheduler
-from ottla.sdk.consume.fetch_session import FetchSession
-from ottla.sdk.consume.near_replicas import NearReplicas
-from ottla.sdk.consume.position import NO_NODE, Ago, Fetched, Offset, Position, PositionState, Start, Time, troubles
-from ottla.sdk.consume.position_lookups import PositionLookups
-from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED
-from ottla.sdk.consume.review import Review
-from ottla.sdk.consume.stable_offsets import StableOffsets
+from ottla.sdk.consume.fetching.fetch_buffers import FetchBuffers
+from ottla.sdk.consume.fetching.fetch_metrics import FetchMetrics
+from ottla.sdk.consume.fetching.fetch_scheduler import FetchScheduler
+from ottla.sdk.consume.fetching.fetch_session import FetchSession
+from ottla.sdk.consume.fetching.near_replicas import NearReplicas
+from ottla.sdk.consume.partitions.position import (
+    NO_NODE,
+    Ago,
+    Fetched,
+    Offset,
+    Position,
+    PositionState,
+    Start,
+    Time,
+    troubles,
+)
+from ottla.sdk.consume.partitions.record_sets import READ_COMMITTED, READ_UNCOMMITTED
+from ottla.sdk.consume.positions.assigned_positions import AssignedPositions
+from ottla.sdk.consume.positions.changes import Changes
+from ottla.sdk.consume.positions.position_lookups import PositionLookups
+from ottla.sdk.consume.positions.review import Review
+from ottla.sdk.consume.reading.fetch_answers import FetchAnswers
+from ottla.sdk.consume.reading.stable_offsets import StableOffsets
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import FETCH
 from ottla.sdk.outcome import Outcome

@@ -16,7 +16,7 @@ from ottla.sdk import calls
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.connection import requests
 from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
-from ottla.sdk.consume.position import Start, Time
+from ottla.sdk.consume.partitions.position import Start, Time
 from ottla.sdk.core import ClientCore
 from ottla.sdk.flow import Flow, sleep
 from ottla.sdk.logs import logger

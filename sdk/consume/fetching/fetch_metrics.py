@@ -17,7 +17,7 @@ Source: FetchMetricsRegistry.java, FetchMetricsManager.java.
 import math
 from collections.abc import Iterable
 
-from ottla.sdk.consume.position import Fetched, Position
+from ottla.sdk.consume.partitions.position import Fetched, Position
 from ottla.sdk.metrics import Gauge, Meter, Metrics
 
 

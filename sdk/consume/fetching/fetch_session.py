@@ -52,7 +52,7 @@ from ottla.sdk.connection.versions import (
     FETCH_SESSIONS,
     FETCH_WITHOUT_LIMIT,
 )
-from ottla.sdk.consume.position import Position, PositionState
+from ottla.sdk.consume.partitions.position import Position, PositionState
 from ottla.sdk.events import Node
 
 if TYPE_CHECKING:

@@ -27,9 +27,9 @@ from ottla.errors import (
 )
 from ottla.sdk import calls
 from ottla.sdk.cluster.cluster import Topic, TopicPartition
-from ottla.sdk.consume.fetcher import Fetcher
-from ottla.sdk.consume.position import Offset
-from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED, AnyBatch
+from ottla.sdk.consume.partitions.position import Offset
+from ottla.sdk.consume.partitions.record_sets import READ_COMMITTED, READ_UNCOMMITTED, AnyBatch
+from ottla.sdk.consume.reading.fetcher import Fetcher
 from ottla.sdk.core import ClientCore
 from ottla.sdk.outcome import Outcome, any_of
 

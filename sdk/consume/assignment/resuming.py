@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from ottla.errors import OttlaError
 from ottla.sdk import calls
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.consume.fetcher import Fetcher, Offset, Start
+from ottla.sdk.consume.reading.fetcher import Fetcher, Offset, Start
 from ottla.sdk.core import ClientCore
 from ottla.sdk.flow import Flow
 from ottla.sdk.group.commits import Assignment, Commits

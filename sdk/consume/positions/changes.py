@@ -7,7 +7,7 @@ Rules:
 
 from collections.abc import Callable
 
-from ottla.sdk.consume.position import Position
+from ottla.sdk.consume.partitions.position import Position
 from ottla.sdk.core import ClientCore
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.timers import Timer

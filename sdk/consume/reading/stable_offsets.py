@@ -25,7 +25,7 @@ from ottla.sdk.calls.fan_out import place_name
 from ottla.sdk.calls.task import Task
 from ottla.sdk.calls.transactions import owners_of, remembered, why_hanging
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.consume.position import Position, PositionState
+from ottla.sdk.consume.partitions.position import Position, PositionState
 from ottla.sdk.core import ClientCore
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome

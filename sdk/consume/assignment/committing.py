@@ -16,7 +16,7 @@ from typing import NamedTuple
 from ottla.errors import CommitFailed, LocalProtocolError
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.consume.fetcher import Fetched, Fetcher
+from ottla.sdk.consume.reading.fetcher import Fetched, Fetcher
 from ottla.sdk.core import ClientCore
 from ottla.sdk.group.commits import Assignment, Commits
 from ottla.sdk.logs import logger

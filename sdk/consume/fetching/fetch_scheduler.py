@@ -22,10 +22,10 @@ from ottla.addresses import format_address
 from ottla.codec.apis.fetch import FetchRequest, FetchResponse
 from ottla.errors import OttlaError
 from ottla.sdk.connection.exchange import Exchange
-from ottla.sdk.consume.fetch_buffers import FetchBuffers
-from ottla.sdk.consume.fetch_session import FetchLimits, FetchSession
-from ottla.sdk.consume.near_replicas import WITHOUT_REPLICAS, NearReplicas
-from ottla.sdk.consume.position import NO_NODE, Position
+from ottla.sdk.consume.fetching.fetch_buffers import FetchBuffers
+from ottla.sdk.consume.fetching.fetch_session import FetchLimits, FetchSession
+from ottla.sdk.consume.fetching.near_replicas import WITHOUT_REPLICAS, NearReplicas
+from ottla.sdk.consume.partitions.position import NO_NODE, Position
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Node
 

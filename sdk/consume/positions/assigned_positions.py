@@ -18,13 +18,23 @@ from ottla.codec.apis.list_offsets import EARLIEST
 from ottla.codec.records import BEYOND
 from ottla.errors import DataLoss, LogTruncated, NoCommittedOffset, OffsetOutOfRange, OttlaError
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.consume.changes import Changes
-from ottla.sdk.consume.fetch_buffers import FetchBuffers
-from ottla.sdk.consume.fetch_metrics import FetchMetrics
-from ottla.sdk.consume.fetch_scheduler import FetchScheduler
-from ottla.sdk.consume.near_replicas import NearReplicas
-from ottla.sdk.consume.position import NO_NODE, Ago, Led, NoStart, Offset, Position, PositionState, Start, Time
-from ottla.sdk.consume.retries import Retries
+from ottla.sdk.consume.fetching.fetch_buffers import FetchBuffers
+from ottla.sdk.consume.fetching.fetch_metrics import FetchMetrics
+from ottla.sdk.consume.fetching.fetch_scheduler import FetchScheduler
+from ottla.sdk.consume.fetching.near_replicas import NearReplicas
+from ottla.sdk.consume.partitions.position import (
+    NO_NODE,
+    Ago,
+    Led,
+    NoStart,
+    Offset,
+    Position,
+    PositionState,
+    Start,
+    Time,
+)
+from ottla.sdk.consume.positions.changes import Changes
+from ottla.sdk.consume.positions.retries import Retries
 from ottla.sdk.core import ClientCore
 from ottla.sdk.logs import logger
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ottla.errors import BrokerError, OttlaError, UnknownTopicOrPartition
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.consume.position import NO_NODE, Position, PositionState
+from ottla.sdk.consume.partitions.position import NO_NODE, Position, PositionState
 from ottla.sdk.core import ClientCore
 from ottla.sdk.logs import STALL, logger
 

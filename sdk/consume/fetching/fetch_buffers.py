@@ -16,8 +16,8 @@ from itertools import islice
 
 from ottla.errors import OttlaError
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.consume.position import Fetched, Position
-from ottla.sdk.consume.record_sets import AnyBatch
+from ottla.sdk.consume.partitions.position import Fetched, Position
+from ottla.sdk.consume.partitions.record_sets import AnyBatch
 from ottla.sdk.options import Options
 
 _AHEAD = 4

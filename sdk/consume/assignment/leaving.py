@@ -18,8 +18,8 @@ Source: ConsumerCoordinator.java, close and onLeavePrepare.
 from collections.abc import Callable, Iterator
 
 from ottla.errors import OttlaError, TimeoutExpired
-from ottla.sdk.consume.committing import Committing
-from ottla.sdk.consume.notices import Notices
+from ottla.sdk.consume.assignment.committing import Committing
+from ottla.sdk.consume.assignment.notices import Notices
 from ottla.sdk.core import ClientCore
 from ottla.sdk.group.commits import Commits
 from ottla.sdk.group.membership import Membership

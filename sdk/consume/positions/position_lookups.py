@@ -21,10 +21,10 @@ from ottla.errors import OttlaError, RemoteProtocolError, UnsupportedVersion, br
 from ottla.sdk.connection import requests
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.connection.versions import EPOCH_ENDS_FOR_CONSUMERS
-from ottla.sdk.consume.assigned_positions import AssignedPositions
-from ottla.sdk.consume.changes import Changes
-from ottla.sdk.consume.lookups import by_place, ends_of_epochs, offset_in
-from ottla.sdk.consume.position import Ago, Position, Start, Time
+from ottla.sdk.consume.partitions.position import Ago, Position, Start, Time
+from ottla.sdk.consume.positions.assigned_positions import AssignedPositions
+from ottla.sdk.consume.positions.changes import Changes
+from ottla.sdk.consume.positions.lookups import by_place, ends_of_epochs, offset_in
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Node
 

@@ -30,7 +30,7 @@ from ottla.errors import OttlaError
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.connection import requests
 from ottla.sdk.connection.exchange import Exchange
-from ottla.sdk.consume.position import Position
+from ottla.sdk.consume.partitions.position import Position
 from ottla.sdk.events import Node
 from ottla.sdk.logs import logger
 

@@ -33,7 +33,7 @@ from ottla.codec.records import BEYOND, Record, RecordBatch, Records, read_colum
 from ottla.codec.wire import NO_UUID
 from ottla.errors import DecodeError, MemoryLimitExceeded, OttlaError
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.consume.record_sets import READ_COMMITTED, AnyBatch, about, sound
+from ottla.sdk.consume.partitions.record_sets import READ_COMMITTED, AnyBatch, about, sound
 
 if TYPE_CHECKING:
     from uuid import UUID

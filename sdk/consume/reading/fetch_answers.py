@@ -20,16 +20,16 @@ from ottla.errors import (
     RemoteProtocolError,
     broker_error,
 )
-from ottla.sdk.consume.assigned_positions import AssignedPositions
-from ottla.sdk.consume.changes import Changes
-from ottla.sdk.consume.fetch_buffers import FetchBuffers
-from ottla.sdk.consume.fetch_metrics import FetchMetrics
-from ottla.sdk.consume.fetch_scheduler import FetchScheduler
-from ottla.sdk.consume.fetch_session import SESSION_ERRORS, FetchSession
-from ottla.sdk.consume.near_replicas import NearReplicas
-from ottla.sdk.consume.position import NO_NODE, Position
-from ottla.sdk.consume.record_sets import AnyBatch, corrupt, cut, found, needed, too_large, visible
-from ottla.sdk.consume.stable_offsets import StableOffsets
+from ottla.sdk.consume.fetching.fetch_buffers import FetchBuffers
+from ottla.sdk.consume.fetching.fetch_metrics import FetchMetrics
+from ottla.sdk.consume.fetching.fetch_scheduler import FetchScheduler
+from ottla.sdk.consume.fetching.fetch_session import SESSION_ERRORS, FetchSession
+from ottla.sdk.consume.fetching.near_replicas import NearReplicas
+from ottla.sdk.consume.partitions.position import NO_NODE, Position
+from ottla.sdk.consume.partitions.record_sets import AnyBatch, corrupt, cut, found, needed, too_large, visible
+from ottla.sdk.consume.positions.assigned_positions import AssignedPositions
+from ottla.sdk.consume.positions.changes import Changes
+from ottla.sdk.consume.reading.stable_offsets import StableOffsets
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Node
 from ottla.sdk.logs import logger

@@ -5,7 +5,7 @@ from typing import Literal
 
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.errors import LocalProtocolError
-from ottla.sdk.consume.position import Ago, Offset, Time
+from ottla.sdk.consume.partitions.position import Ago, Offset, Time
 
 Where = Literal["beginning", "end"] | datetime | timedelta | int
 """The beginning, the end, the first record at or after a time, the first since a time span ago, or an offset."""
