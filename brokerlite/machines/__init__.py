@@ -10,7 +10,7 @@ jobs           work in threads, as generators
 timers         named timers
 clock          the time, as the driver gives it
 
-Each folder imports only those below it, and neither of `groups`, `transactions` and `requests` another one: a contract
-says so. The handlers in `ottla.brokerlite.handlers` call the machines. `ottla.brokerlite.storage` implements the
-interfaces to the disk that topics and partition_log declare.
+Each folder imports only those below it; `groups`, `transactions` and `requests` do not import each other. An import
+contract enforces that. The handlers in `ottla.brokerlite.handlers` call the machines. `ottla.brokerlite.storage`
+implements the interfaces to the disk that topics and partition_log declare.
 """
