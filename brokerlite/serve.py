@@ -26,12 +26,12 @@ from ottla.addresses import format_address, parse_address
 from ottla.brokerlite.config import BrokerConfig, Sync
 from ottla.brokerlite.handlers import SERVED, import_all
 from ottla.brokerlite.handlers.api_versions import unsupported
-from ottla.brokerlite.machines.configs import CONFIGS
 from ottla.brokerlite.machines.core import Action, Answer, BrokerCore, Call, CloseConnection, HoldConnection, Settings
-from ottla.brokerlite.machines.groups import GroupSettings
-from ottla.brokerlite.machines.housekeeping import HousekeepingSettings
+from ottla.brokerlite.machines.groups.groups import GroupSettings
 from ottla.brokerlite.machines.jobs import Job, Work
-from ottla.brokerlite.machines.transaction_coordinator import TransactionSettings
+from ottla.brokerlite.machines.topics.configs import CONFIGS
+from ottla.brokerlite.machines.topics.housekeeping import HousekeepingSettings
+from ottla.brokerlite.machines.transactions.transaction_coordinator import TransactionSettings
 from ottla.brokerlite.storage.data_folder import DataFolder
 from ottla.brokerlite.storage.disk import descriptors_for_connections
 from ottla.codec import frames

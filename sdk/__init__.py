@@ -21,8 +21,8 @@ This is the map of the folder, in the order in which it handles a record:
     cluster/             nodes, topics, leaders, coordinators: the client's view of the cluster, and its refreshes.
     connection/          `connections.py`: one for each node and channel. `connection.py`: its table of states, with
                          handshake and pipeline. `versions.py`: everything about versions of APIs.
-    consume/             `core.py`: all that a consumer's calls decide. `fetcher.py` lists its parts, from a position to
-                         a batch; committing, notices and leaving serve members of a group.
+    consume/             `core.py`: all that a consumer's calls decide. `reading/fetcher.py` lists its parts, from a
+                         position to a batch; `assignment/` serves members of a group.
     group/               a member of a group (`classic_member.py`), its states as a table, its commits, the assignors.
     consumer.py          the face of a consumer, and `Batch`.
     transform.py         the face of a consume-transform-produce loop.

@@ -41,11 +41,11 @@ from ottla.sdk.arguments import by_topic_partition, derived, integer, listed, sc
 from ottla.sdk.calls import resets
 from ottla.sdk.calls.transactions import Writer
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.consume.fetcher import Fetcher
 from ottla.sdk.consume.options import ConsumerOptions, TopicFilter, member_options
-from ottla.sdk.consume.places import Where, place_at, start_at
-from ottla.sdk.consume.position import Fetched, NoStart, Offset, Start, Time
-from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED
+from ottla.sdk.consume.partitions.places import Where, place_at, start_at
+from ottla.sdk.consume.partitions.position import Fetched, NoStart, Offset, Start, Time
+from ottla.sdk.consume.partitions.record_sets import READ_COMMITTED, READ_UNCOMMITTED
+from ottla.sdk.consume.reading.fetcher import Fetcher
 from ottla.sdk.consumer import Consumer, ConsumerInterceptor, RebalanceListener
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.driver import Driver, DriverType

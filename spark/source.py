@@ -16,10 +16,10 @@ from ottla.spark.failures import one_sentence
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from ottla.spark.columns import Layout
-    from ottla.spark.reader import BatchReader
-    from ottla.spark.stream import StreamReader
-    from ottla.spark.writer import BatchWriter, StreamWriter
+    from ottla.spark.columns.columns import Layout
+    from ottla.spark.reading.batch_reader import BatchReader
+    from ottla.spark.streaming.stream_reader import StreamReader
+    from ottla.spark.writing.row_writer import BatchWriter, StreamWriter
 
 
 class DefaultSource(DataSource):
@@ -36,8 +36,8 @@ class DefaultSource(DataSource):
         Raises:
             ConfigurationError: see `read_layout`.
         """
-        from ottla.spark.columns import spark_schema
-        from ottla.spark.options import read_layout
+        from ottla.spark.columns.columns import spark_schema
+        from ottla.spark.reading.read_options import read_layout
 
         with one_sentence():
             return spark_schema(read_layout(self.options))
@@ -47,8 +47,8 @@ class DefaultSource(DataSource):
         Raises:
             ConfigurationError: the user declared other columns, or see `ReadOptions.parse`.
         """
-        from ottla.spark.options import ReadOptions
-        from ottla.spark.reader import BatchReader
+        from ottla.spark.reading.batch_reader import BatchReader
+        from ottla.spark.reading.read_options import ReadOptions
 
         with one_sentence():
             options = ReadOptions.parse(self.options)
@@ -59,8 +59,8 @@ class DefaultSource(DataSource):
         """Return a reader; a `RefusedStream` if the user declared other columns, if `StreamOptions.parse` raises, or if
         no broker answers to ``zeroconf://``.
         """
-        from ottla.spark.options import StreamOptions
-        from ottla.spark.stream import StreamReader
+        from ottla.spark.reading.read_options import StreamOptions
+        from ottla.spark.streaming.stream_reader import StreamReader
 
         try:
             options = StreamOptions.parse(self.options)
@@ -72,11 +72,11 @@ class DefaultSource(DataSource):
     def writer(self, schema: "StructType", overwrite: bool) -> "BatchWriter":
         """
         Raises:
-            ConfigurationError: see `WriteOptions.parse` and `ottla.spark.writer.check_schema`; or the mode is
-                overwrite.
+            ConfigurationError: see `WriteOptions.parse` and `ottla.spark.writing.row_schema.check_schema`; or the
+                mode is overwrite.
         """
-        from ottla.spark.write_options import WriteOptions
-        from ottla.spark.writer import BatchWriter
+        from ottla.spark.writing.row_writer import BatchWriter
+        from ottla.spark.writing.write_options import WriteOptions
 
         with one_sentence():
             if overwrite:
@@ -89,10 +89,10 @@ class DefaultSource(DataSource):
             overwrite: the output mode is complete; as in Spark's own connector, the whole result is appended each time.
 
         Raises:
-            ConfigurationError: see `WriteOptions.parse` and `ottla.spark.writer.check_schema`.
+            ConfigurationError: see `WriteOptions.parse` and `ottla.spark.writing.row_schema.check_schema`.
         """
-        from ottla.spark.write_options import WriteOptions
-        from ottla.spark.writer import StreamWriter
+        from ottla.spark.writing.row_writer import StreamWriter
+        from ottla.spark.writing.write_options import WriteOptions
 
         with one_sentence():
             return StreamWriter(WriteOptions.parse(self.options), schema)
@@ -126,7 +126,7 @@ class RefusedStream(DataSourceStreamReader):
 
 def _declared(schema: "StructType", layout: "Layout") -> "Layout":
     """Return the layout with the columns that Spark asks for: ours, a table's, or the user's."""
-    from ottla.spark.columns import spark_schema
+    from ottla.spark.columns.columns import spark_schema
 
     declared = layout.declared_as(schema)
     if declared is None:

@@ -295,7 +295,7 @@ PAGES: dict[str, Page] = {
             Part("sdk/aio.py"),
             Part("sdk/sync/__init__.py"),
             Part("sdk/client.py", ("connect", "Client")),
-            Part("sdk/consume/places.py", ("Where",)),
+            Part("sdk/consume/partitions/places.py", ("Where",)),
         ),
     ),
     "producer": Page(
@@ -334,7 +334,7 @@ PAGES: dict[str, Page] = {
             Part("sdk/admin.py", ("TransactionListing", "TransactionDescription", "ProducerState")),
             Part("sdk/admin.py", ("HangingTransaction", "ProducerIdAndEpoch")),
             Part("sdk/events.py", ("Node",)),
-            Part("sdk/consume/position.py", ("Fetched",)),
+            Part("sdk/consume/partitions/position.py", ("Fetched",)),
         ),
     ),
     "errors": Page(

@@ -7,8 +7,8 @@ Source: KafkaApis.scala (handleAddOffsetsToTxnRequest).
 
 from ottla.brokerlite.handlers.known_errors import known
 from ottla.brokerlite.machines.core import BrokerCore, Call
-from ottla.brokerlite.machines.topics import CONSUMER_OFFSETS
-from ottla.brokerlite.machines.transaction_coordinator import Producing
+from ottla.brokerlite.machines.topics.topics import CONSUMER_OFFSETS
+from ottla.brokerlite.machines.transactions.transaction_coordinator import Producing
 from ottla.codec.apis.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from ottla.errors import BrokerError
 

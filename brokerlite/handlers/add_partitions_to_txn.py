@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from ottla.brokerlite.handlers.known_errors import known
 from ottla.brokerlite.machines.core import BrokerCore, Call
-from ottla.brokerlite.machines.topics import INTERNAL, TopicPartition
-from ottla.brokerlite.machines.transaction_coordinator import Producing
-from ottla.brokerlite.machines.transaction_metadata import EPOCH_RISES
+from ottla.brokerlite.machines.topics.topics import INTERNAL, TopicPartition
+from ottla.brokerlite.machines.transactions.transaction_coordinator import Producing
+from ottla.brokerlite.machines.transactions.transaction_metadata import EPOCH_RISES
 from ottla.codec.apis.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,

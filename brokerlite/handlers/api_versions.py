@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 
 from ottla.brokerlite.machines.core import BrokerCore, Call, ServedApi
-from ottla.brokerlite.machines.transaction_metadata import EPOCH_RISES
+from ottla.brokerlite.machines.transactions.transaction_metadata import EPOCH_RISES
 from ottla.codec.apis.api_versions import (
     ApiVersion,
     ApiVersionsRequest,

@@ -8,9 +8,9 @@ Source: ReplicationControlManager.java (createTopics).
 
 from collections import Counter
 
-from ottla.brokerlite.machines.configs import CONFIGS, check_asked
 from ottla.brokerlite.machines.core import BrokerCore, Call
-from ottla.brokerlite.machines.topics import CLUSTER_METADATA, INTERNAL, MAX_PARTITIONS
+from ottla.brokerlite.machines.topics.configs import CONFIGS, check_asked
+from ottla.brokerlite.machines.topics.topics import CLUSTER_METADATA, INTERNAL, MAX_PARTITIONS
 from ottla.codec.apis.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,

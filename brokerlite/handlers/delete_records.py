@@ -12,9 +12,9 @@ from collections.abc import Mapping
 
 from ottla.brokerlite.handlers.once import by_name
 from ottla.brokerlite.machines.core import BrokerCore, Call
-from ottla.brokerlite.machines.partition_log import PartitionLog
-from ottla.brokerlite.machines.topics import INTERNAL, TopicPartition
-from ottla.brokerlite.machines.waits import Later
+from ottla.brokerlite.machines.partitions.partition_log import PartitionLog
+from ottla.brokerlite.machines.requests.waits import Later
+from ottla.brokerlite.machines.topics.topics import INTERNAL, TopicPartition
 from ottla.codec.apis.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,

@@ -9,9 +9,9 @@ Source: ConfigHelper.scala.
 from collections.abc import Mapping
 
 from ottla.brokerlite.handlers.create_topics import config_source
-from ottla.brokerlite.machines.configs import BOOLEAN, CONFIGS, INT, LIST, LONG, OF_BROKER, STRING
 from ottla.brokerlite.machines.core import BrokerCore, Call
-from ottla.brokerlite.machines.topics import check_name
+from ottla.brokerlite.machines.topics.configs import BOOLEAN, CONFIGS, INT, LIST, LONG, OF_BROKER, STRING
+from ottla.brokerlite.machines.topics.topics import check_name
 from ottla.codec.apis.describe_configs import (
     BROKER,
     TOPIC,

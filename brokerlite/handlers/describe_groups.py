@@ -7,7 +7,7 @@ Source: GroupMetadataManager.java (describeGroups), ClassicGroupMember.java (des
 """
 
 from ottla.brokerlite.machines.core import BrokerCore, Call
-from ottla.brokerlite.machines.group import DEAD, GroupState
+from ottla.brokerlite.machines.groups.group import DEAD, GroupState
 from ottla.codec.apis.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,

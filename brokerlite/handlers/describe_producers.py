@@ -5,7 +5,7 @@ Source: KafkaApis.scala (handleDescribeProducersRequest), UnifiedLog.java (activ
 
 from ottla.brokerlite.handlers.once import by_name
 from ottla.brokerlite.machines.core import BrokerCore, Call
-from ottla.brokerlite.machines.topics import check_name
+from ottla.brokerlite.machines.topics.topics import check_name
 from ottla.codec.apis.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,

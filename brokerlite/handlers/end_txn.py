@@ -8,8 +8,8 @@ Source: KafkaApis.scala (handleEndTxnRequest).
 
 from ottla.brokerlite.handlers.known_errors import known
 from ottla.brokerlite.machines.core import BrokerCore, Call
-from ottla.brokerlite.machines.transaction_coordinator import Producing
-from ottla.brokerlite.machines.transaction_metadata import EPOCH_RISES
+from ottla.brokerlite.machines.transactions.transaction_coordinator import Producing
+from ottla.brokerlite.machines.transactions.transaction_metadata import EPOCH_RISES
 from ottla.codec.apis.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.errors import BrokerError
 

@@ -11,9 +11,9 @@ from typing import NamedTuple, cast
 from uuid import UUID
 
 from ottla.brokerlite.machines.core import BrokerCore, Call
-from ottla.brokerlite.machines.fetch_sessions import Answers, Fetch, PartitionToFetch
-from ottla.brokerlite.machines.partition_log import PartitionLog
-from ottla.brokerlite.machines.waits import Wait
+from ottla.brokerlite.machines.partitions.partition_log import PartitionLog
+from ottla.brokerlite.machines.requests.fetch_sessions import Answers, Fetch, PartitionToFetch
+from ottla.brokerlite.machines.requests.waits import Wait
 from ottla.codec.apis.fetch import (
     AbortedTransaction,
     EpochEndOffset,

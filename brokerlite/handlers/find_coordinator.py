@@ -6,7 +6,7 @@ v1+: key types and messages. v4+: many keys at once.
 """
 
 from ottla.brokerlite.machines.core import BrokerCore, Call
-from ottla.brokerlite.machines.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
+from ottla.brokerlite.machines.topics.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from ottla.codec.apis.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.errors import BrokerError, CoordinatorNotAvailable, InvalidRequest
 

@@ -6,9 +6,9 @@ reason, for the log. v9+: a restarted leader need not assign again (KIP-814).
 """
 
 from ottla.brokerlite.machines.core import BrokerCore, Call
-from ottla.brokerlite.machines.group import Joined, Protocol
-from ottla.brokerlite.machines.groups import JoinRequest
-from ottla.brokerlite.machines.waits import Later
+from ottla.brokerlite.machines.groups.group import Joined, Protocol
+from ottla.brokerlite.machines.groups.groups import JoinRequest
+from ottla.brokerlite.machines.requests.waits import Later
 from ottla.codec.apis.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
 REBALANCE_TIMEOUT_SINCE = 1

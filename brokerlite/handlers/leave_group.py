@@ -5,7 +5,7 @@ even if the group does not exist. v5+: a reason, for the log.
 """
 
 from ottla.brokerlite.machines.core import BrokerCore, Call
-from ottla.brokerlite.machines.groups import LeavingMember
+from ottla.brokerlite.machines.groups.groups import LeavingMember
 from ottla.codec.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 from ottla.errors import BrokerError, UnknownMemberId
 

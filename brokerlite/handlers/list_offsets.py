@@ -14,8 +14,8 @@ from functools import partial
 
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.jobs import Work
-from ottla.brokerlite.machines.partition_log import PartitionLog
-from ottla.brokerlite.machines.request_work import WorkFirst
+from ottla.brokerlite.machines.partitions.partition_log import PartitionLog
+from ottla.brokerlite.machines.requests.request_work import WorkFirst
 from ottla.codec.apis.list_offsets import (
     EARLIEST,
     LATEST,

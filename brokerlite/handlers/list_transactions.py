@@ -7,7 +7,7 @@ Source: TransactionStateManager.scala (listTransactionStates).
 """
 
 from ottla.brokerlite.machines.core import BrokerCore, Call
-from ottla.brokerlite.machines.transaction_metadata import TransactionalIdState
+from ottla.brokerlite.machines.transactions.transaction_metadata import TransactionalIdState
 from ottla.codec.apis.list_transactions import ListTransactionsRequest, ListTransactionsResponse, TransactionState
 
 _NAMES = {state.value for state in TransactionalIdState} | {"PrepareEpochFence", "Dead"}

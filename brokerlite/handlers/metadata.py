@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from uuid import UUID
 
 from ottla.brokerlite.machines.core import BrokerCore, Call
-from ottla.brokerlite.machines.topics import CONSUMER_OFFSETS, INTERNAL, TopicLogs, UnservedTopic, check_name
+from ottla.brokerlite.machines.topics.topics import CONSUMER_OFFSETS, INTERNAL, TopicLogs, UnservedTopic, check_name
 from ottla.codec.apis.metadata import (
     MetadataRequest,
     MetadataRequestTopic,

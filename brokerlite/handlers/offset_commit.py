@@ -10,9 +10,9 @@ Source: KafkaApis.scala (handleOffsetCommitRequest), OffsetMetadataManager.java 
 """
 
 from ottla.brokerlite.machines.core import BrokerCore, Call
-from ottla.brokerlite.machines.offset_group import Committer
-from ottla.brokerlite.machines.offsets import GROUP_ID_NOT_FOUND_SINCE, Committed
-from ottla.brokerlite.machines.topics import TopicLogs
+from ottla.brokerlite.machines.groups.offset_group import Committer
+from ottla.brokerlite.machines.groups.offsets import GROUP_ID_NOT_FOUND_SINCE, Committed
+from ottla.brokerlite.machines.topics.topics import TopicLogs
 from ottla.codec.apis.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,

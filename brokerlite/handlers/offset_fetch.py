@@ -16,8 +16,8 @@ from uuid import UUID
 
 from ottla.brokerlite.handlers.once import by_name
 from ottla.brokerlite.machines.core import BrokerCore, Call
-from ottla.brokerlite.machines.offsets import Committed
-from ottla.brokerlite.machines.topics import TopicLogs, TopicPartition
+from ottla.brokerlite.machines.groups.offsets import Committed
+from ottla.brokerlite.machines.topics.topics import TopicLogs, TopicPartition
 from ottla.codec.apis.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestTopics,

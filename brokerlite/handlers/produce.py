@@ -22,15 +22,11 @@ from itertools import islice
 from uuid import UUID
 
 from ottla.brokerlite.handlers.known_errors import known
-from ottla.brokerlite.machines.configs import LogSettings
 from ottla.brokerlite.machines.core import BrokerCore, Call, NoAnswer
 from ottla.brokerlite.machines.jobs import Work
-from ottla.brokerlite.machines.partition_log import IMPLICIT_SINCE, PartitionLog
-from ottla.brokerlite.machines.request_work import WorkFirst
-from ottla.brokerlite.machines.topics import INTERNAL, TopicPartition
-from ottla.brokerlite.machines.transaction_coordinator import Producing
-from ottla.brokerlite.machines.transaction_metadata import EPOCH_RISES
-from ottla.brokerlite.machines.validation import (
+from ottla.brokerlite.machines.partitions.log_settings import LogSettings
+from ottla.brokerlite.machines.partitions.partition_log import IMPLICIT_SINCE, PartitionLog
+from ottla.brokerlite.machines.partitions.validation import (
     DECOMPRESSED_LIMIT,
     InvalidRecords,
     InvalidTimestamps,
@@ -38,6 +34,10 @@ from ottla.brokerlite.machines.validation import (
     validated,
     work,
 )
+from ottla.brokerlite.machines.requests.request_work import WorkFirst
+from ottla.brokerlite.machines.topics.topics import INTERNAL, TopicPartition
+from ottla.brokerlite.machines.transactions.transaction_coordinator import Producing
+from ottla.brokerlite.machines.transactions.transaction_metadata import EPOCH_RISES
 from ottla.codec.apis.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,

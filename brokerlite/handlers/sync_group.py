@@ -4,9 +4,9 @@ v3+: static members. v5+: the request has the protocol type and name, which must
 """
 
 from ottla.brokerlite.machines.core import BrokerCore, Call
-from ottla.brokerlite.machines.group import Synced
-from ottla.brokerlite.machines.groups import SyncRequest
-from ottla.brokerlite.machines.waits import Later
+from ottla.brokerlite.machines.groups.group import Synced
+from ottla.brokerlite.machines.groups.groups import SyncRequest
+from ottla.brokerlite.machines.requests.waits import Later
 from ottla.codec.apis.sync_group import SyncGroupRequest, SyncGroupResponse
 from ottla.errors import InconsistentGroupProtocol
 

@@ -9,12 +9,12 @@ Source: KafkaApis.scala (handleTxnOffsetCommitRequest), OffsetMetadataManager.ja
 from ottla.brokerlite.handlers.add_offsets_to_txn import OFFSETS
 from ottla.brokerlite.handlers.known_errors import known
 from ottla.brokerlite.machines.core import BrokerCore, Call
-from ottla.brokerlite.machines.keyed_log import Transactional
-from ottla.brokerlite.machines.offset_group import Committer
-from ottla.brokerlite.machines.offsets import Committed
-from ottla.brokerlite.machines.topics import TopicPartition
-from ottla.brokerlite.machines.transaction_coordinator import Producing
-from ottla.brokerlite.machines.transaction_metadata import EPOCH_RISES
+from ottla.brokerlite.machines.groups.offset_group import Committer
+from ottla.brokerlite.machines.groups.offsets import Committed
+from ottla.brokerlite.machines.topics.keyed_log import Transactional
+from ottla.brokerlite.machines.topics.topics import TopicPartition
+from ottla.brokerlite.machines.transactions.transaction_coordinator import Producing
+from ottla.brokerlite.machines.transactions.transaction_metadata import EPOCH_RISES
 from ottla.codec.apis.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,

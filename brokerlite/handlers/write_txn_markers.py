@@ -7,8 +7,8 @@ Source: KafkaApis.scala (handleWriteTxnMarkersRequest).
 
 from ottla.brokerlite.handlers.once import by_name
 from ottla.brokerlite.machines.core import BrokerCore, Call
-from ottla.brokerlite.machines.topics import TopicPartition
-from ottla.brokerlite.machines.transaction_metadata import EPOCH_RISES
+from ottla.brokerlite.machines.topics.topics import TopicPartition
+from ottla.brokerlite.machines.transactions.transaction_metadata import EPOCH_RISES
 from ottla.codec.apis.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,

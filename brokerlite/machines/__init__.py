@@ -1,15 +1,16 @@
 """The broker without I/O: `BrokerCore`, and the state machines that it is made of.
 
-The broker: core, which `ottla.brokerlite.serve` runs; topics; configs; waits, for requests whose answers are delayed;
-request_work and jobs, for work in threads; timers and clock.
+core           `BrokerCore`: the whole broker, which `ottla.brokerlite.serve` runs
+groups/        the group coordinator: members, committed offsets, their log
+transactions/  the transaction coordinator: producer ids, transactions, their log
+requests/      requests that wait or need much computing; fetch sessions
+topics/        all topics, their configurations, housekeeping; the table in an internal topic (`KeyedLog`)
+partitions/    one partition: log, producers, leader epochs, validation, retention, compaction
+jobs           work in threads, as generators
+timers         named timers
+clock          the time, as the driver gives it
 
-One partition: log (`PartitionLog`), and beside it producers (sequences and open transactions), epochs, validation of
-produced batches, retention and compaction. housekeeping says when the last two run. fetch_sessions remembers which
-partitions a consumer fetches.
-
-The coordinators: groups (`Groups`), group and offsets, stored by group_log; transactions (`Transactions`) and
-transaction, stored by transaction_log. Both logs are a keyed_log (`KeyedLog`), a table that survives the broker.
-
-The handlers in `ottla.brokerlite.handlers` call the machines. `ottla.brokerlite.storage` implements the interfaces to
-the disk that topics and log declare.
+Each folder imports only those below it; `groups`, `transactions` and `requests` do not import each other. An import
+contract enforces that. The handlers in `ottla.brokerlite.handlers` call the machines. `ottla.brokerlite.storage`
+implements the interfaces to the disk that topics and partition_log declare.
 """

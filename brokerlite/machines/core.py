@@ -24,18 +24,19 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.brokerlite.machines import group_log, transaction_log
 from ottla.brokerlite.machines.clock import Clock
-from ottla.brokerlite.machines.fetch_sessions import MAX_EPOCH, FetchSessions
-from ottla.brokerlite.machines.groups import Groups, GroupSettings
-from ottla.brokerlite.machines.housekeeping import Housekeeping, HousekeepingSettings
+from ottla.brokerlite.machines.groups import group_log
+from ottla.brokerlite.machines.groups.groups import Groups, GroupSettings
+from ottla.brokerlite.machines.groups.offsets import Offsets
 from ottla.brokerlite.machines.jobs import Job, Work
-from ottla.brokerlite.machines.keyed_log import KeyedLog
-from ottla.brokerlite.machines.offsets import Offsets
-from ottla.brokerlite.machines.partition_log import PartitionLog
-from ottla.brokerlite.machines.request_work import RequestWork, WorkFirst
+from ottla.brokerlite.machines.partitions.partition_log import PartitionLog
+from ottla.brokerlite.machines.requests.fetch_sessions import MAX_EPOCH, FetchSessions
+from ottla.brokerlite.machines.requests.request_work import RequestWork, WorkFirst
+from ottla.brokerlite.machines.requests.waits import Later, Wait, Waits
 from ottla.brokerlite.machines.timers import Timers
-from ottla.brokerlite.machines.topics import (
+from ottla.brokerlite.machines.topics.housekeeping import Housekeeping, HousekeepingSettings
+from ottla.brokerlite.machines.topics.keyed_log import KeyedLog
+from ottla.brokerlite.machines.topics.topics import (
     CONSUMER_OFFSETS,
     TRANSACTION_STATE,
     Storage,
@@ -43,9 +44,13 @@ from ottla.brokerlite.machines.topics import (
     TopicPartition,
     Topics,
 )
-from ottla.brokerlite.machines.transaction_coordinator import TransactionCoordinator, TransactionSettings
-from ottla.brokerlite.machines.transaction_metadata import EPOCH_RISES, TransactionalIdState, TransactionMetadata
-from ottla.brokerlite.machines.waits import Later, Wait, Waits
+from ottla.brokerlite.machines.transactions import transaction_log
+from ottla.brokerlite.machines.transactions.transaction_coordinator import TransactionCoordinator, TransactionSettings
+from ottla.brokerlite.machines.transactions.transaction_metadata import (
+    EPOCH_RISES,
+    TransactionalIdState,
+    TransactionMetadata,
+)
 from ottla.client_info import ClientInfo
 from ottla.codec.frames import RequestHeader
 from ottla.errors import (

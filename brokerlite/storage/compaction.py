@@ -22,9 +22,9 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from ottla.brokerlite.machines.compaction import Cleaner, LastBatch, OffsetMap, Round, grouped
-from ottla.brokerlite.machines.configs import LogSettings
 from ottla.brokerlite.machines.jobs import Job
+from ottla.brokerlite.machines.partitions.compaction import Cleaner, LastBatch, OffsetMap, Round, grouped
+from ottla.brokerlite.machines.partitions.log_settings import LogSettings
 from ottla.brokerlite.storage.disk import Disk
 from ottla.brokerlite.storage.log_file import Damage, LogFile
 from ottla.brokerlite.storage.segment import LOG, Segment
@@ -57,7 +57,7 @@ class Host(Protocol):
         """All segments but the active one."""
 
     def aborted(self, offset: int, up_to: int) -> Sequence[AbortedTxn]:
-        """See `ottla.brokerlite.machines.partition_log.Segments.aborted`."""
+        """See `ottla.brokerlite.machines.partitions.partition_log.Segments.aborted`."""
 
     def new_segment(self, base_offset: int, suffix: str) -> Segment:
         """Create a segment outside the partition's list."""
@@ -84,7 +84,9 @@ class _Made:
 
 
 class Compaction:
-    """Runs one round of compaction on a partition; see `ottla.brokerlite.machines.partition_log.CompactionRound`.
+    """Runs one round of compaction on a partition.
+
+    See `ottla.brokerlite.machines.partitions.partition_log.CompactionRound`.
 
     Args:
         due: the offsets to clean.

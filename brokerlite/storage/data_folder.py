@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ottla.brokerlite.machines.jobs import Job, Work
-from ottla.brokerlite.machines.partition_log import Segments
-from ottla.brokerlite.machines.producers import Producers
-from ottla.brokerlite.machines.topics import StoredPartition, StoredTopic, TopicPartition, UnservedTopic
+from ottla.brokerlite.machines.partitions.partition_log import Segments
+from ottla.brokerlite.machines.partitions.producers import Producers
+from ottla.brokerlite.machines.topics.topics import StoredPartition, StoredTopic, TopicPartition, UnservedTopic
 from ottla.brokerlite.storage import checkpoints
 from ottla.brokerlite.storage.checkpoints import OffsetCheckpoint
 from ottla.brokerlite.storage.disk import FULL, Disk, FileSystem
@@ -79,7 +79,7 @@ def _settle_topic(disk: Disk, flush: Work, folder: Path, number: int) -> None:
 
 
 class DataFolder:
-    """Stores topics in a folder (implements `ottla.brokerlite.machines.topics.Storage`).
+    """Stores topics in a folder (implements `ottla.brokerlite.machines.topics.topics.Storage`).
 
     Args:
         sync: flush to disk (a temporary folder does not need it).

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from ottla.brokerlite.machines.topics import INTERNAL, UnservedTopic
+from ottla.brokerlite.machines.topics.topics import INTERNAL, UnservedTopic
 from ottla.brokerlite.storage.disk import Disk
 from ottla.brokerlite.storage.segment import LOG
 from ottla.brokerlite.storage.topic_files import (

@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from pathlib import Path
 
-from ottla.brokerlite.machines.compaction import LastBatch, Round
-from ottla.brokerlite.machines.configs import LogSettings
 from ottla.brokerlite.machines.jobs import Work
-from ottla.brokerlite.machines.leader_epochs import LeaderEpochs
-from ottla.brokerlite.machines.producers import Producers
-from ottla.brokerlite.machines.retention import SegmentState
+from ottla.brokerlite.machines.partitions.compaction import LastBatch, Round
+from ottla.brokerlite.machines.partitions.leader_epochs import LeaderEpochs
+from ottla.brokerlite.machines.partitions.log_settings import LogSettings
+from ottla.brokerlite.machines.partitions.producers import Producers
+from ottla.brokerlite.machines.partitions.retention import SegmentState
 from ottla.brokerlite.storage import checkpoints
 from ottla.brokerlite.storage.compaction import Compaction
 from ottla.brokerlite.storage.disk import Disk, FileSystem
@@ -53,7 +53,7 @@ def nothing() -> None:
 
 
 class PartitionSegments:
-    """Stores the segments of one partition (implements `ottla.brokerlite.machines.partition_log.Segments`).
+    """Stores the segments of one partition (implements `ottla.brokerlite.machines.partitions.partition_log.Segments`).
 
     Attributes:
         folder: changes when the topic is deleted.

@@ -26,8 +26,8 @@ import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from ottla.brokerlite.machines.leader_epochs import LeaderEpochs
-from ottla.brokerlite.machines.producers import Producers
+from ottla.brokerlite.machines.partitions.leader_epochs import LeaderEpochs
+from ottla.brokerlite.machines.partitions.producers import Producers
 from ottla.brokerlite.storage.compaction import finish_swaps
 from ottla.brokerlite.storage.disk import Disk
 from ottla.brokerlite.storage.log_file import Damage

@@ -18,7 +18,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ottla.brokerlite.machines.retention import SegmentState
+from ottla.brokerlite.machines.partitions.retention import SegmentState
 from ottla.brokerlite.storage.disk import Disk
 from ottla.brokerlite.storage.indexes import Indexes
 from ottla.brokerlite.storage.log_file import Damage, Damaged, Head, LogFile
@@ -261,7 +261,9 @@ class Segment:
     # -- reading
 
     def read(self, offset: int, max_bytes: int, at_least_one: bool, up_to: int | None = None) -> Part | None:
-        """Read as `Segments.read` of `ottla.brokerlite.machines.partition_log`; ``None``: all is before ``offset``.
+        """Read as `ottla.brokerlite.machines.partitions.partition_log.Segments` does.
+
+        ``None``: all is before ``offset``.
 
         Raises:
             Damaged: the batch with ``offset`` is missing or damaged.
@@ -279,7 +281,7 @@ class Segment:
         return read(self.log_path, want, first.position)
 
     def bound(self, offset: int, size: int) -> int:
-        """See `ottla.brokerlite.machines.partition_log.Segments.bound`."""
+        """See `ottla.brokerlite.machines.partitions.partition_log.Segments.bound`."""
         behind = self._indexes.behind(offset, size)
         return self.end_offset if behind is None else behind
 

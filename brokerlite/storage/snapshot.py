@@ -16,7 +16,7 @@ from pathlib import Path
 
 from crc32c import crc32c
 
-from ottla.brokerlite.machines.producers import BatchMetadata, Producers, ProducerStateEntry
+from ottla.brokerlite.machines.partitions.producers import BatchMetadata, Producers, ProducerStateEntry
 from ottla.brokerlite.storage.disk import Disk
 from ottla.codec.stored.snapshots import ProducerEntry, build_snapshot, parse_snapshot
 from ottla.errors import DecodeError

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from ottla.brokerlite.machines.configs import check_configs
+from ottla.brokerlite.machines.topics.configs import check_configs
 from ottla.brokerlite.storage import checkpoints
 from ottla.brokerlite.storage.disk import Disk
 from ottla.codec.stored.checkpoints import parse_partition_metadata

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ottla.brokerlite.machines.jobs import Work
-from ottla.brokerlite.machines.partition_log import Segments
+from ottla.brokerlite.machines.partitions.partition_log import Segments
 from ottla.brokerlite.storage.disk import Disk
 from ottla.brokerlite.storage.partition_segments import PartitionSegments
 from ottla.brokerlite.storage.unsynced import Unsynced

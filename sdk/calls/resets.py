@@ -22,7 +22,7 @@ from ottla.sdk.calls.groups import committed_by, committing, refuse_members
 from ottla.sdk.calls.offsets import first_or_end, offsets_at
 from ottla.sdk.calls.task import Task
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.consume.fetcher import Offset, Time
+from ottla.sdk.consume.reading.fetcher import Offset, Time
 from ottla.sdk.core import ClientCore
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Steps

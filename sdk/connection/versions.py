@@ -73,6 +73,8 @@ COMMITTED_BY_NAME: Range = (1, 9)
 """For OffsetFetch, and OffsetCommit of groups without members: 0 is ZooKeeper's, 10 identifies topics by id."""
 EPOCH_ENDS_FOR_CONSUMERS: Range = (3, 4)
 """Below 3 OffsetForLeaderEpoch is for followers only (it needs their authorization)."""
+STATIC_MEMBERS: Range = (5, 9)
+"""JoinGroup with a member's `group_instance_id`, which brokers before 2.3 do not know: a version error says so."""
 
 # -- the first, or last, version with a feature ------------------------------------------------------------------------
 

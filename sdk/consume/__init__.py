@@ -1,17 +1,21 @@
 """The consumer: positions, fetches, buffers, commits.
 
-The calls of `Consumer` are in core (`ConsumerCore`), which passes them to its parts: navigation (seek, pause, resume,
-position), subscription (the topics to read), asking (who waits for a batch), committer (commits), leaving (the end of
-the block). options and places check the user's arguments.
+core          `ConsumerCore`: the calls of a consumer, which it passes to its parts
+navigation    seek, pause, resume, position
+commit_calls  the calls that commit
+asking        one task at a time asks for a batch
+ahead         batches that a thread may take while the core is idle
+poll_watch    the member leaves if the user no longer asks for batches (`max_poll_interval`)
+options       checks a consumer's options
+assignment/   which partitions, from the subscription to the end; the listener, which offsets are committed
+reading/      `Fetcher`: from assigned partitions to batches; `RangeReader`, for Spark
+positions/    where partitions start; resets, truncated logs, retries
+fetching/     Fetch requests: nodes, sizes, sessions, memory, replicas nearby
+partitions/   one partition: its position, its batches, its record sets
 
-From a position to a batch: fetcher (`Fetcher`) lists the parts. `Positions` is in assigned, the single `Position` in
-positions. A changed partition goes from changes to review, and from there to position_lookups or to the scheduler,
-which sends the requests that sessions build. answers interprets the responses, record_sets splits them into batches,
-and buffers holds the batches until the user takes them; ahead hands some out while the core is idle. near, retries and
-stable know replicas nearby, failing partitions and open transactions.
+From a position to a batch: a changed partition goes from `Changes` to `Review`, and from there to `PositionLookups` or
+to `FetchScheduler`, which sends the requests that `FetchSession` builds. `FetchAnswers` interprets the responses,
+record_sets splits them into batches, and `FetchBuffers` holds the batches until the user takes them.
 
-For members of a group: resuming starts at committed offsets, notices calls the listener, committing decides which
-offsets are committed. The member itself, and its requests, are in `ottla.sdk.group`.
-
-ranges (`RangeReader`) reads offset ranges with a `Fetcher` and without a `ConsumerCore`, for Spark.
+Each folder imports only those below it; an import contract enforces that.
 """

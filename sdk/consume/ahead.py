@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
-from ottla.sdk.consume.committing import BatchAssignment
-from ottla.sdk.consume.position import Fetched
+from ottla.sdk.consume.assignment.committing import BatchAssignment
+from ottla.sdk.consume.partitions.position import Fetched
 
 T = TypeVar("T")
 

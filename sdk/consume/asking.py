@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from ottla.errors import Closed, LocalProtocolError
-from ottla.sdk.consume.committing import Committing
+from ottla.sdk.consume.assignment.committing import Committing
 
 
 class Tasks(Protocol):

@@ -14,9 +14,9 @@ from ottla.errors import CommitFailed, LocalProtocolError
 from ottla.sdk import calls
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.consume.committing import BatchAssignment, Committing, given, log_dropped
-from ottla.sdk.consume.fetcher import Fetcher
+from ottla.sdk.consume.assignment.committing import BatchAssignment, Committing, given, log_dropped
 from ottla.sdk.consume.navigation import Navigation
+from ottla.sdk.consume.reading.fetcher import Fetcher
 from ottla.sdk.core import ClientCore
 from ottla.sdk.group.commits import Assignment, Commits
 from ottla.sdk.steps import TURN, Steps, settled

@@ -30,16 +30,16 @@ from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.ahead import Ahead
 from ottla.sdk.consume.asking import Asking, Tasks
+from ottla.sdk.consume.assignment.committing import BatchAssignment, Committing
+from ottla.sdk.consume.assignment.leaving import CLOSED, Leaving
+from ottla.sdk.consume.assignment.notices import Notice, Notices, UserListener
+from ottla.sdk.consume.assignment.resuming import Resuming
+from ottla.sdk.consume.assignment.subscription import Subscription, know_topics
 from ottla.sdk.consume.commit_calls import CommitCalls
-from ottla.sdk.consume.committing import BatchAssignment, Committing
-from ottla.sdk.consume.fetcher import Fetched, Fetcher, Start
-from ottla.sdk.consume.leaving import CLOSED, Leaving
 from ottla.sdk.consume.navigation import Navigation
-from ottla.sdk.consume.notices import Notice, Notices, UserListener
 from ottla.sdk.consume.options import ConsumerOptions
 from ottla.sdk.consume.poll_watch import PollWatch
-from ottla.sdk.consume.resuming import Resuming
-from ottla.sdk.consume.subscription import Subscription, know_topics
+from ottla.sdk.consume.reading.fetcher import Fetched, Fetcher, Start
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import RunMode
 from ottla.sdk.group.classic_member import ClassicMember

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 from ottla.errors import LocalProtocolError
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.consume.committing import Committing
-from ottla.sdk.consume.fetcher import Fetcher, Start
-from ottla.sdk.consume.notices import Notices
+from ottla.sdk.consume.assignment.committing import Committing
+from ottla.sdk.consume.assignment.notices import Notices
+from ottla.sdk.consume.reading.fetcher import Fetcher, Start
 from ottla.sdk.core import ClientCore
 from ottla.sdk.logs import logger
 from ottla.sdk.steps import Steps, settled

@@ -7,7 +7,7 @@ from numbers import Real
 
 from ottla.errors import ConfigurationError
 from ottla.sdk.arguments import integer, string
-from ottla.sdk.consume.position import Start
+from ottla.sdk.consume.partitions.position import Start
 from ottla.sdk.group.assignors import ASSIGNORS, Assignor
 from ottla.sdk.group.membership import MemberOptions
 from ottla.sdk.options import within_bounds

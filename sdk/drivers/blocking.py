@@ -21,8 +21,8 @@ from ottla.errors import OttlaError, reason
 from ottla.sdk import calls, mdns
 from ottla.sdk.calls.offsets import reachable_offsets
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.consume.range_reader import LostRange, OffsetRange, RangeReader
-from ottla.sdk.consume.record_sets import READ_UNCOMMITTED, AnyBatch
+from ottla.sdk.consume.partitions.record_sets import READ_UNCOMMITTED, AnyBatch
+from ottla.sdk.consume.reading.range_reader import LostRange, OffsetRange, RangeReader
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.selecting import SelectorLink, SelectorStepper
 from ottla.sdk.events import Connect, RunInThread

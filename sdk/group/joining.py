@@ -15,6 +15,7 @@ from typing import Any
 from ottla.codec.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from ottla.codec.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from ottla.errors import InvalidSessionTimeout, MemberIdRequired, OttlaError, broker_error
+from ottla.sdk.connection.versions import STATIC_MEMBERS
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Node
 from ottla.sdk.flow import LoneFlow, ask, sleep
@@ -31,9 +32,6 @@ _ASK_AGAIN = 10.0
 _LONG = 5.0
 """Seconds that JoinGroup or SyncGroup waits at the coordinator before the log gets a line: more than the three by which
 brokers delay the first rebalance of a group (group.initial.rebalance.delay.ms)."""
-
-STATIC_MEMBERS = (5, 9)
-"""Versions of JoinGroup that know static members: brokers before 2.3 do not, and a version error says so."""
 
 
 def join(

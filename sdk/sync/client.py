@@ -40,10 +40,10 @@ from ottla.sdk.client import (
     isolation_level,
 )
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.consume.fetcher import Fetcher
 from ottla.sdk.consume.options import ConsumerOptions, TopicFilter, member_options
-from ottla.sdk.consume.places import Where, place_at, start_at
-from ottla.sdk.consume.position import Fetched, Offset, Time
+from ottla.sdk.consume.partitions.places import Where, place_at, start_at
+from ottla.sdk.consume.partitions.position import Fetched, Offset, Time
+from ottla.sdk.consume.reading.fetcher import Fetcher
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.threads import ThreadDriver
 from ottla.sdk.events import Node

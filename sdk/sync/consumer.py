@@ -13,11 +13,11 @@ from ottla.errors import LocalProtocolError
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.arguments import by_topic_partition, listed, seconds
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.consume.committing import BatchAssignment
+from ottla.sdk.consume.assignment.committing import BatchAssignment
 from ottla.sdk.consume.core import ConsumerCore, Taken
-from ottla.sdk.consume.fetcher import Fetched, Fetcher, Start
 from ottla.sdk.consume.options import ConsumerOptions
-from ottla.sdk.consume.places import Where, start_at
+from ottla.sdk.consume.partitions.places import Where, start_at
+from ottla.sdk.consume.reading.fetcher import Fetched, Fetcher, Start
 from ottla.sdk.consumer import _guarded
 from ottla.sdk.drivers.threads import ThreadDriver
 from ottla.sdk.steps import Outside, Steps

@@ -13,8 +13,8 @@ Source: KafkaProducer.java (beginTransaction, commitTransaction, abortTransactio
 from ottla.errors import CommitFailed, InvalidTxnState, LocalProtocolError, OttlaError, TransactionAborted
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.consume.assignment.committing import BatchAssignment
 from ottla.sdk.consume.commit_calls import CommitCalls
-from ottla.sdk.consume.committing import BatchAssignment
 from ottla.sdk.core import ClientCore
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import all_of, any_of

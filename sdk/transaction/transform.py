@@ -39,7 +39,7 @@ from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.arguments import integer
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.core import ConsumerCore, Taken
-from ottla.sdk.consume.fetcher import Offset, Start
+from ottla.sdk.consume.reading.fetcher import Offset, Start
 from ottla.sdk.core import ClientCore
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome

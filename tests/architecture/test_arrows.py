@@ -55,6 +55,9 @@ def test_the_tree_keeps_its_contracts(tree: Path) -> None:
         ("brokerlite/machines/__init__.py", "import os", "machines import no chance"),
         ("proxy/__init__.py", "import trio", "trio is imported by the modules of this list only"),
         ("brokerlite/storage/__init__.py", "import ottla.serve", "these modules never meet trio"),
+        ("sdk/consume/fetching/__init__.py", "import ottla.sdk.consume.reading.fetcher", "consumer: calls, assignment"),
+        ("brokerlite/machines/partitions/__init__.py", "import ottla.brokerlite.machines.topics", "brokerlite: coord"),
+        ("spark/reading/__init__.py", "import ottla.spark.streaming.stream_offsets", "spark: sessions and sources"),
     ],
 )
 def test_a_planted_import_breaks_its_contract(tree: Path, where: str, planted: str, contract: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PARTS = ("codec", "sdk", "proxy", "brokerlite", "spark", "src/ottla", "src/pyspark_ottla")
-SQL = "spark/value_schema.py"
+SQL = "spark/columns/value_schema.py"
 """Parses Spark's schemas, in which two backticks have a meaning."""
 
 

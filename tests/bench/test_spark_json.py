@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 
-from ottla.spark.value_schema import parse_value_schema
+from ottla.spark.columns.value_schema import parse_value_schema
 from tests.bench.spark_json.run import CASES, value
 
 with warnings.catch_warnings():

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from ottla.brokerlite.machines.topics import TopicPartition
-from ottla.brokerlite.machines.transaction_metadata import LAST_EPOCH, TransactionMetadata
+from ottla.brokerlite.machines.topics.topics import TopicPartition
+from ottla.brokerlite.machines.transactions.transaction_metadata import LAST_EPOCH, TransactionMetadata
 from ottla.codec.apis import APIS
 from ottla.codec.apis.describe_transactions import DescribeTransactionsRequest, TransactionState
 from ottla.codec.apis.find_coordinator import GROUP, TRANSACTION, FindCoordinatorRequest

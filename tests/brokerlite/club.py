@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 from ottla.brokerlite.machines.clock import Clock
-from ottla.brokerlite.machines.group import Group, GroupState, Joined, Protocol, Synced
-from ottla.brokerlite.machines.groups import Groups, GroupSettings, JoinRequest, LeavingMember, SyncRequest
-from ottla.brokerlite.machines.offset_group import Committer
-from ottla.brokerlite.machines.offsets import Committed, Offsets
+from ottla.brokerlite.machines.groups.group import Group, GroupState, Joined, Protocol, Synced
+from ottla.brokerlite.machines.groups.groups import Groups, GroupSettings, JoinRequest, LeavingMember, SyncRequest
+from ottla.brokerlite.machines.groups.offset_group import Committer
+from ottla.brokerlite.machines.groups.offsets import Committed, Offsets
 from ottla.brokerlite.machines.timers import Timers
 from ottla.codec.consumer_protocol import ConsumerProtocolSubscription, build_subscription
 from ottla.errors import BrokerError

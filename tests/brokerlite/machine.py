@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 from ottla.brokerlite.handlers import SERVED
 from ottla.brokerlite.machines.core import Answer, BrokerCore, Call, CloseConnection, HoldConnection, Settings
-from ottla.brokerlite.machines.housekeeping import HousekeepingSettings
 from ottla.brokerlite.machines.jobs import Work
-from ottla.brokerlite.machines.partition_log import Appended, PartitionLog
-from ottla.brokerlite.machines.validation import validated
+from ottla.brokerlite.machines.partitions.partition_log import Appended, PartitionLog
+from ottla.brokerlite.machines.partitions.validation import validated
+from ottla.brokerlite.machines.topics.housekeeping import HousekeepingSettings
 from ottla.brokerlite.storage.data_folder import DataFolder
 from ottla.brokerlite.storage.disk import Disk
 from ottla.client_info import ClientInfo

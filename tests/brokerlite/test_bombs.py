@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from ottla.brokerlite.config import BrokerConfig, Sync
-from ottla.brokerlite.machines import request_work
+from ottla.brokerlite.machines.requests import request_work
 from ottla.brokerlite.serve import run_broker
 from ottla.codec.apis.produce import ProduceRequest
 from ottla.codec.compression import Compression

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.brokerlite.machines.compaction import (
+from ottla.brokerlite.machines.partitions.compaction import (
     CleanedTransactions,
     Cleaner,
     LastBatch,
@@ -16,8 +16,8 @@ from ottla.brokerlite.machines.compaction import (
     grouped,
     next_round,
 )
-from ottla.brokerlite.machines.configs import LogSettings
-from ottla.brokerlite.machines.retention import MAX_RELATIVE_OFFSET, SegmentState
+from ottla.brokerlite.machines.partitions.log_settings import LogSettings
+from ottla.brokerlite.machines.partitions.retention import MAX_RELATIVE_OFFSET, SegmentState
 from ottla.codec.compression import Compression
 from ottla.codec.records import BatchBuilder, Record, RecordBatch, parse_batch, rebased
 from ottla.codec.stored.control import ABORT, COMMIT, ControlRecord, EndTxnMarker, build_control

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from ottla.brokerlite.machines.compaction import Cleaner, LastBatch, OffsetMap
+from ottla.brokerlite.machines.partitions.compaction import Cleaner, LastBatch, OffsetMap
 from ottla.codec.records import RecordBatch, parse_batch, read_batches
 from ottla.codec.stored.checkpoints import parse_offsets
 from ottla.codec.stored.indexes import AbortedTxn, parse_entries

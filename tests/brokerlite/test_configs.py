@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from ottla.brokerlite.machines.configs import CONFIGS, LogSettings, check_asked, check_configs, log_settings, unheeded
+from ottla.brokerlite.machines.partitions.log_settings import LogSettings
+from ottla.brokerlite.machines.topics.configs import CONFIGS, check_asked, check_configs, log_settings, unheeded
 from ottla.codec.compression import LEVELS, Compression
 from ottla.errors import InvalidConfig
 from tests.brokerlite.machine import Machine

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.brokerlite.machines.compaction import Round
-from ottla.brokerlite.machines.configs import LogSettings
+from ottla.brokerlite.machines.partitions.compaction import Round
+from ottla.brokerlite.machines.partitions.log_settings import LogSettings
 from ottla.codec.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.codec.records import read_batches
 from ottla.errors import CorruptMessage, DecodeError

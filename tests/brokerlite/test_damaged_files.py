@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from ottla.brokerlite.machines.partition_log import PartitionLog
+from ottla.brokerlite.machines.partitions.partition_log import PartitionLog
 from ottla.codec.records import read_batches
 from ottla.errors import CorruptMessage, DecodeError
 from tests.brokerlite.machine import TODAY, Machine, a_batch, idempotent, work_off

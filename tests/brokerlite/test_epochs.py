@@ -9,7 +9,7 @@ import trio
 
 import ottla
 from ottla.brokerlite.config import BrokerConfig, Sync
-from ottla.brokerlite.machines.leader_epochs import LeaderEpochs
+from ottla.brokerlite.machines.partitions.leader_epochs import LeaderEpochs
 from ottla.codec.apis.fetch import FetchPartition, PartitionData
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.codec.apis.metadata import MetadataRequest

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from ottla.brokerlite.machines import fetch_sessions
 from ottla.brokerlite.machines.core import Answer
-from ottla.brokerlite.machines.fetch_sessions import MAX_EPOCH, PATIENCE
+from ottla.brokerlite.machines.requests import fetch_sessions
+from ottla.brokerlite.machines.requests.fetch_sessions import MAX_EPOCH, PATIENCE
 from ottla.codec.apis.delete_topics import DeleteTopicsRequest
 from ottla.codec.apis.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from ottla.codec.wire import NO_UUID

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.brokerlite.machines.configs import LogSettings
+from ottla.brokerlite.machines.partitions.log_settings import LogSettings
 from ottla.codec.records import read_batches, rebased
 from ottla.errors import CorruptMessage, OffsetOutOfRange
 from tests.brokerlite.machine import Machine, a_batch, fetching

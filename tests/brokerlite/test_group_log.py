@@ -8,10 +8,10 @@ from uuid import UUID
 
 import pytest
 
-from ottla.brokerlite.machines import group_log
 from ottla.brokerlite.machines.core import Answer
-from ottla.brokerlite.machines.group import GroupState
-from ottla.brokerlite.machines.topics import CONSUMER_OFFSETS as NAME
+from ottla.brokerlite.machines.groups import group_log
+from ottla.brokerlite.machines.groups.group import GroupState
+from ottla.brokerlite.machines.topics.topics import CONSUMER_OFFSETS as NAME
 from ottla.codec.apis.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.codec.apis.delete_groups import DeleteGroupsRequest
 from ottla.codec.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState

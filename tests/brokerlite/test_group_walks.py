@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from ottla.brokerlite.machines.group import TRANSITIONS, Group, GroupInput, GroupState, Protocol
+from ottla.brokerlite.machines.groups.group import TRANSITIONS, Group, GroupInput, GroupState, Protocol
 from ottla.errors import KafkaStorageError
 from tests.brokerlite.club import BOTH, RANGE, REBALANCE, SESSION, Club, Person, subscription
 

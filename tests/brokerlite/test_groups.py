@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from ottla.brokerlite.machines.group import TRANSITIONS, Group, GroupInput, GroupState, Protocol
-from ottla.brokerlite.machines.groups import LeavingMember
+from ottla.brokerlite.machines.groups.group import TRANSITIONS, Group, GroupInput, GroupState, Protocol
+from ottla.brokerlite.machines.groups.groups import LeavingMember
 from ottla.errors import CoordinatorNotAvailable, KafkaStorageError, MessageTooLarge
 from tests.brokerlite.club import BOTH, DELAY, RANGE, REBALANCE, SESSION, WAITS, Club, Person, subscription
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
-from ottla.brokerlite.machines import validation
-from ottla.brokerlite.machines.configs import LogSettings
-from ottla.brokerlite.machines.partition_log import PartitionLog
-from ottla.brokerlite.machines.validation import InvalidRecords, InvalidTimestamps
+from ottla.brokerlite.machines.partitions import validation
+from ottla.brokerlite.machines.partitions.log_settings import LogSettings
+from ottla.brokerlite.machines.partitions.partition_log import PartitionLog
+from ottla.brokerlite.machines.partitions.validation import InvalidRecords, InvalidTimestamps
 from ottla.brokerlite.storage.partition_segments import PartitionSegments
 from ottla.codec.compression import Compression
 from ottla.codec.records import HEADER_SIZE, BatchBuilder, parse_batch

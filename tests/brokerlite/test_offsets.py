@@ -2,8 +2,8 @@
 
 import pytest
 
-from ottla.brokerlite.machines.group import GroupState, Protocol
-from ottla.brokerlite.machines.offsets import Committed
+from ottla.brokerlite.machines.groups.group import GroupState, Protocol
+from ottla.brokerlite.machines.groups.offsets import Committed
 from ottla.errors import KafkaStorageError
 from tests.brokerlite.club import WAITS, Club, subscription
 from tests.brokerlite.machine import TODAY

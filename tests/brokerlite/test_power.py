@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import pytest
 
-from ottla.brokerlite.machines.configs import LogSettings
 from ottla.brokerlite.machines.jobs import Work
-from ottla.brokerlite.machines.partition_log import PartitionLog
+from ottla.brokerlite.machines.partitions.log_settings import LogSettings
+from ottla.brokerlite.machines.partitions.partition_log import PartitionLog
 from ottla.brokerlite.storage.data_folder import DataFolder
 from tests.brokerlite.machine import a_batch, records_of, store, work_off
 from tests.brokerlite.model_disk import Killed, ModelDisk

@@ -14,9 +14,9 @@ from typing import Any, cast
 
 import pytest
 
-from ottla.brokerlite.machines import transaction_coordinator, transaction_metadata
 from ottla.brokerlite.machines.core import Answer
-from ottla.brokerlite.machines.topics import TRANSACTION_STATE, TopicPartition
+from ottla.brokerlite.machines.topics.topics import TRANSACTION_STATE, TopicPartition
+from ottla.brokerlite.machines.transactions import transaction_coordinator, transaction_metadata
 from ottla.errors import ConcurrentTransactions
 from tests.brokerlite.machine import Machine
 from tests.brokerlite.model_disk import ModelDisk

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.brokerlite.machines.producers import EXPIRATION, LAST_SEQUENCE, REMEMBERED_BATCHES, Producers
+from ottla.brokerlite.machines.partitions.producers import EXPIRATION, LAST_SEQUENCE, REMEMBERED_BATCHES, Producers
 from ottla.codec.records import RecordBatch, parse_batch, rebased
 from ottla.errors import InvalidProducerEpoch, OutOfOrderSequenceNumber
 from tests.brokerlite.machine import a_batch, idempotent

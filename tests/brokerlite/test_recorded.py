@@ -13,7 +13,7 @@ import pytest
 
 from ottla.brokerlite.handlers import SERVED
 from ottla.brokerlite.machines.core import Answer, Call
-from ottla.brokerlite.machines.producers import Producers
+from ottla.brokerlite.machines.partitions.producers import Producers
 from ottla.brokerlite.storage.disk import FileSystem
 from ottla.brokerlite.storage.partition_segments import PartitionSegments
 from ottla.brokerlite.storage.snapshot import read_snapshot, write_snapshot

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from ottla.brokerlite.machines import request_work
 from ottla.brokerlite.machines.core import Action, Answer, CloseConnection, HoldConnection
 from ottla.brokerlite.machines.jobs import Job, Work
+from ottla.brokerlite.machines.requests import request_work
 from ottla.codec.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.codec.compression import Compression
 from tests.brokerlite.machine import (

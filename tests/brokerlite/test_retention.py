@@ -3,8 +3,8 @@
 import itertools
 from typing import Any
 
-from ottla.brokerlite.machines.configs import LogSettings
-from ottla.brokerlite.machines.retention import (
+from ottla.brokerlite.machines.partitions.log_settings import LogSettings
+from ottla.brokerlite.machines.partitions.retention import (
     MAX_RELATIVE_OFFSET,
     SegmentState,
     deletable,

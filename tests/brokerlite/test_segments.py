@@ -11,9 +11,9 @@ from uuid import uuid4
 
 import pytest
 
-from ottla.brokerlite.machines.configs import LogSettings
 from ottla.brokerlite.machines.jobs import Work
-from ottla.brokerlite.machines.partition_log import PartitionLog, Segments
+from ottla.brokerlite.machines.partitions.log_settings import LogSettings
+from ottla.brokerlite.machines.partitions.partition_log import PartitionLog, Segments
 from ottla.brokerlite.storage.data_folder import DataFolder
 from ottla.codec.stored.indexes import AbortedTxn
 from ottla.codec.wire import NO_UUID

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from ottla.brokerlite.machines.configs import LogSettings
-from ottla.brokerlite.machines.partition_log import PartitionLog
+from ottla.brokerlite.machines.partitions.log_settings import LogSettings
+from ottla.brokerlite.machines.partitions.partition_log import PartitionLog
 from ottla.brokerlite.storage.checkpoints import OffsetCheckpoint
 from ottla.brokerlite.storage.data_folder import CLEAN_SHUTDOWN, RECOVERY_POINTS, DataFolder
 from ottla.brokerlite.storage.disk import Disk, FileSystem

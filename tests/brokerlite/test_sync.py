@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from ottla.brokerlite.config import BrokerConfig, Sync
-from ottla.brokerlite.machines import transaction_coordinator, transaction_metadata
 from ottla.brokerlite.machines.core import Answer, CloseConnection
-from ottla.brokerlite.machines.transaction_coordinator import Producing
-from ottla.brokerlite.machines.transaction_metadata import TransactionalIdState
+from ottla.brokerlite.machines.transactions import transaction_coordinator, transaction_metadata
+from ottla.brokerlite.machines.transactions.transaction_coordinator import Producing
+from ottla.brokerlite.machines.transactions.transaction_metadata import TransactionalIdState
 from ottla.codec.apis.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from ottla.errors import ConcurrentTransactions
 from ottla.testing import Broker

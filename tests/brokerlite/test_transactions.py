@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from ottla.brokerlite.machines.core import Answer
-from ottla.brokerlite.machines.keyed_log import KeyedLog
-from ottla.brokerlite.machines.topics import CONSUMER_OFFSETS
-from ottla.brokerlite.machines.transaction_metadata import TransactionalIdState
+from ottla.brokerlite.machines.topics.keyed_log import KeyedLog
+from ottla.brokerlite.machines.topics.topics import CONSUMER_OFFSETS
+from ottla.brokerlite.machines.transactions.transaction_metadata import TransactionalIdState
 from ottla.codec.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.codec.apis.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from ottla.codec.apis.describe_producers import DescribeProducersRequest, TopicRequest

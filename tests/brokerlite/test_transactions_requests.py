@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ottla.brokerlite.machines.producers import Producers
+from ottla.brokerlite.machines.partitions.producers import Producers
 from ottla.codec.apis.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,

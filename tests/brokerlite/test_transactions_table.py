@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.brokerlite.machines.transaction_metadata import (
+from ottla.brokerlite.machines.transactions.transaction_metadata import (
     LAST_EPOCH,
     NO_EPOCH,
     TRANSITIONS,

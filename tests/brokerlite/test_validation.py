@@ -6,8 +6,8 @@ from itertools import pairwise
 import lz4.frame
 import pytest
 
-from ottla.brokerlite.machines.configs import LogSettings
-from ottla.brokerlite.machines.validation import MOST_INDEXES, InvalidRecords, validated, work
+from ottla.brokerlite.machines.partitions.log_settings import LogSettings
+from ottla.brokerlite.machines.partitions.validation import MOST_INDEXES, InvalidRecords, validated, work
 from ottla.codec.compression import Compression, compress, lz4_rechecked
 from ottla.codec.records import HEADER_SIZE, BatchBuilder, RecordBatch
 from ottla.errors import BrokerError, CorruptMessage, InvalidRecord, InvalidTimestamp

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from ottla.brokerlite.machines.producers import end_marker
+from ottla.brokerlite.machines.partitions.producers import end_marker
 from ottla.codec.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.codec.apis.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ottla.sdk.consume.fetcher import Fetcher
-from ottla.sdk.consume.position import Fetched, Start
+from ottla.sdk.consume.partitions.position import Fetched, Start
+from ottla.sdk.consume.reading.fetcher import Fetcher
 from tests.sdk.leaders import Leaders, Place
 
 

@@ -72,7 +72,7 @@ from ottla.sdk.admin import CommittedOffset, ListedOffset
 from ottla.sdk.calls import resets
 from ottla.sdk.calls.offsets import reachable_offsets
 from ottla.sdk.cluster.metadata import UNKNOWN_TOPIC_GRACE
-from ottla.sdk.consume.fetcher import Offset, Time
+from ottla.sdk.consume.reading.fetcher import Offset, Time
 from ottla.sdk.core import ClientCore
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Outcome

@@ -24,8 +24,8 @@ from ottla.errors import (
     UnknownTopicOrPartition,
 )
 from ottla.sdk import mdns
-from ottla.sdk.consume.range_reader import LostRange, OffsetRange
-from ottla.sdk.consume.record_sets import READ_COMMITTED
+from ottla.sdk.consume.partitions.record_sets import READ_COMMITTED
+from ottla.sdk.consume.reading.range_reader import LostRange, OffsetRange
 from ottla.sdk.drivers.blocking import BlockingClient
 from ottla.sdk.drivers.selecting import SelectorLink
 from ottla.sdk.events import Event, Send, Written

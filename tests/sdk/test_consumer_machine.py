@@ -37,11 +37,11 @@ from ottla.errors import (
 )
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.consume.assignment.subscription import PATTERN_AGE
 from ottla.sdk.consume.core import ConsumerCore
-from ottla.sdk.consume.fetcher import Fetcher
 from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
-from ottla.sdk.consume.position import Fetched, Offset
-from ottla.sdk.consume.subscription import PATTERN_AGE
+from ottla.sdk.consume.partitions.position import Fetched, Offset
+from ottla.sdk.consume.reading.fetcher import Fetcher
 from ottla.sdk.group.assignors import ASSIGNORS, build_assigned
 from ottla.sdk.group.commits import Commits
 from ottla.sdk.group.membership import MemberOptions, Membership

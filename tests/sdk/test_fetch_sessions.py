@@ -11,7 +11,7 @@ from ottla.codec.message_sets import build_message_set
 from ottla.codec.records import Record
 from ottla.codec.wire import NO_UUID
 from ottla.errors import DataLoss, DecodeError, FetchSessionTopicIdError, KafkaStorageError, RecordTooLarge
-from ottla.sdk.consume.position import Offset, Time
+from ottla.sdk.consume.partitions.position import Offset, Time
 from ottla.sdk.options import Options
 from tests.sdk.leaders import NEW, Leaders, Log
 from tests.sdk.reading import read, reader

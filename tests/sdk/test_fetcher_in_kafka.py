@@ -10,8 +10,8 @@ import ottla
 from ottla.codec.apis.fetch import FetchRequest, FetchResponse
 from ottla.errors import DataLoss, FetchSessionIdNotFound, LogTruncated, OffsetOutOfRange
 from ottla.sdk.connection.exchange import Exchange
-from ottla.sdk.consume.fetcher import Fetcher
-from ottla.sdk.consume.position import Offset
+from ottla.sdk.consume.partitions.position import Offset
+from ottla.sdk.consume.reading.fetcher import Fetcher
 from ottla.sdk.outcome import Outcome
 from tests.kafka import ApacheKafka
 from tests.patience import HUNG

@@ -11,7 +11,7 @@ from ottla.codec.apis.list_offsets import EARLIEST, LATEST, ListOffsetsRequest, 
 from ottla.codec.records import Record, build_batch, parse_batch
 from ottla.errors import ChecksumMismatch, DecodeError, OffsetOutOfRange, UnknownTopicOrPartition
 from ottla.sdk.calls import offsets
-from ottla.sdk.consume.fetcher import READ_COMMITTED, READ_UNCOMMITTED, Fetcher, Offset, Start, Time
+from ottla.sdk.consume.reading.fetcher import READ_COMMITTED, READ_UNCOMMITTED, Fetcher, Offset, Start, Time
 from ottla.sdk.options import Options
 from tests.sim.world import ModelBroker, World
 

@@ -17,19 +17,19 @@ from ottla.errors import (
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
-from ottla.sdk.consume.assigned_positions import AssignedPositions
-from ottla.sdk.consume.changes import Changes
-from ottla.sdk.consume.fetch_answers import FetchAnswers
-from ottla.sdk.consume.fetch_buffers import FetchBuffers
-from ottla.sdk.consume.fetch_metrics import FetchMetrics
-from ottla.sdk.consume.fetch_scheduler import FetchScheduler
-from ottla.sdk.consume.fetch_session import FetchLimits, FetchSession
-from ottla.sdk.consume.near_replicas import NearReplicas
-from ottla.sdk.consume.position import NoStart, Offset, Position, PositionState, Time
-from ottla.sdk.consume.position_lookups import PositionLookups
-from ottla.sdk.consume.record_sets import READ_UNCOMMITTED
-from ottla.sdk.consume.retries import Retries
-from ottla.sdk.consume.review import Review
+from ottla.sdk.consume.fetching.fetch_buffers import FetchBuffers
+from ottla.sdk.consume.fetching.fetch_metrics import FetchMetrics
+from ottla.sdk.consume.fetching.fetch_scheduler import FetchScheduler
+from ottla.sdk.consume.fetching.fetch_session import FetchLimits, FetchSession
+from ottla.sdk.consume.fetching.near_replicas import NearReplicas
+from ottla.sdk.consume.partitions.position import NoStart, Offset, Position, PositionState, Time
+from ottla.sdk.consume.partitions.record_sets import READ_UNCOMMITTED
+from ottla.sdk.consume.positions.assigned_positions import AssignedPositions
+from ottla.sdk.consume.positions.changes import Changes
+from ottla.sdk.consume.positions.position_lookups import PositionLookups
+from ottla.sdk.consume.positions.retries import Retries
+from ottla.sdk.consume.positions.review import Review
+from ottla.sdk.consume.reading.fetch_answers import FetchAnswers
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Node
 from ottla.sdk.options import Options

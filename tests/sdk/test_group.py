@@ -19,7 +19,7 @@ from ottla.errors import (
     NoCommittedOffset,
     TimeoutExpired,
 )
-from ottla.sdk.consume import leaving, subscription
+from ottla.sdk.consume.assignment import leaving, subscription
 from ottla.sdk.consumer import Batch, Consumer
 from ottla.testing import Broker
 from tests.patience import FAR, HUNG

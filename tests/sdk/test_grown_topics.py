@@ -13,8 +13,8 @@ from ottla.errors import DeliveryFailed, OttlaError, UnknownTopicOrPartition
 from ottla.sdk import calls
 from ottla.sdk.calls.offsets import reachable_offsets
 from ottla.sdk.calls.reads import How, fetch_many
-from ottla.sdk.consume.range_reader import OffsetRange, RangeReader, Taken
-from ottla.sdk.consume.subscription import know_topics
+from ottla.sdk.consume.assignment.subscription import know_topics
+from ottla.sdk.consume.reading.range_reader import OffsetRange, RangeReader, Taken
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from ottla.sdk.consume.position import Offset
+from ottla.sdk.consume.partitions.position import Offset
 from ottla.sdk.core import ClientCore
 from ottla.sdk.metrics import Metric, Metrics
 from ottla.sdk.options import Options

@@ -7,11 +7,11 @@ import pytest
 
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.errors import Closed, DataLoss
+from ottla.sdk.consume.assignment.subscription import PATTERN_AGE
 from ottla.sdk.consume.core import ConsumerCore
-from ottla.sdk.consume.fetcher import Fetcher
 from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
-from ottla.sdk.consume.position import Time
-from ottla.sdk.consume.subscription import PATTERN_AGE
+from ottla.sdk.consume.partitions.position import Time
+from ottla.sdk.consume.reading.fetcher import Fetcher
 from ottla.sdk.options import Options
 from ottla.sdk.steps import Steps
 from tests.sdk.calling import Call, Tasks

@@ -33,10 +33,10 @@ from ottla.errors import (
 from ottla.sdk.calls.offsets import offsets_before
 from ottla.sdk.calls.resets import _planned
 from ottla.sdk.calls.task import Task
-from ottla.sdk.consume.fetcher import Fetcher
-from ottla.sdk.consume.places import place_at, start_at
-from ottla.sdk.consume.position import Ago, Offset, Start, Time
-from ottla.sdk.consume.record_sets import READ_COMMITTED
+from ottla.sdk.consume.partitions.places import place_at, start_at
+from ottla.sdk.consume.partitions.position import Ago, Offset, Start, Time
+from ottla.sdk.consume.partitions.record_sets import READ_COMMITTED
+from ottla.sdk.consume.reading.fetcher import Fetcher
 from ottla.sdk.options import Options
 from tests.sdk.leaders import NEW, Leaders, Log
 from tests.sdk.reading import read, reader

@@ -15,7 +15,7 @@ import trio
 import ottla
 from ottla.brokerlite.config import BrokerConfig, Sync
 from ottla.sdk.client import Client
-from ottla.sdk.consume import stable_offsets
+from ottla.sdk.consume.reading import stable_offsets
 from ottla.testing import Broker
 from tests.kafka import ApacheKafka
 from tests.patience import HUNG

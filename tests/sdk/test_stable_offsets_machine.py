@@ -24,8 +24,8 @@ from ottla.codec.apis.find_coordinator import FindCoordinatorRequest, FindCoordi
 from ottla.codec.apis.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from ottla.codec.apis.list_transactions import TransactionState as Listed
 from ottla.errors import TopicAuthorizationFailed
-from ottla.sdk.consume.fetcher import READ_COMMITTED, READ_UNCOMMITTED, Fetcher, Offset
-from ottla.sdk.consume.stable_offsets import REPORT, STILL
+from ottla.sdk.consume.reading.fetcher import READ_COMMITTED, READ_UNCOMMITTED, Fetcher, Offset
+from ottla.sdk.consume.reading.stable_offsets import REPORT, STILL
 from tests.sdk.leaders import NEW, Leaders, Place
 from tests.sdk.reading import read, reader
 

@@ -8,9 +8,9 @@ import pytest
 from ottla.codec.apis.list_offsets import EARLIEST
 from ottla.codec.apis.metadata import MetadataRequest, MetadataResponse
 from ottla.errors import LeaderNotAvailable
+from ottla.sdk.consume.assignment.subscription import Subscription
 from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
-from ottla.sdk.consume.position import Time
-from ottla.sdk.consume.subscription import Subscription
+from ottla.sdk.consume.partitions.position import Time
 from ottla.sdk.core import ClientCore
 from ottla.sdk.flow import Flow
 from ottla.sdk.group.assignors import Member, RangeAssignor

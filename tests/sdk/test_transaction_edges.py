@@ -28,7 +28,7 @@ from ottla.errors import (
     UnknownProducerId,
 )
 from ottla.sdk.admin import CommittedOffset
-from ottla.sdk.consume.committing import BatchAssignment
+from ottla.sdk.consume.assignment.committing import BatchAssignment
 from ottla.sdk.group.commits import Assignment
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions

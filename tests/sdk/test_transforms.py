@@ -10,7 +10,7 @@ import trio
 
 import ottla
 import ottla.sync
-from ottla.brokerlite.machines.partition_log import Appended, PartitionLog
+from ottla.brokerlite.machines.partitions.partition_log import Appended, PartitionLog
 from ottla.codec.records import RecordBatch
 from ottla.errors import (
     BufferFull,

@@ -26,7 +26,7 @@ from ottla.errors import UnknownServerError
 from ottla.sdk import calls
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.calls.reads import How, fetch_many
-from ottla.sdk.consume.position import Offset, Time
+from ottla.sdk.consume.partitions.position import Offset, Time
 from ottla.sdk.group.commits import Commits
 from tests.sdk.coordinator import Coordinator
 from tests.sdk.leaders import Leaders

@@ -29,7 +29,7 @@ from ottla.codec.records import HEADER_SIZE
 from ottla.errors import MessageTooLarge, OttlaError, RemoteProtocolError
 from ottla.sdk.cluster.metadata import HEDGE_DELAY
 from ottla.sdk.connection.exchange import Exchange
-from ottla.sdk.consume.fetcher import Fetcher
+from ottla.sdk.consume.reading.fetcher import Fetcher
 from ottla.sdk.core import ClientCore
 from ottla.sdk.produce.batches import ProducerBatch
 from tests.sim.clock import Clock

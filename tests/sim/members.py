@@ -13,11 +13,11 @@ from ottla.codec.apis.list_offsets import EARLIEST
 from ottla.errors import Closed, CommitFailed, FencedInstanceId, OttlaError, TimeoutExpired
 from ottla.sdk import calls
 from ottla.sdk.admin import CommittedOffset
-from ottla.sdk.consume.committing import BatchAssignment
+from ottla.sdk.consume.assignment.committing import BatchAssignment
+from ottla.sdk.consume.assignment.leaving import CLOSE_TIMEOUT, CLOSED, LEAVE_TIMEOUT
 from ottla.sdk.consume.core import ConsumerCore, Taken
-from ottla.sdk.consume.fetcher import Fetched, Fetcher, Time
-from ottla.sdk.consume.leaving import CLOSE_TIMEOUT, CLOSED, LEAVE_TIMEOUT
 from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
+from ottla.sdk.consume.reading.fetcher import Fetched, Fetcher, Time
 from ottla.sdk.core import LEAVE_TIMEOUT as MOMENT
 from ottla.sdk.group.assignors import ASSIGNORS, Assignor, Member
 from ottla.sdk.group.commits import Assignment

@@ -35,24 +35,25 @@ from ottla.sdk.connection.connections import Connections
 from ottla.sdk.connection.outages import Outages
 from ottla.sdk.connection.pipeline import Pipeline
 from ottla.sdk.connection.versions import FETCH_BY_ID
-from ottla.sdk.consume import fetch_session, position_lookups
 from ottla.sdk.consume.ahead import Ahead
 from ottla.sdk.consume.asking import Asking
-from ottla.sdk.consume.assigned_positions import AssignedPositions
-from ottla.sdk.consume.committing import Committing
+from ottla.sdk.consume.assignment.committing import Committing
+from ottla.sdk.consume.assignment.leaving import Leaving
+from ottla.sdk.consume.assignment.notices import Notices
+from ottla.sdk.consume.assignment.subscription import Subscription
 from ottla.sdk.consume.core import ConsumerCore
-from ottla.sdk.consume.fetch_answers import FetchAnswers
-from ottla.sdk.consume.fetch_scheduler import FetchScheduler
-from ottla.sdk.consume.fetch_session import FetchSession, RequestedPartition
-from ottla.sdk.consume.fetcher import Fetcher
-from ottla.sdk.consume.leaving import Leaving
-from ottla.sdk.consume.notices import Notices
-from ottla.sdk.consume.position import NO_NODE, Fetched, Time
-from ottla.sdk.consume.position_lookups import PositionLookups
-from ottla.sdk.consume.record_sets import cut
-from ottla.sdk.consume.retries import Retries
-from ottla.sdk.consume.review import Review
-from ottla.sdk.consume.subscription import Subscription
+from ottla.sdk.consume.fetching import fetch_session
+from ottla.sdk.consume.fetching.fetch_scheduler import FetchScheduler
+from ottla.sdk.consume.fetching.fetch_session import FetchSession, RequestedPartition
+from ottla.sdk.consume.partitions.position import NO_NODE, Fetched, Time
+from ottla.sdk.consume.partitions.record_sets import cut
+from ottla.sdk.consume.positions import position_lookups
+from ottla.sdk.consume.positions.assigned_positions import AssignedPositions
+from ottla.sdk.consume.positions.position_lookups import PositionLookups
+from ottla.sdk.consume.positions.retries import Retries
+from ottla.sdk.consume.positions.review import Review
+from ottla.sdk.consume.reading.fetch_answers import FetchAnswers
+from ottla.sdk.consume.reading.fetcher import Fetcher
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.stepper import Stepper
 from ottla.sdk.events import DATA, Written

@@ -15,11 +15,12 @@ from typing import Any
 from ottla.codec.apis.list_offsets import EARLIEST
 from ottla.errors import OttlaError
 from ottla.sdk.admin import ProducerState
-from ottla.sdk.consume import fetch_answers, record_sets, stable_offsets
 from ottla.sdk.consume.core import ConsumerCore
-from ottla.sdk.consume.fetcher import READ_COMMITTED, READ_UNCOMMITTED, Fetcher, Offset
 from ottla.sdk.consume.options import ConsumerOptions
-from ottla.sdk.consume.position import Position, Start, Time
+from ottla.sdk.consume.partitions import record_sets
+from ottla.sdk.consume.partitions.position import Position, Start, Time
+from ottla.sdk.consume.reading import fetch_answers, stable_offsets
+from ottla.sdk.consume.reading.fetcher import READ_COMMITTED, READ_UNCOMMITTED, Fetcher, Offset
 from tests.sim.data import Place
 from tests.sim.mutations import Mutations
 from tests.sim.network import Link

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from ottla.codec.apis.list_offsets import EARLIEST
 from ottla.errors import OttlaError
-from ottla.sdk.consume.fetcher import Fetcher, Time
+from ottla.sdk.consume.reading.fetcher import Fetcher, Time
 from tests.sim.data import RECREATED, Place
 from tests.sim.ledger import FALSE, GAP, Ledger, brief
 from tests.sim.users import Process, Script, Violation, Wait

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from ottla.codec.apis.produce import ProduceRequest
 from ottla.sdk.connection.exchange import Exchange
-from ottla.sdk.consume import subscription
+from ottla.sdk.consume.assignment import subscription
 from ottla.sdk.events import DATA
 from ottla.sdk.events import Node as ClientNode
 from ottla.sdk.options import Options

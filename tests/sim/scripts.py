@@ -22,8 +22,8 @@ from ottla.errors import (
     OttlaError,
 )
 from ottla.sdk.consume.core import ConsumerCore
-from ottla.sdk.consume.fetcher import Fetcher, Offset, Start, Time
 from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
+from ottla.sdk.consume.reading.fetcher import Fetcher, Offset, Start, Time
 from ottla.sdk.core import FINISH_TIMEOUT
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.produce.batches import NOT_OPEN, PartitionQueue, ProducerBatch

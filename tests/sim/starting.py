@@ -7,8 +7,8 @@ from random import Random
 from ottla.codec.records import parse_batch
 from ottla.errors import OttlaError, TimeoutExpired
 from ottla.sdk.consume.core import ConsumerCore
-from ottla.sdk.consume.fetcher import Fetcher, Time
 from ottla.sdk.consume.options import ConsumerOptions
+from ottla.sdk.consume.reading.fetcher import Fetcher, Time
 from tests.sim.data import Place
 from tests.sim.ledger import Ledger
 from tests.sim.scripts import TIME

@@ -4,9 +4,9 @@ from typing import Any
 
 from ottla.codec.apis.list_offsets import LATEST
 from ottla.sdk.calls import groups
-from ottla.sdk.consume.committing import BatchAssignment, Committing
+from ottla.sdk.consume.assignment.committing import BatchAssignment, Committing
 from ottla.sdk.consume.core import ConsumerCore, Taken
-from ottla.sdk.consume.fetcher import Offset, Start, Time
+from ottla.sdk.consume.reading.fetcher import Offset, Start, Time
 from ottla.sdk.group.commits import OF_THE_MEMBER, Assignment, Commits, CommittingMember
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import settled

@@ -37,7 +37,7 @@ from ottla.errors import (
     TransactionAbortable,
     UnknownTopicOrPartition,
 )
-from ottla.sdk.consume.fetcher import Time
+from ottla.sdk.consume.reading.fetcher import Time
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.records import PendingRecord

@@ -20,9 +20,9 @@ from ottla.errors import (
     UnknownTopicOrPartition,
 )
 from ottla.sdk.admin import CommittedOffset
+from ottla.sdk.consume.assignment.leaving import LEAVE_TIMEOUT
 from ottla.sdk.consume.core import ConsumerCore, Taken
-from ottla.sdk.consume.fetcher import READ_COMMITTED, Fetched, Fetcher
-from ottla.sdk.consume.leaving import LEAVE_TIMEOUT
+from ottla.sdk.consume.reading.fetcher import READ_COMMITTED, Fetched, Fetcher
 from ottla.sdk.outcome import Outcome, any_of
 from ottla.sdk.produce.core import CLOSE_TIMEOUT, ProducerCore
 from ottla.sdk.produce.options import ProducerOptions

@@ -11,11 +11,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from ottla.codec.compression import Compression
 from ottla.codec.records import BatchBuilder, Record, RecordBatch, parse_batch
 from ottla.errors import DecodeError
-from ottla.sdk.consume.range_reader import OffsetRange
-from ottla.spark import arrow
-from ottla.spark.arrow import MAX_BYTES, MAX_ROWS, arrow_batches, arrow_schema
-from ottla.spark.columns import JsonFormat, Layout, spark_schema
-from ottla.spark.value_schema import parse_value_schema
+from ottla.sdk.consume.reading.range_reader import OffsetRange
+from ottla.spark.columns import arrow
+from ottla.spark.columns.arrow import MAX_BYTES, MAX_ROWS, arrow_batches, arrow_schema
+from ottla.spark.columns.columns import JsonFormat, Layout, spark_schema
+from ottla.spark.columns.value_schema import parse_value_schema
 
 COLUMNS = "key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int"
 """The columns of Spark's own Kafka connector."""

@@ -16,9 +16,9 @@ from pyspark.errors import PySparkException
 from ottla.codec.wire import NO_UUID
 from ottla.errors import BrokerUnreachable, ConfigurationError, DataLoss
 from ottla.sdk import mdns
-from ottla.spark import reader as spark_reader
-from ottla.spark.options import ReadOptions
-from ottla.spark.reader import MOST_PLANS, OLD_PLAN, OLD_REUSED_PLAN, BatchReader, ReadTask
+from ottla.spark.reading import batch_reader as spark_reader
+from ottla.spark.reading.batch_reader import MOST_PLANS, OLD_PLAN, OLD_REUSED_PLAN, BatchReader, ReadTask
+from ottla.spark.reading.read_options import ReadOptions
 from ottla.testing import Broker
 from tests.interop.lines import Message
 from tests.interop.peers import create_topic

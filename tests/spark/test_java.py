@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ottla.errors import ConfigurationError
-from ottla.spark.java import ensure_java
+from ottla.spark.local.java import ensure_java
 from tests.patience import HUNG
 
 SCRIPT = """#!/bin/sh

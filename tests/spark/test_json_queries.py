@@ -10,8 +10,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import Row, StructType, _parse_datatype_string
 
 from ottla.errors import ConfigurationError
-from ottla.spark.json_values import parse_values
-from ottla.spark.value_schema import parse_value_schema
+from ottla.spark.columns.json_values import parse_values
+from ottla.spark.columns.value_schema import parse_value_schema
 from ottla.testing import Broker
 from tests.patience import HUNG
 from tests.spark.test_value_schema import SCHEMAS

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ottla.spark import json_values
-from ottla.spark.json_values import parse_values
+from ottla.spark.columns import json_values
+from ottla.spark.columns.json_values import parse_values
 
 KIND = pa.struct(
     [

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import ottla.spark
-from ottla.spark.local import _python
+from ottla.spark.local.session import _python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

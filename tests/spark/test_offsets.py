@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.errors import ConfigurationError, DataLoss
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.consume.range_reader import LostRange, OffsetRange
-from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED, AnyBatch
+from ottla.sdk.consume.partitions.record_sets import READ_COMMITTED, READ_UNCOMMITTED, AnyBatch
+from ottla.sdk.consume.reading.range_reader import LostRange, OffsetRange
 from ottla.spark.cores import CORES, UNKNOWN, cores, local_cores
-from ottla.spark.offsets import SMALL_TASK, Limit, known_starts, plan, resolve
+from ottla.spark.reading.offsets import SMALL_TASK, Limit, known_starts, plan, resolve
 
 TOPIC_ID = UUID(int=1)
 ALL = Limit("startingOffsets", EARLIEST)

@@ -11,16 +11,16 @@ import pytest
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.codec.inbox import LARGE, Blocks, Inbox
 from ottla.errors import ConfigurationError
-from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED
+from ottla.sdk.consume.partitions.record_sets import READ_COMMITTED, READ_UNCOMMITTED
 from ottla.sdk.kafka_meanings import CLIENT, CONSUMER, MEANINGS, SAME, To
 from ottla.sdk.kafka_security import SECURITY_NAMES
 from ottla.sdk.options import Options
-from ottla.spark.columns import JsonFormat, Layout
+from ottla.spark.columns.columns import JsonFormat, Layout
+from ottla.spark.columns.value_schema import parse_value_schema
 from ottla.spark.kafka_options import ClientConfig
-from ottla.spark.offsets import Limit
-from ottla.spark.options import ReadOptions, StreamOptions
-from ottla.spark.value_schema import parse_value_schema
-from ottla.spark.write_options import WriteOptions
+from ottla.spark.reading.offsets import Limit
+from ottla.spark.reading.read_options import ReadOptions, StreamOptions
+from ottla.spark.writing.write_options import WriteOptions
 from tests.codec.test_inbox import frame_of, home
 
 ROOT = Path(__file__).parents[2]

@@ -14,10 +14,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from ottla.errors import ConfigurationError
 from ottla.sdk.metrics import Metric
-from ottla.spark import progress
-from ottla.spark.options import StreamOptions
-from ottla.spark.progress import MetricsEndpoint, Progress
-from ottla.spark.stream import StreamReader
+from ottla.spark.reading.read_options import StreamOptions
+from ottla.spark.streaming import progress
+from ottla.spark.streaming.progress import MetricsEndpoint, Progress
+from ottla.spark.streaming.stream_reader import StreamReader
 from ottla.testing import Broker
 from tests.kafka import free_ports
 from tests.patience import HUNG
@@ -36,7 +36,7 @@ def values(told: list[Metric]) -> dict[tuple[str, str], float]:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [1000.0]
-    monkeypatch.setattr("ottla.spark.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("ottla.spark.streaming.progress.time.monotonic", lambda: now[0])
     return now
 
 

@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
 )
 from pyspark.errors import PySparkException
 
-from ottla.spark import reader as spark_reader
+from ottla.spark.reading import batch_reader as spark_reader
 from tests.interop.lines import Message
 from tests.interop.peers import LIBRDKAFKA, create_topic
 from tests.kafka import NOW, OLD, ApacheKafka, start

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ottla.sdk.kafka_security import OAUTH_NAMES, SASL_NAMES, TLS_NAMES
-from ottla.spark.local import REDACTED
+from ottla.spark.local.session import REDACTED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 
 import ottla
 from ottla import TLS, Plain
-from ottla.spark import reader as spark_reader
+from ottla.spark.reading import batch_reader as spark_reader
 from tests.kafka import HOST, ApacheKafka, start
 from tests.tls import kafka_store, text
 

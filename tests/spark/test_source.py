@@ -10,10 +10,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
 from ottla.errors import ConfigurationError
-from ottla.spark.arrow import arrow_schema
-from ottla.spark.columns import Layout, spark_schema
+from ottla.spark.columns.arrow import arrow_schema
+from ottla.spark.columns.columns import Layout, spark_schema
 from ottla.spark.source import DefaultSource, RefusedStream
-from ottla.spark.stream import StreamReader
+from ottla.spark.streaming.stream_reader import StreamReader
 from tests.patience import HUNG
 
 ROOT = Path(__file__).parents[2]
@@ -93,8 +93,8 @@ def test_a_schema_from_the_user_is_refused() -> None:
     [
         ("ottla.spark", ["pyspark", "pyarrow", "trio", "construct", "ottla.codec", "ottla.sdk"]),
         ("pyspark_ottla", ["pyarrow", "trio", "construct", "ottla.codec", "ottla.sdk"]),
-        ("ottla.spark.reader", ["trio", "zeroconf", "typer"]),
-        ("ottla.spark.writer", ["trio", "zeroconf", "typer"]),
+        ("ottla.spark.reading.batch_reader", ["trio", "zeroconf", "typer"]),
+        ("ottla.spark.writing.row_writer", ["trio", "zeroconf", "typer"]),
     ],
 )
 def test_importing_brings_only_what_is_needed(module: str, absent: list[str]) -> None:

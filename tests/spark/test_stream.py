@@ -16,10 +16,10 @@ from ottla.codec.apis.list_offsets import EARLIEST
 from ottla.errors import ConfigurationError, DataLoss, DecodeError
 from ottla.sdk.cluster import metadata
 from ottla.sdk.connection import requests
-from ottla.spark import group_commits, stream
-from ottla.spark.options import StreamOptions
-from ottla.spark.reader import ReadTask, clients
-from ottla.spark.stream import StreamReader
+from ottla.spark.reading.batch_reader import ReadTask, clients
+from ottla.spark.reading.read_options import StreamOptions
+from ottla.spark.streaming import group_commits, stream_reader
+from ottla.spark.streaming.stream_reader import StreamReader
 from ottla.testing import Broker
 from tests.interop.peers import create_topic
 from tests.patience import HUNG
@@ -212,8 +212,8 @@ def asked(ottla_broker: Broker) -> "Iterator[Callable[..., StreamReader]]":
 @contextmanager
 def polled_at_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stream, "POLL_SECONDS", 0.0)
-        patch.setattr(stream, "TOPICS_SECONDS", 0.0)
+        patch.setattr(stream_reader, "POLL_SECONDS", 0.0)
+        patch.setattr(stream_reader, "TOPICS_SECONDS", 0.0)
         yield
 
 
@@ -326,7 +326,7 @@ def test_a_topic_that_brokers_hide_for_a_while_is_read_on(
     reader = asked(startingOffsets="earliest", failOnDataLoss="false")
     end = begun(reader)
     with monkeypatch.context() as patch:
-        patch.setattr(stream, "topics_of", lambda *_, **__: {})
+        patch.setattr(stream_reader, "topics_of", lambda *_, **__: {})
         hidden = reader.latestOffset(end, EVERYTHING)
         assert read(reader, end, hidden) == []
         assert reader.latestOffset(hidden, EVERYTHING) == hidden
@@ -511,7 +511,7 @@ def test_a_query_that_waits_for_more_asks_no_more_often_for_the_beginning_of_new
     limit, end = reader.getDefaultReadLimit(), begun(reader)
     grow(ottla_broker, "t", 3)
     write(ottla_broker, "a", partition=2)
-    monkeypatch.setattr(stream, "POLL_SECONDS", 60.0)
+    monkeypatch.setattr(stream_reader, "POLL_SECONDS", 60.0)
     asked_for: list[int] = []
     build = requests.list_offsets
 
@@ -569,7 +569,7 @@ def test_no_offset_of_another_topic_is_committed(asked: Asked, ottla_broker: Bro
     with pytest.raises(DataLoss):
         asked(groupIdPrefix="mine").latestOffset(end, limit)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stream, "TOPICS_SECONDS", 0.0)
+        patch.setattr(stream_reader, "TOPICS_SECONDS", 0.0)
         asked(groupIdPrefix="mine", failOnDataLoss="false").latestOffset(end, limit)
     assert max(committed(ottla_broker, "mine", ("t", 0), ("t", 1))) <= 0
 
@@ -658,7 +658,7 @@ def test_a_batch_waits_for_its_least_size_but_not_for_ever(
     asked: Asked, ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1000.0]
-    monkeypatch.setattr("ottla.spark.stream.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("ottla.spark.streaming.stream_reader.time.monotonic", lambda: now[0])
     reader = asked(startingOffsets="earliest", minOffsetsPerTrigger=3, maxTriggerDelay="10s")
     limit = reader.getDefaultReadLimit()
     assert limit == ReadMinRows(3)
@@ -687,7 +687,7 @@ def test_a_log_that_ends_before_what_was_read_is_loss(asked: Asked) -> None:
 def test_a_topic_that_is_deleted_between_two_lookups_is_loss(
     asked: Asked, ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream, "TOPICS_SECONDS", 100.0)
+    monkeypatch.setattr(stream_reader, "TOPICS_SECONDS", 100.0)
     reader = asked(startingOffsets="earliest")
     start = reader.initialOffset()
     write(ottla_broker, "a")

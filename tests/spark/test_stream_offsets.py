@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from ottla.errors import ConfigurationError
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.consume.range_reader import OffsetRange
-from ottla.spark.stream_offsets import BEGINNING, Positions, StreamOffset, limited
+from ottla.sdk.consume.reading.range_reader import OffsetRange
+from ottla.spark.streaming.stream_offsets import BEGINNING, Positions, StreamOffset, limited
 
 ONE, OTHER = str(UUID(int=1)), str(UUID(int=2))
 PLACES = st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 11))

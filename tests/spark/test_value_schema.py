@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql.types import ArrayType, DataType, LongType, MapType, StringType, StructField, StructType
 
 from ottla.errors import ConfigurationError
-from ottla.spark.value_schema import parse_value_schema
+from ottla.spark.columns.value_schema import parse_value_schema
 
 SCHEMAS = [
     "id BIGINT",

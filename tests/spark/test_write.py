@@ -22,9 +22,9 @@ from ottla.errors import (
 )
 from ottla.sdk import mdns
 from ottla.sdk.connection import requests
-from ottla.spark import writer
-from ottla.spark.write_options import WriteOptions
-from ottla.spark.writer import BatchWriter, WrittenRows
+from ottla.spark.writing import row_writer
+from ottla.spark.writing.row_writer import BatchWriter, WrittenRows
+from ottla.spark.writing.write_options import WriteOptions
 from ottla.testing import Broker
 from tests.interop.lines import Received
 from tests.interop.peers import LIBRDKAFKA
@@ -49,7 +49,7 @@ SCHEMA = StructType(
 def no_producer_left() -> Iterator[None]:
     """Close the producers that other tests left in this process, and the producers that this test leaves."""
     yield
-    writer.producers.close()
+    row_writer.producers.close()
 
 
 def task(bootstrap: str, **options: str) -> BatchWriter:
@@ -214,7 +214,7 @@ def test_a_row_without_a_topic_is_an_error(ottla_broker: Broker) -> None:
     ottla_broker.create_topic("a")
     with pytest.raises(EncodeError, match="2 of 3 rows have no topic: filter them out, or set option topic"):
         task(ottla_broker.bootstrap, topic="").write(iter([numbered(3, topic=["a", None, None])]))
-    assert not list(writer.producers)
+    assert not list(row_writer.producers)
 
 
 def test_the_column_partition_decides_where_it_is_not_null(ottla_broker: Broker) -> None:
@@ -307,7 +307,7 @@ def test_the_buffer_bounds_what_is_accepted_ahead(ottla_broker: Broker) -> None:
         nonlocal lowest
         for _ in range(20):
             yield rows(value=[b"x" * 100] * 2000)
-            [producer] = writer.producers
+            [producer] = row_writer.producers
             lowest = min(lowest, producer._producer.appends.free)
 
     assert write.write(batches()) == WrittenRows(40_000)
@@ -319,9 +319,9 @@ def test_tasks_of_one_process_share_a_producer_and_other_options_have_their_own(
     ottla_broker.create_topic("t", 3)
     for _ in range(3):
         task(ottla_broker.bootstrap).write(iter([numbered(100)]))
-    [first] = writer.producers
+    [first] = row_writer.producers
     task(ottla_broker.bootstrap, topic="t", partitioner="crc32").write(iter([numbered(100)]))
-    assert len(list(writer.producers)) == 2
+    assert len(list(row_writer.producers)) == 2
     assert first._producer.pending == 0
     assert first._producer.appends.free == 32 * 2**20
 
@@ -344,7 +344,7 @@ def test_a_task_that_fails_is_written_again_and_nothing_is_lost(ottla_broker: Br
 
     with pytest.raises(RuntimeError, match="the source is gone"):
         task(ottla_broker.bootstrap).write(broken())
-    assert not list(writer.producers)  # a producer that stayed would never be flushed
+    assert not list(row_writer.producers)  # a producer that stayed would never be flushed
     task(ottla_broker.bootstrap).write(iter([numbered(1000), numbered(1000)]))
     counts = Counter(each.value for each in stored(ottla_broker))
     assert set(counts) == {b"%d" % n for n in range(1000)}
@@ -380,7 +380,7 @@ def test_a_broker_that_stays_away_fails_the_task_in_time(ottla_broker: Broker) -
 
     with pytest.raises(DeliveryFailed, match=r"10 record\(s\) were not delivered .*DeliveryTimeout: .*0\.5 s"):
         write.write(batches())
-    assert not list(writer.producers)
+    assert not list(row_writer.producers)
 
 
 def test_no_deadline_passes_while_the_task_waits_for_rows(ottla_broker: Broker) -> None:
@@ -426,7 +426,7 @@ def test_invalid_headers_are_refused(ottla_broker: Broker) -> None:
 
 def test_parts_of_a_large_batch_are_sorted_one_by_one() -> None:
     batch = rows(value=[bytes(10**6)] * 100)
-    parts = list(writer._parts(batch))
+    parts = list(row_writer._parts(batch))
     assert sum(part.num_rows for part in parts) == 100
     assert {part.num_rows for part in parts[:-1]} == {4}
-    assert [part.num_rows for part in writer._parts(numbered(100))] == [100]
+    assert [part.num_rows for part in row_writer._parts(numbered(100))] == [100]

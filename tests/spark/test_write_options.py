@@ -21,8 +21,9 @@ from pyspark.sql.types import (
 from ottla.codec.compression import Compression
 from ottla.errors import ConfigurationError
 from ottla.spark.source import DefaultSource
-from ottla.spark.write_options import WriteOptions
-from ottla.spark.writer import BatchWriter, StreamWriter, WrittenRows, check_schema
+from ottla.spark.writing.row_schema import check_schema
+from ottla.spark.writing.row_writer import BatchWriter, StreamWriter, WrittenRows
+from ottla.spark.writing.write_options import WriteOptions
 
 HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 PLAIN = StructType([StructField("value", StringType())])

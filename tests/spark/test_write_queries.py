@@ -12,8 +12,8 @@ import pytest
 from pyspark.errors import PySparkException
 
 from ottla.spark.source import DefaultSource
-from ottla.spark.write_options import WriteOptions
-from ottla.spark.writer import BatchWriter, WrittenRows
+from ottla.spark.writing.row_writer import BatchWriter, WrittenRows
+from ottla.spark.writing.write_options import WriteOptions
 from ottla.testing import Broker
 from tests.interop.lines import Message
 from tests.interop.peers import JAVA, LIBRDKAFKA, create_topic

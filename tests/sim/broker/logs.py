@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ottla.brokerlite.machines.core import BrokerCore
-from ottla.brokerlite.machines.partition_log import PartitionLog
+from ottla.brokerlite.machines.partitions.partition_log import PartitionLog
 from ottla.codec.apis.fetch import FetchRequest, FetchResponse
 from ottla.codec.apis.produce import ProduceResponse
 from ottla.codec.records import RecordBatch, parse_batch, read_batches

@@ -13,8 +13,8 @@ from ottla.codec.apis.list_offsets import EARLIEST
 from ottla.codec.records import read_batches
 from ottla.errors import KafkaStorageError
 from ottla.sdk.consume.core import ConsumerCore
-from ottla.sdk.consume.fetcher import READ_COMMITTED, Fetcher, Offset, Time
 from ottla.sdk.consume.options import ConsumerOptions
+from ottla.sdk.consume.reading.fetcher import READ_COMMITTED, Fetcher, Offset, Time
 from tests.sim.broker.logs import marker_of
 from tests.sim.broker.peer import Ask, Steps
 from tests.sim.data import Place

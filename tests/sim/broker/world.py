@@ -7,10 +7,11 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from ottla.brokerlite.machines import group_log, transaction_coordinator, transaction_log, transaction_metadata
-from ottla.brokerlite.machines.groups import GroupSettings
-from ottla.brokerlite.machines.housekeeping import HousekeepingSettings
-from ottla.brokerlite.machines.offset_group import Committer
+from ottla.brokerlite.machines.groups import group_log
+from ottla.brokerlite.machines.groups.groups import GroupSettings
+from ottla.brokerlite.machines.groups.offset_group import Committer
+from ottla.brokerlite.machines.topics.housekeeping import HousekeepingSettings
+from ottla.brokerlite.machines.transactions import transaction_coordinator, transaction_log, transaction_metadata
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.sdk.options import Options
 from ottla.sdk.produce import accumulator

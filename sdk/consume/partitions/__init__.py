@@ -1,0 +1,9 @@
+"""One assigned partition: where it is read, and the records that were fetched for it.
+
+position     `Position`: its state and its two offsets; `Fetched`: a batch in its buffer; `Start`: where it begins
+places       converts the places that users name (``"end"``, a time, …) into starts
+record_sets  splits a record set into batches, and finds damaged, truncated and hidden ones
+
+To add a place that users may name, open places.py; to change which records they see, open record_sets.py. Seeks,
+lookups and resets are in `ottla.sdk.consume.positions`.
+"""

@@ -1,0 +1,296 @@
+"""Manages the positions of assigned partitions: assignment, seeks, resets by policy, and failures.
+
+Rules:
+- A problem at `fetch_offset` is handled once the user has taken the records before it; until then the position is
+  stuck.
+- The client acts on an error only if new metadata still shows the same topic, and the leader that reported the error.
+- `on_reset` is called when the ``reset`` policy moves a position without a seek: from then on, lower offsets may be
+  committed. `on_passed` is called when a position has passed records that the user may not see.
+
+Source: SubscriptionState.java, OffsetFetcher.java, FetchCollector.java.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from ottla.codec.apis.fetch import PartitionData
+from ottla.codec.apis.list_offsets import EARLIEST
+from ottla.codec.records import BEYOND
+from ottla.errors import DataLoss, LogTruncated, NoCommittedOffset, OffsetOutOfRange, OttlaError
+from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.consume.fetching.fetch_buffers import FetchBuffers
+from ottla.sdk.consume.fetching.fetch_metrics import FetchMetrics
+from ottla.sdk.consume.fetching.fetch_scheduler import FetchScheduler
+from ottla.sdk.consume.fetching.near_replicas import NearReplicas
+from ottla.sdk.consume.partitions.position import (
+    NO_NODE,
+    Ago,
+    Led,
+    NoStart,
+    Offset,
+    Position,
+    PositionState,
+    Start,
+    Time,
+)
+from ottla.sdk.consume.positions.changes import Changes
+from ottla.sdk.consume.positions.retries import Retries
+from ottla.sdk.core import ClientCore
+from ottla.sdk.logs import logger
+
+log = logger("ottla.sdk.consumer")
+
+
+class AssignedPositions:
+    """Holds the positions of one fetcher, and changes them.
+
+    Args:
+        reset: where to resume when a position is outside the log; ``None`` makes that an error.
+    """
+
+    def __init__(
+        self,
+        core: ClientCore,
+        buffers: FetchBuffers,
+        scheduler: FetchScheduler,
+        near: NearReplicas,
+        changes: Changes,
+        metrics: FetchMetrics,
+        reset: Time | Ago | None = None,
+    ) -> None:
+        self._core, self._buffers, self._scheduler, self._near = core, buffers, scheduler, near
+        self._changes, self._metrics, self._reset = changes, metrics, reset
+        self.on_reset: Callable[[TopicPartition], None] = lambda place: None
+        self.on_passed: Callable[[TopicPartition], None] = lambda place: None
+        self.assigned: dict[TopicPartition, Position] = {}
+        self.unresolved: dict[Position, None] = {}
+        """Positions whose offset is being looked up."""
+        self.failed: dict[TopicPartition, OttlaError] = {}
+        """Partitions that cannot be read until a seek, and why."""
+        self.followed: set[str] = set()
+        """Topics whose new partitions are read as well."""
+        self.may_go: set[str] = set()
+        """Topics that may be deleted and recreated without an error."""
+        self.closed = False
+        self._holds: dict[str, tuple[Callable[[], None], dict[Position, None]]] = {}
+        """Per topic, a function that releases its metadata, and the positions for which the metadata is held."""
+        self._retries = Retries(core, self.assigned, scheduler.leave, self._again, self._give_up)
+
+    # -- by the user --------------------------------------------------------------------------------------------------
+
+    def assign(self, starts: Mapping[TopicPartition, Start], ends: Mapping[TopicPartition, int] | None = None) -> None:
+        """Start to read these partitions, up to ``ends``; a partition that is read already is sought."""
+        for place, start in starts.items():
+            position = self.assigned.get(place)
+            sought = position is not None
+            if position is None:
+                position = self.assigned[place] = Position(place, start)
+                if place[0] not in self._holds:
+                    self._holds[place[0]] = (self._core.metadata.hold(place[0]), {})
+                self._holds[place[0]][1][position] = None
+                self._metrics.watch(position)
+            self.seek(position, start)
+            position.priority = sought
+            position.end = BEYOND if ends is None else ends.get(place, BEYOND)
+        self._changes.wake()
+
+    def unassign(self, places: Iterable[TopicPartition]) -> None:
+        """Stop reading these partitions: drop their buffers, and ignore late responses."""
+        gone = [self.assigned[place] for place in places if place in self.assigned]
+        for position in gone:
+            place = position.place
+            del self.assigned[place]
+            self._buffers.forget(position)
+            self._scheduler.leave(position)
+            self._near.accepted(place)
+            self._changes.forget(position)
+            self.failed.pop(place, None)
+            self.unresolved.pop(position, None)
+            release, held = self._holds[place[0]]
+            del held[position]
+            if not held:
+                del self._holds[place[0]]
+                release()
+                if place[0] not in self._core.cluster.topics:
+                    self._metrics.forget_topic(place[0])
+        self._metrics.forget(gone)
+        self._changes.notify()
+        self._changes.wake()
+
+    def seek(self, position: Position, start: Start) -> None:
+        """Continue to read at ``start``."""
+        self._buffers.drop(position)
+        self._scheduler.leave(position)
+        position.recovered()
+        position.start, position.replica, position.end_before = start, NO_NODE, None
+        position.topic_id = self._core.cluster.topic_id(position.place[0])
+        self.failed.pop(position.place, None)
+        if isinstance(start, Offset):
+            position.go(start.offset, start.leader_epoch)
+            self.unresolved.pop(position, None)
+        elif isinstance(start, NoStart):
+            self.fail(position, NoCommittedOffset(f"{position.place[0]}-{position.place[1]}: {start.why}"))
+        else:
+            position.state = PositionState.RESOLVING
+            self.unresolved[position] = None
+        self._changes.review(position)
+
+    def resolved(self, position: Position, offset: int) -> None:
+        """Start at ``offset``, which was looked up."""
+        position.go(offset)
+        position.topic_id = self._core.cluster.topic_id(position.place[0])
+        self.unresolved.pop(position, None)
+
+    # -- errors -------------------------------------------------------------------------------------------------------
+
+    def fail(self, position: Position, error: OttlaError) -> None:
+        """Stop reading the partition until a seek.
+
+        ``error`` is raised once, in the partition's turn, after the user has taken all buffered records.
+        """
+        self._scheduler.leave(position)
+        if position.buffer:
+            position.stuck = True
+            return
+        position.state, position.trouble, position.unraised = PositionState.FAILED, error, True
+        self.failed[position.place] = error
+        self.unresolved.pop(position, None)
+        self._buffers.offer(position)
+        self._changes.notify()
+
+    def retry(self, positions: Sequence[Position], error: OttlaError, now: float) -> None:
+        """Retry requests about these partitions, which failed with ``error``, unless that would not help."""
+        self._retries.retry(positions, error, now)
+
+    def damaged(self, position: Position, damage: OttlaError, now: float) -> None:
+        """Handle damaged bytes at the fetch offset. If a near replica sent them, try the leader, else fail."""
+        if position.replica == NO_NODE:
+            self.fail(position, position.about(damage))
+            return
+        self._near.refused(position.place, position.replica, damage, now)
+        self._scheduler.leave(position)
+        position.replica = NO_NODE
+        self._changes.review(position)
+
+    def confirm(self, position: Position, act: Callable[[], None], now: float) -> None:
+        """Call ``act`` if new metadata confirms that the error came from the current leader of the topic that was read.
+
+        A former leader may not know yet that it was replaced. OffsetForLeaderEpoch, and Fetch before version 13, name
+        the topic without its id, so the answer may be about a recreated topic. Only new metadata shows that. Without
+        topic ids a new incarnation is only a suspicion, which the error confirms.
+        """
+        name, seeks, led = position.place[0], position.seeks, position.led
+        self._scheduler.leave(position)
+        position.asking = True
+        found = self._core.metadata.topic(name, now, fresh=True)
+
+        def arrived(now: float) -> None:
+            if position.seeks != seeks or self.closed or self._core.closed:
+                return
+            position.asking = False
+            if found.error is not None:
+                self.retry([position], found.error, now)
+            elif led is None or self.leader(position) != led:
+                self._changes.review(position)  # ask the new leader instead
+            elif led.incarnation != position.incarnation:  # the error confirms that the topic was recreated
+                self.recreated(position)
+            else:
+                act()
+            self._changes.notify()
+
+        found.when_done(lambda: self._core.soon(arrived))
+
+    def truncated(self, position: Position, end: int, epoch: int) -> None:
+        """Handle a truncated log (KIP-320): it matches the records that were read only up to ``end``.
+
+        Args:
+            end: an offset; -1: unknown.
+            epoch: the leader epoch of the record before ``end``; -1: unknown.
+        """
+        # With a wrong checksum in the buffer, offsets in there may be wrong too, and the log may reach far enough.
+        if not self._buffers.is_sound(position):
+            position.state, position.stuck = PositionState.FETCHING, True
+            return
+        topic, index = position.place
+        where = {"topic": topic, "partition": index}
+        log.warning("the log was truncated", extra=where | {"position": position.position, "end": end})
+        if position.position <= end and position.position < position.fetch_offset:
+            # The user has not seen any record that was truncated.
+            self.seek(position, Offset(position.position, position.position_epoch))
+        elif self._reset is not None:
+            self._go_on(position, Offset(end, epoch) if end >= 0 else self._reset)
+        else:
+            self._buffers.drop(position)
+            self.fail(position, LogTruncated(topic, index, position.position, end if end >= 0 else None))
+
+    def recreated(self, position: Position) -> None:
+        """Handle a topic that was deleted and recreated."""
+        where = {"topic": position.place[0], "partition": position.place[1]}
+        if position.buffer:
+            self.fail(position, DataLoss())  # only marks the position as stuck: handled once the buffer is empty
+        elif position.place[0] in self.may_go:
+            log.warning("the topic was deleted and recreated: it is read from its beginning", extra=where)
+            self._go_on(position, Time(EARLIEST))
+        elif self._reset is not None:
+            log.warning("the topic was deleted and recreated: the position is reset", extra=where)
+            self._go_on(position, self._reset)
+        else:
+            recreated = "the topic was deleted and recreated: seek, or choose reset='beginning' or 'end'"
+            self.fail(position, position.about(DataLoss(recreated)))
+
+    def out_of_range(self, position: Position, result: PartitionData) -> None:
+        """Handle OFFSET_OUT_OF_RANGE of the leader."""
+        topic, index = position.place
+        log_start = f"; the log begins at {result.log_start_offset}" if result.log_start_offset >= 0 else ""
+        if self._reset is not None and not position.buffer:
+            where = {"topic": topic, "partition": index, "position": position.fetch_offset}
+            log.warning("the position is outside the log and is reset", extra=where)
+            self._go_on(position, self._reset)
+            return
+        advice = "seek to an offset within the log, or choose reset='beginning' or 'end'"
+        self.fail(position, OffsetOutOfRange(f"{topic}-{index} at {position.fetch_offset}{log_start}: {advice}"))
+
+    def _go_on(self, position: Position, start: Start) -> None:
+        """Move the position by the ``reset`` policy."""
+        self.seek(position, start)
+        self.on_reset(position.place)
+
+    def _again(self, position: Position) -> None:
+        if self.assigned.get(position.place) is position:
+            self._changes.review(position)
+
+    def _give_up(self, position: Position, error: OttlaError, gone: bool) -> bool:
+        """Stop reading the partition; return whether it is given up.
+
+        A partition assigned by a group is kept until the group revokes it, or until the topic is back.
+        """
+        topic, partition = position.place
+        if not (gone and topic in self.may_go) or position.buffer:
+            self.fail(position, error)
+            return True
+        where = {"topic": topic, "partition": partition}
+        log.warning("the topic was deleted and is no longer read", extra=where)
+        if topic in self.followed:
+            self.unassign([position.place])
+        return topic in self.followed
+
+    # -- leaders ------------------------------------------------------------------------------------------------------
+
+    def leader(self, position: Position) -> Led | None:
+        """The partition's leader according to the metadata."""
+        cluster, topic = self._core.cluster, position.place[0]
+        if (leader := cluster.leader(*position.place)) is None:
+            return None
+        return Led(leader.id, self.leader_epoch(position), cluster.incarnation(topic), cluster.topic_id(topic))
+
+    def leader_epoch(self, position: Position) -> int:
+        """The leader epoch according to the metadata; -1: unknown."""
+        return self._core.cluster.leader_epoch(*position.place)
+
+    def recheck(self) -> None:
+        """Review the partitions whose leader or topic differs in new metadata."""
+        for position in self.assigned.values():
+            leader = self.leader(position)
+            if leader is not None and leader != position.led:
+                position.retry_at = -math.inf
+                self._changes.review(position)
