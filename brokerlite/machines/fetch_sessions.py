@@ -8,7 +8,7 @@ Rules:
   the request names. Otherwise the epochs of a session's requests count up, and wrap from 2**31-1 to 1.
 - Within a session the answer contains a partition if it has records, an error, or another high watermark or start
   offset than last time. A partition that had records moves to the end, so that each gets its turn if an answer is full.
-- The numbers of sessions and of their partitions are bounded; a session that is unused for two minutes may be dropped
+- The numbers of sessions and of their partitions, and the lengths of topic names are bounded; a session that is unused for two minutes may be dropped
   for a new one. If there is no room, the answer's session id is 0, and the client sends full requests.
 
 Source: FetchSession.scala.
@@ -33,6 +33,8 @@ MAX_SESSIONS = 1000
 """`max.incremental.fetch.session.cache.slots`."""
 MAX_PARTITIONS = 200_000
 """The most partitions of all sessions together."""
+LONGEST_NAME = 249
+"""The most characters of a topic's name in a session; no topic can have a longer one."""
 PATIENCE = 120.0
 """Seconds without a request after which a session may be dropped."""
 
@@ -128,6 +130,10 @@ class Fetch:
         return session.session_id, told
 
 
+def _names_too_long(asked: Iterable[PartitionToFetch]) -> bool:
+    return any(len(each.topic) > LONGEST_NAME for each in asked)
+
+
 def _once(request: FetchRequest, by_id: bool) -> list[PartitionToFetch]:
     """Return the partitions of a request. If it has a partition twice, the last entry counts."""
     once: dict[Key, PartitionToFetch] = {}
@@ -172,6 +178,9 @@ class FetchSessions:
             raise FetchSessionTopicIdError("a session must name its topics always by id or always by name")
         if session.epoch != request.session_epoch:
             raise InvalidFetchSessionEpoch(f"session epoch {request.session_epoch}; expected {session.epoch}")
+        if _names_too_long(asked):
+            self._drop(session.session_id)
+            raise FetchSessionIdNotFound(f"no topic has a name of more than {LONGEST_NAME} characters")
         self._update(session, asked, request)
         session.epoch = session.epoch + 1 if session.epoch < MAX_EPOCH else 1
         session.used = now
@@ -190,7 +199,7 @@ class FetchSessions:
             kept = CachedPartition(asked)
             kept.changed(told)
             session.partitions[session.key(asked.topic, asked.topic_id, asked.partition.partition)] = kept
-        if not self._has_room(session):
+        if _names_too_long(asked for asked, _ in answers) or not self._has_room(session):
             return NO_SESSION
         session.session_id = self._new_id()
         while session.session_id in self._sessions:

@@ -238,6 +238,20 @@ def test_partitions_of_sessions_are_bounded(machine: Machine, monkeypatch: pytes
     assert len(machine.core.fetch_sessions) == 1 == machine.core.fetch_sessions._partitions
 
 
+def test_a_name_that_no_topic_can_have_is_kept_in_no_session(machine: Machine) -> None:
+    """Otherwise a session of few partitions could keep megabytes of names."""
+    reader, longest = Reader(machine), fetch_sessions.LONGEST_NAME
+    partitions = (FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1),)
+
+    def fetch(length: int) -> int:
+        return reader.fetch(topics=(FetchTopic(topic="x" * length, partitions=partitions),))
+
+    assert fetch(longest + 1) == 0 and reader.told == [(0, UnknownTopicOrPartition.code, [])] and reader.id == 0
+    assert fetch(longest) == 0 and reader.id > 0
+    assert fetch(longest + 1) == FetchSessionIdNotFound.code
+    assert len(machine.core.fetch_sessions) == 0 == machine.core.fetch_sessions._partitions
+
+
 def test_an_id_is_not_given_twice(machine: Machine) -> None:
     numbers = iter([5, 5, 6])
     machine.core.fetch_sessions._new_id = lambda: next(numbers)
