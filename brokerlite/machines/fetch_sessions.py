@@ -8,8 +8,9 @@ Rules:
   the request names. Otherwise the epochs of a session's requests count up, and wrap from 2**31-1 to 1.
 - Within a session the answer contains a partition if it has records, an error, or another high watermark or start
   offset than last time. A partition that had records moves to the end, so that each gets its turn if an answer is full.
-- The numbers of sessions and of their partitions, and the lengths of topic names are bounded; a session that is unused for two minutes may be dropped
-  for a new one. If there is no room, the answer's session id is 0, and the client sends full requests.
+- The numbers of sessions and of their partitions are bounded, and so are the topic names in them; a session that is
+  unused for two minutes may be dropped for a new one. If there is no room, the answer's session id is 0, and the client
+  sends full requests.
 
 Source: FetchSession.scala.
 """
@@ -19,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.codec.apis.fetch import FetchPartition, FetchRequest, PartitionData
+from ottla.codec.wire import NO_TAGS, UNKNOWN_TAGS, unknown_tags
 from ottla.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
 
 if TYPE_CHECKING:
@@ -140,6 +142,8 @@ def _once(request: FetchRequest, by_id: bool) -> list[PartitionToFetch]:
     for topic in request.topics:
         name = topic.topic_id if by_id else topic.topic
         for each in topic.partitions:
+            if unknown_tags(each):  # of any size, and a session would keep them
+                setattr(each, UNKNOWN_TAGS, NO_TAGS)
             once[name, each.partition] = PartitionToFetch(topic.topic, topic.topic_id, each)
     return list(once.values())
 

@@ -452,9 +452,13 @@ class Rewriter:
 
     def _log_refusal(self, batch: ClientBatch, result: PartResult, now: float) -> None:
         self._tallies[batch.topic].refused += 1
-        what = "outcome unknown: records may or may not be stored" if result.unknown else "records were refused"
-        if result is CLIENT_GONE:
-            what = f"requests of a disconnected client dropped: {result.message}"
+        what = (
+            f"requests of a disconnected client dropped: {result.message}"
+            if result is CLIENT_GONE
+            else "outcome unknown: records may or may not be stored"
+            if result.unknown
+            else "records were refused"
+        )
         error = broker_error(result.error_code).name
         if self._complaints.is_new(now, "", f"{what}: {error}, {batch.topic}"):
             place = f"{batch.topic}-{batch.partition}"
