@@ -445,10 +445,10 @@ class Rewriter:
             transaction.go_on(now)
 
     def _log_refused_unawaited(self, offer: Offer, error: BrokerError, now: float) -> None:
-        what = "records with acks=0 were refused"
-        if self._complaints.is_new(now, "", f"{what}: {error.name}, {offer.topic}"):
+        if self._complaints.is_new(now, "", f"records with acks=0 were refused: {error.name}, {offer.topic}"):
             told = {"partition": f"{offer.topic}-{offer.partition}", "error": error.name, "why": error.detail}
-            log.warning(what, extra=told | {"bytes": len(offer.data)} | offer.origin.facts)
+            facts = told | {"bytes": len(offer.data)} | offer.origin.facts
+            log.warning("records with acks=0 were refused", extra=facts)
 
     def _log_refusal(self, batch: ClientBatch, result: PartResult, now: float) -> None:
         self._tallies[batch.topic].refused += 1
