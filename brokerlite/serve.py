@@ -361,7 +361,7 @@ def _carry_out(action: Action, ticket: _Ticket) -> None:
         case HoldConnection(held=held):
             ticket.connection.hold(held)
         case CloseConnection(why=why):
-            ticket.connection.close(why)
+            ticket.connection.turn_out(why)
 
 
 def _serves(api_key: int, api_version: int) -> bool:

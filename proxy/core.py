@@ -155,6 +155,11 @@ class ProxyCore:
         """Upstream has read all requests of disconnected clients."""
         return self.links.finished
 
+    @property
+    def loses(self) -> bool:
+        """Whether records are under way that would be lost if the proxy ended now: no journal has them."""
+        return not (self.delivery.lent.idle and self.rewriter.line.idle and self.links.idle)
+
     def unreachable(self) -> BrokerUnreachable:
         """The error if upstream could not be reached."""
         return self.control.unreachable(self.config.connect_timeout)
@@ -295,7 +300,7 @@ class ProxyCore:
         if not self._held and buffered.total <= full:
             return
         if buffered.total > full:
-            self.delivery.give_back_unawaited(now)
+            self.delivery.give_back_of_the_gone(now)
         share = full // max(len(buffered.of), 1)
         if buffered.total > full:
             greedy = frozenset(each for each, size in buffered.of.items() if size >= share and each in self._sessions)

@@ -244,6 +244,9 @@ class _Driver:
                 self.act()
                 while not self.core.finished:
                     await trio.sleep(0.01)
+            if self.core.loses or any(pipe.queued for pipe in self._pipes.values()):
+                why = f"the proxy has ended, and upstream did not take them within {_DRAIN:g} s"
+                log.warning("requests of a disconnected client dropped: %s", why)
         finally:
             for topic in self.core.tallies:
                 self._log_tally(topic)

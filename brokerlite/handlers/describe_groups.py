@@ -36,8 +36,13 @@ def handle(broker: BrokerCore, call: Call) -> DescribeGroupsResponse:
         else:
             described = _described(broker, call.header.api_version, group_id, operations)
         groups.append(described)
-        size += sum(_MEMBER + len(each.member_metadata) + len(each.member_assignment) for each in described.members)
+        size += sum(map(_size_of, described.members))
     return DescribeGroupsResponse(groups=tuple(groups))
+
+
+def _size_of(member: DescribedGroupMember) -> int:
+    names = len(member.client_id) + len(member.group_instance_id or "")
+    return _MEMBER + names + len(member.member_metadata) + len(member.member_assignment)
 
 
 def _described(broker: BrokerCore, version: int, group_id: str, operations: int) -> DescribedGroup:

@@ -71,6 +71,8 @@ BY_ID = 13
 _MAGIC, _ATTRIBUTES = 16, 22
 """Positions in a batch's header."""
 _TRANSACTIONAL = 0x10
+_RECORD_SET = 500
+"""Bytes counted for a record set that waits, in addition to its records: the parsed request takes about as many."""
 _TOO_MUCH = RequestTimedOut("too many large record sets are waiting for validation")
 _NAMELESS = TransactionalIdAuthorizationFailed("the batch is transactional, but the request has no transactional id")
 _UNREAD = (
@@ -115,7 +117,7 @@ def handle(broker: BrokerCore, call: Call) -> ProduceResponse | NoAnswer | WorkF
         _validate(call, record_sets, at_once)
         _append_all(broker, call, record_sets, call.timestamp)
         return _response(call, record_sets)
-    size = sum(len(each.data.records or b"") for each in record_sets)
+    size = sum(_RECORD_SET + len(each.data.records or b"") for each in record_sets)
     pieces = _piecewise(broker, call, record_sets, call.timestamp - broker.clock.timestamp)
     return WorkFirst(pieces, partial(_refuse_all, call, record_sets, _TOO_MUCH), size)
 

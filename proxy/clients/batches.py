@@ -48,6 +48,7 @@ class Offer:
 
     Attributes:
         version: the version of the Produce request.
+        awaited: the client waits for the outcome; false with ``acks=0``.
         answered: called with its outcome.
     """
 
@@ -57,6 +58,7 @@ class Offer:
     transactional_id: str | None
     version: int
     origin: Origin
+    awaited: bool = True
     answered: Answered
 
     def refuse(self, error: BrokerError, now: float) -> None:

@@ -230,9 +230,9 @@ class ClientSession:
         return [then for then, _ in waiting]
 
     def _lost(self, error: OttlaError, now: float) -> None:
-        self._link = None
+        unsent, self._link = self._link.unsent if self._link else 0, None
         if self._waiting or self._carries_unanswered or self._gone:
-            if self._gone and (size := sum(size for _, size in self._waiting)):
+            if self._gone and (size := unsent + sum(size for _, size in self._waiting)):
                 self._shared.dropped(str(error), size, now)
             self._take_waiting()
             self.close(str(error))
@@ -502,6 +502,7 @@ class ClientSession:
                     transactional_id=message.transactional_id,
                     version=pending.version,
                     origin=self._origin,
+                    awaited=message.acks != 0,
                     answered=self._contained(heard) if message.acks else self._unawaited,
                 )
 

@@ -117,7 +117,7 @@ class RecordSetQueue:
 
         def give_up(message: str, now: float) -> None:
             self._buffered.count(client, -size)
-            offer.refuse(UnknownTopicOrPartition(message), now)
+            self._refuse(offer, UnknownTopicOrPartition(message), now)
             self._unpark(client, now)
             over(now)
 

@@ -41,7 +41,7 @@ from ottla.proxy.threads import Threads
 from ottla.proxy.upstream.batches import Part, PartResult
 from ottla.proxy.upstream.delivery import Delivery
 from ottla.proxy.upstream.producer import UpstreamProducer
-from ottla.proxy.upstream.streams import ABORTED, LAST_EPOCH, OVERTAKEN, RECREATED, UNAWAITED, WITHDRAWN
+from ottla.proxy.upstream.streams import ABORTED, CLIENT_GONE, LAST_EPOCH, OVERTAKEN, RECREATED, WITHDRAWN
 
 if TYPE_CHECKING:
     from ottla.proxy.journal.journal import Journal
@@ -127,6 +127,8 @@ class Rewriter:
         self._threads.spend_a_look()
         if offer.topic in self._tallies or self._topics.is_described(offer.topic):  # clients may send any name
             self._tallies[offer.topic].refused += 1
+        if not offer.awaited:  # no answer tells its client, which may have gone
+            self._log_refused_unawaited(offer, error, now)
         offer.refuse(error, now)
 
     def _broken(self, offer: Offer, now: float) -> None:
@@ -180,6 +182,7 @@ class Rewriter:
         taken = self._client_batch(batch, offer.origin, producer, place, window, routes, next(self._numbers))
         taken.waiting.append(offer.answered)
         if window is None:
+            producer.unawaited = producer.unawaited or not offer.awaited
             producer.unopened.append(taken)
         else:
             window.begin(taken)
@@ -426,7 +429,7 @@ class Rewriter:
     def _tell(self, batch: ClientBatch, outcome: ClientResult, now: float) -> None:
         with contained("a batch is settled"):
             self._buffered.count(batch.origin.client, -batch.size)
-            if batch.failure is not None and batch.failure is not UNAWAITED:
+            if batch.failure is not None:
                 self._log_refusal(batch, batch.failure, now)
         waiting, batch.waiting = batch.waiting, []
         for answered in waiting:
@@ -441,9 +444,21 @@ class Rewriter:
         if transaction is not None and transaction.waiting and producer.settled:
             transaction.go_on(now)
 
+    def _log_refused_unawaited(self, offer: Offer, error: BrokerError, now: float) -> None:
+        if self._complaints.is_new(now, "", f"records with acks=0 were refused: {error.name}, {offer.topic}"):
+            told = {"partition": f"{offer.topic}-{offer.partition}", "error": error.name, "why": error.detail}
+            facts = told | {"bytes": len(offer.data)} | offer.origin.facts
+            log.warning("records with acks=0 were refused", extra=facts)
+
     def _log_refusal(self, batch: ClientBatch, result: PartResult, now: float) -> None:
         self._tallies[batch.topic].refused += 1
-        what = "outcome unknown: records may or may not be stored" if result.unknown else "records were refused"
+        what = (
+            f"requests of a disconnected client dropped: {result.message}"
+            if result is CLIENT_GONE
+            else "outcome unknown: records may or may not be stored"
+            if result.unknown
+            else "records were refused"
+        )
         error = broker_error(result.error_code).name
         if self._complaints.is_new(now, "", f"{what}: {error}, {batch.topic}"):
             place = f"{batch.topic}-{batch.partition}"

@@ -43,7 +43,7 @@ from ottla.proxy.upstream.control import Control
 from ottla.proxy.upstream.lent import Lent
 from ottla.proxy.upstream.link import UpstreamLink, UpstreamLinks
 from ottla.proxy.upstream.producer import ProducerConnection, UpstreamProducer
-from ottla.proxy.upstream.streams import UNAWAITED, Settled, Stream, first_parts
+from ottla.proxy.upstream.streams import CLIENT_GONE, Settled, Stream, first_parts
 from ottla.sdk.timers import Timers
 
 if TYPE_CHECKING:
@@ -161,14 +161,16 @@ class Delivery:
             self.lent.use_up(producer)
             self._give_back_unsent(producer, _TRY_AGAIN, now)
 
-    def give_back_unawaited(self, now: float) -> None:
-        """Fail the unsent parts of disconnected clients without producer ids: no client waits for their outcome.
+    def give_back_of_the_gone(self, now: float) -> None:
+        """Fail the unsent parts of disconnected clients without producer ids, because the buffer is full.
 
-        Such clients reconnect and send their records again. While upstream is unavailable that would fill the buffer
-        for all others.
+        Such clients got no answer, so they reconnect and send their records again. While upstream is unavailable that
+        would fill the buffer for all others. Records with ``acks=0`` stay: their client expects no answer, and never
+        sends them again.
         """
         for producer in self.lent.of_the_gone:
-            self._give_back_unsent(producer, UNAWAITED, now)
+            if not producer.unawaited:
+                self._give_back_unsent(producer, CLIENT_GONE, now)
 
     def _give_back_unsent(self, producer: UpstreamProducer, result: PartResult, now: float) -> None:
         for stream in list(producer.streams.values()):

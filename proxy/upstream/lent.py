@@ -37,6 +37,7 @@ class Lent:
             idle = next((each for each in self._free if each.idle), None)
             if idle is not None:
                 self._free.remove(idle)
+                idle.unawaited = False
             self._of[client] = idle or UpstreamProducer()
         return self._of[client]
 
@@ -50,6 +51,11 @@ class Lent:
     def of_the_gone(self) -> Sequence[UpstreamProducer]:
         """The producers whose clients have disconnected."""
         return tuple(self._free)
+
+    @property
+    def idle(self) -> bool:
+        """No records of clients without a producer id are under way."""
+        return all(each.idle for each in (*self._of.values(), *self._free))
 
     def use_up(self, producer: UpstreamProducer) -> None:
         """Stop lending a producer whose epochs are exhausted; its client gets another one."""

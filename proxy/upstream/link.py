@@ -253,6 +253,8 @@ class UpstreamLink:
         """A request after the handshake was answered; only messages use it."""
         self._held: list[tuple[_Expected | None, Parts]] | None = None
         """Requests held back by a reauthentication; ``None`` if there is none."""
+        self.unsent = 0
+        """Bytes of the requests that the link still held back when it ended."""
         self._correlation_ids = count(1)
         self._connect_by = now + links.connect_timeout
 
@@ -479,6 +481,7 @@ class UpstreamLink:
             return
         self.close()
         waiting = [*self._expected, *(each for each, _ in self._held or () if each)]
+        self.unsent = sum(len(part) for _, parts in self._held or () for part in parts)
         self._expected.clear()
         self._held = None
         for each in waiting:

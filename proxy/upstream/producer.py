@@ -56,11 +56,12 @@ class UpstreamProducer:
         epoch: the epoch of new streams, outside transactions.
         transaction: ``None`` if it is not transactional, or its epoch is unknown.
         connections: node id -> connection.
+        unawaited: of a lent producer, its client has sent records with ``acks=0``.
         unopened: of a lent producer, the client's batches that wait because a thread is reading them or a batch before
             them.
     """
 
-    __slots__ = ("connections", "epoch", "own", "producer_id", "streams", "transaction", "unopened")
+    __slots__ = ("connections", "epoch", "own", "producer_id", "streams", "transaction", "unawaited", "unopened")
 
     def __init__(self, producer_id: int | None = None) -> None:
         self.producer_id = producer_id
@@ -69,6 +70,7 @@ class UpstreamProducer:
         self.transaction: UpstreamTransaction | None = None
         self.streams: dict[tuple[str, int], Stream] = {}
         self.connections: dict[int, ProducerConnection] = {}
+        self.unawaited = False
         self.unopened: deque[Any] = deque()
 
     @property

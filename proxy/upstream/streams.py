@@ -86,7 +86,7 @@ SURELY_NOT_STORED = frozenset(
 TOO_LARGE = frozenset(each.code for each in (MessageTooLarge, RecordListTooLarge))
 WITHDRAWN = PartResult(OutOfOrderSequenceNumber.code, message="a batch before it failed")
 ABORTED = PartResult(TransactionAbortable.code, message="the transaction is aborted")
-UNAWAITED = PartResult(NotEnoughReplicas.code, message="the proxy's buffer is full, and the client has gone")
+CLIENT_GONE = PartResult(NotEnoughReplicas.code, message="the proxy's buffer is full, because upstream is too slow")
 RECREATED = PartResult(NotLeaderOrFollower.code, message="the topic was deleted and created again")
 """The client retries, and its records go to the new topic's partitions."""
 OVERTAKEN = PartResult(InvalidProducerEpoch.code, message="the producer has a newer epoch")

@@ -179,6 +179,16 @@ def test_groups_beyond_the_limit_of_a_response_must_be_requested_again(
     machine.folder.abandon()
 
 
+def test_names_of_members_count_in_the_limit_of_a_response(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = a_machine(tmp_path / "data")
+    join(machine, group="u")
+    monkeypatch.setattr(describe_groups, "MOST_BYTES", 300)
+    described = machine.ask(DescribeGroupsRequest(groups=(NAME, "u")), 5)
+    assert len(described.groups[0].members[0].group_instance_id) == 200
+    assert [each.error_code for each in described.groups] == [0, CoordinatorLoadInProgress.code]
+    machine.folder.abandon()
+
+
 def test_a_request_that_is_refused_for_many_partitions_gets_one_line_in_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -12,7 +12,7 @@ from ottla.brokerlite.machines.requests import fetch_sessions
 from ottla.brokerlite.machines.requests.fetch_sessions import MAX_EPOCH, PATIENCE
 from ottla.codec.apis.delete_topics import DeleteTopicsRequest
 from ottla.codec.apis.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
-from ottla.codec.wire import NO_UUID
+from ottla.codec.wire import NO_UUID, UNKNOWN_TAGS, unknown_tags
 from ottla.errors import (
     FetchSessionIdNotFound,
     FetchSessionTopicIdError,
@@ -236,6 +236,29 @@ def test_partitions_of_sessions_are_bounded(machine: Machine, monkeypatch: pytes
     assert c.fetch({0: 0}) == 0 and c.id > 0
     assert a.fetch({2: 0}) == FetchSessionIdNotFound.code, "it sends a full fetch, and gets no session"
     assert len(machine.core.fetch_sessions) == 1 == machine.core.fetch_sessions._partitions
+
+
+def test_a_name_that_no_topic_can_have_is_kept_in_no_session(machine: Machine) -> None:
+    """Otherwise a session of few partitions could keep megabytes of names."""
+    reader, longest = Reader(machine), fetch_sessions.LONGEST_NAME
+    partitions = (FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1),)
+
+    def fetch(length: int) -> int:
+        return reader.fetch(topics=(FetchTopic(topic="x" * length, partitions=partitions),))
+
+    assert fetch(longest + 1) == 0 and reader.told == [(0, UnknownTopicOrPartition.code, [])] and reader.id == 0
+    assert fetch(longest) == 0 and reader.id > 0
+    assert fetch(longest + 1) == FetchSessionIdNotFound.code
+    assert len(machine.core.fetch_sessions) == 0 == machine.core.fetch_sessions._partitions
+
+
+def test_a_session_keeps_no_tagged_fields_that_the_broker_does_not_know(machine: Machine) -> None:
+    reader = Reader(machine)
+    request = reader.request({0: 0})
+    setattr(request.topics[0].partitions[0], UNKNOWN_TAGS, {77: bytes(10_000)})
+    assert reader.take(machine.ask(request, reader.version)) == 0 and reader.id > 0
+    [kept] = machine.core.fetch_sessions._sessions[reader.id].partitions.values()
+    assert not unknown_tags(kept.asked.partition)
 
 
 def test_an_id_is_not_given_twice(machine: Machine) -> None:

@@ -715,7 +715,37 @@ def test_the_metadata_of_members_are_bounded() -> None:
     b = club.person("b", protocols=(Protocol("range", bytes(600)),))
     assert a.join() == WAITS and b.join() == 81
     club.tick(DELAY)
-    assert a.join(protocols=(Protocol("range", bytes(990)),)) == 0, "a member's own metadata may change"
+    assert a.join(protocols=(Protocol("range", bytes(700)),)) == 0, "a member's own metadata may change"
+
+
+def test_protocols_without_names_and_metadata_count_too() -> None:
+    club = Club(max_group_bytes=2**20)
+    assert club.person("a", protocols=(Protocol("", b""),) * 10_000).join() == 81
+    assert club.person("b", protocols=(Protocol("", b""),) * 1000).join() == WAITS
+
+
+@pytest.mark.parametrize("named", [("x" * 10_000, None), ("x", "i" * 10_000)], ids=["client", "instance"])
+def test_the_names_of_members_count_too(named: tuple[str, str | None]) -> None:
+    club = Club(max_group_bytes=100_000)
+    name, instance_id = named
+    people = [club.person(name, instance_id and f"{instance_id}{number}") for number in range(3)]
+    assert [person.join() for person in people] == [WAITS, WAITS, 81]
+
+
+def test_a_group_counts_its_members_and_no_others() -> None:
+    club = Club()
+    a, _ = club.pair(static=True)
+    restarted = club.person("b", "instance-b")
+    assert restarted.join() == 0
+    assert a.leave() == restarted.leave() == 0
+    assert club.group.size == 0
+
+
+def test_a_protocol_that_a_member_names_twice_counts_as_one() -> None:
+    """Apache Kafka counts it twice, finds no protocol that all members support, and fails the rebalance."""
+    club = Club()
+    a, _ = club.pair(C, protocols=(Protocol("range", b"first"), Protocol("range", b"second")))
+    assert club.group.protocol == "range" and {each.metadata for each in a.joined[-1].members} == {b"first"}
 
 
 def test_a_member_that_grows_too_large_is_out_and_the_others_begin_again() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ottla.brokerlite.handlers import produce
 from ottla.brokerlite.machines.core import Action, Answer, CloseConnection, HoldConnection
 from ottla.brokerlite.machines.jobs import Job, Work
 from ottla.brokerlite.machines.requests import request_work
@@ -212,13 +213,22 @@ def test_more_than_may_wait_is_refused_and_may_be_tried_again(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batch = a_batch(b"v")
-    monkeypatch.setattr(request_work, "MOST_BYTES", 2 * len(batch))
+    monkeypatch.setattr(request_work, "MOST_BYTES", 2 * (len(batch) + produce._RECORD_SET))
     for connection in range(3):
         machine.send(producing(batch), connection=connection)
     *_, answer, goes_on = acted(machine)
     assert codes(answer) == [TIMED_OUT] and goes_on == HoldConnection(3, False)
     assert [codes(each) for each in machine.poll()] == [[0], [0]]
     machine.produce(batch)
+
+
+def test_record_sets_of_a_waiting_request_count_even_if_they_are_empty(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_work, "MOST_BYTES", 100 * produce._RECORD_SET)
+    machine.send(producing(a_batch(b"v"), *[b""] * 200))
+    *_, answer, _ = acted(machine)
+    assert codes(answer)[0] == TIMED_OUT
 
 
 def test_a_request_without_an_answer_is_stored_or_costs_its_connection(machine: Machine) -> None:

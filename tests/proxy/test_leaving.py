@@ -15,6 +15,7 @@ from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, Topic
 from ottla.codec.frames import build_request
 from ottla.proxy.events import ConnectUpstream, FinishUpstream, Left, Requested, UpstreamLost
 from ottla.proxy.upstream import link
+from ottla.proxy.upstream.streams import UNSETTLED
 from tests.brokerlite.peer import Peer
 from tests.brokerlite.running import BrokerProcess
 from tests.proxy.running import ProxyThread
@@ -134,6 +135,69 @@ def test_requests_that_wait_for_an_upstream_that_cannot_be_reached_are_not_dropp
     world.core.handle(UpstreamLost(connect.link, "cannot connect: refused"), world.now)
     [line] = [each.getMessage() for each in caplog.records if "dropped" in each.getMessage()]
     assert line.endswith("cannot connect: refused")
+
+
+def full_of(world: World, acks: int) -> list[bytes]:
+    """Have a client send records and leave while upstream is slow, and another fill the buffer; the client's values."""
+    world.slow = True
+    early = [b"early-%d" % number for number in range(20)]
+    for value in early:
+        world.produce(1, {("flights", 0): batch([(b"k", value + bytes(500))])}, acks=acks)
+    world.leave(1)
+    while not world.held:
+        world.produce(2, {("flights", 0): batch([(b"k", bytes(20_000))])}, acks=1)
+    world.slow = False
+    world.release()
+    world.settle(5)
+    return [value[: len(sent)] for sent, value in zip(early, early_values(world), strict=False)]
+
+
+def early_values(world: World) -> list[bytes]:
+    return [value for value in world.upstream.values("flights") if value and value.startswith(b"early")]
+
+
+def dropped(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each.getMessage() for each in caplog.records if "dropped" in each.getMessage()]
+
+
+def test_a_full_buffer_drops_no_records_that_a_client_sent_without_awaiting_an_answer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Such a client never sends them again, so others that fill the buffer give way: they are not read."""
+    world = world_of(max_buffered=300_000)
+    assert full_of(world, acks=0) == [b"early-%d" % number for number in range(20)]
+    assert not dropped(caplog) and not world.core.buffered.total
+
+
+def test_a_full_buffer_drops_awaited_requests_of_clients_that_have_left_and_the_log_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = world_of(max_buffered=300_000)
+    assert full_of(world, acks=1) == [b"early-0"], "only the batch in flight"
+    assert dropped(caplog) == [
+        "requests of a disconnected client dropped: the proxy's buffer is full, because upstream is too slow"
+    ]
+    world.settle(61)
+    assert [each.endswith("18 more in 60 s") or each for each in dropped(caplog)[1:]] == [True]
+
+
+def test_a_producer_lent_again_belongs_to_its_new_client_alone(caplog: pytest.LogCaptureFixture) -> None:
+    world = world_of(max_buffered=300_000)
+    world.produce(3, {("flights", 0): batch([(b"k", b"v")])}, acks=0)
+    world.leave(3)
+    assert len(full_of(world, acks=1)) == UNSETTLED and dropped(caplog)
+
+
+def test_records_that_are_refused_after_their_client_has_left_are_not_dropped_in_silence(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = world_of(max_buffered=1000)
+    world.slow = True
+    for client in range(1, 9):
+        world.produce(client, {("flights", 0): batch([(b"k", bytes(1000))])}, acks=0)
+        world.leave(client)
+    [line] = [each for each in caplog.records if each.getMessage() == "records with acks=0 were refused"]
+    assert "buffer is full" in line.__dict__["why"]
 
 
 def test_a_proxy_is_not_idle_while_requests_of_a_client_that_has_left_are_on_their_way() -> None:

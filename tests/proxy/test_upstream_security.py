@@ -143,6 +143,21 @@ def test_what_waits_for_a_renewal_is_counted_and_its_client_is_held() -> None:
     assert not world.core.buffered.total
 
 
+def test_a_request_that_waits_in_a_renewed_connection_is_not_dropped_in_silence(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = GuardedWorld(sasl=Plain("alice", SECRET))
+    world.produce(1, values(1))
+    world.settle(SESSION - 1)
+    world.hesitates = True
+    world.produce(1, values(1, 1), acks=0)
+    [held] = [each for each in world.core.links._live.values() if each._held]
+    world.leave(1)
+    world.core.handle(UpstreamLost(held.number, "closed by upstream"), world.now)
+    [line] = [each.getMessage() for each in caplog.records if "client dropped" in each.getMessage()]
+    assert "closed by upstream" in line
+
+
 def test_a_renewal_behind_an_answer_that_takes_long_has_its_time_once_that_is_there() -> None:
     world = GuardedWorld(sasl=Plain("alice", SECRET), connect_timeout=2.0)
     world.produce(1, values(1))

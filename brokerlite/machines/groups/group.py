@@ -75,9 +75,21 @@ class Protocol(NamedTuple):
     metadata: bytes
 
 
+_PROTOCOL = 200
+"""Bytes counted for a protocol in addition to its name and metadata, which may be empty. Python keeps 166 bytes for the
+tuple and its two objects, and some more to count the votes for its name."""
+_CHARACTER = 4
+"""The most bytes of memory for a character."""
+
+
 def size_of(protocols: Iterable[Protocol]) -> int:
-    """Return the bytes of the names and metadata of ``protocols``."""
-    return sum(len(name) + len(metadata) for name, metadata in protocols)
+    """Return the bytes of memory that ``protocols`` take at most, about."""
+    return sum(_PROTOCOL + _CHARACTER * len(name) + len(metadata) for name, metadata in protocols)
+
+
+def size_of_names(*names: str | None) -> int:
+    """Return the bytes of memory that the names of a member take at most, about."""
+    return _CHARACTER * sum(len(name) for name in names if name is not None)
 
 
 class DescribedMember(NamedTuple):
@@ -161,7 +173,7 @@ class Group:
         members: by member id, the oldest first.
         pending: ids given out with which no member has joined yet, the oldest first (a dictionary used as a set).
         unsynced: members of this generation that have not sent SyncGroup (likewise).
-        size: bytes of the members' protocols.
+        size: bytes of memory for the members' protocols, client ids and instance ids, about.
         grown: a member joined during the first rebalance, which extends it.
         subscribed: the topics that the members of a consumer group subscribe to; ``None`` if the broker cannot know.
     """
@@ -208,6 +220,7 @@ class Group:
         if member.instance_id is not None:
             self._static[member.instance_id] = member.member_id
         self.members[member.member_id] = member
+        self.size += size_of_names(member.client_id, member.instance_id)
         self._count(member.protocols)
         self.leader = self.leader or member.member_id
         self.pending.pop(member.member_id, None)
@@ -219,6 +232,7 @@ class Group:
         member = self.members.pop(member_id, None)
         if member is None:
             return
+        self.size -= size_of_names(member.client_id, member.instance_id)
         self._discount(member.protocols)
         if member.instance_id is not None:
             self._static.pop(member.instance_id, None)

@@ -41,6 +41,7 @@ from ottla.brokerlite.machines.groups.group import (
     Protocol,
     Synced,
     size_of,
+    size_of_names,
 )
 from ottla.brokerlite.machines.timers import Timers
 from ottla.errors import (
@@ -89,7 +90,7 @@ class GroupSettings:
     max_members: int = 1000
     """The most members of one group, and the most pending ids (`group.max.size`, unbounded in Kafka)."""
     max_group_bytes: int = 16 * 2**20
-    """The most bytes of the metadata of a group's members, and of the assignment of its leader."""
+    """The most bytes of memory for a group's members (`Group.size`), and of the assignment of its leader."""
     max_offset_metadata: int = 4096
     """The most characters of metadata with a committed offset (`offset.metadata.max.bytes`)."""
     offsets_retention: float = 7 * 24 * 3600.0
@@ -268,8 +269,8 @@ class Groups:
 
     def _has_room(self, group: Group, asked: JoinRequest) -> bool:
         member = group.members.get(asked.member_id)
-        others = group.size - (size_of(member.protocols) if member else 0)
-        if others + size_of(asked.protocols) > self.settings.max_group_bytes:
+        new = size_of_names(asked.client_id, asked.instance_id) if member is None else -size_of(member.protocols)
+        if group.size + new + size_of(asked.protocols) > self.settings.max_group_bytes:
             return False
         if group.state is GroupState.EMPTY:
             return True

@@ -8,8 +8,9 @@ Rules:
   the request names. Otherwise the epochs of a session's requests count up, and wrap from 2**31-1 to 1.
 - Within a session the answer contains a partition if it has records, an error, or another high watermark or start
   offset than last time. A partition that had records moves to the end, so that each gets its turn if an answer is full.
-- The numbers of sessions and of their partitions are bounded; a session that is unused for two minutes may be dropped
-  for a new one. If there is no room, the answer's session id is 0, and the client sends full requests.
+- The numbers of sessions and of their partitions are bounded, and so are the topic names in them; a session that is
+  unused for two minutes may be dropped for a new one. If there is no room, the answer's session id is 0, and the client
+  sends full requests.
 
 Source: FetchSession.scala.
 """
@@ -19,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.codec.apis.fetch import FetchPartition, FetchRequest, PartitionData
+from ottla.codec.wire import NO_TAGS, UNKNOWN_TAGS, unknown_tags
 from ottla.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ MAX_SESSIONS = 1000
 """`max.incremental.fetch.session.cache.slots`."""
 MAX_PARTITIONS = 200_000
 """The most partitions of all sessions together."""
+LONGEST_NAME = 249
+"""The most characters of a topic's name in a session; no topic can have a longer one."""
 PATIENCE = 120.0
 """Seconds without a request after which a session may be dropped."""
 
@@ -128,12 +132,18 @@ class Fetch:
         return session.session_id, told
 
 
+def _names_too_long(asked: Iterable[PartitionToFetch]) -> bool:
+    return any(len(each.topic) > LONGEST_NAME for each in asked)
+
+
 def _once(request: FetchRequest, by_id: bool) -> list[PartitionToFetch]:
     """Return the partitions of a request. If it has a partition twice, the last entry counts."""
     once: dict[Key, PartitionToFetch] = {}
     for topic in request.topics:
         name = topic.topic_id if by_id else topic.topic
         for each in topic.partitions:
+            if unknown_tags(each):  # of any size, and a session would keep them
+                setattr(each, UNKNOWN_TAGS, NO_TAGS)
             once[name, each.partition] = PartitionToFetch(topic.topic, topic.topic_id, each)
     return list(once.values())
 
@@ -172,6 +182,9 @@ class FetchSessions:
             raise FetchSessionTopicIdError("a session must name its topics always by id or always by name")
         if session.epoch != request.session_epoch:
             raise InvalidFetchSessionEpoch(f"session epoch {request.session_epoch}; expected {session.epoch}")
+        if _names_too_long(asked):
+            self._drop(session.session_id)
+            raise FetchSessionIdNotFound(f"no topic has a name of more than {LONGEST_NAME} characters")
         self._update(session, asked, request)
         session.epoch = session.epoch + 1 if session.epoch < MAX_EPOCH else 1
         session.used = now
@@ -190,7 +203,7 @@ class FetchSessions:
             kept = CachedPartition(asked)
             kept.changed(told)
             session.partitions[session.key(asked.topic, asked.topic_id, asked.partition.partition)] = kept
-        if not self._has_room(session):
+        if _names_too_long(asked for asked, _ in answers) or not self._has_room(session):
             return NO_SESSION
         session.session_id = self._new_id()
         while session.session_id in self._sessions:
