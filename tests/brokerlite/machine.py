@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ottla.brokerlite.handlers import SERVED
+from ottla.brokerlite.machines.clock import Clock
 from ottla.brokerlite.machines.core import Answer, BrokerCore, Call, CloseConnection, HoldConnection, Settings
 from ottla.brokerlite.machines.housekeeping import HousekeepingSettings
 from ottla.brokerlite.machines.jobs import Work
@@ -150,10 +151,9 @@ class Machine:
             Settings(**known),
             self.folder,
             SERVED,
+            Clock.at(self.now, TODAY),
             new_id=new_id,
             defaults=defaults,
-            now=self.now,
-            timestamp=TODAY,
         )
         self._tickets = 0
 
