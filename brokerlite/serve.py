@@ -29,7 +29,7 @@ from ottla.brokerlite.handlers.api_versions import unsupported
 from ottla.brokerlite.machines.clock import Clock
 from ottla.brokerlite.machines.configs import CONFIGS
 from ottla.brokerlite.machines.core import Action, Answer, BrokerCore, Call, CloseConnection, HoldConnection, Settings
-from ottla.brokerlite.machines.groups import GroupSettings
+from ottla.brokerlite.machines.group_settings import GroupSettings
 from ottla.brokerlite.machines.housekeeping import HousekeepingSettings
 from ottla.brokerlite.machines.jobs import Job, Work
 from ottla.brokerlite.machines.transaction_coordinator import TransactionSettings

@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ottla.brokerlite.machines import group_log, transaction_log
 from ottla.brokerlite.machines.clock import Clock
 from ottla.brokerlite.machines.fetch_sessions import MAX_EPOCH, FetchSessions
-from ottla.brokerlite.machines.groups import Groups, GroupSettings
+from ottla.brokerlite.machines.group_settings import GroupSettings
+from ottla.brokerlite.machines.groups import Groups
 from ottla.brokerlite.machines.hanging_transactions import HangingTransactions
 from ottla.brokerlite.machines.housekeeping import Housekeeping, HousekeepingSettings
 from ottla.brokerlite.machines.jobs import Job, Work

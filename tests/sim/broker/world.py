@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from ottla.brokerlite.machines import group_log, transaction_coordinator, transaction_log, transaction_metadata
-from ottla.brokerlite.machines.groups import GroupSettings
+from ottla.brokerlite.machines.group_settings import GroupSettings
 from ottla.brokerlite.machines.housekeeping import HousekeepingSettings
 from ottla.brokerlite.machines.offset_group import Committer
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
