@@ -14,9 +14,10 @@ Source: UnifiedLog.java, LocalLog.java.
 
 import logging
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from copy import copy
 from pathlib import Path
+from typing import Protocol
 
 from ottla.brokerlite.machines.compaction import LastBatch, Round
 from ottla.brokerlite.machines.configs import LogSettings
@@ -52,6 +53,19 @@ def nothing() -> None:
     """Do nothing, where work is expected."""
 
 
+class Flushes(Protocol):
+    """Learns what the partitions of a folder write, and flushes it."""
+
+    def full(self, flush: Work) -> None:
+        """Take a flush to run in a thread, because a segment is full; an unsynced folder may skip it."""
+
+    def written(self, partition: "PartitionSegments", size: int) -> None:
+        """Notice that there is something new for `PartitionSegments.begin_flush`: so many bytes of batches."""
+
+    def appending(self) -> None:
+        """Notice that a batch will be stored; the producer state of every partition includes all batches before it."""
+
+
 class PartitionSegments:
     """Stores the segments of one partition (implements `ottla.brokerlite.machines.partition_log.Segments`).
 
@@ -64,21 +78,14 @@ class PartitionSegments:
         cleaned_up_to: the offset up to which the last round of compaction went; -1: there was none.
         synced_offset: the records before it are on disk, not only in the page cache.
         truncated: bytes that recovery cut off.
-
-    Args:
-        full: takes a flush to run in a thread, when a segment is full; an unsynced folder may skip it.
-        written: called with a number of bytes when there is something new for `begin_flush`.
-        appending: called before a batch is stored, while the producer state of every partition includes all batches.
     """
 
     def __init__(
         self,
         folder: Path,
         index_interval_bytes: int,
-        full: Callable[[Work], None],
+        flushes: Flushes,
         disk: Disk | None = None,
-        written: "Callable[[PartitionSegments, int], None]" = lambda partition, size: None,
-        appending: Callable[[], None] = nothing,
         refusals: Refusals | None = None,
     ) -> None:
         self.folder = folder
@@ -89,9 +96,7 @@ class PartitionSegments:
         self.start_offset = 0
         self._disk = disk or FileSystem()
         self._interval = index_interval_bytes
-        self._full = full
-        self._written = written
-        self._appending = appending
+        self._flushes = flushes
         self._refusals = refusals or Refusals(folder)
         self._segments: list[Segment] = []
         self.active: Segment
@@ -124,7 +129,7 @@ class PartitionSegments:
     def append(self, batch: RecordBatch) -> None:
         if self._failed is not None:
             raise self._refused("write", self._failed)
-        self._appending()
+        self._flushes.appending()
         try:
             if not self._epochs_written:
                 self._write_epochs()
@@ -136,7 +141,7 @@ class PartitionSegments:
         self._changed = True
         size = len(batch.data)
         self._since_checkpoint += size
-        self._written(self, size)
+        self._flushes.written(self, size)
 
     def roll(self, producers: Producers) -> None:
         base_offset = self.end_offset
@@ -153,7 +158,7 @@ class PartitionSegments:
         for path in self.active.files:  # also the indexes, which need not be flushed while the segment is active
             self._unsynced.file(path)
         self._begin(segment)
-        self._full(self.begin_flush(indexes=True))
+        self._flushes.full(self.begin_flush(indexes=True))
 
     def read(self, offset: int, max_bytes: int, at_least_one: bool, up_to: int | None = None) -> Part:
         for segment in self._segments[index_of(self._segments, offset) :]:
@@ -291,7 +296,7 @@ class PartitionSegments:
 
     def note_names(self) -> None:
         self._unsynced.folder(self.folder)
-        self._written(self, 0)
+        self._flushes.written(self, 0)
 
     # -- flushing
 
@@ -367,6 +372,10 @@ class PartitionSegments:
         self._begin(self._segment(0))
         self.lead(leader_epoch)
 
+    def renamed(self, folder: Path) -> None:
+        """Notice that the folder was renamed, because the topic is deleted."""
+        self.folder = folder
+
     def identify(self, topic_id: uuid.UUID) -> None:
         """Write the topic's id into the folder."""
         path = self.folder / METADATA
@@ -390,6 +399,7 @@ class PartitionSegments:
         leader_epoch: int = 0,
         contiguous: bool = True,
         synced: bool = False,
+        cleaned_up_to: int = -1,
     ) -> Producers:
         """Load the partition at a start, and recover it if need be.
 
@@ -398,6 +408,7 @@ class PartitionSegments:
             recovery_point, start_offset, leader_epoch: as the last broker left them; a start offset of ``None`` means
                 unknown.
             contiguous: each segment begins where the one before it ends.
+            cleaned_up_to: see the attribute.
             synced: the recovery point and the start offset can be trusted even after a power cut.
         """
         found = Recovery(self._disk, self.folder, self._segment, self._tell)
@@ -412,12 +423,13 @@ class PartitionSegments:
         self._segments, self.epochs, self._lost = found.segments, found.epochs, found.lost
         self.active = self._segments[-1]
         self.recovery_point = self.synced_offset = found.recovery_point
+        self.cleaned_up_to = cleaned_up_to
         self.truncated, self._changed = found.truncated, found.changed
         self.active.find_first_timestamp()
         self.start_offset = max(self._segments[0].base_offset, min(start_offset or 0, self.end_offset))
         if found.changed:
             self._unsynced.folder(self.folder)
-            self._written(self, 0)
+            self._flushes.written(self, 0)
         return producers
 
     def close(self, producers: Producers, *, sync: bool) -> None:
@@ -453,7 +465,7 @@ class PartitionSegments:
     def note(self, path: Path) -> None:
         """Remember to flush a small file that was replaced, and its name."""
         self._unsynced.file(path)
-        self._written(self, 0)
+        self._flushes.written(self, 0)
 
     # -- errors and log lines
 

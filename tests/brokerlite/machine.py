@@ -123,6 +123,22 @@ def work_off(job: Generator[Work, None, T]) -> T:
         return returned
 
 
+class Flushes:
+    """What a partition needs of a data folder: takes its flushes."""
+
+    def __init__(self, full: Callable[[Work], object] = lambda flush: None) -> None:
+        self._full = full
+
+    def full(self, flush: Work) -> None:
+        self._full(flush)
+
+    def written(self, partition: object, size: int) -> None:
+        pass
+
+    def appending(self) -> None:
+        pass
+
+
 class Machine:
     """A `BrokerCore` on a folder.
 

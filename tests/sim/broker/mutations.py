@@ -17,8 +17,10 @@ from ottla.brokerlite.machines.transaction_markers import TransactionMarkers
 from ottla.brokerlite.storage import snapshot
 from ottla.brokerlite.storage.data_folder import DataFolder
 from ottla.brokerlite.storage.partition_segments import PartitionSegments
+from ottla.brokerlite.storage.start_offsets import StartOffsets
 from ottla.brokerlite.storage.state_file import StateFile
 from ottla.brokerlite.storage.txn_index import TxnIndex
+from ottla.brokerlite.storage.unflushed import Unflushed
 from tests.sim.mutations import Mutations
 
 OF_BROKER = Mutations("broker", within=200)
@@ -154,7 +156,7 @@ def _not_counted(create_topic: Any) -> Any:
 
 
 _mutation("an answer does not wait for the disk", (SyncWaits, "when_written", _at_once))
-_mutation("a sync has the disk hold the names only", (DataFolder, "begin_flush", _names_only))
+_mutation("a sync has the disk hold the names only", (Unflushed, "begin_flush", _names_only))
 _mutation("the leader epoch is not raised after a kill", (DataFolder, "_lead", _not_raised))
 _mutation("topics are told of before the disk has them", (BrokerCore, "create_topic", _not_counted))
 
@@ -186,5 +188,5 @@ def _without_start(open_partition: Any) -> Any:
 
 _mutation("retention deletes too early", (retention, "_beyond_time", _half_time))
 _mutation("retention makes a log too small", (retention, "_beyond_size", _half_size))
-_mutation("where a log begins is not noted", (DataFolder, "_write_starts", lambda _: lambda self: None))
+_mutation("where a log begins is not noted", (StartOffsets, "write", lambda _: lambda self: None))
 _mutation("deleted segments come back at a start", (PartitionSegments, "open", _without_start))
