@@ -105,7 +105,8 @@ class Recovery:
             segment.txn_index.keep(_NEVER if on_disk else recovery_point)
             if not (on_disk and segment.load()) and self._recover(segment, clean, leader_epoch):
                 break
-            segment.synced = segment.size if on_disk else -1
+            if on_disk:
+                segment.note_synced(segment.size)
             if not contiguous or following is None or segment.ends_damaged:
                 continue
             if segment.end_offset < following.base_offset:
