@@ -9,7 +9,8 @@ partitions a consumer fetches.
 
 The coordinators: groups (`Groups`), rebalances, group and offsets, stored by group_log; transaction_coordinator
 (`TransactionCoordinator`) and transaction_metadata, stored by transaction_log. transaction_markers writes the markers,
-and hanging_transactions resolves what a crash has left open. Both logs are a keyed_log (`KeyedLog`), a table that survives the broker.
+and hanging_transactions resolves what a crash has left open. Both logs are a keyed_log (`KeyedLog`), a table that
+survives the broker.
 
 The handlers in `ottla.brokerlite.handlers` call the machines. `ottla.brokerlite.storage` implements the interfaces to
 the disk that topics and log declare.
