@@ -1,9 +1,9 @@
-"""Delays what must not happen before the disk has everything that was written before it.
+"""Delays answers and other actions until all earlier writes are on disk.
 
 Rules:
-- What waits for the disk happens in order.
-- After a failed sync the state of the disk is unknown until another start has read it. From then on nothing happens any
-  more, not even at once: the requests that wait are refused.
+- Actions that wait for the disk run in order.
+- After a failed sync the state of the disk is unknown until another start has read it. Until then no action runs, not
+  even one that need not wait: its request is refused.
 """
 
 from collections import deque
@@ -24,10 +24,10 @@ class _Held(NamedTuple):
 
 
 class SyncWaits:
-    """Counts the writes of the broker, and calls what waits for them once they are on disk.
+    """Counts the writes of the broker, and runs actions once the writes before them are on disk.
 
     Args:
-        enabled: without it, nothing waits.
+        enabled: if false, every action runs at once.
         refuse: called with the ticket of a request that waited when the disk failed.
     """
 

@@ -1,4 +1,4 @@
-"""Assigns producer ids and the leader epoch, and keeps both in `broker.json`, so that none is assigned twice."""
+"""Assigns producer ids and the leader epoch. `broker.json` keeps both, so that a restart repeats none."""
 
 from ottla.brokerlite.storage.chores import Chores
 from ottla.brokerlite.storage.state_file import PRODUCER_IDS, BrokerState, StateFile

@@ -1,4 +1,4 @@
-"""Stores what a start needs to know about the logs of a data folder, in the offset checkpoints that Kafka has."""
+"""Stores recovery points, start offsets and cleaner offsets of all logs, in Kafka's offset checkpoints."""
 
 from collections.abc import Collection, Mapping
 
@@ -29,7 +29,7 @@ class FolderCheckpoints:
         """Deleted topics that the files may still name."""
 
     def read(self, *, clean: bool, leader_epoch: int | None, expected: bool, keep: Collection[str]) -> LastRun:
-        """Read what the last broker left.
+        """Read the files of the last broker.
 
         Args:
             expected: log a warning for each file that is missing.

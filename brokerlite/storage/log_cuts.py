@@ -1,4 +1,4 @@
-"""Cuts the end off a log that a crash has damaged, and keeps what it cuts off in `.damaged` files."""
+"""Cuts the damaged end off a log after a crash, and keeps the bytes in `.damaged` files."""
 
 import itertools
 import logging

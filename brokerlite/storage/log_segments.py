@@ -24,7 +24,7 @@ log = logging.getLogger("ottla.brokerlite")
 
 class _Place(NamedTuple):
     base_offset: int
-    """Of the segment."""
+    """The base offset of the segment."""
     position: int
 
 
@@ -79,7 +79,7 @@ class LogSegments:
         self.active = segment
 
     def drop_before(self, offset: int) -> list[Segment]:
-        """Drop the segments before the one that contains ``offset``, and return them."""
+        """Drop the segments before the segment with ``offset``, and return them."""
         count = self._index(offset)
         gone = self._segments[:count]
         del self._segments[:count]
@@ -96,7 +96,7 @@ class LogSegments:
         self._segments[at : at + len(old)] = [new]
         return True
 
-    # -- what it has
+    # -- content
 
     @property
     def sealed(self) -> list[Segment]:

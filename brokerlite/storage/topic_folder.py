@@ -34,7 +34,7 @@ _ANY_EPOCH = 2**31 - 1
 
 
 class FolderContext(NamedTuple):
-    """What all topics of a data folder share."""
+    """The parts that all topics of a data folder share."""
 
     path: Path
     disk: Disk
@@ -46,7 +46,7 @@ class FolderContext(NamedTuple):
 
 
 class LastRun(NamedTuple):
-    """What the last broker left in the folder beside the topics; ``None`` means unknown."""
+    """The offsets and the leader epoch of the last broker; ``None`` means unknown."""
 
     clean: bool
     """It was shut down cleanly."""
@@ -86,7 +86,7 @@ class TopicFolder:
         self.partitions[0].note(write_topic(self._context.disk, self._folder, self._file))
 
     def discard(self) -> None:
-        """Remove what a failed `create` has left."""
+        """Remove the folders after a failed `create`."""
         _discard(self._context.disk, self.partitions)
 
     def grow(self, count: int, leader_epoch: int) -> list[PartitionSegments]:
@@ -137,7 +137,7 @@ class TopicFolder:
         return True
 
     def open(self, last: LastRun) -> list[PartitionSegments]:
-        """Load or recover the partitions; return those whose folders were missing."""
+        """Load or recover the partitions; return the partitions without a folder."""
         missing = []
         for index, segments in enumerate(self.partitions):
             if not self._context.disk.is_folder(segments.folder):  # a kill interrupted its creation, or it was lost
