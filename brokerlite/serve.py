@@ -26,8 +26,9 @@ from ottla.addresses import format_address, parse_address
 from ottla.brokerlite.config import BrokerConfig, Sync
 from ottla.brokerlite.handlers import SERVED, import_all
 from ottla.brokerlite.handlers.api_versions import unsupported
+from ottla.brokerlite.machines.clock import Clock
 from ottla.brokerlite.machines.core import Action, Answer, BrokerCore, Call, CloseConnection, HoldConnection, Settings
-from ottla.brokerlite.machines.groups.groups import GroupSettings
+from ottla.brokerlite.machines.groups.group_settings import GroupSettings
 from ottla.brokerlite.machines.jobs import Job, Work
 from ottla.brokerlite.machines.topics.configs import CONFIGS
 from ottla.brokerlite.machines.topics.housekeeping import HousekeepingSettings
@@ -161,11 +162,9 @@ async def _serve(
         settings,
         folder,
         SERVED,
+        Clock.at(trio.current_time(), _timestamp(), _asleep()),
         new_id=uuid.uuid4,
         defaults=_topic_defaults(config),
-        now=trio.current_time(),
-        timestamp=_timestamp(),
-        asleep=_asleep(),
     )
     running = _running(config, folder, service.core, port)
     async with trio.open_nursery() as nursery:

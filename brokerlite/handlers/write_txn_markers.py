@@ -47,7 +47,7 @@ def _code(broker: BrokerCore, marker: WritableTxnMarker, place: TopicPartition) 
     if marker.producer_id < 0 or marker.producer_epoch < 0:  # no error code fits better
         return UnknownServerError.code
     try:
-        broker.write_marker(
+        broker.markers.write(
             place,
             marker.producer_id,
             marker.producer_epoch,

@@ -19,19 +19,20 @@ Rules:
 """
 
 import logging
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.brokerlite.machines.clock import Clock
 from ottla.brokerlite.machines.groups import group_log
-from ottla.brokerlite.machines.groups.groups import Groups, GroupSettings
+from ottla.brokerlite.machines.groups.group_settings import GroupSettings
+from ottla.brokerlite.machines.groups.groups import Groups
 from ottla.brokerlite.machines.groups.offsets import Offsets
 from ottla.brokerlite.machines.jobs import Job, Work
 from ottla.brokerlite.machines.partitions.partition_log import PartitionLog
 from ottla.brokerlite.machines.requests.fetch_sessions import MAX_EPOCH, FetchSessions
 from ottla.brokerlite.machines.requests.request_work import RequestWork, WorkFirst
+from ottla.brokerlite.machines.requests.sync_waits import SyncWaits
 from ottla.brokerlite.machines.requests.waits import Later, Wait, Waits
 from ottla.brokerlite.machines.timers import Timers
 from ottla.brokerlite.machines.topics.housekeeping import Housekeeping, HousekeepingSettings
@@ -45,29 +46,18 @@ from ottla.brokerlite.machines.topics.topics import (
     Topics,
 )
 from ottla.brokerlite.machines.transactions import transaction_log
+from ottla.brokerlite.machines.transactions.hanging_transactions import HangingTransactions
+from ottla.brokerlite.machines.transactions.producer_ids import ProducerIds
 from ottla.brokerlite.machines.transactions.transaction_coordinator import TransactionCoordinator, TransactionSettings
-from ottla.brokerlite.machines.transactions.transaction_metadata import (
-    EPOCH_RISES,
-    TransactionalIdState,
-    TransactionMetadata,
-)
+from ottla.brokerlite.machines.transactions.transaction_markers import TransactionMarkers
 from ottla.client_info import ClientInfo
 from ottla.codec.frames import RequestHeader
-from ottla.errors import (
-    BrokerError,
-    KafkaStorageError,
-    RemoteProtocolError,
-)
+from ottla.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
     from uuid import UUID
 
 log = logging.getLogger("ottla.brokerlite")
-
-PRODUCER_ID_BLOCK = 1000
-"""Producer ids that are reserved on disk in one step, as in Kafka."""
-_AGAIN = 1.0
-"""Seconds until the check of hanging transactions is repeated, if the disk refused a marker."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,18 +123,6 @@ class HoldConnection(NamedTuple):
 Action = Answer | CloseConnection | HoldConnection
 
 
-class _Held(NamedTuple):
-    """An action that waits for the disk.
-
-    Attributes:
-        writes: the number of writes that must be on disk first.
-    """
-
-    writes: int
-    then: Callable[[], None]
-    ticket: Any
-
-
 class NoAnswer(NamedTuple):
     """Returned by a handler if the protocol has no answer to the request.
 
@@ -161,9 +139,7 @@ class BrokerCore:
     Args:
         handlers: API key -> its handler (`ottla.brokerlite.handlers.SERVED`).
         defaults: topic configurations in which this broker differs from Kafka's defaults.
-        now, timestamp: the time, as in a `Call`.
-        asleep: as `Clock.asleep`, which the driver updates before it hands in a request or polls; it also calls
-            `Clock.compare` then.
+        clock: the driver updates `Clock.asleep` and calls `Clock.compare` before it hands in a request or polls.
         new_id: makes ids of topics and sessions, and the random part of member ids.
     """
 
@@ -172,19 +148,21 @@ class BrokerCore:
         settings: Settings,
         storage: Storage,
         handlers: "Mapping[int, ServedApi]",
+        clock: Clock,
         *,
         new_id: "Callable[[], UUID]",
         defaults: Mapping[str, str] | None = None,
-        now: float = 0.0,
-        timestamp: int = 0,
-        asleep: float = 0.0,
     ) -> None:
         self.settings = settings
         self.handlers = handlers
-        self.clock = Clock.at(now, timestamp, asleep)
+        self.clock = clock
         self.timers = Timers()
         self.topics = Topics(storage, defaults or {}, new_id)
         self.fetch_sessions = FetchSessions(lambda: new_id().int % MAX_EPOCH + 1)
+        self._actions: list[Action] = []
+        self._jobs: list[Job] = []
+        self._storage = storage
+        self._sync_waits = SyncWaits(settings.sync, self._refuse)
         self.waits = Waits(
             self.timers, self._answer_later, lambda ticket: self._act(CloseConnection(ticket, "internal error"))
         )
@@ -196,20 +174,21 @@ class BrokerCore:
             TRANSACTION_STATE, transaction_log.CONFIGS, self.topics, self.clock, self.grown
         )
         transactions = transaction_log.TransactionLog(self.transactions_log)
+        self.producer_ids = ProducerIds(storage)
+        self.markers = TransactionMarkers(self.topics, self.offsets, self.transactions_log, self.clock, self.grown)
         self.transactions = TransactionCoordinator(
             settings.transactions,
             self.clock,
             self.timers,
             store=transactions.store,
-            new_producer_id=self.new_producer_id,
-            mark=self._mark,
-            when_written=self.when_written,
+            new_producer_id=self.producer_ids.assign,
+            mark=self.markers.write_all,
+            when_written=self._sync_waits.when_written,
             completed=self._completed,
         )
-        self._decided: set[str] = set()
-        """Transactional ids whose last transaction was decided before the start and is not complete yet."""
-        self._actions: list[Action] = []
-        self._jobs: list[Job] = []
+        self._hanging = HangingTransactions(
+            self.topics, self.transactions, self.markers, self.timers, synced=settings.sync
+        )
         self.housekeeping = Housekeeping(
             settings.housekeeping,
             self.topics,
@@ -219,24 +198,16 @@ class BrokerCore:
             start=self._jobs.append,
         )
         self._request_work = RequestWork(self._jobs.append)
-        self._storage = storage
-        self._producer_ids = range(0)
-        # One write is pending from the start: the logs may be in the page cache only, if the last broker was killed.
-        self._writes, self._synced = 1, 0
-        self._disk_failed = False
-        """A sync failed, so the state of the disk is unknown."""
-        self._unsynced: deque[_Held] = deque()
-        """Actions that wait for the disk."""
         groups.load(self.groups.by_id, self.offsets)
         transactions.load(self.transactions.by_id)
-        self.groups.resume(now)
+        self.groups.resume(clock.now)
         for topic in self.topics.by_name.values():
             for partition in topic.partitions:
-                partition.producers.seen_at(now)
-        self._decided.update(name for name, each in self.transactions.by_id.items() if each.is_decided)
-        self.transactions.resume(now)
-        self._end_hanging()  # before a producer can end a transaction that misses a partition
-        self.housekeeping.resume(now)
+                partition.producers.seen_at(clock.now)
+        self._hanging.note_decided()
+        self.transactions.resume(clock.now)
+        self._hanging.check(clock.now)  # before a producer can end a transaction that misses a partition
+        self.housekeeping.resume(clock.now)
 
     # -- for the driver
 
@@ -312,7 +283,7 @@ class BrokerCore:
     @property
     def unsynced(self) -> int | None:
         """The number of writes so far if an action waits for the disk, else ``None``; pass it to `synced`."""
-        return self._unsynced[-1].writes if self._unsynced else None
+        return self._sync_waits.unsynced
 
     def synced(self, writes: int, *, failed: bool = False) -> None:
         """Report that the writes counted by `unsynced` are on disk, or (``failed``) that the sync failed.
@@ -320,18 +291,10 @@ class BrokerCore:
         After a failed sync the state of the disk is unknown until another start has read it. Until then no request is
         answered, not even a read or a repeated request: connections are closed instead.
         """
-        self._disk_failed |= failed
-        self._synced = max(self._synced, writes)
-        while self._unsynced and (self._unsynced[0].writes <= self._synced or self._disk_failed):
-            held = self._unsynced.popleft()
-            self._when_held(held.then, held.ticket)
+        self._sync_waits.synced(writes, failed=failed)
 
-    def _when_held(self, then: Callable[[], None], ticket: Any) -> None:
-        """Run the action now that its writes are on disk, or close the connection if the disk failed."""
-        if not self._disk_failed:
-            then()
-        elif ticket is not None:
-            self._actions.append(CloseConnection(ticket, "the disk refused to flush the writes"))
+    def _refuse(self, ticket: Any) -> None:
+        self._actions.append(CloseConnection(ticket, "the disk refused to flush the writes"))
 
     def lost(self, connection: int) -> None:
         """The client is gone: give up the delayed answers, but keep handling requests received before."""
@@ -351,38 +314,27 @@ class BrokerCore:
 
     def grown(self, partition: PartitionLog) -> None:
         """Notice that records were added to ``partition``."""
-        self._writes += 1
+        self._sync_waits.wrote()
         self.waits.grown(partition)
         self.housekeeping.grown(partition)
-
-    def when_written(self, then: Callable[[], None], ticket: Any = None) -> None:
-        """Call ``then`` once everything written so far is on disk; at once without `Settings.sync`.
-
-        Args:
-            ticket: the ticket of the request that waits, if any.
-        """
-        if self.settings.sync and self._synced < self._writes and not self._disk_failed:
-            self._unsynced.append(_Held(self._writes, then, ticket))
-        else:
-            self._when_held(then, ticket)
 
     def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> TopicLogs:
         """Create a topic, as `Topics.create`."""
         topic = self.topics.create(name, partitions, configs)
-        self._writes += 1
+        self._sync_waits.wrote()
         log.info("topic created", extra={"topic": name, "partitions": partitions})
         return topic
 
     def add_partitions(self, topic: TopicLogs, partitions: int) -> None:
         """Add partitions, as `Topics.grow`."""
         self.topics.grow(topic, partitions)
-        self._writes += 1
+        self._sync_waits.wrote()
         log.info("partitions added", extra={"topic": topic.name, "partitions": partitions})
 
     def delete_topic(self, topic: TopicLogs) -> None:
         """Delete a topic, as `Topics.delete`, and answer the requests that wait for its records."""
         self.topics.delete(topic)
-        self._writes += 1
+        self._sync_waits.wrote()
         self.offsets.topic_deleted(topic.name)
         log.info("topic deleted", extra={"topic": topic.name})
         self.waits.gone(topic.partitions)
@@ -391,159 +343,8 @@ class BrokerCore:
         """Start the job of `Storage.set_start_offsets`."""
         self._jobs.append(self._storage.set_start_offsets(starts, done))
 
-    def new_producer_id(self) -> int:
-        """Return a producer id that was never used.
-
-        Raises:
-            KafkaStorageError: the disk refused.
-        """
-        if not self._producer_ids:
-            first = self._storage.reserve_producer_ids(PRODUCER_ID_BLOCK)
-            self._producer_ids = range(first, first + PRODUCER_ID_BLOCK)
-        first, self._producer_ids = self._producer_ids[0], self._producer_ids[1:]
-        return first
-
-    def write_marker(
-        self,
-        place: TopicPartition,
-        producer_id: int,
-        epoch: int,
-        *,
-        commit: bool,
-        coordinator_epoch: int,
-        newer: bool = False,
-    ) -> None:
-        """End a transaction in one partition, as `PartitionLog.end_transaction`.
-
-        Raises:
-            UnknownTopicOrPartition: there is no such partition.
-            InvalidProducerEpoch, TransactionCoordinatorFenced: the marker is out of date.
-            KafkaStorageError: the disk refused.
-        """
-        if (partition := self.topics.partition(*place)) is None:
-            raise self.topics.missing(place[0])
-        partition.end_transaction(
-            producer_id,
-            epoch,
-            commit=commit,
-            coordinator_epoch=coordinator_epoch,
-            timestamp=self.clock.timestamp,
-            now=self.clock.now,
-            newer=newer,
-        )
-        if place[0] == CONSUMER_OFFSETS:
-            self.offsets.end_transaction(producer_id, commit=commit)
-        self.grown(partition)
-
-    # -- transactions
-
-    def _mark(self, transaction: TransactionMetadata) -> Iterator[TopicPartition]:
-        """Write the markers of a transaction; yield the partitions whose marker the disk refused."""
-        own = self.transactions_log.topic().partitions[0].epochs.current
-        for place in transaction.partitions:
-            partition = self.topics.partition(*place)
-            known = partition.producers.entries.get(transaction.producer_id) if partition else None
-            # An administrator's marker may have had any epoch; no other coordinator exists that could be newer.
-            coordinator_epoch = own if known is None else max(own, known.coordinator_epoch)
-            try:
-                self.write_marker(
-                    place,
-                    transaction.producer_id,
-                    transaction.epoch,
-                    commit=transaction.commits,
-                    coordinator_epoch=coordinator_epoch,
-                    newer=transaction.version >= EPOCH_RISES,
-                )
-            except KafkaStorageError:
-                yield place
-            except BrokerError as error:  # the topic is gone, or an administrator has ended the transaction there
-                log.info("transaction marker for %s-%d skipped: %s", *place, error)
-
-    def _end_hanging(self) -> None:
-        """After a start, resolve transactions that are open in a partition but not at the coordinator.
-
-        Such a transaction means that the disk has lost a record of the partition or of the coordinator.
-
-        - If the coordinator has the transaction without this partition, the partition is added: the producer can
-          continue, or the transaction times out.
-        - Otherwise it is aborted: with `Settings.sync` records that the disk lost were never acknowledged. Without it
-          the lost record may be the marker; then the transaction ends with the outcome that the coordinator knows.
-        - If the last transaction was decided and is not complete, the partition may have a batch of the next one. This
-          is resolved once the decided one is complete.
-        """
-        if TRANSACTION_STATE in self.topics.unserved:  # this topic has the outcomes
-            return
-        self.transactions.catch_up(self._highest_epochs())
-        by_producer = {
-            producer_id: each.transactional_id
-            for each in self.transactions.by_id.values()
-            for producer_id in (each.producer_id, each.next_producer_id)
-        }
-        again = False
-        for topic in self.topics.by_name.values():
-            for index, partition in enumerate(topic.partitions):
-                place = topic.name, index
-                for producer_id in list(partition.producers.ongoing):
-                    known = self.transactions.by_id.get(by_producer.get(producer_id, ""))
-                    if known is not None and (known.is_decided or self._is_part(place, partition, known)):
-                        continue
-                    again |= not self._end_or_join(place, partition, producer_id, known)
-        if again:
-            self.timers.set("hanging", self.clock.now + _AGAIN, lambda _: self._end_hanging())
-
     def _completed(self, transactional_id: str) -> None:
-        """Notice that a transaction is complete; check again if it was decided before the start."""
-        if transactional_id in self._decided:
-            self._decided.remove(transactional_id)
-            self._end_hanging()
-
-    def _highest_epochs(self) -> dict[int, int]:
-        """Return for each producer id the highest epoch of its records in any partition.
-
-        Markers do not count: administrators may write markers of any epoch.
-        """
-        epochs: dict[int, int] = {}
-        for topic in self.topics.by_name.values():
-            for partition in topic.partitions:
-                for producer_id, producer in partition.producers.entries.items():
-                    if producer.batches:
-                        epochs[producer_id] = max(producer.epoch, epochs.get(producer_id, producer.epoch))
-        return epochs
-
-    def _is_part(self, place: TopicPartition, partition: PartitionLog, known: TransactionMetadata) -> bool:
-        """Return whether the open transaction in a partition is the one at the coordinator, with this partition."""
-        return place in known.partitions and partition.producers.entries[known.producer_id].epoch == known.epoch
-
-    def _end_or_join(
-        self, place: TopicPartition, partition: PartitionLog, producer_id: int, known: TransactionMetadata | None
-    ) -> bool:
-        """Add the partition to the transaction, or end it there; return ``False`` if the disk refused."""
-        epoch = partition.producers.entries[producer_id].epoch
-        goes_on = known is not None and known.epoch == epoch
-        if known is not None and goes_on and (not known.has_ended or known.version >= EPOCH_RISES):
-            version = known.version if known.state is TransactionalIdState.ONGOING else EPOCH_RISES
-            log.warning("%s-%d added to an open transaction: the coordinator had lost this partition", *place)
-            self.transactions.joined(known.transactional_id, place, version)
-            return True
-        return self._end_lost(place, partition, producer_id, known)
-
-    def _end_lost(
-        self, place: TopicPartition, partition: PartitionLog, producer_id: int, known: TransactionMetadata | None
-    ) -> bool:
-        epoch = partition.producers.entries[producer_id].epoch
-        has_lost_a_marker = (
-            known is not None and known.has_ended and known.epoch - epoch == int(known.version >= EPOCH_RISES)
-        )
-        commit = known is not None and has_lost_a_marker and known.commits and not self.settings.sync
-        outcome = "committed" if commit else "aborted"
-        log.warning("%s-%d has a transaction that is not open at its coordinator: %s", *place, outcome)
-        coordinator_epoch = partition.producers.entries[producer_id].coordinator_epoch
-        try:
-            self.write_marker(place, producer_id, epoch, commit=commit, coordinator_epoch=max(0, coordinator_epoch))
-        except BrokerError as error:
-            log.error("writing the transaction marker of %s-%d failed: %s", *place, error)
-            return not isinstance(error, KafkaStorageError)
-        return True
+        self._hanging.completed(transactional_id, self.clock.now)
 
     # -- answers
 
@@ -553,7 +354,7 @@ class BrokerCore:
 
     def _act(self, action: Action) -> None:
         if self.settings.sync:
-            self.when_written(lambda: self._actions.append(action), action.ticket)
+            self._sync_waits.when_written(lambda: self._actions.append(action), action.ticket)
         else:
             self._actions.append(action)
 

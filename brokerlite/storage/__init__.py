@@ -10,10 +10,14 @@
 
 Each layer knows only those below it:
 
-    data_folder.py         the whole     meta_properties.py, state_file.py, find_topics.py, topic_files.py
-                                         its small files; unflushed.py its flushes;
+    data_folder.py         the whole     meta_properties.py, state_file.py, find_topics.py, folder_checkpoints.py
+                                         its small files; assigned_numbers.py producer ids and the leader epoch;
+                                         start_offsets.py where logs begin; folder_flushes.py, unflushed.py its
+                                         flushes, chores.py what runs in threads;
                                          spare.py space for a start on a full disk
-    partition_segments.py  a partition   recovery.py its start, snapshot.py its producers
+    topic_folder.py        a topic       topic_files.py its file, topic_disk.py its access to the disk
+    partition_segments.py  a partition   log_segments.py its segments in order, partition_sync.py its flushes,
+                                         recovery.py its start, log_cuts.py its damaged end, snapshot.py its producers
     segment.py             a segment     log_file.py its batches, indexes.py, txn_index.py
     disk.py                files         checkpoints.py written whole, unsynced.py not flushed yet,
                                          file_range.py sent without being read

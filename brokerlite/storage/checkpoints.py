@@ -10,7 +10,7 @@ Rules:
 import json
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -80,12 +80,14 @@ class OffsetCheckpoint:
         self._sync = sync
         self._guard = threading.Lock()
         self._known: dict[TopicPartition, int] | None = None
+        self._kept: dict[TopicPartition, int] = {}
 
-    def read(self, *, expected: bool = False) -> dict[TopicPartition, int] | None:
+    def read(self, *, expected: bool = False, keep: Collection[str] = ()) -> dict[TopicPartition, int] | None:
         """Return the offsets; ``None`` if the file is missing or damaged.
 
         Args:
             expected: log a warning if it is missing.
+            keep: topics whose offsets every `write` keeps.
         """
         try:
             self._known = _checked_offsets(self._disk.read_file(self._path))
@@ -96,12 +98,13 @@ class OffsetCheckpoint:
         except DecodeError as error:
             log.warning("%s is damaged, rewriting it: %s", self._path.name, error, extra={"file": str(self._path)})
             return None
+        self._kept = {place: each for place, each in self._known.items() if place[0] in keep}
         return dict(self._known)
 
     def write(self, current: Callable[[], dict[TopicPartition, int]]) -> None:
         """Write the offsets that ``current`` returns, unless the file has them already; this waits for the disk."""
         with self._guard:
-            offsets = current()  # under the lock: older offsets must not replace those of another thread
+            offsets = self._kept | current()  # under the lock: older offsets must not replace those of another thread
             if offsets != self._known:
                 self._known = None
                 lines = [PartitionOffset(*place, offset) for place, offset in offsets.items()]

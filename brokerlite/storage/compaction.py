@@ -207,7 +207,7 @@ class Compaction:
         new.seal()
         for path in new.files:
             self._disk.sync(path)
-        new.synced = new.size
+        new.note_synced(new.size)
         new.rename(SWAP)
         self._disk.sync_folder(self._host.folder)
 

@@ -3,8 +3,6 @@
 Rules:
 - Appended batches are in the page cache, where they survive a kill of the broker. `begin_flush` returns the work that
   flushes them to disk; then `recovery_point` is raised.
-- After a failed flush the partition accepts no writes until a restart: the page cache may have dropped the data that it
-  could not write, so the success of a later flush would prove nothing.
 - A segment, or the whole partition, can be removed while a thread works with it.
 
 `recovery.py` loads a partition at a start.
@@ -14,9 +12,9 @@ Source: UnifiedLog.java, LocalLog.java.
 
 import logging
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from copy import copy
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Protocol
 
 from ottla.brokerlite.machines.jobs import Work
 from ottla.brokerlite.machines.partitions.compaction import LastBatch, Round
@@ -27,19 +25,19 @@ from ottla.brokerlite.machines.partitions.retention import SegmentState
 from ottla.brokerlite.storage import checkpoints
 from ottla.brokerlite.storage.compaction import Compaction
 from ottla.brokerlite.storage.disk import Disk, FileSystem
-from ottla.brokerlite.storage.log_file import Damaged
+from ottla.brokerlite.storage.log_segments import DamageReports, LogSegments
+from ottla.brokerlite.storage.partition_sync import PartitionSync
 from ottla.brokerlite.storage.recovery import LEADER_EPOCHS, Recovery
 from ottla.brokerlite.storage.refusals import Refusals
-from ottla.brokerlite.storage.segment import Segment, index_of
+from ottla.brokerlite.storage.segment import Segment
 from ottla.brokerlite.storage.snapshot import drop_snapshot, drop_snapshots, write_snapshot
 from ottla.brokerlite.storage.topic_disk import TopicDeleted
 from ottla.brokerlite.storage.topic_files import METADATA
-from ottla.brokerlite.storage.unsynced import Unsynced
 from ottla.codec.records import RecordBatch
 from ottla.codec.stored.checkpoints import build_leader_epochs, build_partition_metadata
 from ottla.codec.stored.indexes import AbortedTxn
 from ottla.codec.wire import Part
-from ottla.errors import CorruptMessage, KafkaStorageError
+from ottla.errors import KafkaStorageError
 
 log = logging.getLogger("ottla.brokerlite")
 
@@ -52,79 +50,85 @@ def nothing() -> None:
     """Do nothing, where work is expected."""
 
 
+class Flushes(Protocol):
+    """Learns what the partitions of a folder write, and flushes it."""
+
+    def full(self, flush: Work) -> None:
+        """Take a flush to run in a thread, because a segment is full; an unsynced folder may skip it."""
+
+    def written(self, partition: "PartitionSegments", size: int) -> None:
+        """Notice that there is something new for `PartitionSegments.begin_flush`: so many bytes of batches."""
+
+    def appending(self) -> None:
+        """Notice that a batch will be stored; the producer state of every partition includes all batches before it."""
+
+
 class PartitionSegments:
     """Stores the segments of one partition (implements `ottla.brokerlite.machines.partitions.partition_log.Segments`).
 
     Attributes:
         folder: changes when the topic is deleted.
-        active: the last segment, to which batches are appended.
         start_offset: records before it are not visible to clients; it may lie within a segment.
         epochs: the content of `LEADER_EPOCHS`.
-        recovery_point: the records before it are on disk with their indexes; a start need not read them.
         cleaned_up_to: the offset up to which the last round of compaction went; -1: there was none.
-        synced_offset: the records before it are on disk, not only in the page cache.
         truncated: bytes that recovery cut off.
-
-    Args:
-        full: takes a flush to run in a thread, when a segment is full; an unsynced folder may skip it.
-        written: called with a number of bytes when there is something new for `begin_flush`.
-        appending: called before a batch is stored, while the producer state of every partition includes all batches.
     """
 
     def __init__(
         self,
         folder: Path,
         index_interval_bytes: int,
-        full: Callable[[Work], None],
+        flushes: Flushes,
         disk: Disk | None = None,
-        written: "Callable[[PartitionSegments, int], None]" = lambda partition, size: None,
-        appending: Callable[[], None] = nothing,
         refusals: Refusals | None = None,
     ) -> None:
         self.folder = folder
         self.epochs = LeaderEpochs()
-        self.recovery_point = self.synced_offset = 0
         self.cleaned_up_to = -1
         self.truncated = 0
         self.start_offset = 0
         self._disk = disk or FileSystem()
         self._interval = index_interval_bytes
-        self._full = full
-        self._written = written
-        self._appending = appending
+        self._flushes = flushes
         self._refusals = refusals or Refusals(folder)
-        self._segments: list[Segment] = []
-        self.active: Segment
-        self._unsynced = Unsynced(self._disk)
+        self._damage = DamageReports(folder.name)
+        self._segments: LogSegments
+        self._sync = PartitionSync(self._disk)
         self._since_checkpoint = 0
-        self._failed: OSError | None = None
-        """The error of a failed flush."""
         self._changed = False
         self._epochs_written = True
-        self._lost: set[int] = set()
-        self._told: set[tuple[int, int]] = set()
-        """Damage that was already logged: base offset of the segment, and position."""
 
     # -- called by the machines
 
     @property
+    def active(self) -> Segment:
+        """The last segment, to which batches are appended."""
+        return self._segments.active
+
+    @property
     def end_offset(self) -> int:
-        return self.active.end_offset
+        return self._segments.active.end_offset
+
+    @property
+    def synced_offset(self) -> int:
+        """The records before it are on disk, not only in the page cache."""
+        return self._sync.synced_offset
+
+    @property
+    def recovery_point(self) -> int:
+        """The records before it are on disk with their indexes; a start need not read them."""
+        return self._sync.recovery_point
 
     def states(self, *, first_timestamps: bool = False) -> list[SegmentState]:
         try:
-            states = [segment.state(first_timestamp=first_timestamps) for segment in self._segments]
+            return self._segments.states(first_timestamps=first_timestamps)
         except OSError as error:
             raise self._refused("read", error) from error
-        for i, follower in enumerate(self._segments[1:]):
-            if states[i].end_offset != follower.base_offset:  # records lost at its end expire with the segment
-                states[i] = states[i]._replace(end_offset=follower.base_offset)
-        return states
 
     def append(self, batch: RecordBatch) -> None:
-        if self._failed is not None:
-            raise self._refused("write", self._failed)
-        self._appending()
+        if self._sync.failed is not None:
+            raise self._refused("write", self._sync.failed)
+        self._flushes.appending()
         try:
             if not self._epochs_written:
                 self._write_epochs()
@@ -136,7 +140,7 @@ class PartitionSegments:
         self._changed = True
         size = len(batch.data)
         self._since_checkpoint += size
-        self._written(self, size)
+        self._flushes.written(self, size)
 
     def roll(self, producers: Producers) -> None:
         base_offset = self.end_offset
@@ -151,85 +155,55 @@ class PartitionSegments:
             raise self._refused("begin a segment", error) from error
         self.active.ends_before(base_offset)
         for path in self.active.files:  # also the indexes, which need not be flushed while the segment is active
-            self._unsynced.file(path)
-        self._begin(segment)
-        self._full(self.begin_flush(indexes=True))
+            self._sync.file(path)
+        self._segments.add(segment)
+        self._flushes.full(self.begin_flush(indexes=True))
 
     def read(self, offset: int, max_bytes: int, at_least_one: bool, up_to: int | None = None) -> Part:
-        for segment in self._segments[index_of(self._segments, offset) :]:
-            try:
-                data = segment.read(offset, max_bytes, at_least_one, up_to)
-            except OSError as error:
-                raise self._refused("read", error) from error
-            except Damaged as damaged:
-                self._tell(segment, damaged.position, offset)
-                raise self._corrupt(offset) from None
-            if data is not None:
-                return data
-            if segment.end_offset in self._lost:
-                raise self._corrupt(offset)
-        return b""
+        try:
+            return self._segments.read(offset, max_bytes, at_least_one, up_to)
+        except OSError as error:
+            raise self._refused("read", error) from error
 
     def batches(self) -> Iterator[RecordBatch]:
         try:
-            for segment in self._segments:
-                for position, found in segment.around():
-                    if isinstance(found, RecordBatch):
-                        yield found
-                    else:
-                        self._tell(segment, position, found.offset)
+            yield from self._segments.batches()
         except OSError as error:
             raise self._refused("read", error) from error
 
     def batches_since(self, timestamp: int) -> Iterator[RecordBatch]:
         try:
-            for segment in self._segments:
-                for position, found in segment.since(timestamp):
-                    if isinstance(found, RecordBatch):
-                        yield found
-                    else:
-                        self._tell(segment, position, found.offset)
+            yield from self._segments.batches_since(timestamp)
         except OSError as error:
             raise self._refused("read", error) from error
 
     @property
     def max_timestamp(self) -> int:
-        return max(segment.max_timestamp for segment in self._segments)
+        return self._segments.max_timestamp
 
     def add_aborted(self, entry: AbortedTxn) -> None:
-        segment = self._segments[index_of(self._segments, entry.last_offset)]
         try:
-            segment.txn_index.add(entry)
+            self._segments.at(entry.last_offset).txn_index.add(entry)
         except OSError as error:
             raise self._refused("write", error) from error
 
     def drop_aborted(self, entry: AbortedTxn) -> None:
         try:
-            self._segments[index_of(self._segments, entry.last_offset)].txn_index.keep(entry.last_offset)
+            self._segments.at(entry.last_offset).txn_index.keep(entry.last_offset)
         except OSError as error:  # a leftover entry does no harm: its transaction will be aborted anyway
             self._refusals.tell("write", self.folder, error)
 
     def aborted(self, first_offset: int, upper_bound: int) -> list[AbortedTxn]:
-        found: list[AbortedTxn] = []
         try:
-            for segment in self._segments[index_of(self._segments, first_offset) :]:
-                for entry in segment.txn_index.since(first_offset):
-                    if entry.first_offset < upper_bound:
-                        found.append(entry)
-                    if entry.last_stable_offset >= upper_bound:
-                        return found
+            return self._segments.aborted(first_offset, upper_bound)
         except OSError as error:
             raise self._refused("read", error) from error
-        return found
 
     def bound(self, offset: int, size: int) -> int:
         try:
-            for segment in self._segments[index_of(self._segments, offset) :]:
-                if segment.end_offset > offset:  # `read` takes the records from this segment
-                    return segment.bound(offset, size)
+            return self._segments.bound(offset, size)
         except OSError as error:
             raise self._refused("read", error) from error
-        return self.end_offset
 
     # -- start offset
 
@@ -239,14 +213,11 @@ class PartitionSegments:
         An offset before `start_offset` changes nothing; one after the end of the log counts as its end.
         """
         self.start_offset = max(self.start_offset, min(offset, self.end_offset))
-        count = index_of(self._segments, self.start_offset)
-        gone = self._segments[:count]
-        del self._segments[:count]
-        return gone
+        return self._segments.drop_before(self.start_offset)
 
     def base_before(self, offset: int) -> int:
         """Return the base offset of the segment that contains ``offset``."""
-        return self._segments[index_of(self._segments, offset)].base_offset
+        return self._segments.at(offset).base_offset
 
     def remove(self, segments: list[Segment], *, ordered: bool = False) -> None:
         """Remove the files of segments that have left the log (in a thread).
@@ -271,27 +242,20 @@ class PartitionSegments:
 
     @property
     def sealed(self) -> list[Segment]:
-        return self._segments[:-1]
+        return self._segments.sealed
 
     def new_segment(self, base_offset: int, suffix: str) -> Segment:
         return Segment(self._disk, self.folder, base_offset, self._interval, suffix)
 
     def replace(self, old: list[Segment], new: Segment) -> bool:
-        if not self.holds(old[0]) or any(segment.end_offset in self._lost for segment in old):
-            return False
-        at = self._segments.index(old[0])
-        if self._segments[at : at + len(old)] != old:
-            return False
-        new.ends_before(self._segments[at + len(old)].base_offset)
-        self._segments[at : at + len(old)] = [new]
-        return True
+        return self._segments.replace(old, new)
 
     def holds(self, segment: Segment) -> bool:
         return segment in self._segments
 
     def note_names(self) -> None:
-        self._unsynced.folder(self.folder)
-        self._written(self, 0)
+        self._sync.folder(self.folder)
+        self._flushes.written(self, 0)
 
     # -- flushing
 
@@ -303,40 +267,7 @@ class PartitionSegments:
         Args:
             indexes: also flush the indexes of the active segment, and raise the `recovery_point`.
         """
-        offset = self.end_offset
-        unsynced = [segment for segment in self._segments if segment.synced < segment.size]
-        sizes = [(segment, segment.size) for segment in unsynced]
-        if any(segment.synced < 0 for segment in unsynced):
-            self._unsynced.folder(self.folder)
-        small = self._unsynced.begin_sync()
-        files = [
-            path
-            for each in unsynced
-            for path in (each.files if indexes or each is not self.active else [each.log_path])
-        ]
-        if indexes and self.active not in unsynced:
-            files += self.active.files
-
-        def flush() -> None:
-            try:
-                for path in files:
-                    self._disk.sync(path)
-                small()
-            except OSError as error:
-                self._failed = copy(error)  # without the traceback, whose frames would keep the file open
-                log.error(
-                    "flush to disk failed, partition accepts no more writes: %s",
-                    error,
-                    extra={"folder": str(self.folder)},
-                )
-                raise
-            for segment, size in sizes:
-                segment.synced = max(segment.synced, size)
-            self.synced_offset = max(self.synced_offset, offset)
-            if indexes:
-                self.recovery_point = max(self.recovery_point, offset)
-
-        return flush
+        return self._sync.begin(self._segments, self.folder, indexes=indexes)
 
     def begin_checkpoint(self, producers: Producers) -> Work | None:
         """Return work that raises the recovery point to the end of the log.
@@ -356,7 +287,7 @@ class PartitionSegments:
     @property
     def is_synced(self) -> bool:
         """Whether everything is on disk."""
-        return not self._unsynced and all(segment.synced >= segment.size for segment in self._segments)
+        return self._sync.is_complete(self._segments)
 
     # -- life
 
@@ -364,8 +295,12 @@ class PartitionSegments:
         """Create the folder. Its log files are created with the first batch, because many partitions never get one."""
         self._disk.make_folder(self.folder)
         self.identify(topic_id)
-        self._begin(self._segment(0))
+        self._segments = LogSegments(self._damage, [self._segment(0)])
         self.lead(leader_epoch)
+
+    def renamed(self, folder: Path) -> None:
+        """Notice that the folder was renamed, because the topic is deleted."""
+        self.folder = folder
 
     def identify(self, topic_id: uuid.UUID) -> None:
         """Write the topic's id into the folder."""
@@ -390,6 +325,7 @@ class PartitionSegments:
         leader_epoch: int = 0,
         contiguous: bool = True,
         synced: bool = False,
+        cleaned_up_to: int = -1,
     ) -> Producers:
         """Load the partition at a start, and recover it if need be.
 
@@ -398,9 +334,10 @@ class PartitionSegments:
             recovery_point, start_offset, leader_epoch: as the last broker left them; a start offset of ``None`` means
                 unknown.
             contiguous: each segment begins where the one before it ends.
+            cleaned_up_to: see the attribute.
             synced: the recovery point and the start offset can be trusted even after a power cut.
         """
-        found = Recovery(self._disk, self.folder, self._segment, self._tell)
+        found = Recovery(self._disk, self.folder, self._segment, self._damage.tell)
         producers = found.open(
             clean=clean,
             recovery_point=recovery_point,
@@ -409,15 +346,16 @@ class PartitionSegments:
             contiguous=contiguous,
             synced=synced,
         )
-        self._segments, self.epochs, self._lost = found.segments, found.epochs, found.lost
-        self.active = self._segments[-1]
-        self.recovery_point = self.synced_offset = found.recovery_point
+        self._segments = LogSegments(self._damage, found.segments, found.lost)
+        self.epochs = found.epochs
+        self._sync.begin_at(found.recovery_point)
+        self.cleaned_up_to = cleaned_up_to
         self.truncated, self._changed = found.truncated, found.changed
         self.active.find_first_timestamp()
-        self.start_offset = max(self._segments[0].base_offset, min(start_offset or 0, self.end_offset))
+        self.start_offset = max(self._segments.first.base_offset, min(start_offset or 0, self.end_offset))
         if found.changed:
-            self._unsynced.folder(self.folder)
-            self._written(self, 0)
+            self._sync.folder(self.folder)
+            self._flushes.written(self, 0)
         return producers
 
     def close(self, producers: Producers, *, sync: bool) -> None:
@@ -427,18 +365,13 @@ class PartitionSegments:
             self._take_snapshot(producers)
             if sync:
                 self.begin_flush(indexes=True)()
-            self.recovery_point = self.end_offset
+            self._sync.closed(self.end_offset)
 
     def _write_epochs(self) -> None:
         path = self.folder / LEADER_EPOCHS
         checkpoints.replace(self._disk, path, build_leader_epochs(self.epochs.entries), sync=False)
         self._epochs_written = True
         self.note(path)
-
-    def _begin(self, segment: Segment) -> None:
-        """Make ``segment`` the active one."""
-        self._segments.append(segment)
-        self.active = segment
 
     def _segment(self, base_offset: int) -> Segment:
         return Segment(self._disk, self.folder, base_offset, self._interval)
@@ -452,22 +385,8 @@ class PartitionSegments:
 
     def note(self, path: Path) -> None:
         """Remember to flush a small file that was replaced, and its name."""
-        self._unsynced.file(path)
-        self._written(self, 0)
-
-    # -- errors and log lines
-
-    def _tell(self, segment: Segment, position: int, offset: int) -> None:
-        """Log damage to the batch with ``offset``, once."""
-        if (segment.base_offset, position) not in self._told:
-            self._told.add((segment.base_offset, position))
-            said = "%s is damaged: offset %d cannot be read: bad batch at byte %d of %s"
-            log.error(said, self.folder.name, offset, position, segment.log_path)
-
-    def _corrupt(self, offset: int) -> CorruptMessage:
-        return CorruptMessage(
-            f"{self.folder.name} is damaged on the broker's disk at offset {offset}; continue after it"
-        )
+        self._sync.file(path)
+        self._flushes.written(self, 0)
 
     def _refused(self, what: str, error: OSError) -> KafkaStorageError:
         if isinstance(error, TopicDeleted):

@@ -30,7 +30,7 @@ from ottla.brokerlite.machines.partitions.leader_epochs import LeaderEpochs
 from ottla.brokerlite.machines.partitions.producers import Producers
 from ottla.brokerlite.storage.compaction import finish_swaps
 from ottla.brokerlite.storage.disk import Disk
-from ottla.brokerlite.storage.log_file import Damage
+from ottla.brokerlite.storage.log_cuts import LogCuts
 from ottla.brokerlite.storage.segment import LOG, TXN_INDEX, Segment, index_of
 from ottla.brokerlite.storage.snapshot import complete, drop_snapshot, read_snapshot, snapshot_offsets, snapshot_path
 from ottla.codec.records import RecordBatch
@@ -42,9 +42,7 @@ log = logging.getLogger("ottla.brokerlite")
 TAIL_BYTES = 8 * 2**20
 """Bytes at the end of the log that are read to rebuild the producers' batches, if no window file has them."""
 LEADER_EPOCHS = "leader-epoch-checkpoint"
-DAMAGED = ".damaged"
 _NEVER = 2**63
-_PIECE = 2**20
 
 
 class Recovery:
@@ -54,7 +52,6 @@ class Recovery:
         segments: in order; the last is the active one.
         epochs: from `LEADER_EPOCHS`, or from the log.
         recovery_point: everything before this offset is on disk, not only in the page cache.
-        truncated: bytes that were cut off.
         changed: whether recovery changed something that the last broker left.
         lost: the end offsets of segments after which records are missing, up to the next segment.
 
@@ -69,15 +66,20 @@ class Recovery:
         self.segments: list[Segment] = []
         self.epochs = LeaderEpochs()
         self.recovery_point = 0
-        self.truncated = 0
         self.changed = False
         self.lost: set[int] = set()
         self._replay_from = _NEVER
         """The base offset of the first segment whose aborted transactions have to be found again."""
+        self._cuts = LogCuts(disk, folder)
         self._disk = disk
         self._folder = folder
         self._make = make
         self._tell = tell
+
+    @property
+    def truncated(self) -> int:
+        """Bytes that were cut off."""
+        return self._cuts.size
 
     def open(
         self,
@@ -105,12 +107,14 @@ class Recovery:
             segment.txn_index.keep(_NEVER if on_disk else recovery_point)
             if not (on_disk and segment.load()) and self._recover(segment, clean, leader_epoch):
                 break
-            segment.synced = segment.size if on_disk else -1
+            if on_disk:
+                segment.note_synced(segment.size)
             if not contiguous or following is None or segment.ends_damaged:
                 continue
             if segment.end_offset < following.base_offset:
                 if synced and not clean and segment.end_offset >= recovery_point:
-                    self._cut_behind(segment)
+                    self._cuts.cut_behind(segment, self._drop_behind(segment))
+                    self.changed = True
                     break
                 self._lose(segment, following.base_offset)
         self._check_end(tells_all=clean or synced)
@@ -218,67 +222,16 @@ class Recovery:
             elif clean or found.offset < self.recovery_point:
                 self._tell(segment, found.position, found.offset)
             else:
-                self._cut(segment, found)
+                self._cuts.cut(segment, found, self._drop_behind(segment))
                 cut = True
         return cut
 
-    def _cut(self, segment: Segment, damage: Damage) -> None:
-        """Cut the log before ``damage``, and log that."""
-        following = self._following(segment)
-        lost = segment.size - damage.position + sum(self._disk.size(each.log_path) for each in following)
-        what = (self._folder.name, damage.offset, lost)
-        if damage.torn and not following:
-            log.warning("%s ends in an incomplete batch: from offset %d on, %d bytes are cut off", *what)
-        else:
-            aside = self._aside(damage.offset)
-            self._keep(segment, damage.position, aside)
-            said = "%s is damaged: from offset %d on, %d bytes are cut off, kept in %s and .damaged files after it"
-            log.error(said, *what, aside)
-        segment.cut(damage.position)
-        self._drop(following)
-        self.truncated += lost
-
-    def _cut_behind(self, segment: Segment) -> None:
-        """Cut the log after ``segment``, whose last records are lost, and log that."""
-        following = self._following(segment)
-        lost = sum(self._disk.size(each.log_path) for each in following)
-        log.error(
-            "%s has lost the records from offset %d on in an unclean shutdown: the %d bytes after them are cut off",
-            self._folder.name,
-            segment.end_offset,
-            lost,
-        )
-        self._drop(following)
-        self.changed = True
-        self.truncated += lost
-
-    def _following(self, segment: Segment) -> list[Segment]:
-        return self.segments[self.segments.index(segment) + 1 :]
-
-    def _drop(self, segments: list[Segment]) -> None:
-        """Remove segments at the end; their log files are kept as `.damaged` files, which the broker never reads."""
-        for each in reversed(segments):  # so that a kill leaves no gap
-            log_path, *indexes = each.files
-            for path in indexes:  # before the log file: a transaction index without one would count as lost records
-                self._disk.unlink(path)
-            if self._disk.size(log_path):
-                self._disk.rename(log_path, self._aside(each.base_offset))
-            else:
-                self._disk.unlink(log_path)
-            self.segments.remove(each)
-
-    def _keep(self, segment: Segment, position: int, aside: Path) -> None:
-        """Copy the bytes that will be cut off, and flush the copy to disk."""
-        for at in range(position, segment.size, _PIECE):
-            piece = self._disk.read(segment.log_path, min(_PIECE, segment.size - at), at)
-            self._disk.write(aside, at - position, piece)
-        self._disk.sync(aside)
-        self._disk.sync_folder(self._folder)
-
-    def _aside(self, offset: int) -> Path:
-        """Return the path of a new file for the bytes cut off from ``offset`` on."""
-        names = (f"{offset:020}{f'.{n}' if n else ''}{DAMAGED}" for n in itertools.count())
-        return next(path for name in names if not self._disk.exists(path := self._folder / name))
+    def _drop_behind(self, segment: Segment) -> list[Segment]:
+        """Drop the segments after ``segment`` from the log, and return them."""
+        behind = self.segments.index(segment) + 1
+        dropped = self.segments[behind:]
+        del self.segments[behind:]
+        return dropped
 
     # -- leader epochs
 

@@ -215,6 +215,10 @@ class Segment:
         """Write the new index entries to the files."""
         self._indexes.write()
 
+    def note_synced(self, size: int) -> None:
+        """Notice that the first ``size`` bytes of the log file are on disk."""
+        self.synced = max(self.synced, size)
+
     # -- writing
 
     def append(self, batch: RecordBatch) -> None:

@@ -15,12 +15,11 @@ class Unflushed:
 
     Attributes:
         new: partitions whose creation is not flushed yet.
-        size: bytes stored since this was last set to 0.
     """
 
     def __init__(self, disk: Disk, folder: Path) -> None:
         self.new: dict[PartitionSegments, None] = {}
-        self.size = 0
+        self._size = 0
         self._written: dict[PartitionSegments, None] = {}
         self._names = Unsynced(disk)
         self._folder = folder
@@ -33,7 +32,14 @@ class Unflushed:
     def written(self, partition: PartitionSegments, size: int) -> None:
         """Note that a partition was written to."""
         self._written[partition] = None
-        self.size += size
+        self._size += size
+
+    def take(self, size: int) -> bool:
+        """Return whether at least ``size`` bytes were stored since this last returned true."""
+        if self._size < size:
+            return False
+        self._size = 0
+        return True
 
     def renamed(self, partitions: Iterable[PartitionSegments]) -> None:
         """Note that folders were renamed for removal."""

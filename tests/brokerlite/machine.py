@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ottla.brokerlite.handlers import SERVED
+from ottla.brokerlite.machines.clock import Clock
 from ottla.brokerlite.machines.core import Answer, BrokerCore, Call, CloseConnection, HoldConnection, Settings
 from ottla.brokerlite.machines.jobs import Work
 from ottla.brokerlite.machines.partitions.partition_log import Appended, PartitionLog
@@ -122,6 +123,22 @@ def work_off(job: Generator[Work, None, T]) -> T:
         return returned
 
 
+class Flushes:
+    """What a partition needs of a data folder: takes its flushes."""
+
+    def __init__(self, full: Callable[[Work], object] = lambda flush: None) -> None:
+        self._full = full
+
+    def full(self, flush: Work) -> None:
+        self._full(flush)
+
+    def written(self, partition: object, size: int) -> None:
+        pass
+
+    def appending(self) -> None:
+        pass
+
+
 class Machine:
     """A `BrokerCore` on a folder.
 
@@ -150,10 +167,9 @@ class Machine:
             Settings(**known),
             self.folder,
             SERVED,
+            Clock.at(self.now, TODAY),
             new_id=new_id,
             defaults=defaults,
-            now=self.now,
-            timestamp=TODAY,
         )
         self._tickets = 0
 

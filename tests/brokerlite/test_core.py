@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ottla.brokerlite.machines.core import Answer, Call, CloseConnection, HoldConnection
-from ottla.brokerlite.machines.groups.groups import GroupSettings
+from ottla.brokerlite.machines.groups.group_settings import GroupSettings
 from ottla.codec.apis.api_versions import ApiVersionsRequest
 from ottla.codec.apis.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from ottla.codec.apis.delete_topics import DeleteTopicsRequest

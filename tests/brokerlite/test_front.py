@@ -12,7 +12,7 @@ from trio.testing import MockClock
 from ottla.brokerlite import serve
 from ottla.brokerlite.machines.clock import Clock
 from ottla.brokerlite.machines.core import Action, Answer, BrokerCore, Call
-from ottla.brokerlite.machines.groups.groups import GroupSettings
+from ottla.brokerlite.machines.groups.group_settings import GroupSettings
 from ottla.brokerlite.machines.jobs import Job
 from ottla.brokerlite.serve import _BrokerService
 from ottla.codec.apis.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsResponse

@@ -12,7 +12,7 @@ import pytest
 from ottla.brokerlite.machines.partitions.compaction import LastBatch, next_round
 from ottla.brokerlite.machines.partitions.log_settings import LogSettings
 from ottla.brokerlite.machines.partitions.partition_log import PartitionLog
-from ottla.brokerlite.storage.data_folder import CLEANER_OFFSETS
+from ottla.brokerlite.storage.folder_checkpoints import CLEANER_OFFSETS
 from ottla.codec.records import BatchBuilder, Record, read_batches
 from ottla.errors import KafkaStorageError, OffsetOutOfRange
 from tests.brokerlite.machine import (

@@ -25,14 +25,14 @@ from ottla.errors import (
     RecordListTooLarge,
     UnsupportedCompressionType,
 )
-from tests.brokerlite.machine import TODAY, a_batch, idempotent, records_of, store, values_of, work_off
+from tests.brokerlite.machine import TODAY, Flushes, a_batch, idempotent, records_of, store, values_of, work_off
 
 NEWEST = 13
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> PartitionLog:
-    segments = PartitionSegments(tmp_path / "t-0", 4096, lambda flush: None)
+    segments = PartitionSegments(tmp_path / "t-0", 4096, Flushes())
     segments.create(NO_UUID)
     return PartitionLog("t-0", segments)
 

@@ -217,7 +217,7 @@ def run(disk: ModelDisk) -> World:
 
 @pytest.fixture(autouse=True)
 def checkpoints_are_frequent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ottla.brokerlite.storage.data_folder.CHECKPOINT_BYTES", 1000)
+    monkeypatch.setattr("ottla.brokerlite.storage.folder_flushes.CHECKPOINT_BYTES", 1000)
     monkeypatch.setattr("ottla.brokerlite.storage.partition_segments._LEAST_CHECKPOINT", 100)
 
 

@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from ottla.brokerlite.config import BrokerConfig, Sync
 from ottla.brokerlite.storage.partition_segments import PartitionSegments
 from ottla.testing import Broker
-from tests.brokerlite.machine import TODAY, fetching, idempotent, producing, values_of
+from tests.brokerlite.machine import TODAY, Flushes, fetching, idempotent, producing, values_of
 from tests.brokerlite.peer import Peer
 from tests.interop.peers import create_topic
 from tests.kafka import ApacheKafka, free_ports, java
@@ -231,7 +231,7 @@ def test_a_partition_that_apache_kafka_wrote_is_read_with_all_its_records(kafka:
     assert producer.flush(HUNG) == 0
     shutil.copytree(kafka.data() / "theirs-0", tmp_path / "theirs-0")
 
-    segments = PartitionSegments(tmp_path / "theirs-0", 4096, lambda flush: None)
+    segments = PartitionSegments(tmp_path / "theirs-0", 4096, Flushes())
     producers = segments.open(clean=False, recovery_point=0)
     assert (segments.end_offset, segments.truncated) == (2000, 0)
     (known,) = producers.entries.values()

@@ -21,7 +21,7 @@ from ottla.brokerlite.storage.txn_index import COPY
 from ottla.codec.apis import APIS
 from ottla.codec.frames import build_response, parse_request, parse_response
 from ottla.errors import RemoteProtocolError
-from tests.brokerlite.machine import TODAY, Machine, a_session, records_of
+from tests.brokerlite.machine import TODAY, Flushes, Machine, a_session, records_of
 
 WIRE = Path(__file__).parents[1] / "wire"
 SEGMENTS = sorted((WIRE / "segments").iterdir())
@@ -38,7 +38,7 @@ def test_a_folder_of_apache_kafka_opens_and_its_indexes_are_remade_to_the_same_b
 ) -> None:
     folder = tmp_path / recorded.name
     shutil.copytree(recorded, folder)
-    segments = PartitionSegments(folder, KAFKAS_INTERVAL, lambda flush: None)
+    segments = PartitionSegments(folder, KAFKAS_INTERVAL, Flushes())
     producers = segments.open(clean=clean, recovery_point=0)
     assert segments.truncated == 0
     files = [

@@ -22,7 +22,7 @@ def queued() -> list[Work]:
 def machine(tmp_path: Path, queued: list[Work]) -> Machine:
     """A machine whose chores wait, as they do for the driver's thread."""
     machine = Machine(tmp_path / "data")
-    machine.folder._chore = queued.append
+    machine.folder._chores._run = queued.append
     return machine
 
 

@@ -26,7 +26,7 @@ def disk() -> ModelDisk:
 def machine(disk: ModelDisk) -> Machine:
     """A machine with a topic of ten batches in five segments; chores wait, as they do for the driver's thread."""
     machine = Machine(DATA, disk=disk)
-    machine.folder._chore = list[Work]().append
+    machine.folder._chores._run = list[Work]().append
     machine.core.create_topic("t", 1, SMALL)
     machine.produce(*(a_batch(b"x" * 400) for _ in range(10)))
     return machine
@@ -63,7 +63,7 @@ def test_nor_does_what_expired(machine: Machine) -> None:
 
 def test_nor_what_a_round_of_compaction_has_made_of_it(disk: ModelDisk) -> None:
     machine = Machine(DATA, disk=disk)
-    machine.folder._chore = list[Work]().append
+    machine.folder._chores._run = list[Work]().append
     compacted = {"cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": "0.01"}
     machine.core.create_topic("t", 1, SMALL | compacted)
     for i in range(12):
@@ -152,7 +152,7 @@ def test_what_the_disk_refused_to_delete_stays_there(machine: Machine, disk: Mod
     disk.fails = lambda operation, path: path.name.startswith("log-start-offset-checkpoint")
     assert delete(machine, offset) == (KafkaStorageError.code, 0)
     disk.fails = lambda operation, path: False
-    machine.folder._write_checkpoints()  # as the next roll does
+    machine.folder.note_cleaned()()  # as the next roll does
     machine = machine.restart(clean=False)
     assert machine.log().start_offset == 0 and offsets(machine) == list(range(10))
 

@@ -13,9 +13,10 @@ import pytest
 from ottla.brokerlite.machines.partitions.log_settings import LogSettings
 from ottla.brokerlite.machines.partitions.partition_log import PartitionLog
 from ottla.brokerlite.storage.checkpoints import OffsetCheckpoint
-from ottla.brokerlite.storage.data_folder import CLEAN_SHUTDOWN, RECOVERY_POINTS, DataFolder
+from ottla.brokerlite.storage.data_folder import CLEAN_SHUTDOWN, DataFolder
 from ottla.brokerlite.storage.disk import Disk, FileSystem
 from ottla.brokerlite.storage.find_topics import deleted_name
+from ottla.brokerlite.storage.folder_checkpoints import RECOVERY_POINTS
 from ottla.brokerlite.storage.partition_segments import PartitionSegments
 from ottla.brokerlite.storage.snapshot import snapshot_path
 from ottla.brokerlite.storage.state_file import PRODUCER_IDS
@@ -27,7 +28,7 @@ from ottla.errors import (
     KafkaStorageError,
     OutOfOrderSequenceNumber,
 )
-from tests.brokerlite.machine import TODAY, Machine, a_batch, idempotent, producing, store, values_of, work_off
+from tests.brokerlite.machine import TODAY, Flushes, Machine, a_batch, idempotent, producing, store, values_of, work_off
 from tests.brokerlite.model_disk import ModelDisk
 
 NEWEST = 13
@@ -50,7 +51,7 @@ class OnePartition:
         self.segments = segments
 
     def _segments(self) -> PartitionSegments:
-        return PartitionSegments(self.folder, self.interval, lambda flush: flush(), self.disk)
+        return PartitionSegments(self.folder, self.interval, Flushes(lambda flush: flush()), self.disk)
 
     def append(self, *batches: bytes) -> None:
         for batch in batches:
@@ -409,7 +410,7 @@ def test_the_window_of_five_spans_segments_after_a_restart(tmp_path: Path, clean
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Checkpoints come with every few batches."""
-    monkeypatch.setattr("ottla.brokerlite.storage.data_folder.CHECKPOINT_BYTES", 1000)
+    monkeypatch.setattr("ottla.brokerlite.storage.folder_flushes.CHECKPOINT_BYTES", 1000)
     monkeypatch.setattr("ottla.brokerlite.storage.partition_segments._LEAST_CHECKPOINT", 100)
 
 

@@ -399,6 +399,10 @@ class Group:
             skip_assignment=skip_assignment,
         )
 
+    def assigned_to(self, member: JoinedMember) -> Synced:
+        """Return the SyncGroup answer for a member."""
+        return Synced(0, self.protocol_type, self.protocol, member.assignment)
+
     def _subscriptions(self) -> Iterator[DescribedMember]:
         for member in self.members.values():
             yield DescribedMember(member.member_id, member.instance_id, member.metadata(self.protocol))

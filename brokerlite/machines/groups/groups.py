@@ -7,17 +7,12 @@
     groups.timers                  # sessions time out, and rebalances continue without missing members
 
 Rules:
-- A rebalance waits until every member has joined, at most for the longest rebalance timeout; members that are still
-  missing are removed, except static ones. The first rebalance of an empty group waits for `initial_rebalance_delay`,
-  and for another delay whenever a member joined meanwhile. After the join all members must send SyncGroup within the
-  longest rebalance timeout.
-- A new dynamic member gets only its id, and must join again with it (KIP-394, JoinGroup v4+). A member whose session
-  times out is removed, unless its JoinGroup or SyncGroup is waiting here.
+- This module checks the requests of members, and decides what they change; `Rebalances` leads the group from there.
+- A new dynamic member gets only its id, and must join again with it (KIP-394, JoinGroup v4+).
 - A static member that restarts takes over its old membership. If the group is stable and its protocol stays the same,
   the others notice nothing, and a restarted leader need not assign again (KIP-814, JoinGroup v9+).
-- An assignment is stored before any member gets it. While the disk refuses, the members wait, because a rebalance would
-  end no better. Other disk errors are answered with COORDINATOR_LOAD_IN_PROGRESS: on NOT_COORDINATOR, which Apache
-  Kafka answers, members would look for another broker and lose their membership meanwhile.
+- Disk errors are answered with COORDINATOR_LOAD_IN_PROGRESS, except while an assignment is stored: on NOT_COORDINATOR,
+  which Apache Kafka answers, members would look for another broker and lose their membership meanwhile.
 - Everything is bounded: groups, their members, their pending ids (the oldest is dropped), and the bytes of both.
 - A lost connection changes nothing: a member is removed when its session times out, as in Kafka.
 
@@ -28,13 +23,11 @@ GroupCoordinatorService.java.
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.brokerlite.machines.clock import Clock
 from ottla.brokerlite.machines.groups.group import (
     Group,
-    GroupInput,
     GroupState,
     Joined,
     JoinedMember,
@@ -43,24 +36,21 @@ from ottla.brokerlite.machines.groups.group import (
     size_of,
     size_of_names,
 )
+from ottla.brokerlite.machines.groups.group_settings import GroupSettings
+from ottla.brokerlite.machines.groups.rebalances import Rebalances, as_coordinator_error
 from ottla.brokerlite.machines.timers import Timers
 from ottla.errors import (
     BrokerError,
-    CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     FencedInstanceId,
     GroupMaxSizeReached,
     InconsistentGroupProtocol,
     InvalidGroupId,
     InvalidSessionTimeout,
-    KafkaStorageError,
     MemberIdRequired,
-    MessageTooLarge,
     NotCoordinator,
     RebalanceInProgress,
-    RecordListTooLarge,
     UnknownMemberId,
-    UnknownServerError,
 )
 
 if TYPE_CHECKING:
@@ -68,35 +58,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.brokerlite.groups")
 
-_STORE_AGAIN = 1.0
-"""Seconds until an assignment that the disk refused is stored again."""
-_LEAST_PATIENCE = 1.0
-"""The least seconds between two checks of a group of absent static members, if their rebalance timeout is shorter."""
 _LONGEST_NAME = 250
 """Characters of an instance id or client id that go into a member id, whose length has 15 bits on the wire."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class GroupSettings:
-    """Kafka's settings of a group coordinator; seconds and bytes."""
-
-    initial_rebalance_delay: float = 0.0
-    """How long the first rebalance of an empty group waits for others (`group.initial.rebalance.delay.ms`)."""
-    min_session_timeout: float = 6.0
-    max_session_timeout: float = 30 * 60.0
-    new_member_timeout: float = 5 * 60.0
-    """The longest that a new member's first JoinGroup waits."""
-    max_groups: int = 10_000
-    max_members: int = 1000
-    """The most members of one group, and the most pending ids (`group.max.size`, unbounded in Kafka)."""
-    max_group_bytes: int = 16 * 2**20
-    """The most bytes of memory for a group's members (`Group.size`), and of the assignment of its leader."""
-    max_offset_metadata: int = 4096
-    """The most characters of metadata with a committed offset (`offset.metadata.max.bytes`)."""
-    offsets_retention: float = 7 * 24 * 3600.0
-    """How long offsets outlive their group (`offsets.retention.minutes`)."""
-    offsets_retention_check: float = 600.0
-    """How often expired offsets are removed (`offsets.retention.check.interval.ms`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +125,6 @@ class Groups:
 
     Attributes:
         by_id: the groups, including groups loaded at the start.
-        created: called with the time when a group may have been created.
     """
 
     def __init__(
@@ -177,10 +139,15 @@ class Groups:
         self.by_id: dict[str, Group] = {}
         self.timers = timers
         self._clock = clock
-        self.created: Callable[[float], None] = lambda now: None
+        self._created: Callable[[float], None] = lambda now: None
         self._store = store
+        self._rebalances = Rebalances(settings, store, clock, timers)
         self._new_id = new_id
         self._draining = False
+
+    def when_created(self, call: Callable[[float], None]) -> None:
+        """Call ``call`` with the time when a group may have been created."""
+        self._created = call
 
     @property
     def timestamp(self) -> int:
@@ -202,7 +169,7 @@ class Groups:
                 )
                 raise CoordinatorNotAvailable(f"this broker has {len(self.by_id)} groups already")
             group = self.by_id[group_id] = Group(group_id, since=self.timestamp)
-            self.created(now)
+            self._created(now)
         return group
 
     def remove(self, group: Group) -> None:
@@ -213,16 +180,14 @@ class Groups:
         """
         self._store(group, True)
         del self.by_id[group.group_id]
-        self.timers.cancel(("join", group.group_id))
-        for member_id in group.pending:
-            self.timers.cancel(("session", group.group_id, member_id))
+        self._rebalances.forget(group)
 
     def resume(self, now: float) -> None:
         """After a start, begin a new session for each stored member."""
         for group in self.by_id.values():
             for member in group.members.values():
-                self._renew(group, member, now)
-        self.created(now)
+                self._rebalances.renew(group, member, now)
+        self._created(now)
 
     def drain(self) -> None:
         """Answer all waiting members with NOT_COORDINATOR; from now on none may wait."""
@@ -255,8 +220,8 @@ class Groups:
             raise UnknownMemberId(f"there is no group {asked.group_id}")
         if not self._has_room(group, asked):
             if (member := group.members.get(asked.member_id)) is not None:
-                self._drop(group, member)
-                self._rebalance(group, f"the group has no room for member {asked.member_id}", now)
+                self._rebalances.drop(group, member)
+                self._rebalances.rebalance(group, f"the group has no room for member {asked.member_id}", now)
             raise GroupMaxSizeReached(f"group {group.group_id} is full")
         if not group.supports(asked.protocol_type, asked.protocols):
             raise InconsistentGroupProtocol(f"group {group.group_id} has no protocol in common with this member")
@@ -291,7 +256,7 @@ class Groups:
                 group.remove(next(iter(group.pending)))
             group.pending[member_id] = None
             deadline = now + asked.session_timeout_ms / 1000
-            self.timers.set(("session", group.group_id, member_id), deadline, partial(self._end, group, member_id))
+            self._rebalances.expect(group, member_id, deadline)
             asked.answer(Joined(MemberIdRequired.code, member_id))
 
     def _add(self, group: Group, member_id: str, asked: JoinRequest, now: float) -> None:
@@ -309,8 +274,8 @@ class Groups:
         if group.state is GroupState.PREPARING and group.previous is GroupState.EMPTY:
             group.grown = True
         group.add(member, asked.protocol_type)
-        self._renew(group, member, now, self.settings.new_member_timeout)
-        self._rebalance(group, f"member {member_id} joined: {asked.reason}", now)
+        self._rebalances.renew(group, member, now, self.settings.new_member_timeout)
+        self._rebalances.rebalance(group, f"member {member_id} joined: {asked.reason}", now)
 
     def _rejoin(self, group: Group, member: JoinedMember, asked: JoinRequest, now: float) -> None:
         """Handle the JoinGroup of a member of the group."""
@@ -319,7 +284,7 @@ class Groups:
             asked.answer(group.described_to(member))  # the answer may have been lost
         else:
             self._update(group, member, asked)
-            self._rebalance(group, f"member {member.member_id} rejoined: {asked.reason}", now)
+            self._rebalances.rebalance(group, f"member {member.member_id} rejoined: {asked.reason}", now)
 
     def _replace(self, group: Group, member: JoinedMember, member_id: str, asked: JoinRequest, now: float) -> None:
         """Handle the JoinGroup of a static member that was restarted."""
@@ -327,12 +292,12 @@ class Groups:
         old_id, old_protocols, old_leader = member.member_id, member.protocols, group.leader or ""
         member.answer_join(Joined(FencedInstanceId.code, old_id))
         member.answer_sync(Synced(FencedInstanceId.code))
-        self.timers.cancel(("session", group.group_id, old_id))
+        self._rebalances.end_session(group, old_id)
         group.rename(member, member_id)
         self._update(group, member, asked)
         if group.state is not GroupState.STABLE or group.vote() != group.protocol:
-            self._renew(group, member, now)
-            self._rebalance(group, f"static member {member_id} restarted: {asked.reason}", now)
+            self._rebalances.renew(group, member, now)
+            self._rebalances.rebalance(group, f"static member {member_id} restarted: {asked.reason}", now)
             return
         member.joining = None
         try:
@@ -340,9 +305,9 @@ class Groups:
         except BrokerError as error:
             group.update(member, old_protocols)
             group.rename(member, old_id)
-            self._renew(group, member, now)
-            raise _as_coordinator(error) from None
-        self._renew(group, member, now)
+            self._rebalances.renew(group, member, now)
+            raise as_coordinator_error(error) from None
+        self._rebalances.renew(group, member, now)
         group.learn_subscriptions()
         if asked.skips_assignment:
             asked.answer(group.described_to(member, skip_assignment=member_id == group.leader))
@@ -356,90 +321,6 @@ class Groups:
         member.session_timeout_ms = asked.session_timeout_ms
         member.rebalance_timeout_ms = asked.rebalance_timeout_ms
         member.joining = asked.answer
-
-    # -- rebalances
-
-    def _rebalance(self, group: Group, reason: str, now: float) -> None:
-        """Begin a rebalance, or complete the current one if all members have joined."""
-        if not group.can_rebalance:
-            self._try_complete_join(group, now)
-            return
-        log.info("rebalance: %s", reason, extra={"group": group.group_id, "generation": group.generation})
-        if group.state is GroupState.COMPLETING:
-            self._answer_syncs(group, RebalanceInProgress.code, now)
-        group.unsynced.clear()
-        self.timers.cancel(("sync", group.group_id))
-        self.timers.cancel(("assign", group.group_id))
-        first = group.state is GroupState.EMPTY
-        group.go(GroupInput.REBALANCE, self.timestamp)
-        if first:
-            group.grown = False
-            delay = self.settings.initial_rebalance_delay
-            self._wait_for_others(group, delay, max(group.rebalance_timeout - delay, 0.0), now)
-        elif group.all_joined:
-            self._complete_join(group, now)
-        else:
-            self.timers.set(
-                ("join", group.group_id), now + group.rebalance_timeout, partial(self._complete_join, group)
-            )
-
-    def _wait_for_others(self, group: Group, delay: float, remaining: float, now: float) -> None:
-        """Wait ``delay`` seconds in the first rebalance of an empty group, and up to ``remaining`` if members join."""
-
-        def over(now: float) -> None:
-            if group.grown and remaining > 0:
-                group.grown = False
-                more = min(self.settings.initial_rebalance_delay, remaining)
-                self._wait_for_others(group, more, max(remaining - more, 0.0), now)
-            else:
-                self._complete_join(group, now)
-
-        self.timers.set(("join", group.group_id), now + delay, over)
-
-    def _try_complete_join(self, group: Group, now: float) -> None:
-        """Complete the join if all members have joined, unless the first rebalance waits for more members."""
-        if group.state is GroupState.PREPARING and group.previous is not GroupState.EMPTY and group.all_joined:
-            self._complete_join(group, now)
-
-    def _complete_join(self, group: Group, now: float) -> None:
-        """Begin the next generation with the members that have joined."""
-        self.timers.cancel(("join", group.group_id))
-        for member in list(group.members.values()):
-            if member.joining is None and member.instance_id is None:
-                log.info("member %s did not rejoin in time", member.member_id, extra={"group": group.group_id})
-                self._drop(group, member)
-        if not group.elect() and group.members:  # only absent static members: they rejoin, or their sessions time out
-            patience = max(group.rebalance_timeout, _LEAST_PATIENCE)
-            self.timers.set(("join", group.group_id), now + patience, partial(self._complete_join, group))
-            return
-        group.next_generation(self.timestamp)
-        extra = {"group": group.group_id, "members": len(group.members)}
-        log.info("generation %d begins", group.generation, extra=extra)
-        if group.state is GroupState.EMPTY:
-            try:
-                self._store(group, False)
-            except BrokerError as error:  # after a restart the last generation is back, until its sessions time out
-                log.warning("storing an empty group failed: %s", error, extra={"group": group.group_id})
-            return
-        for member in group.members.values():
-            member.answer_join(group.described_to(member))
-            member.is_new = False
-            group.unsynced[member.member_id] = None
-            self._renew(group, member, now)
-        self.timers.set(
-            ("sync", group.group_id),
-            now + group.rebalance_timeout,
-            partial(self._end_sync, group, group.generation),
-        )
-
-    def _end_sync(self, group: Group, generation: int, now: float) -> None:
-        """Remove the members that have not sent SyncGroup in time."""
-        if generation != group.generation or not group.unsynced:
-            return
-        late = list(group.unsynced)
-        for member_id in late:
-            self._drop(group, group.members[member_id])
-        self._rebalance(group, f"members did not sync in time: {', '.join(late)}", now)
 
     # -- assignments
 
@@ -460,55 +341,14 @@ class Groups:
             )
         if group.state is GroupState.PREPARING:
             raise RebalanceInProgress(f"group {group.group_id} waits for members to join")
-        group.unsynced.pop(asked.member_id, None)
-        if not group.unsynced:
-            self.timers.cancel(("sync", group.group_id))
+        self._rebalances.note_sync(group, member)
         if group.state is GroupState.STABLE:
-            asked.answer(self._synced(group, member))
+            asked.answer(group.assigned_to(member))
             return
         member.answer_sync(Synced(RebalanceInProgress.code))  # a request of an earlier connection
         member.syncing = asked.answer
         if member.member_id == group.leader:
-            self._assign(group, asked.assignments, now)
-
-    def _assign(self, group: Group, assignments: Mapping[str, bytes], now: float) -> None:
-        """Store the leader's assignment, then answer all members."""
-        for member in group.members.values():
-            member.assignment = assignments.get(member.member_id, b"")
-        self._store_assignment(group, now)
-
-    def _store_assignment(self, group: Group, now: float, *, waited: bool = False) -> None:
-        again = ("assign", group.group_id)
-        try:
-            if sum(len(member.assignment) for member in group.members.values()) > self.settings.max_group_bytes:
-                raise UnknownServerError("the assignment is larger than this broker allows")
-            self._store(group, False)
-        except KafkaStorageError as error:
-            if not waited:
-                log.warning("assignment not stored yet, retrying: %s", error.detail, extra={"group": group.group_id})
-            self.timers.set(again, now + _STORE_AGAIN, partial(self._store_assignment, group, waited=True))
-            return
-        except BrokerError as error:
-            log.error("storing an assignment failed: %s", error, extra={"group": group.group_id})
-            self._answer_syncs(group, _as_coordinator(error).code, now)
-            self._rebalance(group, "the assignment could not be stored", now)
-            return
-        self.timers.cancel(again)
-        group.go(GroupInput.ASSIGNED, self.timestamp)
-        for member in group.members.values():
-            if member.answer_sync(self._synced(group, member)):
-                self._renew(group, member, now)
-
-    def _answer_syncs(self, group: Group, error: int, now: float) -> None:
-        """Answer waiting SyncGroups with an error: this generation gets no assignment."""
-        for member in group.members.values():
-            member.assignment = b""
-            if member.answer_sync(Synced(error)):
-                self._renew(group, member, now)
-
-    @staticmethod
-    def _synced(group: Group, member: JoinedMember) -> Synced:
-        return Synced(0, group.protocol_type, group.protocol, member.assignment)
+            self._rebalances.assign(group, asked.assignments, now)
 
     # -- heartbeats and leaving
 
@@ -521,7 +361,7 @@ class Groups:
             NotCoordinator, InvalidGroupId.
         """
         group = self._member_group(group_id)
-        self._renew(group, group.member(member_id, instance_id, generation), now)
+        self._rebalances.renew(group, group.member(member_id, instance_id, generation), now)
         if group.state is GroupState.PREPARING:
             raise RebalanceInProgress(f"group {group_id} waits for members to join")
 
@@ -536,15 +376,15 @@ class Groups:
         members = len(group.members)
         codes = [self._leave(group, leaver) for leaver in leavers]
         if len(group.members) < members and group.can_rebalance:
-            self._rebalance(group, "members left", now)
+            self._rebalances.rebalance(group, "members left", now)
         else:
-            self._try_complete_join(group, now)
+            self._rebalances.try_complete_join(group, now)
         return codes
 
     def _leave(self, group: Group, leaver: LeavingMember) -> int:
         if leaver.member_id in group.pending:
             group.remove(leaver.member_id)
-            self.timers.cancel(("session", group.group_id, leaver.member_id))
+            self._rebalances.end_session(group, leaver.member_id)
             return 0
         try:
             if leaver.member_id:
@@ -558,39 +398,13 @@ class Groups:
         log.info(
             "member %s left: %s", member.member_id, leaver.reason or "no reason given", extra={"group": group.group_id}
         )
-        self._drop(group, member)
+        self._rebalances.drop(group, member)
         return 0
 
     def renew(self, group: Group, member_id: str, now: float) -> None:
         """Renew the session of a member, if the group has it."""
         if (member := group.members.get(member_id)) is not None:
-            self._renew(group, member, now)
-
-    def _renew(self, group: Group, member: JoinedMember, now: float, timeout: float | None = None) -> None:
-        deadline = now + (member.session_timeout_ms / 1000 if timeout is None else timeout)
-        end = partial(self._end, group, member.member_id)
-        self.timers.set(("session", group.group_id, member.member_id), deadline, end)
-
-    def _end(self, group: Group, member_id: str, now: float) -> None:
-        """Remove a member whose session timed out."""
-        if member_id in group.pending:
-            group.remove(member_id)
-        elif (member := group.members.get(member_id)) is not None:
-            if not member.is_new and (member.joining or member.syncing):
-                return  # it waits for the broker's answer, so it cannot send heartbeats
-            log.info("member %s timed out", member_id, extra={"group": group.group_id})
-            self._drop(group, member)
-            if group.can_rebalance:
-                self._rebalance(group, f"member {member_id} timed out", now)
-        if group.state is GroupState.PREPARING and group.all_joined:
-            self._complete_join(group, now)
-
-    def _drop(self, group: Group, member: JoinedMember) -> None:
-        """Remove a member, and answer its waiting requests with UNKNOWN_MEMBER_ID."""
-        self.timers.cancel(("session", group.group_id, member.member_id))
-        member.answer_join(Joined(UnknownMemberId.code))
-        member.answer_sync(Synced(UnknownMemberId.code))
-        group.remove(member.member_id)
+            self._rebalances.renew(group, member, now)
 
     def _member_group(self, group_id: str) -> Group:
         """Return the group that a member's request names."""
@@ -601,10 +415,3 @@ class Groups:
         if (group := self.by_id.get(group_id)) is None:
             raise UnknownMemberId(f"there is no group {group_id}")
         return group
-
-
-def _as_coordinator(error: BrokerError) -> BrokerError:
-    """Return the error that members get for an error of the log."""
-    if isinstance(error, KafkaStorageError):
-        return CoordinatorLoadInProgress(error.detail)
-    return UnknownServerError(error.detail) if isinstance(error, MessageTooLarge | RecordListTooLarge) else error

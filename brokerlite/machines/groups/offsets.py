@@ -71,7 +71,7 @@ class Offsets:
         """Group -> topic-partition -> producer id -> the offset that its open transaction commits."""
         self._producers: dict[int, dict[tuple[str, TopicPartition], None]] = {}
         """Producer id -> the groups and topic-partitions for which its open transaction commits."""
-        groups.created = self.watch
+        groups.when_created(self.watch)
 
     def of(self, group_id: str) -> Mapping[TopicPartition, Committed]:
         """Return the committed offsets of the group."""

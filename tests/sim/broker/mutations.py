@@ -10,13 +10,17 @@ from ottla.brokerlite.machines.partitions import retention
 from ottla.brokerlite.machines.partitions.compaction import OffsetMap
 from ottla.brokerlite.machines.partitions.partition_log import PartitionLog
 from ottla.brokerlite.machines.partitions.producers import Producers
+from ottla.brokerlite.machines.requests.sync_waits import SyncWaits
 from ottla.brokerlite.machines.topics.keyed_log import KeyedLog
 from ottla.brokerlite.machines.transactions.transaction_coordinator import TransactionCoordinator
+from ottla.brokerlite.machines.transactions.transaction_markers import TransactionMarkers
 from ottla.brokerlite.storage import snapshot
 from ottla.brokerlite.storage.data_folder import DataFolder
 from ottla.brokerlite.storage.partition_segments import PartitionSegments
+from ottla.brokerlite.storage.start_offsets import StartOffsets
 from ottla.brokerlite.storage.state_file import StateFile
 from ottla.brokerlite.storage.txn_index import TxnIndex
+from ottla.brokerlite.storage.unflushed import Unflushed
 from tests.sim.mutations import Mutations
 
 OF_BROKER = Mutations("broker", within=200)
@@ -58,7 +62,7 @@ def _leaves_what_is_decided(resume: Any) -> Any:
 
 
 def _one_marker(mark: Any) -> Any:
-    def broken(self: BrokerCore, transaction: Any) -> Any:
+    def broken(self: TransactionMarkers, transaction: Any) -> Any:
         return mark(self, replace(transaction, partitions=transaction.partitions[:1]))
 
     return broken
@@ -92,7 +96,7 @@ _mutation("markers are written before their outcome is stored", (TransactionCoor
 _mutation("the coordinator takes an older epoch", (TransactionCoordinator, "_of", _takes_older))
 _mutation("partitions take an older epoch", (Producers, "_check_epoch", lambda _: lambda self, pid, epoch: None))
 _mutation("outcomes without markers are left at a restart", (TransactionCoordinator, "resume", _leaves_what_is_decided))
-_mutation("only one partition gets a marker", (BrokerCore, "_mark", _one_marker))
+_mutation("only one partition gets a marker", (TransactionMarkers, "write_all", _one_marker))
 _mutation(
     "transactions are not timed out", (TransactionCoordinator, "_watch", lambda _: lambda self, transaction: None)
 )
@@ -145,14 +149,14 @@ def _not_raised(lead: Any) -> Any:
 def _not_counted(create_topic: Any) -> Any:
     def broken(self: BrokerCore, *args: Any) -> Any:
         topic = create_topic(self, *args)
-        self._writes -= 1
+        self._sync_waits._writes -= 1
         return topic
 
     return broken
 
 
-_mutation("an answer does not wait for the disk", (BrokerCore, "when_written", _at_once))
-_mutation("a sync has the disk hold the names only", (DataFolder, "begin_flush", _names_only))
+_mutation("an answer does not wait for the disk", (SyncWaits, "when_written", _at_once))
+_mutation("a sync has the disk hold the names only", (Unflushed, "begin_flush", _names_only))
 _mutation("the leader epoch is not raised after a kill", (DataFolder, "_lead", _not_raised))
 _mutation("topics are told of before the disk has them", (BrokerCore, "create_topic", _not_counted))
 
@@ -184,5 +188,5 @@ def _without_start(open_partition: Any) -> Any:
 
 _mutation("retention deletes too early", (retention, "_beyond_time", _half_time))
 _mutation("retention makes a log too small", (retention, "_beyond_size", _half_size))
-_mutation("where a log begins is not noted", (DataFolder, "_write_starts", lambda _: lambda self: None))
+_mutation("where a log begins is not noted", (StartOffsets, "write", lambda _: lambda self: None))
 _mutation("deleted segments come back at a start", (PartitionSegments, "open", _without_start))

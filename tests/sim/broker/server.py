@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from ottla.brokerlite.handlers import SERVED
+from ottla.brokerlite.machines.clock import Clock as BrokerClock
 from ottla.brokerlite.machines.core import BrokerCore, Call, CloseConnection, HoldConnection, Settings
 from ottla.brokerlite.machines.jobs import Job, Work
 from ottla.brokerlite.storage.data_folder import DataFolder
@@ -180,10 +181,9 @@ class Server:
             self.manner.settings,
             self._folder,
             SERVED,
+            BrokerClock.at(self.clock.now, self.timestamp),
             new_id=lambda: UUID(int=self._ids.getrandbits(128), version=4),
             defaults=self.manner.defaults,
-            now=self.clock.now,
-            timestamp=self.timestamp,
         )
 
     def _make_topics(self) -> None:

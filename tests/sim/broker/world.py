@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from ottla.brokerlite.machines.groups import group_log
-from ottla.brokerlite.machines.groups.groups import GroupSettings
+from ottla.brokerlite.machines.groups.group_settings import GroupSettings
 from ottla.brokerlite.machines.groups.offset_group import Committer
 from ottla.brokerlite.machines.topics.housekeeping import HousekeepingSettings
 from ottla.brokerlite.machines.transactions import transaction_coordinator, transaction_log, transaction_metadata
