@@ -101,7 +101,7 @@ def test_a_topic_that_was_recreated_while_its_end_was_awaited_is_read_whole() ->
 
 
 def test_a_topic_that_was_recreated_between_its_listing_and_its_metadata_is_read_whole() -> None:
-    reader = Reader("t2", "t1", start=LATEST, vanishes="t1")
+    reader = Reader("t1", start=LATEST, vanishes="t1")
     reader.create("t1", b"new")
     assert reader.read(10.0) == [b"new"]
 
