@@ -58,7 +58,7 @@ class Subscription:
         self._core, self._options, self._changed = core, options, changed
         self.topics: tuple[str, ...] = options.topics
         self._first: dict[str, FirstTopic] | None = None
-        """The topics of the first listing, without those that were recreated since."""
+        """The topics of the first listing, except recreated ones."""
         self._started: set[TopicPartition] = set()
         self._following: Flow[None] | None = None
         """Lists the topics for the pattern."""
