@@ -33,6 +33,7 @@ from ottla.sdk.calls.topics import (
     delete_topic,
     describe_topic,
     list_topics,
+    listed_topics,
     topic_ids,
 )
 from ottla.sdk.calls.transactions import (
@@ -68,6 +69,7 @@ __all__ = [
     "list_offsets",
     "list_topics",
     "list_transactions",
+    "listed_topics",
     "offsets",
     "offsets_before",
     "topic_ids",

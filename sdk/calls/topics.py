@@ -45,7 +45,7 @@ from ottla.errors import (
 )
 from ottla.sdk.admin import BrokerDescription, TopicDescription
 from ottla.sdk.calls.fan_out import partition_counts
-from ottla.sdk.calls.task import Task
+from ottla.sdk.calls.task import Task, mapped
 from ottla.sdk.cluster.cluster import Topic
 from ottla.sdk.connection.versions import CREATE_TOPIC_DEFAULTS
 from ottla.sdk.core import ClientCore
@@ -196,10 +196,19 @@ def delete_topic(core: ClientCore, name: str, now: float) -> Outcome[None]:
 
 def list_topics(core: ClientCore, now: float) -> Outcome[list[str]]:
     """The names of all topics except internal ones, sorted."""
+    return mapped(listed_topics(core, now), list)
 
-    def work(task: Task[list[str]]) -> Steps[list[str]]:
+
+def listed_topics(core: ClientCore, now: float) -> Outcome[dict[str, tuple["UUID", int]]]:
+    """The id of each topic, zero if brokers have none, and its number of partitions, without internal topics.
+
+    Unlike `topic_ids`, this includes topics that brokers report with an error: they may have no partitions yet.
+    """
+
+    def work(task: Task[dict[str, tuple["UUID", int]]]) -> Steps[dict[str, tuple["UUID", int]]]:
         answer = yield from task.ask_cluster(None)
-        return sorted(each.name for each in answer.topics if each.name and not each.is_internal)
+        listed = {each.name: each for each in answer.topics if each.name and not each.is_internal}
+        return {name: (each.topic_id, len(each.partitions)) for name, each in sorted(listed.items())}
 
     return Task(core, "listing topics", now, work).outcome
 

@@ -127,9 +127,7 @@ class ConsumerCore:
                 core, group, self._options.member, channel, self._on_assignment_change
             )
             self.commits = Commits(core, group, lambda: membership.identity, membership.refused, taken)
-        self._resuming = Resuming(
-            core, group, self.commits, self.fetcher, self._subscription.start, self._notify, self._fail
-        )
+        self._resuming = Resuming(core, group, self.commits, self.fetcher, self._subscription, self._notify, self._fail)
 
     # -- the block ---------------------------------------------------------------------------------------------------
 

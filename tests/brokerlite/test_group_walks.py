@@ -5,7 +5,15 @@ from collections import Counter
 
 import pytest
 
-from ottla.brokerlite.machines.groups.group import TRANSITIONS, Group, GroupInput, GroupState, Protocol
+from ottla.brokerlite.machines.groups.group import (
+    TRANSITIONS,
+    Group,
+    GroupInput,
+    GroupState,
+    Protocol,
+    size_of,
+    size_of_names,
+)
 from ottla.errors import KafkaStorageError
 from tests.brokerlite.club import BOTH, RANGE, REBALANCE, SESSION, Club, Person, subscription
 
@@ -19,7 +27,9 @@ def check(group: Group, club: Club) -> None:
     assert (group.leader in members) if members else (group.leader is None)
     assert all(member_id == member.member_id for member_id, member in members.items())
     assert not set(group.pending) & set(members) and set(group.unsynced) <= set(members)
-    assert group.size == sum(len(n) + len(data) for member in members.values() for n, data in member.protocols)
+    assert group.size == sum(
+        size_of(member.protocols) + size_of_names(member.client_id, member.instance_id) for member in members.values()
+    )
     assert group._supported == Counter(name for member in members.values() for name, _ in member.protocols)
     named = {member.instance_id: member.member_id for member in members.values() if member.instance_id}
     assert group._static == named

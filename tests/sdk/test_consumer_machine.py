@@ -10,7 +10,14 @@ import pytest
 from ottla.codec.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.codec.apis.join_group import JoinGroupRequest, JoinGroupResponse
 from ottla.codec.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse
-from ottla.codec.apis.list_offsets import EARLIEST, ListOffsetsRequest
+from ottla.codec.apis.list_offsets import (
+    EARLIEST,
+    LATEST,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from ottla.codec.apis.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -24,6 +31,7 @@ from ottla.codec.apis.offset_fetch import (
     OffsetFetchResponseTopic,
 )
 from ottla.codec.apis.sync_group import SyncGroupRequest, SyncGroupResponse
+from ottla.codec.wire import NO_UUID
 from ottla.errors import (
     BrokerError,
     Closed,
@@ -40,7 +48,7 @@ from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.assignment.subscription import PATTERN_AGE
 from ottla.sdk.consume.core import ConsumerCore
 from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
-from ottla.sdk.consume.partitions.position import Fetched, Offset
+from ottla.sdk.consume.partitions.position import Fetched, Offset, Start, Time
 from ottla.sdk.consume.reading.fetcher import Fetcher
 from ottla.sdk.group.assignors import ASSIGNORS, build_assigned
 from ottla.sdk.group.commits import Commits
@@ -71,8 +79,17 @@ class Reader:
         loop: the call that waits for a batch.
     """
 
-    def __init__(self, assignor: str = "range", *, pattern: bool = False, **options: Any) -> None:
+    def __init__(
+        self,
+        assignor: str = "range",
+        *,
+        pattern: bool = False,
+        start: Start = Offset(0),  # noqa: B008 # frozen
+        topic_id: uuid.UUID = uuid.UUID(int=7),  # noqa: B008 # frozen
+        **options: Any,
+    ) -> None:
         self.world = Coordinator({"t": 3})
+        self.world.ids["t"] = topic_id
         self.assignor = assignor
         self.world.core.metadata.topic("t", 0.0)
         self.world.run()
@@ -80,7 +97,7 @@ class Reader:
         named: dict[str, Any] = {"matches": TopicFilter("t")} if pattern else {"topics": ("t",)}
         self.machine = ConsumerCore(
             self.world.core,
-            ConsumerOptions(start=Offset(0), group="g", member=member, **named),
+            ConsumerOptions(start=start, group="g", member=member, **named),
             Fetcher(self.world.core),
             Tasks(),
             Listening(),
@@ -136,6 +153,34 @@ class Reader:
                 for topic in request.topics or ()
             )
             self.world.answer(request, OffsetFetchResponse(topics=topics))
+
+    def begins(self, offset: int) -> int:
+        """Answer the pending ListOffsets of one partition with this offset; return its timestamp."""
+        request = self.world.asked(ListOffsetsRequest)
+        ((name, (asked,)),) = [(each.name, each.partitions) for each in request.topics]
+        found = ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=0, offset=offset)
+        topic = ListOffsetsTopicResponse(name=name, partitions=(found,))
+        self.world.answer(request, ListOffsetsResponse(topics=(topic,)))
+        self.loop.go_on()
+        return asked.timestamp
+
+    def read_from_the_end(self) -> None:
+        """Assign T0, which has no committed offset, and read it from its end."""
+        self.assign(1, T0)
+        self.stands(-1)
+        assert self.begins(5) == LATEST
+        assert self.tell() == ("assigned", (T0,))
+
+    def live(self, seconds: float) -> None:
+        """Let time pass, with heartbeats, and take the notifications."""
+        end = self.world.now + seconds
+        while self.world.now < end:
+            self.world.later(1.0)
+            for beat in self.world.pending(HeartbeatRequest):
+                self.world.answer(beat, HeartbeatResponse(error_code=0))
+            self.loop.go_on()
+            while self.news is not None:
+                self.tell()
 
     def beat(self, error: type[BrokerError]) -> None:
         self.world.later(3.0)
@@ -550,6 +595,89 @@ def test_a_topic_of_a_pattern_that_is_recreated_is_read_from_its_beginning_by_a_
     assert not reader.loop.go_on().over
     (topic,) = world.asked(ListOffsetsRequest).topics
     assert [(each.partition_index, each.timestamp) for each in topic.partitions] == [(0, EARLIEST)]
+
+
+def _deleted_and_listed_again(reader: Reader, topic_id: uuid.UUID) -> None:
+    """A listing lacks the topic, so the group revokes it; a later listing has it again, and the group assigns it."""
+    world = reader.world
+    del world.topics["t"]
+    reader.live(PATTERN_AGE)
+    reader.assign(2)
+    assert not reader.machine.fetcher.assignment
+    world.topics["t"], world.ids["t"] = 3, topic_id
+    reader.live(PATTERN_AGE)
+    reader.assign(3, T0)
+
+
+RECREATED = "the topic was deleted and recreated: it is read from its beginning"
+
+
+def test_a_topic_that_a_group_revoked_because_it_was_deleted_is_read_from_its_beginning_once_recreated(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    reader = Reader(pattern=True, start=Time(LATEST))
+    reader.read_from_the_end()
+    _deleted_and_listed_again(reader, uuid.UUID(int=8))
+    reader.stands(-1)
+    assert reader.begins(0) == EARLIEST
+    assert "topics that match the pattern are no longer listed or read (topics=['t'])" in caplog.messages
+    assert f"{RECREATED} (topic=t)" in caplog.messages
+
+
+def test_a_topic_that_one_listing_lacks_is_not_a_recreated_one() -> None:
+    reader = Reader(pattern=True, start=Time(LATEST))
+    reader.read_from_the_end()
+    _deleted_and_listed_again(reader, uuid.UUID(int=7))
+    reader.stands(-1)
+    assert reader.begins(5) == LATEST, "a broker that has just started lists no topics"
+
+
+def test_without_topic_ids_a_topic_that_a_listing_lacks_is_read_from_its_beginning() -> None:
+    reader = Reader(pattern=True, start=Time(LATEST), topic_id=NO_UUID)
+    reader.read_from_the_end()
+    _deleted_and_listed_again(reader, NO_UUID)
+    reader.stands(-1)
+    assert reader.begins(0) == EARLIEST
+
+
+@pytest.mark.parametrize("pattern", [True, False], ids=["by pattern", "by name"])
+@pytest.mark.parametrize("known", [True, False], ids=["known", "forgotten"])
+def test_a_topic_that_is_recreated_between_two_assignments_is_read_from_its_beginning(
+    pattern: bool, known: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader = Reader(pattern=pattern, start=Time(LATEST))
+    world = reader.world
+    reader.read_from_the_end()
+    reader.beat(RebalanceInProgress)
+    assert reader.tell() == ("revoked", (T0,))
+    world.ids["t"] = uuid.UUID(int=8)
+    if known:
+        world.core.metadata.refresh(world.now)
+        world.core.metadata.topic("t", world.now, fresh=True)
+        world.later(1.0)
+    else:  # no partition of it was assigned for long
+        world.core.metadata.forget("t")
+    reader.assign(2, T0)
+    reader.stands(-1)
+    world.later(1.0)
+    assert reader.begins(0) == EARLIEST
+    assert [each for each in caplog.messages if each.startswith(RECREATED)], caplog.messages
+
+
+def test_the_end_of_a_topic_that_is_recreated_during_the_lookup_is_not_the_start(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    reader = Reader(start=Time(LATEST))
+    world = reader.world
+    reader.assign(1, T0)
+    reader.stands(-1)
+    world.ids["t"] = uuid.UUID(int=8)
+    world.core.metadata.refresh(world.now)
+    world.later(0.5)
+    assert reader.begins(5) == LATEST  # it may be the end of either topic
+    assert not reader.machine.fetcher.knows(T0)
+    assert reader.begins(0) == EARLIEST and reader.machine.fetcher.position(T0) == 0
+    assert f"{RECREATED} (topic=t, partition=0)" in caplog.messages
 
 
 # -- commits -----------------------------------------------------------------------------------------------------------

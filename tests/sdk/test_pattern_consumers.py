@@ -1,11 +1,13 @@
 """A consumer without a group that reads topics by pattern: they may be created, deleted and recreated."""
 
+import functools
 import uuid
 from typing import Any
 
 import pytest
 
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
+from ottla.codec.apis.metadata import MetadataRequest
 from ottla.errors import Closed, DataLoss
 from ottla.sdk.consume.assignment.subscription import PATTERN_AGE
 from ottla.sdk.consume.core import ConsumerCore
@@ -22,16 +24,24 @@ from tests.sdk.reading import values
 class Reader:
     """A consumer of topics that begin with ``t``, and the batches that its loop got."""
 
-    def __init__(self, *topics: str, start: int = EARLIEST) -> None:
+    def __init__(self, *topics: str, start: int = EARLIEST, vanishes: str = "") -> None:
         self.leaders = Leaders(dict.fromkeys(topics, 1), options=Options(api_timeout=20.0, metadata_max_age=5.0))
         for topic in topics:
             self.leaders.logs[topic, 0].append(topic.encode())
+        self.leaders.bend = functools.partial(self._vanish, vanishes)
         options = ConsumerOptions(start=Time(start), matches=TopicFilter("t.*"))
         self.machine = ConsumerCore(self.leaders.core, options, Fetcher(self.leaders.core), Tasks())
         entering = called(self.leaders, self.machine.enter({}, "task"))
         self.leaders.run(1.0)
         assert entering.go_on().over
         self.loop: Call[Any] | None = None
+
+    def _vanish(self, topic: str, node: int, request: Any, answer: Any) -> Any:
+        """Delete the topic after the first listing."""
+        if isinstance(request, MetadataRequest) and request.topics is None and topic in self.leaders.ids:
+            self.delete(topic)
+            self.leaders.bend = lambda node, request, answer: answer
+        return answer
 
     def create(self, topic: str, *values: bytes) -> None:
         """Create the topic, or recreate it."""
@@ -88,6 +98,12 @@ def test_a_topic_that_was_recreated_while_its_end_was_awaited_is_read_whole() ->
     assert reader.read(30.0) == []
     reader.create("t1", b"new")
     assert reader.read(2 * PATTERN_AGE) == [b"new"]
+
+
+def test_a_topic_that_was_recreated_between_its_listing_and_its_metadata_is_read_whole() -> None:
+    reader = Reader("t1", start=LATEST, vanishes="t1")
+    reader.create("t1", b"new")
+    assert reader.read(10.0) == [b"new"]
 
 
 def test_what_was_fetched_of_a_topic_before_it_was_recreated_is_handed_out_first() -> None:

@@ -8,6 +8,6 @@ offsets         `Offsets`: the committed offsets of all groups
 offset_group    `OffsetGroup`: what offsets ask of a group, whatever its kind
 group_log       stores both as records of `__consumer_offsets`
 
-To change a rebalance, or when a member times out, open rebalances.py; to change a state, open group.py; to change who may commit, or
-how long offsets are kept, open offsets.py.
+To change a rebalance, or when a member times out, open rebalances.py; to change a state, open group.py; to change who
+may commit, or how long offsets are kept, open offsets.py.
 """

@@ -7,10 +7,12 @@ Source: ConsumerCoordinator.java, refreshCommittedOffsetsIfNeeded.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from ottla.errors import OttlaError
 from ottla.sdk import calls
 from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.consume.assignment.subscription import Subscription
 from ottla.sdk.consume.reading.fetcher import Fetcher, Offset, Start
 from ottla.sdk.core import ClientCore
 from ottla.sdk.flow import Flow, LoneFlow
@@ -18,6 +20,9 @@ from ottla.sdk.group.commits import Assignment, Commits
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Steps, settled
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 log = logger("ottla.sdk.consumer")
 
@@ -30,7 +35,7 @@ class Resuming:
     """Has the fetcher read the partitions that a group assigns.
 
     Args:
-        start: returns where to begin in a partition without a committed offset.
+        subscription: knows where to begin in a partition without a committed offset.
         news: called, inside the core, when `ready` may have changed.
         failed: called, inside the core, with an error that is not retriable.
     """
@@ -41,11 +46,12 @@ class Resuming:
         group: str,
         commits: Commits,
         fetcher: Fetcher,
-        start: Callable[[TopicPartition], Start],
+        subscription: Subscription,
         news: Callable[[], None],
         failed: Callable[[OttlaError], None],
     ) -> None:
-        self._core, self._group, self._commits, self._fetcher, self._start = core, group, commits, fetcher, start
+        self._core, self._group, self._commits, self._fetcher = core, group, commits, fetcher
+        self._subscription = subscription
         self._news, self._failed = news, failed
         self._waited: dict[TopicPartition, Assignment] = {}
         """Partitions whose position is unknown after `POSITIONS_TIMEOUT`: they are no longer waited for."""
@@ -95,11 +101,16 @@ class Resuming:
         assignments = {place: assignment for place in places if (assignment := commits.assignment(place))}
         found = yield from settled(calls.committed(core, {self._group: list(places)}, core.now, stable=True))
         starts: dict[TopicPartition, Start] = {}
+        topic_ids: dict[TopicPartition, UUID] = {}
         for place, assignment in assignments.items():
             if not assignment.over:  # it was not revoked meanwhile
                 at = commits.found(assignment, found[self._group].get(place))
-                starts[place] = Offset(at.offset, at.leader_epoch) if at else self._start(place)
-        self._fetcher.assign(starts, core.now)
+                if at is not None:
+                    starts[place] = Offset(at.offset, at.leader_epoch)
+                else:
+                    starts[place] = self._subscription.start(place)
+                    topic_ids[place] = self._subscription.topic_id(place[0])
+        self._fetcher.assign(starts, core.now, topic_ids=topic_ids)
         core.later(core.now + POSITIONS_TIMEOUT, lambda now: self._have_waited(places))
 
     def _have_waited(self, places: Iterable[TopicPartition]) -> None:

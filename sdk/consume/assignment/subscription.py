@@ -2,15 +2,21 @@
 
 Rules:
 - A partition without a committed offset is read from `start`. A partition created while the consumer runs is read from
-  its beginning, because no consumer can have read it before.
+  its beginning, because no consumer can have read it before. So are all partitions of a topic that is recreated while
+  the consumer runs: it is another topic, whatever its name.
+- Only a topic id tells a recreated topic from the one before. A listing without the topic proves nothing: a broker that
+  has just started lists no topics. Without ids the client takes it as a proof, because reading records twice is
+  better than skipping some.
 - Without a group, each matching topic is read as soon as its metadata is known, so that a topic that is just being
   deleted does not delay the others. With a group, the member joins once all are known; otherwise each topic would cost
   the group a rebalance.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.codec.apis.list_offsets import EARLIEST
+from ottla.codec.wire import NO_UUID
 from ottla.errors import OttlaError, UnknownTopicOrPartition
 from ottla.sdk import calls
 from ottla.sdk.cluster.cluster import TopicPartition
@@ -23,10 +29,22 @@ from ottla.sdk.logs import logger
 from ottla.sdk.outcome import all_of, any_of
 from ottla.sdk.steps import Steps, settled
 
+if TYPE_CHECKING:
+    from uuid import UUID
+
 log = logger("ottla.sdk.consumer")
 
 PATTERN_AGE = 30.0
 """Seconds between two listings of topics for the pattern."""
+
+
+class FirstTopic(NamedTuple):
+    """A topic that existed when the consumer started."""
+
+    topic_id: "UUID"
+    """Zero: brokers have no ids."""
+    partitions: int
+    """The number of its partitions at that time."""
 
 
 class Subscription:
@@ -39,8 +57,8 @@ class Subscription:
     def __init__(self, core: ClientCore, options: ConsumerOptions, changed: Callable[[float], None]) -> None:
         self._core, self._options, self._changed = core, options, changed
         self.topics: tuple[str, ...] = options.topics
-        self._first: dict[str, int] | None = None
-        """The topics of the first listing, with the number of their partitions at that time; -1: not known yet."""
+        self._first: dict[str, FirstTopic] | None = None
+        """The topics of the first listing, except recreated ones."""
         self._started: set[TopicPartition] = set()
         self._following: LoneFlow | None = None
         """Lists the topics for the pattern."""
@@ -64,9 +82,23 @@ class Subscription:
 
     def start(self, place: TopicPartition) -> Start:
         """Where to begin in a partition without a committed offset."""
+        if self._first is None:
+            return self._options.start
         topic, partition = place
-        there = self._first is None or partition < self._first.get(topic, 0)
-        return self._options.start if there else Time(EARLIEST)
+        first, topic_id = self._first.get(topic), self._core.cluster.topic_id(topic)
+        if first is not None and NO_UUID not in (first.topic_id, topic_id) and first.topic_id != topic_id:
+            log.warning("the topic was deleted and recreated: it is read from its beginning", extra={"topic": topic})
+            del self._first[topic]
+            first = None
+        return self._options.start if first is not None and partition < first.partitions else Time(EARLIEST)
+
+    def topic_id(self, topic: str) -> "UUID":
+        """The id of the topic that `start` is for; zero: unknown. If the topic proves to have another, `start` is void.
+
+        The client may have forgotten the topic, so that `start` cannot compare its id.
+        """
+        first = self._first.get(topic) if self._first is not None else None
+        return NO_UUID if first is None else first.topic_id
 
     def start_again(self, place: TopicPartition) -> Start:
         """Like `start`, without a group. A partition that was read before, and then gone, was recreated: read all."""
@@ -87,11 +119,9 @@ class Subscription:
 
     def _known(self, now: float) -> None:
         topics = self._core.cluster.topics
-        if self._first is None:
-            self._first = dict.fromkeys(self.topics, -1)
-        for name, count in self._first.items():
-            if count < 0 and name in topics:
-                self._first[name] = len(topics[name].partitions)
+        if self._first is None:  # named topics: their metadata is known
+            named = [topics[name] for name in self.topics if name in topics]
+            self._first = {each.name: FirstTopic(each.topic_id, len(each.partitions)) for each in named}
         self._changed(now)
 
     def _follow(self, matches: TopicFilter) -> Steps[None]:
@@ -99,18 +129,30 @@ class Subscription:
         while True:
             listed = self._core.now
             try:
-                topics = yield from settled(calls.list_topics(self._core, listed))
+                topics = yield from settled(calls.listed_topics(self._core, listed))
             except OttlaError as error:
                 log.warning(
                     "topics for the pattern could not be listed, retrying",
                     extra={"pattern": str(matches), "why": str(error)},
                 )
             else:
-                self.topics = tuple(name for name in topics if matches(name))
+                before, self.topics = self.topics, tuple(name for name in topics if matches(name))
+                if self._first is None:
+                    self._first = {name: FirstTopic(*topics[name]) for name in self.topics}
+                self._miss([name for name in before if name not in topics])
                 self._report_unmatched(matches, len(topics))
                 self._learning.append(LoneFlow(self._core, self._learn(self.topics)))
             self._learning = [each for each in self._learning if not each.outcome.done]
             yield from sleep(self._core, max(0.0, listed + PATTERN_AGE - self._core.now))
+
+    def _miss(self, gone: Sequence[str]) -> None:
+        """Act on topics that a listing lacks, and the one before had."""
+        for name in gone:
+            if self._first is not None and name in self._first and self._first[name].topic_id == NO_UUID:
+                del self._first[name]
+        # Without a group, the fetcher reports a deleted topic, once it is sure.
+        if gone and self._options.member is not None:
+            log.warning("topics that match the pattern are no longer listed or read", extra={"topics": list(gone)})
 
     def _report_unmatched(self, matches: TopicFilter, topics: int) -> None:
         """Warn once that no topic matches: the pattern may be misspelt, or be written as a shell pattern."""

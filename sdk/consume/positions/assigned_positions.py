@@ -12,10 +12,12 @@ Source: SubscriptionState.java, OffsetFetcher.java, FetchCollector.java.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ottla.codec.apis.fetch import PartitionData
 from ottla.codec.apis.list_offsets import EARLIEST
 from ottla.codec.records import BEYOND
+from ottla.codec.wire import NO_UUID
 from ottla.errors import DataLoss, LogTruncated, NoCommittedOffset, OffsetOutOfRange, OttlaError
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.fetching.fetch_buffers import FetchBuffers
@@ -37,6 +39,9 @@ from ottla.sdk.consume.positions.changes import Changes
 from ottla.sdk.consume.positions.retries import Retries
 from ottla.sdk.core import ClientCore
 from ottla.sdk.logs import logger
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 log = logger("ottla.sdk.consumer")
 
@@ -78,13 +83,19 @@ class AssignedPositions:
 
     # -- by the user --------------------------------------------------------------------------------------------------
 
-    def assign(self, starts: Mapping[TopicPartition, Start], ends: Mapping[TopicPartition, int] | None = None) -> None:
+    def assign(
+        self,
+        starts: Mapping[TopicPartition, Start],
+        ends: Mapping[TopicPartition, int] | None = None,
+        topic_ids: "Mapping[TopicPartition, UUID] | None" = None,
+    ) -> None:
         """Start to read these partitions, up to ``ends``; a partition that is read already is sought."""
         for place, start in starts.items():
             position = self.assigned.get(place)
             sought = position is not None
             if position is None:
-                position = self.assigned[place] = Position(place, start)
+                topic_id = NO_UUID if topic_ids is None else topic_ids.get(place, NO_UUID)
+                position = self.assigned[place] = Position(place, start, topic_id=topic_id)
                 if place[0] not in self._holds:
                     self._holds[place[0]] = (self._core.metadata.hold(place[0]), {})
                 self._holds[place[0]][1][position] = None
@@ -123,7 +134,9 @@ class AssignedPositions:
         self._scheduler.leave(position)
         position.recovered()
         position.start, position.replica, position.end_before = start, NO_NODE, None
-        position.topic_id = self._core.cluster.topic_id(position.place[0])
+        # While the metadata lacks the topic, the offsets are still about the last one of this name.
+        if (topic_id := self._core.cluster.topic_id(position.place[0])) != NO_UUID:
+            position.topic_id = topic_id
         self.failed.pop(position.place, None)
         if isinstance(start, Offset):
             position.go(start.offset, start.leader_epoch)
@@ -136,10 +149,11 @@ class AssignedPositions:
         self._changes.review(position)
 
     def resolved(self, position: Position, offset: int) -> None:
-        """Start at ``offset``, which was looked up."""
-        position.go(offset)
-        position.topic_id = self._core.cluster.topic_id(position.place[0])
-        self.unresolved.pop(position, None)
+        """Start at ``offset``, which was looked up; if the topic was recreated meanwhile, look it up again."""
+        # ListOffsets names the topic without its id, so the answer may be about either topic.
+        if not position.is_of_another(self._core.cluster.topic_id(position.place[0])):
+            position.go(offset)
+            self.unresolved.pop(position, None)
 
     # -- errors -------------------------------------------------------------------------------------------------------
 
@@ -237,6 +251,13 @@ class AssignedPositions:
         else:
             recreated = "the topic was deleted and recreated: seek, or choose reset='beginning' or 'end'"
             self.fail(position, position.about(DataLoss(recreated)))
+
+    def recreated_unread(self, position: Position) -> None:
+        """Handle a topic that was recreated before the client knew where to start: no record is lost."""
+        if position.start != Time(EARLIEST):
+            where = {"topic": position.place[0], "partition": position.place[1]}
+            log.warning("the topic was deleted and recreated: it is read from its beginning", extra=where)
+        self._go_on(position, Time(EARLIEST))
 
     def out_of_range(self, position: Position, result: PartitionData) -> None:
         """Handle OFFSET_OUT_OF_RANGE of the leader."""

@@ -47,6 +47,11 @@ class Review:
             if position.state is PositionState.FETCHING:
                 self._schedule(position, leader, led, now)
             if position.state is PositionState.RESOLVING:
+                if position.is_of_another(led.topic_id):
+                    self._positions.recreated_unread(position)
+                    continue
+                if led.topic_id != NO_UUID:
+                    position.topic_id = led.topic_id
                 to_resolve.setdefault(leader, []).append(position)
             elif position.state is PositionState.VALIDATING:
                 to_validate.setdefault(leader, []).append(position)
@@ -58,10 +63,10 @@ class Review:
 
     def _schedule(self, position: Position, leader: Node, led: Led, now: float) -> None:
         """Fetch the partition, or validate its position first."""
+        if position.is_of_another(led.topic_id):
+            self._positions.recreated(position)
+            return
         if led.topic_id != NO_UUID:
-            if position.topic_id not in (led.topic_id, NO_UUID):
-                self._positions.recreated(position)
-                return
             position.topic_id = led.topic_id
         if position.incarnation < 0:
             position.incarnation = led.incarnation

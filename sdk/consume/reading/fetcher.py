@@ -20,6 +20,7 @@ Source: KafkaConsumer.java, SubscriptionState.java, AbstractFetch.java.
 import itertools
 import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from ottla.codec.apis.fetch import FetchResponse
 from ottla.codec.apis.list_offsets import EARLIEST
@@ -51,6 +52,9 @@ from ottla.sdk.consume.reading.stable_offsets import StableOffsets
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import FETCH
 from ottla.sdk.outcome import Outcome
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 __all__ = [
     "READ_COMMITTED",
@@ -124,17 +128,22 @@ class Fetcher:
     # -- assignment ---------------------------------------------------------------------------------------------------
 
     def assign(
-        self, starts: Mapping[TopicPartition, Start], now: float, ends: Mapping[TopicPartition, int] | None = None
+        self,
+        starts: Mapping[TopicPartition, Start],
+        now: float,
+        ends: Mapping[TopicPartition, int] | None = None,
+        topic_ids: "Mapping[TopicPartition, UUID] | None" = None,
     ) -> None:
         """Start to read these partitions, each at its start; a partition that is read already is sought.
 
         Args:
             ends: offsets at which to stop fetching. A batch that begins before its partition's end may reach beyond.
+            topic_ids: the ids of the topics that the starts are for, in case that the client does not know them now.
         """
         if not self._lookups.knows_the_time and any(isinstance(start, Ago) for start in starts.values()):
             raise LocalProtocolError("a start relative to now needs the time of day: make the fetcher with `wall`")
         self._now = now
-        self._positions.assign(starts, ends)
+        self._positions.assign(starts, ends, topic_ids)
 
     def unassign(self, places: Iterable[TopicPartition]) -> None:
         """Stop reading these partitions: drop their buffers, and ignore late responses."""
