@@ -4,12 +4,12 @@ Rules:
 - Each client connection has its own upstream connection, to the broker whose port it uses, opened on demand. If that is
   lost while a response is due, the client's connection is closed, as the broker itself would have done. It is closed,
   too, if it has carried records with ``acks=0``: to close the connection is a broker's only way to refuse them.
-- While no broker answers the proxy, requests that were not sent wait, for up to ``delivery-timeout``, and ApiVersions is
-  answered with what the broker offered last. So a client that connects meanwhile waits, too, instead of taking the
-  proxy for a broker that it cannot talk to. If other brokers answer, the client of a broker that does not is closed:
-  it goes to another one.
-- A broker may come back with other versions than the client knows, as it may behind an idle client. Upstream judges the
-  client's requests: a version that it does not serve closes the connection, and the client asks for versions again.
+- While no broker answers the proxy, unsent requests wait, for up to ``delivery-timeout``, and the proxy answers
+  ApiVersions with the versions that the broker offered last. So clients that connect meanwhile wait, too: most would
+  take a closed connection for a broker that they cannot talk to. If only this client's broker does not answer, the
+  proxy closes the connection, and the client goes to another broker.
+- A broker may come back with other versions than the client knows. Upstream judges the client's requests: a version
+  that the broker does not serve closes the connection, and the client asks for the versions again.
 - A client that disconnects does not cancel its requests. Those that it sent before are handled, as by Apache Kafka's
   broker, and their responses are dropped. The upstream connection stays open until upstream has read all of them.
 - Responses may be ready in any order; the listener sends them in the order of the requests.
@@ -226,7 +226,7 @@ class ClientSession:
         if self._link is not None and self._link.ready:
             then(self._link)
             return
-        if self._outage is not None:
+        if self._shared.control.unavailable:
             try:
                 self._shared.buffered.check_room(self.client, size)
             except NotEnoughReplicas as full:
@@ -319,7 +319,7 @@ class ClientSession:
             self._shared.control.withdraw(self)
 
     def _drop_waiting(self, why: str, now: float) -> None:
-        """Drop the requests that were not sent; only those of a disconnected client are logged."""
+        """Drop the unsent requests, and log how many bytes a disconnected client loses."""
         self._end_outage()
         if self._gone and (size := sum(size for _, size in self._waiting)):
             self._shared.dropped(why, size, now)
