@@ -4,6 +4,12 @@ Rules:
 - Each client connection has its own upstream connection, to the broker whose port it uses, opened on demand. If that is
   lost while a response is due, the client's connection is closed, as the broker itself would have done. It is closed,
   too, if it has carried records with ``acks=0``: to close the connection is a broker's only way to refuse them.
+- While no broker answers the proxy, unsent requests wait, for up to ``delivery-timeout``, and the proxy answers
+  ApiVersions with the versions that the broker offered last. So clients that connect meanwhile wait, too: most would
+  take a closed connection for a broker that they cannot talk to. If only this client's broker does not answer, the
+  proxy closes the connection, and the client goes to another broker.
+- A broker may come back with other versions than the client knows. Upstream judges the client's requests: a version
+  that the broker does not serve closes the connection, and the client asks for the versions again.
 - A client that disconnects does not cancel its requests. Those that it sent before are handled, as by Apache Kafka's
   broker, and their responses are dropped. The upstream connection stays open until upstream has read all of them.
 - Responses may be ready in any order; the listener sends them in the order of the requests.
@@ -34,11 +40,14 @@ from ottla.codec.frames import build_request, build_response, parse_request, par
 from ottla.codec.wire import Buffer
 from ottla.errors import (
     ConcurrentTransactions,
+    ConnectionLost,
     CoordinatorNotAvailable,
     InvalidRequest,
     InvalidRequiredAcks,
+    NotEnoughReplicas,
     OttlaError,
     RemoteProtocolError,
+    TimeoutExpired,
     TransactionAbortable,
     UnknownProducerId,
     UnsupportedVersion,
@@ -70,12 +79,14 @@ from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.transactions import ClientTransactions, narrowed
 from ottla.proxy.clients.walks import LongMetadata
 from ottla.proxy.clients.windows import ClientResult
-from ottla.proxy.events import Action, AnswerClient, CloseClient
+from ottla.proxy.config import ProxyConfig
+from ottla.proxy.events import Action, Address, AnswerClient, CloseClient
 from ottla.proxy.routing import TopicRules
 from ottla.proxy.upstream.cluster import UpstreamCluster
+from ottla.proxy.upstream.control import Control
 from ottla.proxy.upstream.link import Parts, UpstreamLink, UpstreamLinks
 from ottla.sdk.connection.handshake import Features
-from ottla.sdk.timers import Timers
+from ottla.sdk.timers import Timer, Timers
 
 log = logging.getLogger("ottla.proxy")
 
@@ -108,9 +119,11 @@ class ProxyContext(Protocol):
     """The parts of the proxy that all sessions share."""
 
     actions: list[Action]
+    config: ProxyConfig
     timers: Timers
     links: UpstreamLinks
     cluster: UpstreamCluster
+    control: Control
     rules: TopicRules
     admission: Admission
     buffered: Buffered
@@ -141,6 +154,10 @@ class ClientSession:
         self._features = Features()
         self._waiting: list[tuple[Callable[[UpstreamLink], None], int]] = []
         """Calls that wait for the link, and the bytes of their requests."""
+        self._asking: list[Callable[[], None]] = []
+        """Answers to ApiVersions that wait for upstream's versions."""
+        self._outage: Timer | None = None
+        """Set while requests wait until upstream answers again; gives them up when it is due."""
         self._carries_unanswered = False
         """The link has carried requests without a response (``acks=0``)."""
         self.closed = False
@@ -153,6 +170,8 @@ class ClientSession:
     def left(self, now: float) -> None:
         """Handle the end of the client's connection."""
         self._gone = True
+        if self._outage is not None and self._link is None:
+            self._drop_waiting("upstream is unavailable", now)
         self._finish_if_done(now)
         if self._link is not None:
             self._link.linger(now)
@@ -188,7 +207,7 @@ class ClientSession:
         elif key == API_VERSIONS:
             software: ApiVersionsRequest = parse_request(frame).message
             self._dialect = dialect_of(software.client_software_name, software.client_software_version)
-            self._with_link(lambda link: self._tell_versions(ticket, version, correlation_id), now)
+            self._ask_versions(partial(self._tell_versions, ticket, version, correlation_id), now)
         elif key == PRODUCE:
             self._produce(ticket, version, correlation_id, frame, now)
         elif key == INIT_PRODUCER_ID:
@@ -209,17 +228,50 @@ class ClientSession:
         if self._link is not None and self._link.ready:
             then(self._link)
             return
+        if self._shared.control.unavailable:
+            try:
+                self._shared.buffered.check_room(self.client, size)
+            except NotEnoughReplicas as full:
+                self.close(full.detail)
+                return
         self._waiting.append((then, size))
         self._shared.buffered.count(self.client, size)
-        if self._link is None:
-            address = self._shared.cluster.nodes[self._node]
-            self._link = self._shared.links.connect(
-                address, now, ready=self._ready, lost=self._contained(self._lost), client=self.client
-            )
+        self._open_link(now)
+
+    def _open_link(self, now: float) -> None:
+        """Connect to the broker, unless the link is open, or waits until upstream answers."""
+        if self._link is None and self._outage is None:
+            self._connect(now)
+
+    def _connect(self, now: float) -> None:
+        self._link = self._shared.links.connect(
+            self._address, now, ready=self._ready, lost=self._contained(self._lost), client=self.client
+        )
+
+    @property
+    def _address(self) -> Address:
+        return self._shared.cluster.nodes[self._node]
+
+    def _ask_versions(self, tell: Callable[[], None], now: float) -> None:
+        """Call ``tell`` once upstream's versions are known."""
+        if (self._link is not None and self._link.ready) or (self._shared.control.unavailable and self._recall()):
+            tell()
+        else:
+            self._asking.append(tell)
+            self._open_link(now)
+
+    def _recall(self) -> bool:
+        """Take what upstream offered last; returns whether it is known."""
+        offer = self._shared.links.offer_of(self._address)
+        if offer is not None:
+            self._versions, self._features = offer
+        return offer is not None
 
     def _ready(self, now: float) -> None:
         assert self._link is not None, "only an open link becomes ready"
+        self._end_outage()
         self._versions, self._features = self._link.versions, self._link.features
+        self._tell_asking()
         for then in self._take_waiting():
             then(self._link)
         self._finish_if_done(now)
@@ -229,26 +281,65 @@ class ClientSession:
         self._shared.buffered.count(self.client, -sum(size for _, size in waiting))
         return [then for then, _ in waiting]
 
+    def _tell_asking(self) -> None:
+        asking, self._asking = self._asking, []
+        for tell in asking:
+            tell()
+
     def _lost(self, error: OttlaError, now: float) -> None:
         unsent, self._link = self._link.unsent if self._link else 0, None
-        if self._waiting or self._carries_unanswered or self._gone:
-            if self._gone and (size := unsent + sum(size for _, size in self._waiting)):
-                self._shared.dropped(str(error), size, now)
-            self._take_waiting()
+        if not (self._waiting or self._asking or self._carries_unanswered or self._gone):
+            return
+        passing = isinstance(error, (ConnectionLost, TimeoutExpired)) and self._shared.control.unavailable
+        if passing and not (self._carries_unanswered or self._gone or self.closed):
+            self._await_upstream(error, now)
+        else:
+            self._drop_waiting(str(error), now, unsent)
             self.close(str(error))
+
+    # -- an outage
+
+    def _await_upstream(self, error: OttlaError, now: float) -> None:
+        """Keep the waiting requests until a broker answers, or for ``delivery-timeout``."""
+        if self._asking and self._recall():
+            self._tell_asking()
+        if self._waiting or self._asking:
+            if self._outage is None:
+                give_up = self._contained(partial(self._give_up, str(error)))
+                self._outage = self._shared.timers.add(now + self._shared.config.delivery_timeout, give_up)
+            self._shared.control.when_answered(self, self._contained(self._connect))
+
+    def _give_up(self, why: str, now: float) -> None:
+        """Close the connection of a client whose requests have waited for too long."""
+        self._drop_waiting(why, now)
+        self.close(why)
+
+    def _end_outage(self) -> None:
+        if self._outage is not None:
+            self._outage.cancel()
+            self._outage = None
+            self._shared.control.withdraw(self)
+
+    def _drop_waiting(self, why: str, now: float, unsent: int = 0) -> None:
+        """Drop the waiting requests, and log how many bytes a disconnected client loses; ``unsent``: its link's."""
+        self._end_outage()
+        if self._gone and (size := unsent + sum(size for _, size in self._waiting)):
+            self._shared.dropped(why, size, now)
+        self._take_waiting()
+        self._asking.clear()
 
     def _forward(self, frame: Buffer, arrived: Callable[[bytes, float], None], now: float) -> None:
         """Forward a request, and call ``arrived`` with the frame of the response."""
         self._pass(frame, lambda parts, now: arrived(b"".join(parts), now), now)
 
     def _pass(self, frame: Buffer, arrived: Callable[[Parts, float], None] | None, now: float) -> None:
-        self._carries_unanswered = self._carries_unanswered or arrived is None
         failed = self._contained(self._unanswered)
-        self._with_link(
-            lambda link: link.forward(frame, deadline=now + ANSWER_TIMEOUT, arrived=arrived, failed=failed),
-            now,
-            len(frame),
-        )
+
+        def send(link: UpstreamLink) -> None:
+            self._carries_unanswered = self._carries_unanswered or arrived is None
+            link.forward(frame, deadline=now + ANSWER_TIMEOUT, arrived=arrived, failed=failed)
+
+        self._with_link(send, now, len(frame))
 
     def _unanswered(self, error: OttlaError, now: float) -> None:
         self.close(str(error))

@@ -92,6 +92,8 @@ class Control:
         self._topics: dict[str, None] = {}
         self._nodes_requested = True
         self._identity_for: dict[object, Callable[[Identity, float], None]] = {}
+        self._waiting: dict[object, Callable[[float], None]] = {}
+        """Calls that wait until upstream answers, by the waiting object."""
 
     def request_topics(self, *names: str) -> None:
         """Request the metadata of topics soon."""
@@ -108,6 +110,20 @@ class Control:
     def withdraw_identity(self, asker: object) -> None:
         """Withdraw the request of ``asker`` for a producer id."""
         self._identity_for.pop(asker, None)
+
+    @property
+    def unavailable(self) -> bool:
+        """No broker answers at the moment; a broker that refuses the proxy does answer."""
+        return not self._refusals and not (self.answered and self._link is not None and self._link.ready)
+
+    def when_answered(self, waiting: object, then: Callable[[float], None]) -> None:
+        """Call ``then`` once a broker answers again."""
+        self._waiting[waiting] = then
+        self._nodes_requested = True
+
+    def withdraw(self, waiting: object) -> None:
+        """Withdraw the call that waits for an answer, if there is one."""
+        self._waiting.pop(waiting, None)
 
     @property
     def deadline(self) -> float | None:
@@ -188,6 +204,9 @@ class Control:
         self._cluster.learn(answer, now, newest=True)
         self._nodes_requested = not self._cluster.nodes  # a broker that has just started may list no brokers
         self._learned(answer, now)
+        waiting, self._waiting = self._waiting, {}
+        for then in waiting.values():
+            then(now)
 
     def _identified(self, answer: InitProducerIdResponse, now: float) -> None:
         self._identity.under_way = False

@@ -97,7 +97,10 @@ class ApiVersions:
     """
 
     name = "ApiVersions"
-    hint = " at the request for its versions; Kafka 0.9 and older, and listeners with TLS, do that"
+    hint = (
+        " at the request for its versions; Kafka 0.9 and older, listeners with TLS, and proxies whose broker is "
+        "unavailable do that"
+    )
 
     def __init__(self) -> None:
         self.versions: Mapping[int, tuple[int, int]] = {}

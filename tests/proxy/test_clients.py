@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import struct
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -79,6 +80,11 @@ def test_kcat_sees_the_proxys_addresses_and_its_records_move(ottla_broker: Broke
         assert [broker["name"] for broker in kcat_metadata(proxy.bootstrap)["brokers"]] == [proxy.bootstrap]
         kcat_produce(proxy.bootstrap, "flights", [(f"N{n % 17}", f"{n}") for n in range(100)])
         received = kcat_consume(proxy.bootstrap, "flights")
+        ottla_broker.kill()
+        revival = threading.Timer(1.0, ottla_broker.start)
+        revival.start()
+        assert kcat_metadata(proxy.bootstrap)["brokers"], "a client that connects during an outage waits"
+        revival.join()
     assert sorted(int(r.value or b"") for r in received) == list(range(100))
     assert all(r.partition == murmur2_partition(r.key or b"", SIX) for r in received)
 
