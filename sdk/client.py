@@ -62,6 +62,7 @@ from ottla.sdk.producer import K, Producer, ProducerInterceptor, V
 from ottla.sdk.signatures import advising, declared_by
 from ottla.sdk.transaction.transform import TransformOptions
 from ottla.sdk.transform import Transform
+from ottla.topic_configs import of_strings
 
 log = logger("ottla.sdk.consumer")
 
@@ -612,8 +613,9 @@ class Client:
             TopicAlreadyExists, InvalidTopic, InvalidPartitions, InvalidReplicationFactor, InvalidConfig: the broker
                 refused.
             UnsupportedVersion: a broker before Kafka 2.4 has no default for these numbers.
+            ConfigurationError: a name or value in ``configs`` is not a string.
         """
-        given = dict(configs or {})
+        given = {} if configs is None else of_strings(configs)
         return await self._driver.call(
             lambda now: calls.create_topic(self._driver.core, name, partitions, replication_factor, given, now)
         )

@@ -58,6 +58,7 @@ from ottla.sdk.sync.consumer import Consumer, ConsumerInterceptor, RebalanceList
 from ottla.sdk.sync.producer import Producer
 from ottla.sdk.sync.transform import Transform
 from ottla.sdk.transaction.transform import TransformOptions
+from ottla.topic_configs import of_strings
 
 
 class Client:
@@ -582,8 +583,9 @@ class Client:
             TopicAlreadyExists, InvalidTopic, InvalidPartitions, InvalidReplicationFactor, InvalidConfig: the broker
                 refused.
             UnsupportedVersion: a broker before Kafka 2.4 has no default for these numbers.
+            ConfigurationError: a name or value in ``configs`` is not a string.
         """
-        given = dict(configs or {})
+        given = {} if configs is None else of_strings(configs)
         return self._driver.call(
             lambda now: calls.create_topic(self._driver.core, name, partitions, replication_factor, given, now)
         )

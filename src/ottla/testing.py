@@ -139,8 +139,12 @@ class Broker:
         self.start()
 
     def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
-        """Create a topic; raises an `ottla.errors.BrokerError` if the broker refuses."""
-        self._call(lambda running: running.create_topic(name, partitions, configs or {}))
+        """Create a topic; raises an `ottla.errors.BrokerError` if the broker refuses.
+
+        Args:
+            configs: Kafka's, as strings: ``{"retention.ms": "60000"}``.
+        """
+        self._call(lambda running: running.create_topic(name, partitions, {} if configs is None else configs))
 
     def _call(self, function: "Callable[[RunningBroker], T]") -> T:
         """Call ``function`` in the broker's loop; returns its result or raises its error."""
