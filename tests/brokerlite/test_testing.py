@@ -112,3 +112,24 @@ def test_a_program_that_never_stops_its_broker_ends_and_leaves_no_folder() -> No
     done = subprocess.run([sys.executable, "-W", "error", "-c", FORGETFUL], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
     assert not Path(done.stdout.strip()).exists()
+
+
+def test_a_stopped_broker_starts_again_for_a_block_unless_its_folder_is_removed(tmp_path: Path) -> None:
+    broker = Broker()
+    broker.stop()
+    with broker:
+        broker.create_topic("orders")
+    with pytest.raises(RuntimeError, match="its temporary folder is removed: create another one"), broker:
+        pass
+    given = Broker(BrokerConfig(port=0, data=tmp_path / "data"))
+    for name in ("a", "b"):
+        with given:
+            given.create_topic(name)
+
+
+def test_the_options_of_a_broker_belong_to_its_configuration() -> None:
+    wrong: Any = Broker
+    with pytest.raises(
+        TypeError, match=r"Broker\(\) takes a BrokerConfig, as in Broker\(BrokerConfig\(port=…, data=…\)\)"
+    ):
+        wrong(port=9092, data="folder")
