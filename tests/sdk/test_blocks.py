@@ -27,8 +27,18 @@ async def test_async_with_is_answered_with_with_and_the_other_clients() -> None:
             raise AssertionError("the block began")
 
 
+@pytest.mark.parametrize("connect", [ottla.connect, ottla.aio.connect, ottla.sync.connect])
+def test_a_misspelt_method_is_answered_with_the_right_one(connect: Any) -> None:
+    client = connect("localhost")
+    with pytest.raises(AttributeError, match=r"^a Client has no create_topics: do you mean create_topic[?]$"):
+        client.create_topics()
+    with pytest.raises(AttributeError, match=r"^'Client' object has no attribute 'entirely_else'$"):
+        client.entirely_else()
+    assert not hasattr(client, "_missing")
+
+
 @pytest.mark.parametrize("name", BLOCKS)
 def test_every_block_advises(name: str) -> None:
-    plain, blocking = getattr(ottla.sdk, name), getattr(ottla.sync, name)
+    plain, blocking = getattr(ottla, name), getattr(ottla.sync, name)
     assert issubclass(plain, AsyncBlock) and not issubclass(plain, BlockingBlock)
     assert issubclass(blocking, BlockingBlock) and not issubclass(blocking, AsyncBlock)
