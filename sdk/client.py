@@ -60,7 +60,7 @@ from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions, compressors
 from ottla.sdk.produce.partitioners import Chooser, Hash, Keyed
 from ottla.sdk.producer import K, Producer, ProducerInterceptor, V
-from ottla.sdk.signatures import advising, declared_by
+from ottla.sdk.signatures import advising, advising_call, declared_by
 from ottla.sdk.transaction.transform import TransformOptions
 from ottla.sdk.transform import Transform
 from ottla.topic_configs import of_strings
@@ -600,6 +600,7 @@ class Client(AsyncBlock):
         """The brokers of the cluster at this moment, sorted by id: address, rack, and whether it is the controller."""
         return await self._driver.call(lambda now: calls.brokers(self._driver.core, now))
 
+    @advising_call
     async def create_topic(
         self,
         name: str,

@@ -53,6 +53,7 @@ from ottla.sdk.produce.records import (
     Receipt,
     Timestamp,
 )
+from ottla.sdk.signatures import advising_call
 from ottla.sdk.transaction.core import TransactionCore
 
 if TYPE_CHECKING:
@@ -304,6 +305,7 @@ class Producer(AsyncBlock, Generic[K, V]):
         finally:
             vars(self).pop("send_soon", None)
 
+    @advising_call
     async def send(
         self,
         topic: str,

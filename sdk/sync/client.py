@@ -54,7 +54,7 @@ from ottla.sdk.options import ClientOptions, announced_name, parse_bootstrap, wi
 from ottla.sdk.produce.options import ProducerOptions, compressors
 from ottla.sdk.produce.partitioners import Chooser, Hash, Keyed
 from ottla.sdk.producer import K, ProducerInterceptor, V
-from ottla.sdk.signatures import advising
+from ottla.sdk.signatures import advising, advising_call
 from ottla.sdk.sync.consumer import Consumer, ConsumerInterceptor, RebalanceListener
 from ottla.sdk.sync.producer import Producer
 from ottla.sdk.sync.transform import Transform
@@ -570,6 +570,7 @@ class Client(BlockingBlock):
         """The brokers of the cluster at this moment, sorted by id: address, rack, and whether it is the controller."""
         return self._driver.call(lambda now: calls.brokers(self._driver.core, now))
 
+    @advising_call
     def create_topic(
         self,
         name: str,

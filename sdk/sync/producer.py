@@ -27,6 +27,7 @@ from ottla.sdk.produce.records import (
     Timestamp,
 )
 from ottla.sdk.producer import K, V
+from ottla.sdk.signatures import advising_call
 from ottla.sdk.sync.consumer import Batch
 from ottla.sdk.transaction.core import TransactionCore
 
@@ -264,6 +265,7 @@ class Producer(BlockingBlock, Generic[K, V]):
         finally:
             vars(self).pop("send_soon", None)
 
+    @advising_call
     def send(
         self,
         topic: str,

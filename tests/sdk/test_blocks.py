@@ -8,6 +8,7 @@ import pytest
 import ottla
 import ottla.aio
 import ottla.sync
+from ottla.sdk import sync as faces
 from ottla.sdk.blocks import AsyncBlock, BlockingBlock
 
 BLOCKS = ("Client", "Producer", "Consumer", "Transaction", "Transform", "TransformTransaction")
@@ -39,6 +40,6 @@ def test_a_misspelt_method_is_answered_with_the_right_one(connect: Any) -> None:
 
 @pytest.mark.parametrize("name", BLOCKS)
 def test_every_block_advises(name: str) -> None:
-    plain, blocking = getattr(ottla, name), getattr(ottla.sync, name)
+    plain, blocking = getattr(ottla, name), getattr(faces, name)
     assert issubclass(plain, AsyncBlock) and not issubclass(plain, BlockingBlock)
     assert issubclass(blocking, BlockingBlock) and not issubclass(blocking, AsyncBlock)

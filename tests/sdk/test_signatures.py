@@ -103,3 +103,22 @@ def test_every_name_of_kafkas_leads_to_an_option_or_to_a_reason() -> None:
 def test_what_is_decorated_keeps_its_signature() -> None:
     assert "group" in inspect.signature(Client.consumer).parameters
     assert "linger" in inspect.signature(Client.producer).parameters
+
+
+def test_an_unknown_argument_of_a_call_is_answered_with_advice() -> None:
+    assert "send() has no option timeout: api_timeout and delivery_timeout" in refused(
+        ottla.sync.Producer.send, None, "t", b"", timeout=3
+    )
+    assert "send() has no option header: do you mean headers?" in refused(
+        ottla.sync.Producer.send, None, "t", b"", header=()
+    )
+    assert "create_topic() has no option num_partitions: do you mean partitions?" in refused(
+        BLOCKING.create_topic, "t", num_partitions=3
+    )
+
+
+async def test_an_awaited_call_advises_and_stays_a_coroutine_function() -> None:
+    wrong: Any = ottla.Producer.send
+    assert inspect.iscoroutinefunction(wrong) and inspect.iscoroutinefunction(Client.create_topic)
+    with pytest.raises(TypeError, match="send\\(\\) has no option timeout: "):
+        await wrong(None, "t", b"", timeout=3)
