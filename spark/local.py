@@ -66,8 +66,8 @@ def session(app_name: str | None = None, master: str | None = None, **conf: str 
     """Return a Spark session that knows the format "ottla".
 
     If Spark is already running, it keeps its name, master and settings, and only ``conf`` is applied. A running Spark
-    cannot take some settings, such as ``spark.ui.enabled``: a warning in the log names those that you gave, and they
-    stay as they are.
+    cannot take some settings, such as ``spark.ui.enabled``: a warning in the log names them, and they stay as
+    they are.
 
     A new Spark listens on the loopback address only. This function sets `JAVA_HOME`, and, unless you have set them,
     `PYSPARK_PYTHON` and `SPARK_LOCAL_IP`: otherwise Spark would use whatever Java and Python are on the PATH. For a
@@ -113,7 +113,7 @@ def session(app_name: str | None = None, master: str | None = None, **conf: str 
 
 
 def _change(spark: "SparkSession", settings: Mapping[str, str | int | bool]) -> None:
-    """Set what the running Spark can take, and log the names of all other settings whose values differ."""
+    """Change settings of a running Spark; log the names of settings that it cannot take, and whose values differ."""
     from pyspark.errors import AnalysisException
 
     started_with, kept = spark.sparkContext.getConf(), []
