@@ -42,6 +42,7 @@ from ottla.codec.wire import Buffer
 from ottla.errors import ConfigurationError, RemoteProtocolError
 from ottla.serve import AcceptedConnection, Listener, ListenerLimits, PendingAnswer, serve_health
 from ottla.tls import ServerTLS
+from ottla.topic_configs import of_strings
 
 log = logging.getLogger("ottla.brokerlite")
 
@@ -89,8 +90,13 @@ class RunningBroker:
 
         Raises:
             BrokerError: as for `Topics.create`.
+            ConfigurationError: an argument has another type.
         """
-        self._core.create_topic(name, partitions, configs)
+        if not isinstance(name, str):
+            raise ConfigurationError(f"name must be a str, not {name!r}")
+        if not isinstance(partitions, int) or isinstance(partitions, bool):
+            raise ConfigurationError(f"partitions must be an int, not {partitions!r}")
+        self._core.create_topic(name, partitions, of_strings(configs))
 
     def drain(self) -> None:
         """Answer the open requests, close the folder cleanly and stop; call it from within trio."""

@@ -38,6 +38,7 @@ from ottla.sdk.admin import (
     TransactionListing,
 )
 from ottla.sdk.arguments import by_topic_partition, derived, integer, listed, scoped, seconds, strings
+from ottla.sdk.blocks import AsyncBlock
 from ottla.sdk.calls import resets
 from ottla.sdk.calls.transactions import Writer
 from ottla.sdk.cluster.cluster import TopicPartition
@@ -59,9 +60,10 @@ from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions, compressors
 from ottla.sdk.produce.partitioners import Chooser, Hash, Keyed
 from ottla.sdk.producer import K, Producer, ProducerInterceptor, V
-from ottla.sdk.signatures import advising, declared_by
+from ottla.sdk.signatures import advising, advising_call, declared_by
 from ottla.sdk.transaction.transform import TransformOptions
 from ottla.sdk.transform import Transform
+from ottla.topic_configs import of_strings
 
 log = logger("ottla.sdk.consumer")
 
@@ -90,7 +92,7 @@ def _never_left(driver: Stepper[Any]) -> None:
         logger("ottla.sdk").error(why, extra={"records": records})
 
 
-class Client:
+class Client(AsyncBlock):
     """Produces, consumes and administers over one set of connections. Created by `connect`.
 
     In addition to the errors that it documents, every call may raise `TimeoutExpired` (after `api_timeout`; says what
@@ -309,8 +311,8 @@ class Client:
             max_poll_interval: seconds between two requests for a batch after which this member leaves the group.
 
         Raises:
-            LocalProtocolError: neither topics, pattern nor assign is given, or several.
-            ConfigurationError: an option is invalid, or options contradict each other.
+            ConfigurationError: an option is invalid, options contradict each other, or not exactly one of topics,
+                pattern and assign is given.
         """
         _check_what_to_read(topics, pattern, assign or {})
         if deny and not pattern:
@@ -408,8 +410,8 @@ class Client:
                 key_serializer, value_serializer, interceptors: as in `producer`.
 
         Raises:
-            LocalProtocolError: neither topics nor pattern is given, or both.
-            ConfigurationError: an option is invalid, or options contradict each other.
+            ConfigurationError: an option is invalid, options contradict each other, or not exactly one of topics and
+                pattern is given.
         """
         options = within_bounds(
             TransformOptions(max_records=max_records, max_bytes=max_bytes, max_wait=max_wait, attempts=attempts)
@@ -507,7 +509,7 @@ class Client:
         how, starts = self._how(max_bytes, wait, isolation), by_topic_partition("offsets", offsets)
         for offset in starts.values():
             if integer("an offset", offset) < 0:
-                raise LocalProtocolError(f"a fetch needs an offset of 0 or more, not {offset}")
+                raise ConfigurationError(f"a fetch needs an offset of 0 or more, not {offset}")
         answers = await self._driver.call(lambda now: calls.fetch_many(self._driver.core, starts, now, how))
         found = {place: each for place, each in answers.items() if isinstance(each, Fetched)}
         failed = {f"{place[0]}-{place[1]}": each for place, each in answers.items() if isinstance(each, OttlaError)}
@@ -519,7 +521,7 @@ class Client:
 
     def _how(self, max_bytes: int, wait: float, isolation: str) -> calls.How:
         if max_bytes < 1 or not 0 <= wait < self._options.request_timeout:
-            raise LocalProtocolError("a fetch needs a positive max_bytes, and a wait shorter than request_timeout")
+            raise ConfigurationError("a fetch needs a positive max_bytes, and a wait shorter than request_timeout")
         return calls.How(max_bytes, wait, isolation_level(isolation))
 
     async def offsets_before(
@@ -543,7 +545,7 @@ class Client:
         level, stamps = isolation_level(isolation), dict[TopicPartition, int]()
         for place, when in by_topic_partition("times", times).items():
             if not isinstance(when, datetime | timedelta):
-                raise LocalProtocolError(f"{when!r} is not a time: give a datetime, or a timedelta (so long ago)")
+                raise ConfigurationError(f"{when!r} is not a time: give a datetime, or a timedelta (so long ago)")
             at = place_at(when, time.time())
             stamps[place] = at.timestamp if isinstance(at, Time) else -1
         return await self._driver.call(lambda now: calls.offsets_before(self._driver.core, stamps, now, level))
@@ -590,7 +592,7 @@ class Client:
         for place, where in by_topic_partition("wanted", wanted).items():
             start = Time(MAX_TIMESTAMP) if where == "max_timestamp" else place_at(where, time.time())
             if isinstance(start, Offset):
-                raise LocalProtocolError(f"{where!r} is an offset already: ask for a time or an end of the log")
+                raise ConfigurationError(f"{where!r} is an offset already: ask for a time or an end of the log")
             times[place] = start.timestamp
         return await self._driver.call(lambda now: calls.list_offsets(self._driver.core, times, now, level))
 
@@ -598,6 +600,7 @@ class Client:
         """The brokers of the cluster at this moment, sorted by id: address, rack, and whether it is the controller."""
         return await self._driver.call(lambda now: calls.brokers(self._driver.core, now))
 
+    @advising_call
     async def create_topic(
         self,
         name: str,
@@ -612,8 +615,9 @@ class Client:
             TopicAlreadyExists, InvalidTopic, InvalidPartitions, InvalidReplicationFactor, InvalidConfig: the broker
                 refused.
             UnsupportedVersion: a broker before Kafka 2.4 has no default for these numbers.
+            ConfigurationError: a name or value in ``configs`` is not a string.
         """
-        given = dict(configs or {})
+        given = {} if configs is None else of_strings(configs)
         return await self._driver.call(
             lambda now: calls.create_topic(self._driver.core, name, partitions, replication_factor, given, now)
         )
@@ -783,11 +787,12 @@ class Client:
         Raises:
             NonEmptyGroup: the group has members; names them.
             UnknownTopicOrPartition: a topic or partition does not exist.
-            LocalProtocolError: ``shift_by`` for a partition without a committed offset, or arguments clash.
+            LocalProtocolError: ``shift_by`` for a partition without a committed offset.
+            ConfigurationError: an argument is invalid, or arguments contradict each other.
         """
         target = _reset_target(to, shift_by)
         if isinstance(target, resets.Exactly) and topics is not None:
-            raise LocalProtocolError("offsets given for each partition say which partitions: leave out `topics`")
+            raise ConfigurationError("offsets given for each partition say which partitions: leave out `topics`")
         scope = None if topics is None else scoped("topics", topics)
         return await self._driver.call(
             lambda now: resets.reset_offsets(self._driver.core, group, target, scope, execute, now)
@@ -923,7 +928,7 @@ def _check_what_to_read(
     topics: Sequence[object], pattern: str | Sequence[str], assign: Mapping[TopicPartition, object]
 ) -> None:
     if sum(map(bool, (topics, pattern, assign))) != 1:
-        raise LocalProtocolError("a consumer reads topics, a pattern, or an assignment: give one of them")
+        raise ConfigurationError("a consumer reads topics, a pattern, or an assignment: give one of them")
     for name in topics:
         if not isinstance(name, str):
             raise ConfigurationError(f"topics are named by strings, as in client.consumer('a', 'b'), not {name!r}")
@@ -964,7 +969,7 @@ def _reset_target(
     to: "Where | Literal['current'] | timedelta | Mapping[TopicPartition, int] | None", shift_by: int | None
 ) -> resets.Target:
     if (to is None) == (shift_by is None):
-        raise LocalProtocolError("give either the place to reset the offsets to, or the number of records to shift by")
+        raise ConfigurationError("give either the place to reset the offsets to, or the number of records to shift by")
     if shift_by is not None:
         return resets.Shift(integer("shift_by", shift_by))
     match to:
@@ -982,7 +987,7 @@ def _which_transaction(start_offset: int | None, producer: tuple[int | None, int
     given = [each for each in producer if each is not None]
     if (start_offset is None) != (len(given) == 3) or (start_offset is not None and given):
         either = "give start_offset, or all of producer_id, producer_epoch and coordinator_epoch"
-        raise LocalProtocolError(f"the arguments do not name one transaction: {either}")
+        raise ConfigurationError(f"the arguments do not name one transaction: {either}")
     if start_offset is not None:
         return integer("start_offset", start_offset)
     writer = Writer(*(integer("each id and epoch", each) for each in given))

@@ -30,7 +30,7 @@ class LogLine:
         self.event, self._facts = event, facts
 
     def __str__(self) -> str:
-        facts = ", ".join(f"{name}={value}" for name, value in self._facts.items() if value is not None)
+        facts = ", ".join(f"{name}={value}" for name, value in self._facts.items())
         return f"{self.event} ({facts})" if facts else self.event
 
 
@@ -61,14 +61,19 @@ def emit(write: Callable[[], object]) -> None:
 
 
 class Log(logging.LoggerAdapter[logging.Logger]):
-    """A logger of the client: ``log.warning("something happened", extra={…})``."""
+    """A logger of the client: ``log.warning("something happened", extra={…})``.
+
+    Facts that are ``None`` are unknown, and left out.
+    """
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 2  # skip `emit` and its lambda
         emit(lambda: super(Log, self).log(level, msg, *args, **kwargs))
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
-        return LogLine(msg, kwargs.get("extra") or {}), kwargs
+        facts = {name: value for name, value in (kwargs.get("extra") or {}).items() if value is not None}
+        kwargs["extra"] = facts
+        return LogLine(msg, facts), kwargs
 
 
 def logger(name: str) -> Log:

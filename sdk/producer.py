@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, cast
 from ottla.codec.append import AppendFastPath, SendFastPath
 from ottla.codec.records import Headers
 from ottla.errors import Closed, LocalProtocolError, OttlaError
+from ottla.sdk.blocks import AsyncBlock
 from ottla.sdk.consumer import Batch
 from ottla.sdk.drivers.driver import Driver
 from ottla.sdk.produce.core import ProducerCore
@@ -77,7 +78,7 @@ class Unopened:
         raise Closed("the producer was never opened: use it as `async with client.producer(...) as producer`")
 
 
-class Transaction(Generic[K, V]):
+class Transaction(AsyncBlock, Generic[K, V]):
     """Records that are stored all together or not at all; created by `Producer.transaction`, used as
     ``async with producer.transaction() as txn``.
 
@@ -235,7 +236,7 @@ class Transaction(Generic[K, V]):
             self._driver.do(partial(self._core.commit_offsets, committer, place, at, claim))
 
 
-class Producer(Generic[K, V]):
+class Producer(AsyncBlock, Generic[K, V]):
     """Sends records; created by `Client.producer`, used as ``async with client.producer() as producer``.
 
     Leaving the block flushes. A failure that neither a caller nor a callback received is never silent: the next `send`,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 from ottla.errors import ConfigurationError
 
@@ -40,6 +40,12 @@ _OTHERS = {
     "consumer_timeout_ms": "put a timeout around the call that asks for a batch",
 }
 """Advice for names that no Kafka client in another language has."""
+
+_OF_CALLS = {
+    "num_partitions": "do you mean partitions?",
+    "timeout": "api_timeout and delivery_timeout of connect() bound it; to wait less, use your loop's own timeout",
+}
+"""Advice for arguments of single calls."""
 
 
 def declared_by(options: Callable[P, Given]) -> Callable[[Callable[[Given], R]], Callable[P, R]]:
@@ -78,6 +84,34 @@ def advising(function: Callable[P, R]) -> Callable[P, R]:
             wrong.append("takes no dict: use `ottla.from_kafka_config` for Kafka's names")
         if wrong:
             raise TypeError(f"{function.__name__}() {'; '.join(wrong)}")
+        return function(*args, **kwargs)
+
+    return call
+
+
+def advising_call(function: Callable[P, R]) -> Callable[P, R]:
+    """Like `advising`, for the frequent calls of a client or producer, whose options no Kafka client shares."""
+    known = dict.fromkeys(list(inspect.signature(function).parameters)[1:])
+
+    def check(given: Mapping[str, object]) -> None:
+        if not given.keys() <= known.keys():
+            unknown = next(each for each in given if each not in known)
+            near = get_close_matches(unknown, known, 1)
+            advice = _OF_CALLS.get(unknown) or (f"do you mean {near[0]}?" if near else f"there are {', '.join(known)}")
+            raise TypeError(f"{function.__name__}() has no option {unknown}: {advice}")
+
+    if inspect.iscoroutinefunction(function):
+
+        @wraps(function)
+        async def awaited(*args: P.args, **kwargs: P.kwargs) -> Any:
+            check(kwargs)
+            return await function(*args, **kwargs)
+
+        return cast("Callable[P, R]", awaited)
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        check(kwargs)
         return function(*args, **kwargs)
 
     return call

@@ -38,6 +38,7 @@ WITHOUT_ASYNC = [
 SYNTAX = [
     *WITHOUT_ASYNC,
     (r"\bdef aclose\b", "def close"),
+    (r"\bAsyncBlock\b", "BlockingBlock"),
     (r"\bDriver\[Any\]", "ThreadDriver"),
     (r"\bDriverType\b", "type[ThreadDriver]"),
     (r"from ottla\.sdk\.drivers\.driver import .*", "from ottla.sdk.drivers.threads import ThreadDriver"),
@@ -160,7 +161,7 @@ def _indent(line: str) -> int:
 
 def _imports(name: str, tree: ast.Module) -> str:
     """All imports that the face may need, including from its own source module; ruff removes the unused ones."""
-    lines = ["from ottla.sdk.drivers.threads import ThreadDriver"]
+    lines = ["from ottla.sdk.blocks import BlockingBlock", "from ottla.sdk.drivers.threads import ThreadDriver"]
     shared = {"K", "V"} if name == "producer" else set()
     for node in tree.body:
         if isinstance(node, ast.Import):

@@ -320,7 +320,7 @@ def partition_counts(task: Task[Any], names: list[str]) -> Steps[dict[str, int |
 
 def no_partition(topic: str, partition: int, count: int) -> UnknownTopicOrPartition:
     """The error for a partition that a topic of ``count`` partitions does not have."""
-    return UnknownTopicOrPartition(f"{topic!r} has partitions 0 to {count - 1}, not {partition}")
+    return UnknownTopicOrPartition(told=f"{topic!r} has partitions 0 to {count - 1}, not {partition}")
 
 
 # -- every broker -----------------------------------------------------------------------------------------------------

@@ -136,7 +136,7 @@ def _change_error(api: str, name: str, results: Sequence[_Result]) -> OttlaError
     """
     error = _error(api, name, results)
     if isinstance(error, UnknownTopicOrPartition):
-        raise error
+        raise UnknownTopicOrPartition(told=f"there is no topic {name!r}: check its name")
     return error
 
 

@@ -356,7 +356,8 @@ class Metadata:
     def _failed(self, node: Node, error: OttlaError, now: float) -> None:
         where = _address(node)
         _, times = self._troubles.get(where, ("", 0))
-        self._troubles[where] = (str(error).removeprefix(where).lstrip(": "), times + 1)
+        why = str(error).removeprefix(where).removeprefix(f" (node {node.id})").lstrip(": ")
+        self._troubles[where] = (why, times + 1)
         self._gave_none.add(node.id)
         if isinstance(error, AuthenticationFailed):
             self._denied = error

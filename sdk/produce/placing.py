@@ -67,7 +67,7 @@ class Placing:
             raise record.refused
         if record.partition is not None:
             if record.partition not in topic.partitions:
-                raise UnknownTopicOrPartition(f"{topic.extent}, not {record.partition}")
+                raise UnknownTopicOrPartition(told=f"{topic.extent}, not {record.partition}")
             return record.partition
         if isinstance(self._partitioner, Keyed) and not self._is_hashed(self._partitioner, record.key):
             return self.stick(topic, buffer, record.size)

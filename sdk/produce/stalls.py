@@ -45,7 +45,7 @@ class Stalls:
         if queue.batches and self._core.metadata.heard_for(queue.missing_since, now) >= UNKNOWN_TOPIC_GRACE:
             why = "it was recreated with fewer while records waited; send them again"
             for batch in list(queue.batches):
-                error = UnknownTopicOrPartition(f"{topic.extent}, not {partition}: {why}")
+                error = UnknownTopicOrPartition(told=f"{topic.extent}, not {partition}: {why}")
                 self._results.withdraw(queue, batch, error)
 
     def look(self, now: float) -> None:

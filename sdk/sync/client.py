@@ -29,6 +29,7 @@ from ottla.sdk.admin import (
     TransactionListing,
 )
 from ottla.sdk.arguments import by_topic_partition, derived, integer, listed, scoped, seconds, strings
+from ottla.sdk.blocks import BlockingBlock
 from ottla.sdk.calls import resets
 from ottla.sdk.client import (
     _check_what_to_read,
@@ -53,14 +54,15 @@ from ottla.sdk.options import ClientOptions, announced_name, parse_bootstrap, wi
 from ottla.sdk.produce.options import ProducerOptions, compressors
 from ottla.sdk.produce.partitioners import Chooser, Hash, Keyed
 from ottla.sdk.producer import K, ProducerInterceptor, V
-from ottla.sdk.signatures import advising
+from ottla.sdk.signatures import advising, advising_call
 from ottla.sdk.sync.consumer import Consumer, ConsumerInterceptor, RebalanceListener
 from ottla.sdk.sync.producer import Producer
 from ottla.sdk.sync.transform import Transform
 from ottla.sdk.transaction.transform import TransformOptions
+from ottla.topic_configs import of_strings
 
 
-class Client:
+class Client(BlockingBlock):
     """Produces, consumes and administers over one set of connections. Created by `connect`.
 
     In addition to the errors that it documents, every call may raise `TimeoutExpired` (after `api_timeout`; says what
@@ -279,8 +281,8 @@ class Client:
             max_poll_interval: seconds between two requests for a batch after which this member leaves the group.
 
         Raises:
-            LocalProtocolError: neither topics, pattern nor assign is given, or several.
-            ConfigurationError: an option is invalid, or options contradict each other.
+            ConfigurationError: an option is invalid, options contradict each other, or not exactly one of topics,
+                pattern and assign is given.
         """
         _check_what_to_read(topics, pattern, assign or {})
         if deny and not pattern:
@@ -378,8 +380,8 @@ class Client:
                 key_serializer, value_serializer, interceptors: as in `producer`.
 
         Raises:
-            LocalProtocolError: neither topics nor pattern is given, or both.
-            ConfigurationError: an option is invalid, or options contradict each other.
+            ConfigurationError: an option is invalid, options contradict each other, or not exactly one of topics and
+                pattern is given.
         """
         options = within_bounds(
             TransformOptions(max_records=max_records, max_bytes=max_bytes, max_wait=max_wait, attempts=attempts)
@@ -477,7 +479,7 @@ class Client:
         how, starts = self._how(max_bytes, wait, isolation), by_topic_partition("offsets", offsets)
         for offset in starts.values():
             if integer("an offset", offset) < 0:
-                raise LocalProtocolError(f"a fetch needs an offset of 0 or more, not {offset}")
+                raise ConfigurationError(f"a fetch needs an offset of 0 or more, not {offset}")
         answers = self._driver.call(lambda now: calls.fetch_many(self._driver.core, starts, now, how))
         found = {place: each for place, each in answers.items() if isinstance(each, Fetched)}
         failed = {f"{place[0]}-{place[1]}": each for place, each in answers.items() if isinstance(each, OttlaError)}
@@ -489,7 +491,7 @@ class Client:
 
     def _how(self, max_bytes: int, wait: float, isolation: str) -> calls.How:
         if max_bytes < 1 or not 0 <= wait < self._options.request_timeout:
-            raise LocalProtocolError("a fetch needs a positive max_bytes, and a wait shorter than request_timeout")
+            raise ConfigurationError("a fetch needs a positive max_bytes, and a wait shorter than request_timeout")
         return calls.How(max_bytes, wait, isolation_level(isolation))
 
     def offsets_before(
@@ -513,7 +515,7 @@ class Client:
         level, stamps = isolation_level(isolation), dict[TopicPartition, int]()
         for place, when in by_topic_partition("times", times).items():
             if not isinstance(when, datetime | timedelta):
-                raise LocalProtocolError(f"{when!r} is not a time: give a datetime, or a timedelta (so long ago)")
+                raise ConfigurationError(f"{when!r} is not a time: give a datetime, or a timedelta (so long ago)")
             at = place_at(when, time.time())
             stamps[place] = at.timestamp if isinstance(at, Time) else -1
         return self._driver.call(lambda now: calls.offsets_before(self._driver.core, stamps, now, level))
@@ -560,7 +562,7 @@ class Client:
         for place, where in by_topic_partition("wanted", wanted).items():
             start = Time(MAX_TIMESTAMP) if where == "max_timestamp" else place_at(where, time.time())
             if isinstance(start, Offset):
-                raise LocalProtocolError(f"{where!r} is an offset already: ask for a time or an end of the log")
+                raise ConfigurationError(f"{where!r} is an offset already: ask for a time or an end of the log")
             times[place] = start.timestamp
         return self._driver.call(lambda now: calls.list_offsets(self._driver.core, times, now, level))
 
@@ -568,6 +570,7 @@ class Client:
         """The brokers of the cluster at this moment, sorted by id: address, rack, and whether it is the controller."""
         return self._driver.call(lambda now: calls.brokers(self._driver.core, now))
 
+    @advising_call
     def create_topic(
         self,
         name: str,
@@ -582,8 +585,9 @@ class Client:
             TopicAlreadyExists, InvalidTopic, InvalidPartitions, InvalidReplicationFactor, InvalidConfig: the broker
                 refused.
             UnsupportedVersion: a broker before Kafka 2.4 has no default for these numbers.
+            ConfigurationError: a name or value in ``configs`` is not a string.
         """
-        given = dict(configs or {})
+        given = {} if configs is None else of_strings(configs)
         return self._driver.call(
             lambda now: calls.create_topic(self._driver.core, name, partitions, replication_factor, given, now)
         )
@@ -753,11 +757,12 @@ class Client:
         Raises:
             NonEmptyGroup: the group has members; names them.
             UnknownTopicOrPartition: a topic or partition does not exist.
-            LocalProtocolError: ``shift_by`` for a partition without a committed offset, or arguments clash.
+            LocalProtocolError: ``shift_by`` for a partition without a committed offset.
+            ConfigurationError: an argument is invalid, or arguments contradict each other.
         """
         target = _reset_target(to, shift_by)
         if isinstance(target, resets.Exactly) and topics is not None:
-            raise LocalProtocolError("offsets given for each partition say which partitions: leave out `topics`")
+            raise ConfigurationError("offsets given for each partition say which partitions: leave out `topics`")
         scope = None if topics is None else scoped("topics", topics)
         return self._driver.call(
             lambda now: resets.reset_offsets(self._driver.core, group, target, scope, execute, now)

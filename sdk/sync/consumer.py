@@ -12,6 +12,7 @@ from ottla.codec.records import Record, Records
 from ottla.errors import LocalProtocolError
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.arguments import by_topic_partition, listed, seconds
+from ottla.sdk.blocks import BlockingBlock
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.assignment.committing import BatchAssignment
 from ottla.sdk.consume.core import ConsumerCore, Taken
@@ -160,7 +161,6 @@ class Batch:
         Raises:
             CommitFailed: the partition was lost, or the coordinator refused: these records will be read again.
             TimeoutExpired: no answer within `api_timeout`; says which requests were tried.
-            TimeoutExpired: no answer within `api_timeout`; says what was tried.
         """
         self._consumer._driver.run(self._consumer._core.committer.commit_batch(*self._committed_as(metadata)))
 
@@ -181,7 +181,7 @@ class Batch:
         return f"<Batch of {self.topic}-{self.partition}, {len(self)} records>"
 
 
-class Consumer:
+class Consumer(BlockingBlock):
     """Reads partitions; created by `Client.consumer`, used as ``with client.consumer("t") as consumer``.
 
         for batch in consumer:

@@ -13,6 +13,7 @@ from typing import Any, Generic, NoReturn, Self, cast
 from ottla.codec.append import AppendFastPath, SendFastPath
 from ottla.codec.records import Headers
 from ottla.errors import Closed, LocalProtocolError, OttlaError
+from ottla.sdk.blocks import BlockingBlock
 from ottla.sdk.drivers.threads import ThreadDriver
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
@@ -39,7 +40,7 @@ class Unopened:
         raise Closed("the producer was never opened: use it as `with client.producer(...) as producer`")
 
 
-class Transaction(Generic[K, V]):
+class Transaction(BlockingBlock, Generic[K, V]):
     """Records that are stored all together or not at all; created by `Producer.transaction`, used as
     ``with producer.transaction() as txn``.
 
@@ -195,7 +196,7 @@ class Transaction(Generic[K, V]):
             self._driver.do(partial(self._core.commit_offsets, committer, place, at, claim))
 
 
-class Producer(Generic[K, V]):
+class Producer(BlockingBlock, Generic[K, V]):
     """Sends records; created by `Client.producer`, used as ``with client.producer() as producer``.
 
     Leaving the block flushes. A failure that neither a caller nor a callback received is never silent: the next `send`,

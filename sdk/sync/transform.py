@@ -9,6 +9,7 @@ from typing import Generic, Self
 from ottla.codec.records import Record
 from ottla.errors import LocalProtocolError
 from ottla.sdk.arguments import seconds
+from ottla.sdk.blocks import BlockingBlock
 from ottla.sdk.consume.core import Taken
 from ottla.sdk.drivers.threads import ThreadDriver
 from ottla.sdk.producer import K, V
@@ -75,7 +76,7 @@ class TransformTransaction(Transaction[K, V]):
             raise
 
 
-class Transform(Generic[K, V]):
+class Transform(BlockingBlock, Generic[K, V]):
     """Reads batches as a member of a group, and commits the records sent for them together with their offsets.
 
     Created by `Client.transform`, used as ``with client.transform(...) as transform``. Leaving the block leaves

@@ -1,8 +1,10 @@
 """Starts Spark on this machine, for laptops, tests and the demo."""
 
+import logging
 import os
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,8 @@ from ottla.spark.local.shims import shim
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+log = logging.getLogger("ottla.spark")
 
 REDACTED = "(?i)secret|password|token|access[.]?key|credential|jaas|key[.]pem|keystore[.]key|private key"
 """Spark hides the value of an option if this matches its name or value. Extends Spark's default by names of Kafka that
@@ -47,10 +51,23 @@ exec {python} "$@"
 """
 
 
-def session(app_name: str = "ottla", master: str = "local[2]", **conf: str | int | bool) -> "SparkSession":
+_OF_A_START = (
+    "spark.app.name",
+    "spark.executorEnv.",
+    "spark.hadoop.",
+    "spark.kubernetes.",
+    "spark.master",
+    "spark.yarn.",
+)
+"""Settings that Spark reads only when it starts, although it lets a session set them; a dot marks a prefix."""
+
+
+def session(app_name: str | None = None, master: str | None = None, **conf: str | int | bool) -> "SparkSession":
     """Return a Spark session that knows the format "ottla".
 
-    If Spark is already running, it keeps its name, master and settings, and only ``conf`` is applied.
+    If Spark is already running, it keeps its name, master and settings, and only ``conf`` is applied. A running Spark
+    cannot take some settings, such as ``spark.ui.enabled``: a warning in the log names them, and they stay as
+    they are.
 
     A new Spark listens on the loopback address only. This function sets `JAVA_HOME`, and, unless you have set them,
     `PYSPARK_PYTHON` and `SPARK_LOCAL_IP`: otherwise Spark would use whatever Java and Python are on the PATH. For a
@@ -58,6 +75,8 @@ def session(app_name: str = "ottla", master: str = "local[2]", **conf: str | int
     wrapper script so that they start a second sooner, and lets Spark's Java read their buffers without bounds checks.
 
     Args:
+        app_name: of a new Spark; by default ``"ottla"``.
+        master: of a new Spark; by default ``"local[2]"``.
         conf: Spark's settings, as in ``session(**{"spark.driver.memory": "2g"})``; they take precedence over ours.
 
     Raises:
@@ -70,15 +89,18 @@ def session(app_name: str = "ottla", master: str = "local[2]", **conf: str | int
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise ConfigurationError("PySpark is not installed: pip install 'ottla[spark]'") from error
-    builder, settings = SparkSession.builder, conf
+    builder = SparkSession.builder
     if SparkContext._active_spark_context is None:
-        here = master.startswith("local")
-        _prepare(master)
-        builder = builder.appName(app_name).master(master)
-        settings = {**_SETTINGS, **(_LOCAL if here else {}), **conf}
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+        cores = master or "local[2]"
+        _prepare(cores)
+        builder = builder.appName(app_name or "ottla").master(cores)
+        for name, value in {**_SETTINGS, **(_LOCAL if cores.startswith("local") else {}), **conf}.items():
+            builder = builder.config(name, value)
+        spark = builder.getOrCreate()
+    else:
+        spark = builder.getOrCreate()
+        named = {"spark.app.name": app_name, "spark.master": master}
+        _change(spark, {**{name: value for name, value in named.items() if value is not None}, **conf})
     try:
         # An editable install of ottla hides `pyspark_ottla` from Spark's search; any other install registers itself.
         from ottla.spark.source import DefaultSource
@@ -88,6 +110,26 @@ def session(app_name: str = "ottla", master: str = "local[2]", **conf: str | int
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
     return spark
+
+
+def _change(spark: "SparkSession", settings: Mapping[str, str | int | bool]) -> None:
+    """Change settings of a running Spark; log the names of settings that it cannot take, and whose values differ."""
+    from pyspark.errors import AnalysisException
+
+    started_with, kept = spark.sparkContext.getConf(), []
+    for name, value in settings.items():
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        if not name.startswith(_OF_A_START):
+            try:
+                spark.conf.set(name, text)
+                continue
+            except AnalysisException as error:
+                if "CANNOT_MODIFY" not in (error.getCondition() or ""):
+                    raise
+        if started_with.get(name) != text:
+            kept.append(name)
+    if kept:
+        log.warning(f"Spark is already running and keeps its {', '.join(kept)}: stop it first, with spark.stop()")
 
 
 def _prepare(master: str) -> None:

@@ -386,7 +386,7 @@ class UnknownTopicOrPartition(BrokerError):
 
     code = 3
     name = "UNKNOWN_TOPIC_OR_PARTITION"
-    advice = "Check the topic's name and that it exists; just after its creation, wait a few seconds."
+    advice = "Check the topic's name, and how many partitions it has. A new topic may take a few seconds."
     retriable = True
     stale_metadata = True
 

@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Never, Self, TypeVar
 
 from ottla.errors import ConfigurationError
 
@@ -60,15 +60,18 @@ class Broker:
         data: the folder of the topics.
     """
 
-    def __init__(self, config: "BrokerConfig | None" = None) -> None:
+    def __init__(self, config: "BrokerConfig | None" = None, **options: Never) -> None:
         from ottla.brokerlite.config import BrokerConfig, Sync
 
+        if options:
+            given = ", ".join(f"{name}=…" for name in options)
+            raise TypeError(f"Broker() takes a BrokerConfig, as in Broker(BrokerConfig({given})), and no other options")
         if config is None:
             config = BrokerConfig(port=0, sync=Sync.NEVER, group_initial_rebalance_delay=0)
         if not isinstance(config, BrokerConfig):
             example = "Broker(BrokerConfig(port=0, data=Path('kafka-data')))"
             raise ConfigurationError(f"config must be a BrokerConfig, as in {example}, not {config!r}")
-        self._remove_data: Callable[[], object] | None = None
+        self._remove_data: weakref.finalize[..., Broker] | None = None
         if config.data is None:
             folder = tempfile.mkdtemp(prefix="ottla-broker-")
             self._remove_data = weakref.finalize(self, _remove, folder, os.getpid())
@@ -83,6 +86,8 @@ class Broker:
         self.start()
 
     def __enter__(self) -> Self:
+        if self._thread is None:
+            self.start()
         return self
 
     def __exit__(
@@ -110,6 +115,8 @@ class Broker:
         """Start, on the same port and folder; only needed after `stop` or `kill`."""
         if self._thread is not None:
             raise RuntimeError("the broker runs already")
+        if self._remove_data is not None and not self._remove_data.alive:
+            raise RuntimeError("this broker's block has ended, and its temporary folder is removed: create another one")
         ready = threading.Event()
         self._error = None
         self._thread = threading.Thread(target=self._run, args=(ready,), name="ottla_broker", daemon=True)
@@ -139,8 +146,12 @@ class Broker:
         self.start()
 
     def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
-        """Create a topic; raises an `ottla.errors.BrokerError` if the broker refuses."""
-        self._call(lambda running: running.create_topic(name, partitions, configs or {}))
+        """Create a topic; raises an `ottla.errors.BrokerError` if the broker refuses.
+
+        Args:
+            configs: Kafka's, as strings: ``{"retention.ms": "60000"}``.
+        """
+        self._call(lambda running: running.create_topic(name, partitions, {} if configs is None else configs))
 
     def _call(self, function: "Callable[[RunningBroker], T]") -> T:
         """Call ``function`` in the broker's loop; returns its result or raises its error."""

@@ -1,5 +1,6 @@
 """`ottla.testing.Broker` in a program of its own, without pytest."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -43,6 +44,36 @@ def test_a_block_leaves_a_folder_that_it_was_given(tmp_path: Path) -> None:
     assert list((tmp_path / "data").glob("orders-0"))
 
 
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"retention.ms": 5}, "configs: 'retention.ms' must be a str, not 5: write '5'"),
+        ({"preallocate": True}, "configs: 'preallocate' must be a str, not True: write 'true'"),
+        (
+            {"min.cleanable.dirty.ratio": 0.5},
+            "configs: 'min.cleanable.dirty.ratio' must be a str, not 0.5: write '0.5'",
+        ),
+        ({"cleanup.policy": ["compact", "delete"]}, "not ['compact', 'delete']: write 'compact,delete'"),
+        ({"cleanup.policy": b"compact"}, "must be a str, not b'compact': write 'compact'"),
+        ({"retention.ms": None}, "must be a str, not None: leave it out for the broker's default"),
+        ({5: "5"}, "configs: the name of a setting must be a str, not 5"),
+        ("retention.ms=5", "configs must be a mapping, as in {'retention.ms': '60000'}, not 'retention.ms=5'"),
+        ([], "configs must be a mapping, as in {'retention.ms': '60000'}, not []"),
+    ],
+)
+def test_a_topics_configuration_is_a_string_and_the_error_shows_it(ottla_broker: Broker, given: Any, says: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(says)):
+        ottla_broker.create_topic("t", configs=given)
+
+
+def test_a_topics_name_and_partitions_are_checked_by_name(ottla_broker: Broker) -> None:
+    wrong: Any = ottla_broker
+    with pytest.raises(ConfigurationError, match="name must be a str, not 5"):
+        wrong.create_topic(5)
+    with pytest.raises(ConfigurationError, match="partitions must be an int, not '3'"):
+        wrong.create_topic("t", "3")
+
+
 @pytest.mark.parametrize("config", ["/a/folder", Path("folder"), {"port": 0}])
 def test_what_is_no_configuration_is_refused_with_an_example(config: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"as in Broker\(BrokerConfig\("):
@@ -81,3 +112,24 @@ def test_a_program_that_never_stops_its_broker_ends_and_leaves_no_folder() -> No
     done = subprocess.run([sys.executable, "-W", "error", "-c", FORGETFUL], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
     assert not Path(done.stdout.strip()).exists()
+
+
+def test_a_stopped_broker_starts_again_for_a_block_unless_its_folder_is_removed(tmp_path: Path) -> None:
+    broker = Broker()
+    broker.stop()
+    with broker:
+        broker.create_topic("orders")
+    with pytest.raises(RuntimeError, match="its temporary folder is removed: create another one"), broker:
+        pass
+    given = Broker(BrokerConfig(port=0, data=tmp_path / "data"))
+    for name in ("a", "b"):
+        with given:
+            given.create_topic(name)
+
+
+def test_the_options_of_a_broker_belong_to_its_configuration() -> None:
+    wrong: Any = Broker
+    with pytest.raises(
+        TypeError, match=r"Broker\(\) takes a BrokerConfig, as in Broker\(BrokerConfig\(port=…, data=…\)\)"
+    ):
+        wrong(port=9092, data="folder")

@@ -21,7 +21,6 @@ from ottla.errors import (
     DeliveryTimeout,
     EncodeError,
     InvalidTopic,
-    LocalProtocolError,
     MessageTooLarge,
     OffsetOutOfRange,
     TimeoutExpired,
@@ -415,11 +414,11 @@ async def test_options_that_make_no_sense_are_refused_with_what_would(loop: Loop
             client.producer(partitioner="md5")
         with pytest.raises(ConfigurationError, match="acks='all'"):
             client.producer(acks=1, idempotent=True)
-        with pytest.raises(LocalProtocolError, match="topics, a pattern, or an assignment"):
+        with pytest.raises(ConfigurationError, match="topics, a pattern, or an assignment"):
             client.consumer()
-        with pytest.raises(LocalProtocolError, match=r"^2026-01-01 00:00:00 has no time zone"):
+        with pytest.raises(ConfigurationError, match=r"^2026-01-01 00:00:00 has no time zone"):
             client.consumer("t", start=datetime(2026, 1, 1))
-        with pytest.raises(LocalProtocolError, match="cannot be negative: -3600 s"):
+        with pytest.raises(ConfigurationError, match="cannot be negative: -3600 s"):
             client.consumer("t", start=timedelta(hours=-1))
 
 

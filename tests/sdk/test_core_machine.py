@@ -556,6 +556,7 @@ def test_what_waits_is_explained_and_ends_when_the_client_is_closed() -> None:
     net.run(lambda: net.now > 2.0)
     text = "\n".join(net.core.explain(net.now))
     assert "metadata: a:1 failed: connection refused" in text
+    assert "metadata: b:1 failed: connection refused" in text
     assert "topic 't': waiting for its metadata" in text
     net.core.close(net.now)
     with pytest.raises(Closed):

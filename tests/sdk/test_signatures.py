@@ -1,6 +1,7 @@
 """The error for an unknown option names the right option."""
 
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -103,3 +104,20 @@ def test_every_name_of_kafkas_leads_to_an_option_or_to_a_reason() -> None:
 def test_what_is_decorated_keeps_its_signature() -> None:
     assert "group" in inspect.signature(Client.consumer).parameters
     assert "linger" in inspect.signature(Client.producer).parameters
+
+
+@pytest.mark.parametrize(
+    ("wrong", "advice"),
+    [
+        ({"num_partitions": 3}, "do you mean partitions?"),
+        ({"timeout": 3}, "api_timeout and delivery_timeout"),
+        ({"config": {}}, "do you mean configs?"),
+    ],
+)
+async def test_an_unknown_argument_of_a_call_is_answered_with_advice(wrong: dict[str, Any], advice: str) -> None:
+    expected = f"create_topic() has no option {next(iter(wrong))}: {advice}"
+    assert expected in refused(BLOCKING.create_topic, "t", **wrong)
+    awaited: Any = Client.create_topic
+    assert inspect.iscoroutinefunction(awaited)
+    with pytest.raises(TypeError, match=re.escape(expected)):
+        await awaited(None, "t", **wrong)

@@ -75,6 +75,35 @@ def test_a_session_that_runs_already_keeps_its_settings(spark: "SparkSession", m
         spark.conf.set("spark.sql.shuffle.partitions", "2")
 
 
+@pytest.mark.slow
+def test_settings_that_a_running_spark_cannot_take_are_named_and_not_pretended(
+    spark: "SparkSession", caplog: pytest.LogCaptureFixture
+) -> None:
+    context = spark.sparkContext
+    given: dict[str, str | int | bool] = {
+        "spark.ui.enabled": True,
+        "spark.driver.memory": "9g",
+        "spark.sql.warehouse.dir": "/elsewhere",
+        "spark.hadoop.fs.example": "1",
+        "spark.sql.shuffle.partitions": 2,
+        "spark.sql.catalog.example": "a.Class",
+    }
+    names = [name for name in given if not name.startswith(("spark.sql.shuffle", "spark.sql.catalog"))]
+    before = [spark.conf.get(name, None) for name in (*names, "spark.master", "spark.app.name")]
+    try:
+        assert ottla.spark.session("other", "local[7]", **given) is spark
+        [line] = [each.getMessage() for each in caplog.records if each.name == "ottla.spark"]
+        told = ["spark.app.name", "spark.master", *names]
+        assert line == f"Spark is already running and keeps its {', '.join(told)}: stop it first, with spark.stop()"
+        assert [spark.conf.get(name, None) for name in (*names, "spark.master", "spark.app.name")] == before
+        assert spark.conf.get("spark.sql.catalog.example") == "a.Class"
+        caplog.clear()
+        ottla.spark.session(context.appName, context.master, **{"spark.ui.enabled": False})
+        assert not [each for each in caplog.records if each.name == "ottla.spark"]
+    finally:
+        spark.conf.unset("spark.sql.catalog.example")
+
+
 PROBE = """
 import pyspark
 from pyspark.sql.datasource import DataSource, DataSourceReader

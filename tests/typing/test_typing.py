@@ -72,6 +72,8 @@ WRONG = [
     ("refused.code.value", "attr-defined", "reportAttributeAccessIssue"),
     ("broken.offset.bit_size()", "attr-defined", "reportAttributeAccessIssue"),
     ("connect(9092)", "arg-type", "reportArgumentType"),
+    ("with client: pass", "attr-defined", "reportGeneralTypeIssues"),
+    ("client.create_topics()", "attr-defined", "reportAttributeAccessIssue"),
     ("client.producer(acks='most')", "arg-type", "reportArgumentType"),
     ("await client.producer().send('events', 'text')", "arg-type", "reportArgumentType"),
     ("client.producer().send_nowait(b'events', None).offset + 1", "arg-type", "reportArgumentType"),

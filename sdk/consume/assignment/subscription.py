@@ -203,4 +203,4 @@ def know_topics(core: ClientCore, names: Sequence[str], places: Iterable[TopicPa
     for name, partition in places:
         topic = topics[name].result()
         if partition not in topic.partitions:
-            raise UnknownTopicOrPartition(f"{topic.extent}, not {partition!r}")
+            raise UnknownTopicOrPartition(told=f"{topic.extent}, not {partition!r}")

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
-from ottla.errors import LocalProtocolError
+from ottla.errors import ConfigurationError
 from ottla.sdk.consume.partitions.position import Ago, Offset, Time
 
 Where = Literal["beginning", "end"] | datetime | timedelta | int
@@ -12,7 +12,7 @@ Where = Literal["beginning", "end"] | datetime | timedelta | int
 
 
 def start_at(where: Where) -> Offset | Time | Ago:
-    """The start that ``where`` names; raises `LocalProtocolError` for any other value."""
+    """The start that ``where`` names; raises `ConfigurationError` for any other value."""
     match where:
         case "beginning":
             return Time(EARLIEST)
@@ -20,11 +20,11 @@ def start_at(where: Where) -> Offset | Time | Ago:
             return Time(LATEST)
         case datetime():
             if where.tzinfo is None:
-                raise LocalProtocolError(f"{where} has no time zone: give it one, as in datetime.now(UTC)")
+                raise ConfigurationError(f"{where} has no time zone: give it one, as in datetime.now(UTC)")
             return _since_1970(where.timestamp())
         case timedelta():
             if where < timedelta(0):
-                raise LocalProtocolError(
+                raise ConfigurationError(
                     f"a timedelta counts backwards from now and cannot be negative: {where.total_seconds():g} s"
                 )
             return Ago(where.total_seconds())
@@ -32,7 +32,7 @@ def start_at(where: Where) -> Offset | Time | Ago:
             return Offset(where)
     near = {"earliest": "; do you mean 'beginning'?", "latest": "; do you mean 'end'?"}.get(str(where), "")
     places = "'beginning', 'end', a datetime, a timedelta (before now) or an offset"
-    raise LocalProtocolError(f"{where!r} is not a place in a partition: use {places}{near}")
+    raise ConfigurationError(f"{where!r} is not a place in a partition: use {places}{near}")
 
 
 def place_at(where: Where, wall: float) -> Offset | Time:

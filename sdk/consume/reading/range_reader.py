@@ -225,7 +225,7 @@ class RangeReader:
             if recreated:
                 self._lose(place, DataLoss(f"topic {topic.name} was deleted and recreated"))
             elif missing:
-                self._lose(place, UnknownTopicOrPartition(f"{topic.name} has {len(topic.partitions)} partitions"))
+                self._lose(place, UnknownTopicOrPartition(told=f"{topic.name} has {len(topic.partitions)} partitions"))
             elif place not in self._fetcher.places:
                 self._read(place)
 

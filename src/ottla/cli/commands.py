@@ -109,7 +109,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 done, 1 refused or failed, 2 an option, address or file cannot be used, 3 unreachable or "
-    "timed out, 130 Ctrl-C, 143 SIGTERM and 129 SIGHUP (servers: 0).",
+    "timed out, 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP. The broker and the proxy end with 0 on SIGTERM and SIGHUP.",
 )
 app.command("broker", epilog=servers.BROKER_EXAMPLE)(servers.broker)
 app.add_typer(_with_commands(servers.proxy), name="proxy", epilog=servers.PROXY_EXAMPLE)

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ottla.cli.demo.expected import Days, Difference, Fleet, Scatter
+from ottla.cli.demo.flights import ROWS
 
 _BUSIEST = 5
 """Days in the table."""
@@ -16,8 +17,10 @@ _BUSIEST = 5
 
 def opening(console: Console, rows: int, kafka: str | None) -> None:
     broker = f"your Kafka at {kafka}" if kafka else "a broker"
+    flights = f"[bold]{rows:,} flights[/]"
+    some = f"Here are {flights} of the {ROWS:,} that" if rows < ROWS else flights
     console.print(
-        f"\n[bold]{rows:,} flights[/] left New York in 2013. Each is an event, and its key is its [bold]aircraft[/]. "
+        f"\n{some} left New York in 2013. Each is an event, and its key is its [bold]aircraft[/]. "
         "Kafka keeps the events of one key together, in order, in one partition, as long as all writers agree how to "
         "map a key to a partition. Two services write, and they do [bold]not[/] agree:\n"
         "  A  uses ottla.sdk, which hashes keys as Java clients do: murmur2\n"

@@ -1,0 +1,57 @@
+"""Advice for misused objects: `with` where `async with` is needed, the reverse, and misspelt methods.
+
+Python's own errors name neither the right block nor, to code that catches them, the right method. The methods here
+exist at run time only, so type checkers refuse such code as before.
+"""
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+
+class _Named:
+    """Suggests a public attribute whose name is near."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            if not (name.startswith("_") or hasattr(type(self), name)):
+                public = [each for each in dir(type(self)) if not each.startswith("_")]
+                if near := get_close_matches(name, public, 1):
+                    raise AttributeError(f"a {type(self).__name__} has no {name}: do you mean {near[0]}?")
+            return object.__getattribute__(self, name)  # raises Python's error, or the one of a property
+
+
+class AsyncBlock(_Named):
+    """A base of the asynchronous classes."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:
+
+        def __enter__(self):
+            raise TypeError(
+                f"a {type(self).__name__} needs 'async with', not 'with'; for blocking code make the client with "
+                "ottla.sync.connect"
+            )
+
+        def __exit__(self, *_):
+            """Python looks it up before it calls `__enter__`."""
+
+
+class BlockingBlock(_Named):
+    """A base of the blocking classes."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:
+
+        async def __aenter__(self):
+            raise TypeError(
+                f"a {type(self).__name__} of ottla.sync needs 'with', not 'async with'; under trio make the client "
+                "with ottla.connect, on asyncio with ottla.aio.connect"
+            )
+
+        async def __aexit__(self, *_):
+            """Python looks it up before it calls `__aenter__`."""
