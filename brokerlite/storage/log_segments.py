@@ -116,7 +116,7 @@ class LogSegments:
         return self._segments[self._index(offset)]
 
     def states(self, *, first_timestamps: bool = False) -> list[SegmentState]:
-        """See `ottla.brokerlite.machines.partition_log.Segments.states`."""
+        """See `ottla.brokerlite.machines.partitions.partition_log.Segments.states`."""
         states = [segment.state(first_timestamp=first_timestamps) for segment in self._segments]
         for i, follower in enumerate(self._segments[1:]):
             if states[i].end_offset != follower.base_offset:  # records lost at its end expire with the segment
@@ -129,7 +129,7 @@ class LogSegments:
     # -- reads
 
     def read(self, offset: int, max_bytes: int, at_least_one: bool, up_to: int | None = None) -> Part:
-        """See `ottla.brokerlite.machines.partition_log.Segments.read`."""
+        """See `ottla.brokerlite.machines.partitions.partition_log.Segments.read`."""
         for segment in self._segments[self._index(offset) :]:
             try:
                 data = segment.read(offset, max_bytes, at_least_one, up_to)
@@ -158,7 +158,7 @@ class LogSegments:
                 self._damage.tell(segment, position, each.offset)
 
     def aborted(self, first_offset: int, upper_bound: int) -> list[AbortedTxn]:
-        """See `ottla.brokerlite.machines.partition_log.Segments.aborted`."""
+        """See `ottla.brokerlite.machines.partitions.partition_log.Segments.aborted`."""
         found: list[AbortedTxn] = []
         for segment in self._segments[self._index(first_offset) :]:
             for entry in segment.txn_index.since(first_offset):
@@ -169,7 +169,7 @@ class LogSegments:
         return found
 
     def bound(self, offset: int, size: int) -> int:
-        """See `ottla.brokerlite.machines.partition_log.Segments.bound`."""
+        """See `ottla.brokerlite.machines.partitions.partition_log.Segments.bound`."""
         for segment in self._segments[self._index(offset) :]:
             if segment.end_offset > offset:  # `read` takes the records from this segment
                 return segment.bound(offset, size)

@@ -290,7 +290,7 @@ def test_offsets_of_many_groups_are_one_request_where_the_broker_can(newest: int
 def test_a_broker_that_cannot_tell_all_offsets_is_asked_for_partitions() -> None:
     broker, world = cluster(a=Group({("t", 0): 5}))
     broker.versions[9] = (1, 1)
-    with pytest.raises(UnsupportedVersion, match=r"0\.10\.2: name the partitions"):
+    with pytest.raises(UnsupportedVersion, match=r"0\.10\.2 or newer: name the partitions"):
         world.call(lambda now: calls.committed(world.core, {"a": None}, now))
     asked = {"a": [("t", 0)]}
     assert world.call(lambda now: calls.committed(world.core, asked, now)) == {"a": {("t", 0): CommittedOffset(5)}}

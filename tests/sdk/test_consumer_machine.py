@@ -379,7 +379,7 @@ def test_a_loss_while_partitions_are_told_of_is_told_next_and_a_seek_in_them_mea
     assert reader.news == ("lost", (T0, T1))
     reader.call(reader.machine.navigation.seek({T0: Offset(5)}))
     reader.machine.navigation.pause([T0])
-    dropped: list[Any] = [each for each in caplog.records if each.message.startswith("a call is dropped")]
+    dropped: list[Any] = [each for each in caplog.records if each.message.startswith("call dropped")]
     assert [(each.call, each.partitions) for each in dropped] == [("seek", [T0]), ("seek", [T0]), ("pause", [T0])]
     with pytest.raises(LocalProtocolError, match="the group has revoked it, and the listener will be notified next"):
         reader.machine.committer.commit_soon({T0: 8})

@@ -165,7 +165,7 @@ async def test_outside_of_a_transaction_nothing_is_sent(ottla_broker: Broker) ->
                     pass
         with pytest.raises(LocalProtocolError, match="this transaction is over"):
             await txn.send("t", b"late")
-        with pytest.raises(LocalProtocolError, match="begun once"):
+        with pytest.raises(LocalProtocolError, match="begun only once"):
             async with txn:
                 pass
         async with producer.transaction() as other:

@@ -292,7 +292,9 @@ def test_a_megabyte_is_written_and_a_larger_record_is_an_error(ottla_broker: Bro
     found = stored(ottla_broker)
     assert Counter(each.key for each in found) == Counter(b"%d" % n for n in range(40))
     assert {len(each.value or b"") for each in found} == {10**6}
-    with pytest.raises(RecordTooLarge, match=r"about 2000\d+ bytes for 't'; kafka.max.request.size is 1048576"):
+    with pytest.raises(
+        RecordTooLarge, match=r"a record for 't' has about 2000\d+ bytes, and kafka.max.request.size is 1048576"
+    ):
         task(ottla_broker.bootstrap).write(iter([rows(value=[b"fits", bytes(2 * 10**6)])]))
     with pytest.raises(DeliveryFailed, match=r"1 record\(s\) were not delivered .* MESSAGE_TOO_LARGE"):
         task(ottla_broker.bootstrap, kafka_max_request_size="4000000").write(iter([rows(value=[bytes(2 * 10**6)])]))
