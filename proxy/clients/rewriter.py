@@ -75,7 +75,7 @@ class Rewriter:
         self._topics, self._admission, self._delivery = topics, admission, delivery
         self._threads, self._opener = threads, opener
         self._tallies, self._buffered, self._journal = tallies, buffered, journal
-        self.line = RecordSetQueue(topics, threads, buffered, self._judge, self._refuse)
+        self.line = RecordSetQueue(topics, threads, buffered, self._judge, self._turn_away)
         self._numbers = count(1)
         self._complaints = Complaints()
 
@@ -130,6 +130,13 @@ class Rewriter:
         if not offer.awaited:  # no answer tells its client, which may have gone
             self._log_refused_unawaited(offer, error, now)
         offer.refuse(error, now)
+
+    def _turn_away(self, offer: Offer, error: BrokerError, now: float) -> None:
+        """Refuse a record set of which only the queue knows: a bug must not keep its client waiting."""
+        try:
+            self._refuse(offer, error, now)
+        except Exception:
+            self._broken(offer, now)
 
     def _broken(self, offer: Offer, now: float) -> None:
         log.exception("a bug in the proxy, please report it: records for %s-%d", offer.topic, offer.partition)
