@@ -31,11 +31,20 @@ class RecordSetQueue:
     Args:
         take: handles a record set in its turn.
         refuse: refuses a record set for which there is no room.
+        refused: called with each other record set that was refused.
     """
 
-    def __init__(self, topics: RoutedTopics, threads: Threads, buffered: Buffered, take: Take, refuse: Refuse) -> None:
+    def __init__(
+        self,
+        topics: RoutedTopics,
+        threads: Threads,
+        buffered: Buffered,
+        take: Take,
+        refuse: Refuse,
+        refused: Refuse,
+    ) -> None:
         self._topics, self._threads, self._buffered = topics, threads, buffered
-        self._take, self._refuse = take, refuse
+        self._take, self._refuse, self._refused = take, refuse, refused
         self._turns: deque[Iterator[QueuedCall]] = deque()
         """The record sets of one request each, or a single other call."""
         self._described: deque[QueuedCall] = deque()
@@ -117,9 +126,11 @@ class RecordSetQueue:
 
         def give_up(message: str, now: float) -> None:
             self._buffered.count(client, -size)
-            self._refuse(offer, UnknownTopicOrPartition(message), now)
+            error = UnknownTopicOrPartition(message)
+            offer.refuse(error, now)  # first, so that a bug in the rest keeps no client waiting
             self._unpark(client, now)
             over(now)
+            self._refused(offer, error, now)
 
         self._topics.when_described(offer.topic, wait_for_turn, give_up, now)
 

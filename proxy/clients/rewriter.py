@@ -75,7 +75,7 @@ class Rewriter:
         self._topics, self._admission, self._delivery = topics, admission, delivery
         self._threads, self._opener = threads, opener
         self._tallies, self._buffered, self._journal = tallies, buffered, journal
-        self.line = RecordSetQueue(topics, threads, buffered, self._judge, self._turn_away)
+        self.line = RecordSetQueue(topics, threads, buffered, self._judge, self._refuse, self._refused)
         self._numbers = count(1)
         self._complaints = Complaints()
 
@@ -124,19 +124,16 @@ class Rewriter:
             self._broken(offer, now)
 
     def _refuse(self, offer: Offer, error: BrokerError, now: float) -> None:
+        self._refused(offer, error, now)
+        offer.refuse(error, now)
+
+    def _refused(self, offer: Offer, error: BrokerError, now: float) -> None:
+        """Count a record set that is refused, and log it if nothing else tells its client."""
         self._threads.spend_a_look()
         if offer.topic in self._tallies or self._topics.is_described(offer.topic):  # clients may send any name
             self._tallies[offer.topic].refused += 1
         if not offer.awaited:  # no answer tells its client, which may have gone
             self._log_refused_unawaited(offer, error, now)
-        offer.refuse(error, now)
-
-    def _turn_away(self, offer: Offer, error: BrokerError, now: float) -> None:
-        """Refuse a record set of which only the queue knows: a bug must not keep its client waiting."""
-        try:
-            self._refuse(offer, error, now)
-        except Exception:
-            self._broken(offer, now)
 
     def _broken(self, offer: Offer, now: float) -> None:
         log.exception("a bug in the proxy, please report it: records for %s-%d", offer.topic, offer.partition)
