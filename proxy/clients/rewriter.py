@@ -75,7 +75,7 @@ class Rewriter:
         self._topics, self._admission, self._delivery = topics, admission, delivery
         self._threads, self._opener = threads, opener
         self._tallies, self._buffered, self._journal = tallies, buffered, journal
-        self.line = RecordSetQueue(topics, threads, buffered, self._judge, self._refuse, self._refused)
+        self.line = RecordSetQueue(topics, threads, buffered, self._judge, self._refuse, self._count_refusal)
         self._numbers = count(1)
         self._complaints = Complaints()
 
@@ -124,10 +124,10 @@ class Rewriter:
             self._broken(offer, now)
 
     def _refuse(self, offer: Offer, error: BrokerError, now: float) -> None:
-        self._refused(offer, error, now)
+        self._count_refusal(offer, error, now)
         offer.refuse(error, now)
 
-    def _refused(self, offer: Offer, error: BrokerError, now: float) -> None:
+    def _count_refusal(self, offer: Offer, error: BrokerError, now: float) -> None:
         """Count a record set that is refused, and log it if nothing else tells its client."""
         self._threads.spend_a_look()
         if offer.topic in self._tallies or self._topics.is_described(offer.topic):  # clients may send any name
@@ -186,7 +186,7 @@ class Rewriter:
         taken = self._client_batch(batch, offer.origin, producer, place, window, routes, next(self._numbers))
         taken.waiting.append(offer.answered)
         if window is None:
-            producer.unawaited = producer.unawaited or not offer.awaited
+            producer.unawaited |= not offer.awaited
             producer.unopened.append(taken)
         else:
             window.begin(taken)
@@ -459,9 +459,7 @@ class Rewriter:
         what = (
             f"requests of a disconnected client dropped: {result.message}"
             if result is CLIENT_GONE
-            else "outcome unknown: records may or may not be stored"
-            if result.unknown
-            else "records were refused"
+            else ("outcome unknown: records may or may not be stored" if result.unknown else "records were refused")
         )
         error = broker_error(result.error_code).name
         if self._complaints.is_new(now, "", f"{what}: {error}, {batch.topic}"):

@@ -51,6 +51,7 @@ log = logging.getLogger("ottla.proxy")
 
 M = TypeVar("M", bound=wire.Declared)
 CLIENT_ID = "ottla-proxy"
+_MOST_OFFERS = 1000
 _METADATA_VERSION = 12
 _SAYS_CLUSTER_ID = 2
 _RENEWAL = 0.85
@@ -102,8 +103,8 @@ class UpstreamLinks:
         """The time of the last event or poll."""
         self.cluster_id: str | None = None
         """The cluster id that upstream must have; ``None``: any."""
-        self._told: dict[Address, tuple[Versions, Features]] = {}
-        """The API versions and features that each broker named last; the newest last."""
+        self._offers: dict[Address, tuple[Versions, Features]] = {}
+        """What the last `_MOST_OFFERS` brokers have offered; the newest last."""
         self._most_ending = most_ending
         self._tls, self._stale = tls, ""
         self._live: dict[int, UpstreamLink] = {}
@@ -139,14 +140,16 @@ class UpstreamLinks:
             self._waiting[link] = wanted
         return link
 
-    def told(self, address: Address, versions: Versions, features: Features) -> None:
+    def remember_offer(self, address: Address, versions: Versions, features: Features) -> None:
         """Remember what a broker offers, for clients that come while upstream is unavailable."""
-        self._told.pop(address, None)
-        self._told[address] = versions, features
+        self._offers.pop(address, None)
+        self._offers[address] = versions, features
+        if len(self._offers) > _MOST_OFFERS:  # addresses come and go
+            del self._offers[next(iter(self._offers))]
 
     def offer_of(self, address: Address) -> tuple[Versions, Features] | None:
         """What a broker offered last; of a broker that has never answered, what another one offered."""
-        return self._told.get(address) or next(reversed(self._told.values()), None)
+        return self._offers.get(address) or next(reversed(self._offers.values()), None)
 
     def find(self, number: int) -> "UpstreamLink | None":
         return self._live.get(number)
@@ -375,7 +378,7 @@ class UpstreamLink:
         self._renew_at = self._shook_at + max(self._session * _RENEWAL, SHORTEST_SESSION)
         if not self._begun:
             self.versions, self.features = dict(self._handshake.versions), self._handshake.features
-            self._links.told(self.address, self.versions, self.features)
+            self._links.remember_offer(self.address, self.versions, self.features)
             self._identify(now)
         elif self._held is not None:
             held, self._held = self._held, None

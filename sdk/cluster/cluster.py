@@ -56,6 +56,11 @@ class Topic:
         return f"{self.name!r} has partitions 0 to {len(self.partitions) - 1}"
 
 
+def is_another(one: "UUID", other: "UUID") -> bool:
+    """Whether these are the ids of two topics, perhaps of the same name; zero is unknown, and proves nothing."""
+    return NO_UUID not in (one, other) and one != other
+
+
 @dataclass(slots=True)
 class Cluster:
     """Merges metadata responses and holds the result."""
@@ -198,7 +203,7 @@ class Cluster:
     def _is_recreated(self, last: Topic, topic_id: "UUID", answer: MetadataResponseTopic, *, gone: bool) -> bool:
         """Whether the topic was recreated after ``last``, the previous one of its name."""
         if NO_UUID not in (last.topic_id, topic_id):
-            return last.topic_id != topic_id
+            return is_another(last.topic_id, topic_id)
         return gone or any(
             0 <= each.leader_epoch < last.partitions[each.partition_index].leader_epoch
             for each in answer.partitions

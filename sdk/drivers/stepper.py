@@ -307,7 +307,7 @@ class Stepper(ABC, Generic[L]):
         """Pass an event to the core, and carry out its actions."""
         try:
             self.core.handle(event, self.now())
-        except (Exception, KeyboardInterrupt) as bug:  # as in `step`
+        except BaseException as bug:  # as in `step`
             self._broken(bug)
             raise
         self.step()

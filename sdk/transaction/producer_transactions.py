@@ -398,22 +398,20 @@ class ProducerTransactions:
             self._unsure = True
             self._over(None)
         elif self._begun or self._joining.asked or self.offsets.sent:
-            commits = self.state is TransactionalProducerState.COMMITTING
-            self._flow = LoneFlow(self._core, self._send_commit() if commits else self._send_abort())
+            assert self.current is not None, "a transaction begins with an identity"
+            send = self._send_commit if self.state is TransactionalProducerState.COMMITTING else self._send_abort
+            self._flow = LoneFlow(self._core, send(self.current))
         else:
             self._over(None)
         return self._ended
 
-    def _send_commit(self) -> Steps[None]:
+    def _send_commit(self, ours: Identity) -> Steps[None]:
         """Send EndTxn until the transaction is committed, or the coordinator can only abort it."""
-        ours = self.current
-        assert ours is not None
         while True:
-            match answer := (yield from self._send_end()):
+            match answer := (yield from self._send_end(ours)):
                 case EndTxnResponse():
                     return self._over(answer)
                 case TimeoutExpired():
-                    self._unsure, self.trouble = True, str(answer)
                     why = f"it is not known whether the transaction is committed: {answer}"
                     self._ended.fail(TransactionOutcomeUnknown(why))
                 case InvalidTxnState() if self._may_have_moved():
@@ -447,21 +445,16 @@ class ProducerTransactions:
                 case _:
                     return self.give_up(answer)
 
-    def _send_abort(self) -> Steps[None]:
+    def _send_abort(self, ours: Identity) -> Steps[None]:
         """Send EndTxn until the transaction is aborted."""
-        ours = self.current
-        assert ours is not None
         while True:
-            match answer := (yield from self._send_end()):
+            match answer := (yield from self._send_end(ours)):
                 case EndTxnResponse():
                     return self._over(answer)
                 case TimeoutExpired():
-                    self._unsure, self.trouble = True, str(answer)
                     self._ended.fail(answer)
                 case InvalidTxnState() if not self._joining.joined:
-                    self._unsure = (
-                        True  # as far as the coordinator knows, nothing had joined: there is nothing to abort
-                    )
+                    self._unsure = True  # the coordinator knows of nothing that has joined
                     return self._over(None)
                 case ProducerFenced() if self.version >= IMPLICIT:
                     # The coordinator has aborted the transaction after its timeout; or it still writes the markers of
@@ -474,15 +467,16 @@ class ProducerTransactions:
                 case _:
                     return self.give_up(answer)
 
-    def _send_end(self) -> Steps[EndTxnResponse | OttlaError]:
+    def _send_end(self, ours: Identity) -> Steps[EndTxnResponse | OttlaError]:
         """Send EndTxn until its outcome is definite, at most for `api_timeout`."""
-        assert self.current is not None
         commits = self.state is TransactionalProducerState.COMMITTING
         self._markers.ending(self._core.now)
-        task = self._requests.end(self.current, committed=commits, version=self.version)
+        task = self._requests.end(ours, committed=commits, version=self.version)
         try:
             answer = yield from self._wait(task)
         except OttlaError as error:
+            if isinstance(error, TimeoutExpired):
+                self._unsure, self.trouble = True, str(error)
             return error
         else:
             self._markers.ended(self._core.now)

@@ -70,10 +70,9 @@ def _same_epoch(over: Any) -> Any:
 
 
 def _once(send_end: Any) -> Any:
-    def broken(self: ProducerTransactions) -> Any:
-        answer = yield from send_end(self)
-        if isinstance(answer, TimeoutExpired) and self.current is not None:
-            ours = self.current
+    def broken(self: ProducerTransactions, ours: Identity) -> Any:
+        answer = yield from send_end(self, ours)
+        if isinstance(answer, TimeoutExpired):
             return EndTxnResponse(error_code=0, producer_id=ours.producer_id, producer_epoch=ours.epoch)
         return answer
 
@@ -286,8 +285,8 @@ def _concurrent_is_done(judge: Any) -> Any:
 
 
 def _aborts_at_the_deadline(send_end: Any) -> Any:
-    def broken(self: ProducerTransactions) -> Any:
-        answer = yield from send_end(self)
+    def broken(self: ProducerTransactions, ours: Identity) -> Any:
+        answer = yield from send_end(self, ours)
         if isinstance(answer, TimeoutExpired):
             self.state = TransactionalProducerState.ABORTING
         return answer
@@ -371,8 +370,8 @@ def _at_once(begin: Any) -> Any:
 
 
 def _fenced_for_good(send_end: Any) -> Any:
-    def broken(self: ProducerTransactions) -> Any:
-        answer = yield from send_end(self)
+    def broken(self: ProducerTransactions, ours: Identity) -> Any:
+        answer = yield from send_end(self, ours)
         if self.state is TransactionalProducerState.ABORTING and isinstance(answer, ProducerFenced):
             self._give_up(answer)
         return answer

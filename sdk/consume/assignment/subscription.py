@@ -19,7 +19,7 @@ from ottla.codec.apis.list_offsets import EARLIEST
 from ottla.codec.wire import NO_UUID
 from ottla.errors import OttlaError, UnknownTopicOrPartition
 from ottla.sdk import calls
-from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.cluster.cluster import TopicPartition, is_another
 from ottla.sdk.connection import requests
 from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
 from ottla.sdk.consume.partitions.position import Start, Time
@@ -86,7 +86,7 @@ class Subscription:
             return self._options.start
         topic, partition = place
         first, topic_id = self._first.get(topic), self._core.cluster.topic_id(topic)
-        if first is not None and NO_UUID not in (first.topic_id, topic_id) and first.topic_id != topic_id:
+        if first is not None and is_another(first.topic_id, topic_id):
             log.warning("the topic was deleted and recreated: it is read from its beginning", extra={"topic": topic})
             del self._first[topic]
             first = None

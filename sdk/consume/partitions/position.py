@@ -296,10 +296,6 @@ class Position:
     """The time since which every response has said that the partition does not exist."""
     retry_at: float = -math.inf
 
-    def is_of_another(self, topic_id: "UUID") -> bool:
-        """Whether the offsets belong to another topic than the one with this id; both ids have to be known."""
-        return NO_UUID not in (self.topic_id, topic_id) and self.topic_id != topic_id
-
     def go(self, offset: int, leader_epoch: int = -1) -> None:
         """Continue at ``offset``, and drop the buffer."""
         self.drop()

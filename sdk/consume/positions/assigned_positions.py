@@ -19,7 +19,7 @@ from ottla.codec.apis.list_offsets import EARLIEST
 from ottla.codec.records import BEYOND
 from ottla.codec.wire import NO_UUID
 from ottla.errors import DataLoss, LogTruncated, NoCommittedOffset, OffsetOutOfRange, OttlaError
-from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.cluster.cluster import TopicPartition, is_another
 from ottla.sdk.consume.fetching.fetch_buffers import FetchBuffers
 from ottla.sdk.consume.fetching.fetch_metrics import FetchMetrics
 from ottla.sdk.consume.fetching.fetch_scheduler import FetchScheduler
@@ -151,7 +151,7 @@ class AssignedPositions:
     def resolved(self, position: Position, offset: int) -> None:
         """Start at ``offset``, which was looked up; if the topic was recreated meanwhile, look it up again."""
         # ListOffsets names the topic without its id, so the answer may be about either topic.
-        if not position.is_of_another(self._core.cluster.topic_id(position.place[0])):
+        if not is_another(position.topic_id, self._core.cluster.topic_id(position.place[0])):
             position.go(offset)
             self.unresolved.pop(position, None)
 

@@ -10,6 +10,7 @@ Source: SubscriptionState.java, OffsetFetcher.java.
 from collections.abc import Iterable
 
 from ottla.codec.wire import NO_UUID
+from ottla.sdk.cluster.cluster import is_another
 from ottla.sdk.consume.fetching.fetch_scheduler import FetchScheduler
 from ottla.sdk.consume.partitions.position import Led, Position, PositionState
 from ottla.sdk.consume.positions.assigned_positions import AssignedPositions
@@ -47,7 +48,7 @@ class Review:
             if position.state is PositionState.FETCHING:
                 self._schedule(position, leader, led, now)
             if position.state is PositionState.RESOLVING:
-                if position.is_of_another(led.topic_id):
+                if is_another(position.topic_id, led.topic_id):
                     self._positions.recreated_unread(position)
                     continue
                 if led.topic_id != NO_UUID:
@@ -63,7 +64,7 @@ class Review:
 
     def _schedule(self, position: Position, leader: Node, led: Led, now: float) -> None:
         """Fetch the partition, or validate its position first."""
-        if position.is_of_another(led.topic_id):
+        if is_another(position.topic_id, led.topic_id):
             self._positions.recreated(position)
             return
         if led.topic_id != NO_UUID:

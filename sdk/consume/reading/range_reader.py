@@ -26,7 +26,7 @@ from ottla.errors import (
     UnknownTopicOrPartition,
 )
 from ottla.sdk import calls
-from ottla.sdk.cluster.cluster import Topic, TopicPartition
+from ottla.sdk.cluster.cluster import Topic, TopicPartition, is_another
 from ottla.sdk.consume.partitions.position import Offset
 from ottla.sdk.consume.partitions.record_sets import READ_COMMITTED, READ_UNCOMMITTED, AnyBatch
 from ottla.sdk.consume.reading.fetcher import Fetcher
@@ -216,7 +216,7 @@ class RangeReader:
     def _learn_topic(self, topic: Topic) -> None:
         for place in self._places_of(topic.name):
             wanted = self._ranges[place][0]
-            recreated = NO_UUID not in (wanted.topic_id, topic.topic_id) and wanted.topic_id != topic.topic_id
+            recreated = is_another(wanted.topic_id, topic.topic_id)
             missing = place[1] not in topic.partitions
             if (recreated or missing) and topic.name not in self._asked_again:
                 self._asked_again.add(topic.name)  # the first metadata may be older than the range
