@@ -25,6 +25,8 @@ from tests.patience import WHOLE
 
 pytest_plugins = ["tests.kafka"]
 
+gc.disable()  # until all tests are collected: nothing of them is garbage, and every worker collects all
+
 # The duration of an example depends more on the machine than on the tested code.
 settings.register_profile("ottla", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ottla")
@@ -82,6 +84,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     # Freeze the objects that exist now, so that tests which collect garbage do not scan them every time.
     gc.collect()
     gc.freeze()
+    gc.enable()
     _tell(count=len(session.items))
 
 

@@ -23,6 +23,8 @@ from tests.brokerlite.peer import Peer
 from tests.brokerlite.test_log import changed
 from tests.patience import HUNG
 
+pytestmark = pytest.mark.slow
+
 MB = 2**20
 BOMBS = pytest.mark.parametrize(
     ("compression", "size"),
@@ -129,7 +131,6 @@ def test_all_records_of_clients_that_leave_without_waiting_are_stored(tmp_path: 
             assert stored > before
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("end", ["drain", "kill"])
 async def test_requests_of_many_bombs_keep_neither_others_nor_the_end_waiting(tmp_path: Path, end: str) -> None:
     bomb = a_batch(bytes(60 * MB), compression=Compression.ZSTD)

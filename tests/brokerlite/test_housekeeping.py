@@ -224,6 +224,7 @@ def test_the_dirtiest_log_is_compacted_first_and_then_the_next(tmp_path: Path) -
     assert machine.log("plain").segments.cleaned_up_to == -1
 
 
+@pytest.mark.slow
 def test_an_internal_topic_is_compacted_too(tmp_path: Path) -> None:
     machine = Machine(tmp_path / "data")
     log = machine.core.offsets_log

@@ -91,6 +91,7 @@ def answered(machine: Machine, frame: bytes) -> str:
     return "answered"
 
 
+@pytest.mark.slow
 def test_every_recorded_request_is_answered_or_refused_as_its_version_demands(machine: Machine) -> None:
     for exchange in exchanges():
         served = SERVED.get(exchange["api_key"])

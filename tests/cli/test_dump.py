@@ -237,6 +237,7 @@ def test_a_dump_ends_and_says_so_where_nothing_tells_where_the_next_batch_begins
     assert err.endswith("  the rest: not read, because it is unknown where the next batch begins\n")
 
 
+@pytest.mark.slow
 def test_a_segment_broken_anywhere_is_dumped_without_a_traceback(tmp_path: Path) -> None:
     data = (WIRE / "segments" / "logappend-0" / PLAIN.name).read_bytes()
     path = tmp_path / "a.log"

@@ -103,6 +103,7 @@ def test_a_transaction_that_takes_long_has_the_time_that_it_takes() -> None:
     assert [Each(records=100).timeout(None), Each(records=100).timeout(0.5)] == [60.0, 400.0]
 
 
+@pytest.mark.slow
 def test_records_that_no_request_holds_are_refused_before_anything_is_made_or_anybody_is_asked() -> None:
     done = program.run("perf", "produce", "t", "--size", "5000000000", "--bootstrap", "127.0.0.1:1")
     assert (done.returncode, b"at most 1048576 bytes" in b" ".join(done.stderr.split())) == (2, True), done.stderr

@@ -85,6 +85,7 @@ def run(*arguments: str | Path, given: str | None = None, **environment: str) ->
     return result.exit_code, result.stdout, result.stderr
 
 
+@pytest.mark.slow
 def test_every_command_that_connects_takes_a_configuration() -> None:
     without = {("broker",), ("proxy",), ("dump",), ("demo",)}
     for command in COMMANDS:

@@ -26,6 +26,7 @@ def replay(*arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_inputs_that_failed_once_do_not_fail_again() -> None:
     assert ", 0 failed" in replay("--found")
 

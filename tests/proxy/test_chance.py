@@ -3,6 +3,7 @@
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -68,6 +69,7 @@ step = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(st.lists(step, max_size=60))
 def test_every_record_is_stored_once_and_every_key_in_order(steps: list[tuple[object, ...]]) -> None:

@@ -51,6 +51,7 @@ def test_what_is_ahead_is_what_is_taken_next(
         assert left.check(READ_UNCOMMITTED) is not None, "only damage ends the batches ahead early"
 
 
+@pytest.mark.slow
 def test_what_is_offered_is_taken_or_taken_back_but_never_both() -> None:
     """The two threads may interleave in any way."""
     task, settled, taken, offered = object(), list[Any](), list[Any](), 0

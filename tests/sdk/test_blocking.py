@@ -152,6 +152,7 @@ def test_no_deadline_passes_while_the_caller_is_busy_with_what_was_read(ottla_br
         fetched.close()
 
 
+@pytest.mark.slow
 def test_going_on_over_aborted_records_is_no_standstill(ottla_broker: Broker) -> None:
     ottla_broker.create_topic("t", partitions=1)
     producer = Producer(

@@ -460,6 +460,7 @@ def test_a_member_that_is_lost_before_it_was_told_of_anything_is_told_nothing() 
     assert reader.news is None and reader.machine.notices.known == ()
 
 
+@pytest.mark.slow
 def test_whatever_comes_in_whatever_order_what_is_owned_is_what_is_read() -> None:
     for seed in range(100):
         chance, reader = random.Random(seed), Reader(("range", "cooperative-sticky")[seed % 2])

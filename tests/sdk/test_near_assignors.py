@@ -60,6 +60,7 @@ def test_what_is_given_goes_to_a_reader_in_its_rack(
     assert {each: " ".join(f"{t}{p}" for t, p in mine) for each, mine in assignment.items()} == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STICKY)
 @QUICK
 @given(group=groups(), where=seeds)
@@ -76,6 +77,7 @@ def test_a_division_is_as_even_with_racks_as_without_and_never_farther(
     assert ASSIGNORS[name].assign(partitions, after(members, first, 1)) == first, "the assignment is stable"
 
 
+@pytest.mark.slow
 @QUICK
 @given(group=groups(), where=seeds)
 def test_a_cooperative_group_is_at_rest_after_two_rounds_when_replicas_have_moved(

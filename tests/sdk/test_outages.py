@@ -165,6 +165,7 @@ def test_what_is_not_needed_any_more_is_said(caplog: pytest.LogCaptureFixture) -
     ]
 
 
+@pytest.mark.slow
 def test_many_brokers_that_are_away_at_once_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
     net = many(25)
     for node in range(1, 26):

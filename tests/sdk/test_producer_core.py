@@ -489,6 +489,7 @@ def test_with_acks_0_memory_is_bounded_and_flush_waits_until_the_bytes_are_writt
 # -- the cluster changes -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_partitions_that_are_refused_together_are_retried_together() -> None:
     world = known(World(broker := ModelBroker({"t": 1000})))
     producer = producer_in(world)

@@ -18,8 +18,8 @@ from tests.sdk.loops import Loop
 from tests.sdk.test_cancellations import VirtualRun
 from tests.sdk.virtual import Virtual
 
-BEFORE = 20
-"""Rounds before the first count."""
+BEFORE, ROUNDS = 20, 1000
+"""Rounds before the first count, and between the two."""
 LONG = 700.0
 """Seconds after which a client has dropped its caches."""
 
@@ -102,9 +102,9 @@ KINDS: list[Opens] = [
 ]
 
 
-@pytest.mark.parametrize("rounds", [100, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.slow
 @pytest.mark.parametrize("opens", KINDS, ids=lambda opens: opens.__name__)
-def test_nothing_is_left_of_what_was_closed(opens: Opens, rounds: int) -> None:
+def test_nothing_is_left_of_what_was_closed(opens: Opens) -> None:
     scene = VirtualRun(Virtual())
     with scene.virtual as virtual:
         virtual.run(scene.topic("t", [b"1", b"2"]))
@@ -120,10 +120,10 @@ def test_nothing_is_left_of_what_was_closed(opens: Opens, rounds: int) -> None:
             return held(client._driver.core), Counter(each.name for each in client.metrics())
 
         before, shown = counted(range(BEFORE))
-        after, shown_after = counted(range(BEFORE, BEFORE + rounds))
+        after, shown_after = counted(range(BEFORE, BEFORE + ROUNDS))
         virtual.run(client.__aexit__(None, None, None))
     assert not shown_after - shown, "metrics"
-    assert not {kind: (before[kind], count) for kind, count in after.items() if count > before[kind] + rounds // 2}
+    assert not {kind: (before[kind], count) for kind, count in after.items() if count > before[kind] + ROUNDS // 2}
 
 
 _THROUGH = (dict, list, tuple, set, frozenset, deque, partial, types.MethodType, types.CellType, types.GeneratorType)

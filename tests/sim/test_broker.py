@@ -12,7 +12,7 @@ from tests.sim.broker.mutations import MUTATIONS, SEEDS
 from tests.sim.broker.world import play
 from tests.sim.run import Result, catches, play_many
 
-QUICK = 4
+QUICK = 2
 SLOW = 150
 FEATURES = {
     "a chore that the disk refuses",

@@ -10,10 +10,10 @@ from tests.sim.proxy.mutations import MUTATIONS, SEEDS
 from tests.sim.proxy.world import play
 from tests.sim.run import Result, catches, play_many
 
-QUICK = 10
+QUICK = 5
 SLOW = 2000
 OFTEN = 100
-SOME_TRANSFERS, TRANSFERS = 8, 250
+SOME_TRANSFERS, TRANSFERS = 3, 250
 SELDOM = 3
 FEATURES = {
     "a batch cannot be opened",

@@ -25,7 +25,7 @@ from tests.sim.transaction_mutations import MUTATIONS, SEEDS
 from tests.sim.transactions import DECIDED, LAST_EPOCH, ONGOING
 from tests.sim.transfers import play
 
-QUICK = 10
+QUICK = 5
 SLOW = 600
 FEATURES = {
     "a change survives its coordinator",

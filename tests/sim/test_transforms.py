@@ -9,7 +9,7 @@ from tests.sim.run import Result, catches, play_many
 from tests.sim.transform_mutations import MUTATIONS, SEEDS
 from tests.sim.transforms import play
 
-QUICK = 5
+QUICK = 3
 SLOW = 300
 FEATURES = {
     "a block is cancelled",

@@ -88,6 +88,7 @@ def test_a_schema_from_the_user_is_refused() -> None:
             asked()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "absent"),
     [

@@ -31,6 +31,8 @@ from tests.interop.peers import LIBRDKAFKA
 from tests.kafka import HOST, free_ports
 from tests.patience import HUNG
 
+pytestmark = pytest.mark.slow
+
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 SCHEMA = StructType(
     [
@@ -116,7 +118,6 @@ def test_rows_of_a_partition_keep_their_order(ottla_broker: Broker) -> None:
     assert sorted(int(each.value or b"") for each in found) == list(range(15_000))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("partitions", [1, 3])
 @pytest.mark.parametrize(
     ("options", "columns"),
@@ -148,7 +149,6 @@ def test_rows_that_are_placed_in_different_ways_keep_their_order(
         assert values == sorted(values)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ours", "librdkafkas"),
     [("murmur2", "murmur2_random"), ("crc32", "consistent_random"), ("consistent", "consistent"),
@@ -169,7 +169,6 @@ def test_a_key_goes_where_other_clients_send_it(ottla_broker: Broker, ours: str,
     assert len(set(mine.values())) == 7
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("partitioner", ["murmur2", "crc32", "consistent", "java_string", "fnv1a_unsigned"])
 def test_null_and_empty_keys_go_where_the_partitioner_says(ottla_broker: Broker, partitioner: str) -> None:
     ottla_broker.create_topic("t", 12)
@@ -188,7 +187,6 @@ def test_null_and_empty_keys_go_where_the_partitioner_says(ottla_broker: Broker,
         assert places[None] == {PARTITIONERS["crc32"](b"", 12)}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("partitioner", ["murmur2", "round_robin", "random", "least_bytes"])
 def test_rows_without_keys_are_spread_over_all_partitions(ottla_broker: Broker, partitioner: str) -> None:
     ottla_broker.create_topic("t", 3)
@@ -398,7 +396,6 @@ def test_no_deadline_passes_while_the_task_waits_for_rows(ottla_broker: Broker) 
     assert len(stored(ottla_broker)) == 2000
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("compression", ["gzip", "snappy", "lz4", "zstd"])
 def test_batches_are_compressed(ottla_broker: Broker, compression: str) -> None:
     ottla_broker.create_topic("t", 3)
