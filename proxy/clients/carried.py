@@ -14,6 +14,7 @@ Not in the table, so never offered:
 Source: the message definitions of Apache Kafka 4.3.1.
 """
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
@@ -91,7 +92,7 @@ CARRIED: dict[int, Carried] = {
     75: Carried("DescribeTopicPartitions", 0),
 }
 
-Versions = dict[int, tuple[int, int]]
+Versions = Mapping[int, tuple[int, int]]
 """API key -> the oldest and the newest version."""
 TRANSACTION_VERSION = "transaction.version"
 _OF_TRANSACTIONS = {PRODUCE: 12, END_TXN: 5, TXN_OFFSET_COMMIT: 5}

@@ -39,10 +39,9 @@ from ottla.errors import (
 from ottla.proxy.clients.carried import Versions
 from ottla.proxy.contained import as_ottla_error, contained
 from ottla.proxy.events import Action, Address, ConnectUpstream, DisconnectUpstream, FinishUpstream, SendUpstream
-from ottla.sdk.connection.connection import SHORTEST_SESSION
 from ottla.sdk.connection.credentials import Credentials
-from ottla.sdk.connection.handshake import HINT_AFTER, HINT_BEFORE, Features, Handshake, HandshakeRequest
-from ottla.sdk.connection.wire import Wire
+from ottla.sdk.connection.handshake import HINT_AFTER, Features, HandshakeRequest
+from ottla.sdk.connection.session import Session
 
 if TYPE_CHECKING:
     from ottla.tls import TLS, TlsConnection  # for types only: a state machine imports no OpenSSL
@@ -54,8 +53,6 @@ CLIENT_ID = "ottla-proxy"
 _MOST_OFFERS = 1000
 _METADATA_VERSION = 12
 _SAYS_CLUSTER_ID = 2
-_RENEWAL = 0.85
-"""The fraction of a session's lifetime after which the link reauthenticates."""
 LINGER = 120.0
 """Seconds after its client has disconnected until a link ends, even if upstream has not answered or read everything."""
 MOST_ENDING = 500
@@ -241,28 +238,16 @@ class UpstreamLink:
         self.ready = False
         """The link takes requests: after the handshake, and not during a reauthentication."""
         self.open = True
-        self.versions: Versions = {}
-        """API versions of the broker; known once the link is ready."""
-        self.features = Features()
-        """Finalized features of the cluster; known once the link is ready."""
         self._links = links
         self._on_ready, self._on_lost = ready, lost
         self._expected: deque[_Expected] = deque()
-        self._wire = Wire()
-        self._handshake: Handshake | None = None
-        """``None`` until TLS is established, if there is TLS."""
-        self._greeted = False
-        """The first handshake is done."""
+        self._session = Session(links.credentials, _renewal)
         self._begun = False
         """The link has been ready at least once."""
         self._end_by = math.inf
         """When the link ends, even with open requests."""
         self._finishes = False
         """No more requests will be sent."""
-        self._shook_at = math.nan
-        """When the last request of a handshake was sent."""
-        self._session = self._renew_at = math.inf
-        """The lifetime of the session in seconds, and when to reauthenticate."""
         self._served = False
         """A request after the handshake was answered; only messages use it."""
         self._held: list[tuple[_Expected | None, Parts]] | None = None
@@ -271,6 +256,16 @@ class UpstreamLink:
         """Bytes of the requests that the link still held back when it ended."""
         self._correlation_ids = count(1)
         self._connect_by = now + links.connect_timeout
+
+    @property
+    def versions(self) -> Versions:
+        """API versions of the broker; empty until the link is ready."""
+        return self._session.versions
+
+    @property
+    def features(self) -> Features:
+        """Finalized features of the cluster; empty until the link is ready."""
+        return self._session.features
 
     @property
     def deadline(self) -> float:
@@ -340,44 +335,31 @@ class UpstreamLink:
     def connected(self, now: float) -> None:
         """Start TLS, if there is TLS, and then the handshake: the connection is open."""
         with self._refusals(now):
-            self._wire = Wire(self._links.secured(self.address[0]))
-            self._wire.begin()
+            self._session.connected(self._links.secured(self.address[0]))
             self._secure(now)
 
     def _secure(self, now: float) -> None:
         """Send what TLS has to send; start the handshake once TLS is established."""
-        if answers := self._wire.take_answers():
+        if answers := self._session.wire.take_answers():
             self._links.actions.append(SendUpstream(self.number, answers))
-        if self._handshake is None and self._wire.agreed:
-            self._handshake = Handshake(credentials=self._links.credentials)
-            self._shake(self._handshake.begin(), self._connect_by, now)
+        if step := self._session.secured(now):
+            self._shake(step, self._connect_by)
 
-    def _shake(self, step: HandshakeRequest, deadline: float, now: float) -> None:
+    def _shake(self, step: HandshakeRequest, deadline: float) -> None:
         """Send a request of the handshake."""
-        assert self._handshake is not None
         correlation_id = self._correlation_id()
-        self._shook_at = now
-        what = self._handshake.stage.name
-        self._expected.append(_Expected(correlation_id, deadline, what, self._shaken, _ignore))
+        self._expected.append(_Expected(correlation_id, deadline, self._session.stage, self._shaken, _ignore))
         self._write(*build_request_parts(step.request, step.version, correlation_id, CLIENT_ID))
 
     def _shaken(self, frame: Buffer, now: float) -> None:
         """Handle a response of the handshake."""
-        assert self._handshake is not None
         try:
-            step = self._handshake.answered(frame)
-        except AuthenticationFailed:
-            self._links.credentials.refused(now)
-            raise
+            step = self._session.answered(frame, now)
         except BrokerError as error:
             raise ConnectionLost(f"the handshake failed: {error}") from None
         if step:
-            self._shake(step, self._connect_by if not self._begun else now + self._links.connect_timeout, now)
-            return
-        self._session = self._handshake.session_lifetime or math.inf
-        self._renew_at = self._shook_at + max(self._session * _RENEWAL, SHORTEST_SESSION)
-        if not self._begun:
-            self.versions, self.features = dict(self._handshake.versions), self._handshake.features
+            self._shake(step, self._connect_by if not self._begun else now + self._links.connect_timeout)
+        elif not self._begun:
             self._links.remember_offer(self.address, self.versions, self.features)
             self._identify(now)
         elif self._held is not None:
@@ -388,7 +370,6 @@ class UpstreamLink:
 
     def _identify(self, now: float) -> None:
         """Check the broker's cluster id, if upstream's is known; then the link is ready."""
-        self._greeted = True
         version = self.version(MetadataRequest, _METADATA_VERSION)
         if self._links.cluster_id is None or version < _SAYS_CLUSTER_ID:
             self._begin(now)
@@ -414,9 +395,8 @@ class UpstreamLink:
     def _renew(self, now: float) -> None:
         """Start a reauthentication behind the requests in flight."""
         self._held, self.ready = [], False
-        self._handshake = Handshake(credentials=self._links.credentials, versions=self.versions)
         behind = self._expected[-1].deadline if self._expected else now
-        self._shake(self._handshake.begin(), behind + self._links.connect_timeout, now)
+        self._shake(self._session.renew(now), behind + self._links.connect_timeout)
 
     # -- responses ---------------------------------------------------------------------------------------------------
 
@@ -427,7 +407,7 @@ class UpstreamLink:
             RemoteProtocolError: the broker violates the protocol; the caller must end the link.
         """
         with self._refusals(now):
-            for frame in self._wire.feed(data):
+            for frame in self._session.wire.feed(data):
                 self._answered(frame, now)
                 if not self.open:
                     return
@@ -455,8 +435,8 @@ class UpstreamLink:
 
     @property
     def silence(self) -> str:
-        """The usual cause if the broker does not answer at this stage, to follow the reason."""
-        return "" if self._handshake is None or self._greeted else self._handshake.silence
+        """The usual cause if the broker does not answer now, to follow the reason; empty if there is none."""
+        return self._session.silence
 
     def time_out(self, now: float) -> None:
         what = self._expected[0].what if self._expected else "a connection"
@@ -510,11 +490,7 @@ class UpstreamLink:
 
     def _hint(self) -> str:
         """The usual cause if the connection is lost at this stage."""
-        if self._handshake is None:
-            return "" if self._wire.agreed else HINT_BEFORE
-        if not self._greeted or self._held is not None:
-            return self._handshake.stage.hint
-        return HINT_AFTER if self._expected and not self._served else ""
+        return self._session.hint or (HINT_AFTER if self._expected and not self._served else "")
 
     def _correlation_id(self) -> int:
         return next(self._correlation_ids) & 0x7FFFFFFF
@@ -522,7 +498,7 @@ class UpstreamLink:
     def _send(self, expected: _Expected | None, *parts: Buffer) -> None:
         """Send a request, or hold it back until a due reauthentication is done."""
         now = self._links.now
-        if self._held is None and now >= self._renew_at and self._links.credentials.renewed(self._session, now):
+        if self._held is None and self._session.renewable(now):
             self._renew(now)
         if self._held is not None:
             self._held.append((expected, parts))
@@ -532,10 +508,15 @@ class UpstreamLink:
         self._write(*parts)
 
     def _write(self, *parts: Buffer) -> None:
-        self._links.actions.append(SendUpstream(self.number, self._wire.seal(parts)))
+        self._links.actions.append(SendUpstream(self.number, self._session.wire.seal(parts)))
 
     def __str__(self) -> str:
         return f"upstream {format_address(*self.address)}"
+
+
+def _renewal() -> float:
+    """The part of a session after which the link reauthenticates."""
+    return 0.85
 
 
 def _ignore(error: OttlaError, now: float) -> None:

@@ -3,6 +3,7 @@
 connections  `Connections`: all connections of a client, one for each node and channel
 peer         `Peer`: one node: backoff, API versions, traffic
 connection   `Connection`: the table of a connection's states
+session      `Session`: TLS, the handshake and its renewal; the proxy's connections have it, too
 handshake    ApiVersions and SASL, before the first request
 credentials  the password or the token of all connections
 wire         bytes to frames, in plain text or inside TLS

@@ -48,10 +48,10 @@ from ottla.errors import (
     TimeoutExpired,
 )
 from ottla.sdk.connection.exchange import WAIT_FOR_MEMBERS, Exchange, ignored
-from ottla.sdk.connection.handshake import HINT_AFTER, HINT_BEFORE, Handshake, HandshakeRequest
+from ottla.sdk.connection.handshake import HINT_AFTER, HandshakeRequest
 from ottla.sdk.connection.peer import Peer
 from ottla.sdk.connection.pipeline import Pipeline
-from ottla.sdk.connection.wire import Wire
+from ottla.sdk.connection.session import Session
 from ottla.sdk.events import Action, Close, Connect, Finish, Key, Node, Send, logged
 from ottla.sdk.logs import logger
 from ottla.sdk.timers import Timer, Timers
@@ -64,9 +64,6 @@ SLOW_SECONDS = 1.0
 """A response that took longer may be logged as slow, depending on the request's timeout."""
 SLOW_LOG_INTERVAL = 10.0
 """Seconds between two log lines about slow responses of one connection, and between two about damaged ones."""
-
-SHORTEST_SESSION = 1.0
-"""Seconds between two renewals; brokers refuse an earlier one. Source: KafkaChannel.java."""
 
 
 class ConnectionState(Enum):
@@ -127,7 +124,7 @@ class Connection:
         self.requests = Pipeline(key, peer.traffic, client_id)
         self._timers = Timers()
         self._actions: list[Action] = []
-        self._handshake = Handshake()
+        self._session = Session(peer.credentials, peer.renewal)
         self._setup: Timer | None = None
         """The timer that ends an attempt that takes too long."""
         self._since = math.nan
@@ -137,14 +134,11 @@ class Connection:
         """When the last bytes arrived."""
         self.muted_until = -math.inf
         """Until when the broker expects this client, which is over its quota, to send nothing."""
-        self._session = self._renew_at = self._over_at = math.inf
-        """The session's length in seconds, and the times of its renewal and its end."""
         self._holds = False
         """The session has ended, and there is no token for another: requests wait for one."""
         self._answered = False
         """A request after the handshake was answered; used for messages only."""
         self._slow_logged = self._damage_logged = -math.inf
-        self._wire = Wire()
 
     @property
     def where(self) -> str:
@@ -186,7 +180,7 @@ class Connection:
     @property
     def silence(self) -> str:
         """The usual cause if the broker does not answer now; empty if there is none."""
-        return self._handshake.silence if self.state is ConnectionState.HANDSHAKE else ""
+        return self._session.silence
 
     def submit(self, exchange: Exchange, now: float) -> None:
         exchange.timer = self._timers.add(exchange.deadline, functools.partial(self._late, exchange))
@@ -208,9 +202,9 @@ class Connection:
             if self._may_send:
                 if self.muted_until > now:
                     pass
-                elif self._renew_at <= now and self._can_renew(now):
+                elif self._session.renewable(now):
                     self._renew(now)
-                elif self._over_at <= now:  # the broker would answer a request by closing the connection
+                elif self._session.over_at <= now:  # the broker would answer a request by closing the connection
                     self._hold(now)
                 else:
                     self._send_next(now)
@@ -250,8 +244,7 @@ class Connection:
         """The driver's `Connect` succeeded."""
         if self._enter(ConnectionInput.CONNECTED, now):
             try:
-                self._wire = Wire(self.peer.secured())
-                self._wire.begin()
+                self._session.connected(self.peer.secured())
                 self._secure(now)
             except (AuthenticationFailed, ConnectionLost) as error:
                 self._give_up(now, type(error)(f"{self.where}: {error}"))
@@ -266,16 +259,16 @@ class Connection:
 
     def received(self, data: bytes, now: float) -> list[Action]:
         """Bytes arrived."""
-        return self._arrived(len(data), self._wire.feed(data), now)
+        return self._arrived(len(data), self._session.wire.feed(data), now)
 
     @property
     def room(self) -> memoryview | None:
         """The buffer for the rest of a large response, if one is under way."""
-        return self._wire.room
+        return self._session.wire.room
 
     def filled(self, count: int, now: float) -> list[Action]:
         """Bytes arrived, and are in `room`."""
-        return self._arrived(count, self._wire.filled(count), now)
+        return self._arrived(count, self._session.wire.filled(count), now)
 
     def _arrived(self, count: int, whole: Iterator[Buffer], now: float) -> list[Action]:
         self._active_at = self.heard_at = now
@@ -299,7 +292,7 @@ class Connection:
         except RemoteProtocolError as error:  # bytes that do not parse here may parse on another connection
             self._give_up(now, RemoteProtocolError(f"{self.where}: {error}"))
         except (AuthenticationFailed, ConnectionLost) as error:
-            self._give_up(now, type(error)(f"{self.where}: {error}"), last=self._wire.finish())
+            self._give_up(now, type(error)(f"{self.where}: {error}"), last=self._session.wire.finish())
         return self.poll(now)
 
     def lost(self, why: str, now: float) -> None:
@@ -327,7 +320,7 @@ class Connection:
         """Send nothing more, and let the broker close it; closes it at once unless it is ready."""
         if not self._enter(ConnectionInput.FINISHED, now):
             return self.retire(now)
-        last = self._wire.finish()
+        last = self._session.wire.finish()
         return [*([Send(self.key, last)] if last else []), Finish(self.key)]
 
     def moved(self, now: float) -> list[Action]:
@@ -347,8 +340,9 @@ class Connection:
         self.state, self._since, self._holds = state, now, False
         if state is ConnectionState.DOWN:
             self.requests.drop_sent()
-            self._wire = Wire()  # frees the memory of the last large responses, too
-            self.muted_until, self._renew_at, self._over_at = -math.inf, math.inf, math.inf
+            # Frees the memory of the last large responses, too.
+            self._session = Session(self.peer.credentials, self.peer.renewal)
+            self.muted_until = -math.inf
         else:
             self._active_at = now
         traffic = self.peer.traffic
@@ -380,12 +374,11 @@ class Connection:
 
     def _secure(self, now: float) -> None:
         """Continue TLS, if it is under way or has bytes to send; then begin the handshake."""
-        if answers := self._wire.take_answers():
+        if answers := self._session.wire.take_answers():
             self._actions.append(Send(self.key, answers))
-        if self.state is ConnectionState.SECURING and self._wire.agreed:
+        if self.state is ConnectionState.SECURING and (step := self._session.secured(now)):
             self._enter(ConnectionInput.SECURED, now)
-            self._handshake = Handshake(credentials=self.peer.credentials)
-            self._ask(self._handshake.begin(), now)
+            self._ask(step, now)
 
     def _ask(self, step: HandshakeRequest, now: float) -> None:
         """Send a request of the handshake; the timeout for the whole setup bounds it."""
@@ -394,13 +387,10 @@ class Connection:
 
     def _agree(self, frame: Buffer, now: float) -> None:
         """Handle a response of the handshake."""
-        asked = self.requests.answered(frame, now)
+        self.requests.answered(frame, now)
         try:
-            step = self._handshake.answered(frame)
-        except RemoteProtocolError:
-            raise
-        except AuthenticationFailed:
-            self.peer.credentials.refused(now)
+            step = self._session.answered(frame, now)
+        except (RemoteProtocolError, AuthenticationFailed):
             raise
         except OttlaError as error:  # no violation of the protocol: the two sides have no common version or mechanism
             self._give_up(now, error)
@@ -408,19 +398,11 @@ class Connection:
         if step:
             self._ask(step, now)
             return
-        self._session = self._handshake.session_lifetime or math.inf
-        self._renew_at = asked.sent_at + max(self._session * self.peer.renewal, SHORTEST_SESSION)
-        self._over_at = asked.sent_at + max(self._session, SHORTEST_SESSION)
         renewed = self.state is ConnectionState.REAUTHENTICATING
         self._enter(ConnectionInput.AGREED, now)
         if not renewed:
-            self.peer.works(self._handshake.versions, self._handshake.features)
+            self.peer.works(self._session.versions, self._session.features)
         log.debug("session renewed" if renewed else "connected", extra=self._extra())
-
-    def _can_renew(self, now: float) -> bool:
-        """Whether there is a token that lasts long enough; after the session's end any token is good enough."""
-        credentials = self.peer.credentials
-        return credentials.renewed(self._session, now) or (self._over_at <= now and credentials.usable(now))
 
     def _hold(self, now: float) -> None:
         """Send nothing until there is a token; the credentials then wake the connections."""
@@ -431,9 +413,8 @@ class Connection:
     def _renew(self, now: float) -> None:
         """Authenticate again, after the requests in flight."""
         self._enter(ConnectionInput.EXPIRING, now)
-        self._handshake = Handshake(credentials=self.peer.credentials, versions=self.peer.versions)
         self._setup = self._timers.add(now + self.peer.setup_timeout, self._not_set_up)
-        self._ask(self._handshake.begin(), now)
+        self._ask(self._session.renew(now), now)
 
     def _not_set_up(self, now: float) -> None:
         if self.state is ConnectionState.REAUTHENTICATING:
@@ -445,7 +426,7 @@ class Connection:
         waited = now - self._since
         what = {
             ConnectionState.SECURING: "the TLS handshake was not complete",
-            ConnectionState.HANDSHAKE: f"no answer to {self._handshake.stage.name}",
+            ConnectionState.HANDSHAKE: f"no answer to {self._session.stage}",
             ConnectionState.REAUTHENTICATING: "the session was not renewed",
         }.get(self.state, "no connection")
         self._give_up(now, ConnectionLost(f"{self.where}: {what} within {waited:.3g} s"), late=True)
@@ -494,7 +475,7 @@ class Connection:
             exchange.settle(error, now)
 
     def _send(self, send: Send) -> None:
-        self._actions.append(Send(self.key, self._wire.seal(send.parts)))
+        self._actions.append(Send(self.key, self._session.wire.seal(send.parts)))
 
     def _version(self, exchange: Exchange) -> int:
         return self.peer.version(exchange.kind, exchange.versions, self.where)
@@ -558,7 +539,7 @@ class Connection:
             case ConnectionState.SECURING:
                 doing = f"connected, TLS handshake incomplete for {now - self._since:.1f} s"
             case ConnectionState.HANDSHAKE:
-                doing = f"connected, but {self._handshake.stage.name} has had no answer for {now - self._since:.1f} s"
+                doing = f"connected, but {self._session.stage} has had no answer for {now - self._since:.1f} s"
             case ConnectionState.REAUTHENTICATING:
                 return f"the session has been renewing for {now - self._since:.1f} s"
             case ConnectionState.DOWN if self.peer.credentials.missing:
@@ -570,13 +551,9 @@ class Connection:
 
     def _hint(self) -> str:
         """The usual cause if the connection ends at this point."""
-        if self.state is ConnectionState.SECURING:
-            return HINT_BEFORE
-        if self.state in (ConnectionState.HANDSHAKE, ConnectionState.REAUTHENTICATING):
-            return self._handshake.stage.hint
         if self.state is ConnectionState.READY and self.requests.in_flight and not self._answered:
             return HINT_AFTER
-        return ""
+        return self._session.hint
 
     def _extra(self, **more: object) -> dict[str, object]:
         address = format_address(self.node.host, self.node.port)

@@ -113,7 +113,6 @@ class Peer:
         """When the next attempt to connect is due: never, while a token is missing."""
         return math.inf if self.credentials.missing and not self.credentials.denied else self.retry_at
 
-    @property
     def renewal(self) -> float:
         """The part of a session after which to renew it; random, so that not all connections renew at once."""
         return self._rng.uniform(*_RENEWAL)

@@ -565,7 +565,7 @@ def happens(one: Connection, what: ConnectionInput) -> None:
         case ConnectionInput.AGREED:
             one.received(versions(SERVED), 1.0)
         case ConnectionInput.EXPIRING:
-            one._renew_at = 1.0
+            one._session.renew_at = 1.0
             one.submit(metadata(Ends(), 1000), 1.0)
             one.poll(1.0)
         case ConnectionInput.FINISHED:
@@ -681,7 +681,7 @@ class TwoRounds:
 
 def test_the_stages_of_the_handshake_follow_one_another_before_the_first_request() -> None:
     one, second = brought_to(ConnectionState.HANDSHAKE), TwoRounds()
-    one._handshake = Handshake(second)
+    one._session._handshake = Handshake(second)
     first = sent(one.received(versions(SERVED), 0))
     again = sent(one.received(answer_to(first), 0))
     assert (first.header.api_version, again.header.api_version) == (1, 2)
@@ -700,7 +700,7 @@ def test_a_stage_in_which_the_two_sides_do_not_agree_ends_the_connection_with_it
     one.submit(metadata(ends), 0)
     one.poll(0)
     one.connected(0)
-    one._handshake = Handshake(Refused())
+    one._session._handshake = Handshake(Refused())
     first = sent(one.received(versions(SERVED), 0))
     assert one.received(answer_to(first), 0) == [Close(KEY)]
     assert one.state is ConnectionState.DOWN and isinstance(ends.all[0], SaslAuthenticationFailed)
@@ -708,7 +708,7 @@ def test_a_stage_in_which_the_two_sides_do_not_agree_ends_the_connection_with_it
     one.submit(metadata(ends), 0)
     one.poll(0)
     one.connected(0)
-    one._handshake = Handshake(TwoRounds())
+    one._session._handshake = Handshake(TwoRounds())
     one.received(versions(SERVED), 0)
     one.lost("closed by the broker", 0)
     assert str(ends.all[0]).endswith("closed by the broker in the second stage")

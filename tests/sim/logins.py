@@ -20,8 +20,8 @@ from ottla.codec.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuth
 from ottla.codec.apis.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ottla.errors import ConnectionLost, SaslAuthenticationFailed
 from ottla.sasl import OAuthBearer, Token
-from ottla.sdk.connection.connection import SHORTEST_SESSION
 from ottla.sdk.connection.credentials import ENOUGH
+from ottla.sdk.connection.session import SHORTEST_SESSION
 from ottla.sdk.events import TokenFetched
 from tests.sim.clock import Clock
 from tests.sim.network import Link, Reply
