@@ -25,6 +25,10 @@ Rules:
   batches take over its sequence, as in Kafka's clients, if surely none of them is stored. Otherwise the sequence of
   this epoch is lost: the transaction cannot be committed, and no more batches are sent before the next epoch.
 
+The client's producer follows the same rules (`ottla.sdk.produce.batches`), but for two. It splits a batch that is too
+large, and the halves keep their sequences; here parts of several clients share a batch, so the parts are batched anew,
+under new sequences. It tries a batch again until the batch expires; here a client behind each part would send it again.
+
 Source: ProducerStateManager.java, ProducerAppendInfo.java (NUM_BATCHES_TO_RETAIN = 5).
 """
 
