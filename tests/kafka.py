@@ -34,7 +34,7 @@ from typing import NoReturn
 
 import pytest
 
-from tests.patience import HUNG
+from tests.patience import HUNG, PROGRAM
 
 VERSION = "4.3.1"
 MAVENS_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
@@ -152,7 +152,7 @@ def classpath(release: Release = NOW) -> str:
             partial = home / "partial"
             shutil.rmtree(partial, ignore_errors=True)
             copy = [maven, "-q", "-B", "-f", str(home / "pom.xml"), f"{MAVENS_COPY}-dependencies"]
-            subprocess.run([*copy, f"-DoutputDirectory={partial}"], check=True, timeout=900)
+            subprocess.run([*copy, f"-DoutputDirectory={partial}"], check=True, timeout=PROGRAM)
             partial.rename(libs)
     return f"{libs}/*"
 
@@ -169,7 +169,7 @@ def jar(artifact: str) -> Path:
                 partial = home / "partial"
                 shutil.rmtree(partial, ignore_errors=True)
                 command = [maven, "-q", "-B", MAVENS_COPY, f"-Dartifact={artifact}", f"-DoutputDirectory={partial}"]
-                subprocess.run(command, check=True, timeout=900)
+                subprocess.run(command, check=True, timeout=PROGRAM)
                 (partial / path.name).rename(path)
     return path
 

@@ -20,6 +20,8 @@ UNCHECKED = {
 }
 """Folder of tests outside of the rules -> the reason."""
 ALLOWED = {
+    "gates.py: _show_progress": "it waits between two lines of progress",
+    "interop/librdkafka_transact.py: flush": "its caller tries again",
     "kafka.py: known_brokers": "one of many attempts",
     "sdk/test_drivers.py: elsewhere": "it asserts that nothing has happened",
     "sdk/test_loops.py: test_a_thread_leaves_the_loop_free": "the timeout is what it expects",
@@ -27,6 +29,7 @@ ALLOWED = {
     "sdk/test_read_committed.py: test_a_batch_in_hand_is_not_committed_by_what_is_hidden_behind_it": (
         "it asserts that nothing has happened"
     ),
+    "sdk/test_sync.py: test_heartbeats_go_on_while_the_caller_computes": "it is longer than the session timeout",
     "sdk/test_near_replicas_in_kafka.py: "
     "test_what_is_there_already_is_read_on_before_the_cluster_notices_that_the_near_replica_died": (
         "it compares with the cluster's own timeout"
@@ -39,12 +42,19 @@ NETWORK = {"create_connection", "create_server", "open_tcp_listeners", "open_tcp
 FIXTURES = {"kafka", "kafka_cluster", "old_kafka", "ottla_broker"}
 WALL_CLOCKS = {"current_time", "monotonic", "perf_counter", "time"}
 """Functions that read the wall clock; `process_time` and `thread_time` measure CPU time instead."""
+STEADY_CLOCKS = WALL_CLOCKS - {"time"}
+"""Those that only tests read; `time.time` also dates tokens and records."""
+ATTEMPT = 2.0
+"""Seconds of one of many waits."""
 ENDS_NOWHERE = {0, 1, 9}
 """Ports: any free one, and unused ones."""
 DIALS = {"bind", "connect", "connect_ex", "create_connection", "create_server", "open_tcp_listeners", "open_tcp_stream"}
 SLEEPS = {"asyncio.sleep", "loop.sleep", "time.sleep", "trio.sleep"}
-GUARDS = {"communicate", "create_connection", "fail_after", "flush", "join", "result", "run", "urlopen", "wait"}
-"""Calls with a timeout that only guards against hanging."""
+POSITIONAL = {"awaitTermination", "fail_after", "flush", "join", "result", "wait"}
+GUARDS = POSITIONAL | {"communicate", "create_connection", "run", "urlopen"}
+"""Calls with a timeout that only guards against hanging; those of `POSITIONAL` may have it as their first argument."""
+MOMENTARY = {"awaitTermination", "wait"}
+"""Those that loops call again and again."""
 
 
 def name_of(node: ast.AST) -> str:
@@ -136,16 +146,16 @@ def ports_that_are_written_down(module: ast.Module) -> Iterator[ast.AST]:
                 yield call
 
 
-def short_guards(module: ast.Module) -> Iterator[ast.AST]:
-    """A guard against hanging makes no promise about speed: use `HUNG`."""
+def guards_in_seconds(module: ast.Module) -> Iterator[ast.AST]:
+    """A guard against hanging makes no promise about speed: use `HUNG`, or `PROGRAM`."""
     if jumps(module):
         return
+    constants = dict(_constants(module))
     for call in calls(module, GUARDS):
         timeout = next((each.value for each in call.keywords if each.arg == "timeout"), None)
-        if timeout is None and name_of(call.func) in {"fail_after", "flush", "join", "result"} and call.args:
+        if timeout is None and name_of(call.func) in POSITIONAL and call.args:
             timeout = call.args[0]
-        seconds = number(timeout)
-        if seconds is not None and 0 < seconds < HUNG:
+        if _seconds(timeout, constants) > (ATTEMPT if name_of(call.func) in MOMENTARY else 0):
             yield call
     for function in functions(module):
         optional = [*function.args.posonlyargs, *function.args.args][-len(function.args.defaults) or None :]
@@ -154,6 +164,23 @@ def short_guards(module: ast.Module) -> Iterator[ast.AST]:
         for argument, default in itertools.chain(defaults, named):
             if argument.arg == "timeout" and 0 < (number(default) or 0) < HUNG:
                 yield argument
+    for node in nodes(module):  # the deadline of a loop, usually
+        if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Add):
+            continue
+        if any(calls(node.left, STEADY_CLOCKS)) and _seconds(node.right, constants) >= 1:
+            yield node
+
+
+def _seconds(node: ast.AST | None, constants: dict[str, float]) -> float:
+    """The value of a number, or of a name for it in the module; 0 for anything else, such as `HUNG`."""
+    return number(node) or (constants.get(node.id, 0.0) if isinstance(node, ast.Name) else 0.0)
+
+
+def _constants(module: ast.Module) -> Iterator[tuple[str, float]]:
+    """The names of the module's numbers."""
+    for node in module.body:
+        if isinstance(node, ast.Assign) and (seconds := number(node.value)) is not None:
+            yield from ((name_of(target), seconds) for target in node.targets)
 
 
 def sleeps_before_an_assertion(module: ast.Module) -> Iterator[ast.AST]:
@@ -178,7 +205,7 @@ RULES: list[Callable[[ast.Module], Iterator[ast.AST]]] = [
     network_beside_a_mocked_clock,
     upper_bounds_on_wall_time,
     ports_that_are_written_down,
-    short_guards,
+    guards_in_seconds,
     sleeps_before_an_assertion,
 ]
 
@@ -237,10 +264,12 @@ def test_no_test_has_a_limit_of_its_own() -> None:
         (upper_bounds_on_wall_time, "def test():\n a = trio.current_time()\n assert 2 > trio.current_time() - a"),
         (ports_that_are_written_down, 'server.bind(("127.0.0.1", 9092))'),
         (ports_that_are_written_down, 'ottla.connect("localhost:9092")'),
-        (short_guards, "subprocess.run(command, timeout=20)"),
-        (short_guards, "with trio.fail_after(5): ..."),
-        (short_guards, "thread.join(5)"),
-        (short_guards, "def consume(topic, timeout: float = 60.0): ..."),
+        (guards_in_seconds, "subprocess.run(command, timeout=20)"),
+        (guards_in_seconds, "SECONDS = 240\nprocess.wait(SECONDS)"),
+        (guards_in_seconds, "with trio.fail_after(5): ..."),
+        (guards_in_seconds, "thread.join(5)"),
+        (guards_in_seconds, "def consume(topic, timeout: float = 60.0): ..."),
+        (guards_in_seconds, "deadline = time.monotonic() + 30"),
         (sleeps_before_an_assertion, "async def test():\n await trio.sleep(1)\n assert done"),
     ],
 )

@@ -38,9 +38,9 @@ from tests.brokerlite.brokers import Broker
 from tests.brokerlite.machine import a_batch
 from tests.brokerlite.test_log import changed
 from tests.brokerlite.test_validation import LZ4_THAT_IS_READ, LZ4_THAT_IS_REFUSED, PLAIN, compressed_as
+from tests.patience import HUNG
 
 Said = tuple[str, Any]
-PATIENCE = 30.0
 
 
 class Asking:
@@ -69,7 +69,7 @@ class Asking:
         name = f"{self.name}{suffix}".replace(" ", "-")
         (made,) = self.create(name, configs={key.replace("_", "."): value for key, value in configs.items()})
         assert made.error_code == 0, made
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + HUNG
         while any(code for _, code, _ in self.offsets(name, (0, -1), (1, -1))):
             assert time.monotonic() < deadline
             time.sleep(0.01)

@@ -120,7 +120,7 @@ def test_kafkas_cleaner_and_ours_leave_the_same_batches(eager_kafka: ApacheKafka
     admin = AdminClient({"bootstrap.servers": eager_kafka.bootstrap})
     for future in admin.incremental_alter_configs([changed]).values():
         future.result(HUNG)
-    checkpoint, deadline = eager_kafka.data() / "cleaner-offset-checkpoint", time.monotonic() + 60
+    checkpoint, deadline = eager_kafka.data() / "cleaner-offset-checkpoint", time.monotonic() + HUNG
     while (TOPIC, 0, end) not in (parse_offsets(checkpoint.read_bytes()) if checkpoint.exists() else ()):
         assert time.monotonic() < deadline, "Kafka does not clean"
         time.sleep(0.1)  # a process gives the test no other event to wait on

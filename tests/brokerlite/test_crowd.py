@@ -18,6 +18,7 @@ from ottla.codec.wire import api
 from tests.brokerlite.machine import NEWEST, a_batch, fetching, producing, values_of
 from tests.brokerlite.running import BrokerProcess
 from tests.interop.peers import create_topic
+from tests.patience import PROGRAM
 
 pytestmark = [pytest.mark.deep, pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
 
@@ -121,7 +122,7 @@ async def test_a_thousand_idle_and_two_hundred_busy_connections_are_all_served(b
                 assert (await client.ask(HELLO)).error_code == 0
             return each
 
-    with trio.fail_after(250):
+    with trio.fail_after(PROGRAM):
         assert await crowded() < 24, "17 were measured"
         after = await left(broker)
         for _ in range(2):

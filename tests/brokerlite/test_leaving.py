@@ -17,6 +17,7 @@ from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, Topic
 from ottla.codec.frames import build_request
 from ottla.testing import Broker
 from tests.brokerlite.peer import Peer
+from tests.patience import HUNG
 from tests.proxy.simulated import batch
 
 COUNT = 100
@@ -36,8 +37,8 @@ def leave(peer: Peer, how: str) -> None:
 
 
 def seen(ask: Callable[[], object], wanted: object) -> object:
-    """The last observation, after at most 20 seconds."""
-    until = time.monotonic() + 20
+    """The last observation: the wanted one, or another after `HUNG`."""
+    until = time.monotonic() + HUNG
     while (last := ask()) != wanted and time.monotonic() < until:
         time.sleep(0.02)
     return last

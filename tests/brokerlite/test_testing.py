@@ -15,6 +15,7 @@ from ottla.errors import ConfigurationError
 from ottla.proxy.config import ProxyConfig
 from ottla.testing import Broker
 from ottla.tls import TLS
+from tests.patience import HUNG
 
 
 def test_a_broker_needs_no_configuration_and_takes_its_folder_along() -> None:
@@ -109,7 +110,9 @@ print(broker.data)
 
 
 def test_a_program_that_never_stops_its_broker_ends_and_leaves_no_folder() -> None:
-    done = subprocess.run([sys.executable, "-W", "error", "-c", FORGETFUL], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", FORGETFUL], capture_output=True, text=True, timeout=HUNG
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert not Path(done.stdout.strip()).exists()
 

@@ -21,8 +21,9 @@ from tests.chaos.setup import Role, Setup
 from tests.chaos.witness import Witness
 from tests.chaos.workers import WorkerFaults, Workers
 from tests.kafka import Release, start
+from tests.patience import HUNG
 
-WARM_UP = 90.0
+WARM_UP = HUNG
 """Seconds until the load must flow; on a busy machine imports alone take some."""
 SETTINGS = {
     "min.insync.replicas": "2",

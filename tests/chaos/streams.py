@@ -15,10 +15,11 @@ from tests.chaos.run import Chart, Findings, Load, Scene, Series
 from tests.chaos.setup import Role, Setup
 from tests.chaos.witness import GroupWitness, Watch
 from tests.chaos.workers import WorkerFaults
+from tests.patience import HUNG
 
 TOPIC, GROUP = "chaos", "chaos-group"
 CREW: dict[Role, int] = {"producer": 2, "consumer": 3}
-CATCH_UP = 120.0
+CATCH_UP = HUNG
 """Seconds for the group to read and commit the rest after the last injection."""
 ASSIGNORS = (("range",), ("cooperative-sticky",))
 

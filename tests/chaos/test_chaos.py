@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PROGRAM
+
 ROOT = Path(__file__).parents[2]
 OF_NODES = ("kill  ", "pause  ", "move leaders", "rolling restart")
 OF_TELLERS = ("kill coordinator", "kill teller", "pause teller", "usurp teller")
@@ -27,7 +29,7 @@ def test_kills_pauses_moves_and_restarts_break_no_promise(
 ) -> None:
     what = ["--load", load, "--kafka", kafka, "--seconds", str(seconds), "--seed", str(seed)]
     command = [sys.executable, "-m", "tests.chaos", *what, "--folder", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=850)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PROGRAM)
     broken = [each.strip() for each in done.stdout.splitlines() if "BROKEN: " in each]
     assert done.returncode == 0, f"{broken}\n{done.stdout}\n{done.stderr}"
     assert not [each for each in injected if each not in done.stdout], done.stdout

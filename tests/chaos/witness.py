@@ -34,7 +34,7 @@ with warnings.catch_warnings():
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
 PREFERRED = 0
-PATIENCE = 120.0
+PATIENCE = HUNG
 """Seconds within which a cluster must have recovered once all of its nodes run."""
 
 

@@ -16,8 +16,9 @@ from tests.chaos import journal
 from tests.chaos.fences import Programs
 from tests.chaos.injections import REPLACED, Log
 from tests.chaos.setup import Role, Setup
+from tests.patience import HUNG
 
-ENDING = 100.0
+ENDING = HUNG
 """Seconds for a program to end in good order; a producer may need its delivery timeout."""
 PAUSES = (2.0, 20.0)
 """Seconds for which a program is stopped: shorter and longer than the timeouts of its session and its transactions."""

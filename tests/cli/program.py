@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-PATIENCE = 120.0
-"""Seconds after which a process counts as hanging, even on a busy machine."""
+from tests.patience import HUNG
+
 PROMPT = 8.0
 """Seconds from a signal to the end of a program, which allows itself 1.8 s. A program that waits for a timeout of the
 protocol instead takes 10 s or more."""
@@ -26,7 +26,7 @@ ENVIRONMENT = {**os.environ, "NO_COLOR": "1", "COLUMNS": "100", "TERM": "dumb"}
 def run(*arguments: str | Path, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     """Run a command that ends by itself."""
     return subprocess.run(
-        [*COMMAND, *map(str, arguments)], input=given, capture_output=True, timeout=PATIENCE, env=ENVIRONMENT
+        [*COMMAND, *map(str, arguments)], input=given, capture_output=True, timeout=HUNG, env=ENVIRONMENT
     )
 
 
@@ -49,7 +49,7 @@ class Program:
     def line(self) -> bytes:
         """The next line on stdout."""
         assert self.process.stdout is not None
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + HUNG
         while b"\n" not in self._rest:
             ready, _, _ = select.select([self.process.stdout], [], [], max(0.0, deadline - time.monotonic()))
             chunk = os.read(self.process.stdout.fileno(), 65536) if ready else b""
@@ -68,7 +68,7 @@ class Program:
         self.process.stdin.write(data)
         self.process.stdin.flush()
 
-    def end(self, number: signal.Signals, within: float = PATIENCE) -> tuple[int, bytes, float]:
+    def end(self, number: signal.Signals, within: float = HUNG) -> tuple[int, bytes, float]:
         """Send a signal and wait for the end: the exit code, stderr, and the seconds it took."""
         assert self.process.stdin is not None
         start = time.monotonic()
@@ -84,7 +84,7 @@ class Program:
 
     def ended(self) -> tuple[int, bytes]:
         """Wait until it ends by itself; return the exit code and stderr."""
-        out, err = self.process.communicate(timeout=PATIENCE)
+        out, err = self.process.communicate(timeout=HUNG)
         self._rest += out
         return self.process.returncode, err
 

@@ -13,14 +13,13 @@ from typing import Any, Self
 
 from tests.codec.definitions import CLIENTS
 from tests.kafka import VERSION, classpath, jar, need
+from tests.patience import HUNG
 
 SOURCE = Path(__file__).parent / "java" / "KafkaMessages.java"
 SHARED = ("jackson-annotations-*", "jackson-core-*", "jackson-databind-*", "slf4j-api-*", "slf4j-simple-*")
 """Jars that all releases may share; Kafka's own jars are different for each."""
 PARTS = ("clients", "group-coordinator", "share-coordinator", "storage", "transaction-coordinator")
 """The broker's jars that contain messages."""
-SECONDS = 30.0
-"""The timeout of a response in seconds; the first one includes the compiler's time."""
 
 
 class KafkaMessages:
@@ -68,10 +67,10 @@ class KafkaMessages:
 
     def _line(self) -> str:
         assert self._process.stdout is not None
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + HUNG
         while b"\n" not in self._unread:
             if not select.select([self._process.stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                raise TimeoutError(f"no answer of the JVM within {SECONDS} s")
+                raise TimeoutError(f"no answer of the JVM within {HUNG:g} s")
             data = os.read(self._process.stdout.fileno(), 1 << 20)
             if not data:
                 self._said.seek(0)

@@ -12,18 +12,17 @@ import pytest
 
 from ottla.testing import Broker
 from tests.kafka import ApacheKafka
+from tests.patience import PROGRAM
 
 pytestmark = pytest.mark.slow
 
 COMMAND = (sys.executable, "-m", "ottla.cli", "demo")
 ENVIRONMENT = {**os.environ, "NO_COLOR": "1", "COLUMNS": "100", "TERM": "dumb"}
-PATIENCE = 800.0
-"""Seconds after which the demo counts as hanging, even on a busy machine."""
 
 
 def demo(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE, env=ENVIRONMENT
+        [*COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=PROGRAM, env=ENVIRONMENT
     )
 
 
@@ -73,7 +72,7 @@ def test_a_flight_that_nobody_sent_is_noticed(ottla_broker: Broker) -> None:
         topic = _await_topic(ottla_broker)
         command = [sys.executable, "-m", "ottla.cli", "produce", topic, "-b", ottla_broker.bootstrap]
         subprocess.run(command, input=b"a flight of fancy\n", check=True, capture_output=True)
-        out, err = process.communicate(timeout=PATIENCE)
+        out, err = process.communicate(timeout=PROGRAM)
     assert process.returncode == 1
     assert err.startswith("ottla: ") and "foreign=1" in err and err.count("\n") == 1, err
     assert "Every count is right" not in out
@@ -81,7 +80,7 @@ def test_a_flight_that_nobody_sent_is_noticed(ottla_broker: Broker) -> None:
 
 def _await_topic(broker: Broker) -> str:
     """The name of the demo's first topic, as soon as its folder exists."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + PROGRAM
     while time.monotonic() < deadline:
         if found := sorted(broker.data.glob("flights-direct-*-0")):
             return found[0].name.removesuffix("-0")
@@ -117,14 +116,14 @@ def test_a_signal_ends_the_demo_and_everything_it_has_started(
         # Flights are being sent, and Spark is starting.
         _await(lambda: len(_marked(marker)) >= 6 and any((tmp_path / "data").glob("flights-direct-*/*.log")))
         process.send_signal(number)
-        _, err = process.communicate(timeout=PATIENCE)
+        _, err = process.communicate(timeout=PROGRAM)
     assert (process.returncode, err) == (code, b"")
     _await(lambda: not _marked(marker))
 
 
 def _await(condition: object) -> None:
     assert callable(condition)
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + PROGRAM
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)

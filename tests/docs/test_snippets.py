@@ -18,13 +18,12 @@ from pathlib import Path
 import pytest
 
 from tests.kafka import free_ports
+from tests.patience import HUNG, PROGRAM
 
 ROOT = Path(__file__).parents[2]
 ELSEWHERE = {"recipes.md": "tests/sdk/test_recipes.py, which kills them"}
 FILES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SERVERS = ("ottla broker", "ottla proxy")
-SECONDS = 600
-"""Seconds after which a snippet counts as hanging, even on a busy machine."""
 END = "-- the snippet has ended --"
 WITH_SPARK = f"""
 import runpy, sys
@@ -106,7 +105,7 @@ class Bench:
 
     def _finish(self, command: list[str]) -> str:
         done = subprocess.run(
-            command, cwd=self.folder, env=environment(), capture_output=True, text=True, timeout=SECONDS
+            command, cwd=self.folder, env=environment(), capture_output=True, text=True, timeout=PROGRAM
         )
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
         return done.stdout
@@ -128,12 +127,12 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     yield made
     if made.spark is not None:
         try:
-            made.spark.communicate(timeout=240)
+            made.spark.communicate(timeout=HUNG)
         finally:
             made.spark.kill()  # in case a snippet hangs
     for server in reversed(made.servers):
         server.send_signal(signal.SIGTERM)
-        server.wait(60)
+        server.wait(HUNG)
         assert server.stdout is not None
         server.stdout.close()
 

@@ -359,10 +359,10 @@ def create_topic(bootstrap: str, topic: str, partitions: int = 1, replicas: int 
     admin = AdminClient({"bootstrap.servers": bootstrap})
     settings = {name.replace("_", "."): value for name, value in config.items()}
     admin.create_topics([NewTopic(topic, partitions, replicas, config=settings)])[topic].result(timeout=HUNG)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + HUNG
     while why := _not_served(admin, topic, partitions):
         if time.monotonic() > deadline:
-            raise PeerFailed(f"topic {topic!r} is not served after 30 s: {why}")
+            raise PeerFailed(f"topic {topic!r} is not served after {HUNG:g} s: {why}")
         time.sleep(0.02)
 
 

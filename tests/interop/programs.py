@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.kafka import CACHE, VERSION, classpath, need
+from tests.patience import PROGRAM
 
 SOURCES = Path(__file__).parent
-BUILD_SECONDS = 600
 
 
 def java_classes() -> Path:
@@ -86,7 +86,7 @@ def _built(name: str, cache: Path, build: Callable[[Path, Path], list[str]]) -> 
         with tempfile.TemporaryDirectory(dir=result.parent) as partial:
             target = Path(partial, "built")
             target.mkdir()
-            subprocess.run(build(sources, target), check=True, timeout=BUILD_SECONDS, stdout=subprocess.DEVNULL)
+            subprocess.run(build(sources, target), check=True, timeout=PROGRAM, stdout=subprocess.DEVNULL)
             with contextlib.suppress(OSError):  # another process has built it meanwhile
                 target.rename(result)
     return result

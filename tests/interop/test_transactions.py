@@ -203,7 +203,7 @@ def pass_on(worker: Transactor, output: str, end: str, at_least: int) -> list[Re
 
 def pass_some(worker: Transactor, output: str, at_least: int) -> list[Record]:
     """Poll until there are records, and send them on."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + HUNG
     records: list[Record] = []
     while len(records) < at_least:
         assert time.monotonic() < deadline, records

@@ -11,6 +11,7 @@ import pytest
 from ottla.codec import _engine
 from ottla.errors import ConfigurationError
 from tests.packaging import extension
+from tests.patience import PROGRAM
 
 
 @pytest.fixture
@@ -86,5 +87,5 @@ print(engine, build(MetadataRequest(topics=None), 1).hex(), sys.modules.keys() &
 def test_python_runs_without_the_extensions_and_no_warning() -> None:
     command = [sys.executable, "-W", "error", "-c", PURE, *_engine.EXTENSIONS]
     environment = os.environ | {"OTTLA_ENGINE": "python"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PROGRAM)
     assert (done.stdout, done.stderr) == ("python ffffffff set()\n", "")

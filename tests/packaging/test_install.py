@@ -19,6 +19,7 @@ import pytest
 
 from tests.packaging import extension
 from tests.packaging.wheels import copy_tree, quick_compiler
+from tests.patience import PROGRAM
 
 pytestmark = pytest.mark.slow
 
@@ -48,7 +49,7 @@ def run(*command: str | Path, cwd: Path, **variables: str) -> str:
     """The output of a command, which must succeed; it runs without the variables of this test's Python."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith(OF_THIS_TEST)} | variables
     done = subprocess.run(
-        [str(c) for c in command], cwd=cwd, env=environment, capture_output=True, text=True, timeout=300
+        [str(c) for c in command], cwd=cwd, env=environment, capture_output=True, text=True, timeout=PROGRAM
     )
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import HUNG
+
 ROOT = Path(__file__).parents[2]
 NAMES = ("_machine", "_records")
 
@@ -35,7 +37,7 @@ def test_a_compiler_that_fails_is_told_in_a_line_and_no_older_extension_stays(tm
 
 def test_the_metadata_and_the_sdist_are_right_without_the_tree(tmp_path: Path) -> None:
     command = [sys.executable, "setup.py", "--quiet", "egg_info", "--egg-base", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HUNG)
     assert done.returncode == 0, done.stderr
     [folder] = tmp_path.iterdir()
     told = message_from_bytes((folder / "PKG-INFO").read_bytes())

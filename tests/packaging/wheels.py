@@ -8,13 +8,15 @@ import sysconfig
 import venv
 from pathlib import Path
 
+from tests.patience import PROGRAM
+
 ROOT = Path(__file__).parents[2]
 
 
 def copy_tree(to: Path) -> Path:
     """Copy the tracked and the untracked, not ignored files, so that no build folder contributes anything."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300).stdout
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=PROGRAM).stdout
     for name in filter(None, listed.split("\0")):
         if (ROOT / name).exists():
             (to / name).parent.mkdir(parents=True, exist_ok=True)
@@ -36,12 +38,12 @@ def python_with_wheel(folder: Path) -> Path:
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
     build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder)]
     build.append(str(copy_tree(folder / "tree")))
-    subprocess.run(build, cwd=folder, env=environment, check=True, timeout=300)
+    subprocess.run(build, cwd=folder, env=environment, check=True, timeout=PROGRAM)
     [wheel] = folder.glob("*.whl")
     venv.create(folder / "env")
     python = folder / "env" / "bin" / "python"
     install = [*pip, "--python", str(python), "install", "--no-deps", str(wheel)]
-    subprocess.run(install, cwd=folder, check=True, timeout=300)
+    subprocess.run(install, cwd=folder, check=True, timeout=PROGRAM)
     borrow_packages(folder / "env")
     return python
 

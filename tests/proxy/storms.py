@@ -30,11 +30,10 @@ from tests.interop.peers import JAVA, PRODUCERS, Client, create_topic
 from tests.interop.streams import Streamer
 from tests.interop.transfers import Steps
 from tests.kafka import free_ports
+from tests.patience import HUNG, PROGRAM
 
 PARTITIONS = 12
 KEYS = 97
-START = 30.0
-"""Seconds within which a proxy must listen."""
 BETWEEN = 4_000
 """The maximum number of records between two strikes."""
 STALL = 120.0
@@ -75,7 +74,7 @@ class ProxyProcess:
     def end(self, how: signal.Signals = signal.SIGKILL) -> None:
         if self._process is not None:
             self._process.send_signal(how)
-            self._process.wait(START)
+            self._process.wait(HUNG)
             assert self._process.stdout is not None
             self._process.stdout.close()
             self._process = None
@@ -189,7 +188,7 @@ class Storm(ABC):
         for streamer in self.streamers:
             streamer.stop()
         for streamer in self.streamers:
-            streamer.join(120)
+            streamer.join(PROGRAM)
             assert not streamer.is_alive(), f"{streamer.name} did not end"
         assert not self.steps.errors, self.steps.errors
 

@@ -18,6 +18,7 @@ from ottla.proxy.upstream import link
 from ottla.proxy.upstream.streams import UNSETTLED
 from tests.brokerlite.peer import Peer
 from tests.brokerlite.running import BrokerProcess
+from tests.patience import HUNG
 from tests.proxy.running import ProxyThread
 from tests.proxy.simulated import Upstream, World, batch
 from tests.proxy.test_rewriting import world_of
@@ -254,7 +255,7 @@ def stored(broker: BrokerProcess, topic: str, enough: int) -> int:
     partition = ListOffsetsPartition(partition_index=0, timestamp=-1)
     asks = ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name=topic, partitions=(partition,)),))
     with at(broker.bootstrap) as peer:
-        until = time.monotonic() + 20
+        until = time.monotonic() + HUNG
         while time.monotonic() < until:
             [answer] = peer.ask(asks, LIST_OFFSETS).topics[0].partitions
             if answer.offset >= enough:

@@ -24,7 +24,7 @@ async def tool(kafka: ApacheKafka, *arguments: str | Path) -> str:
     """The output of kafka-consumer-groups."""
     main = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
     everything = ("--bootstrap-server", kafka.bootstrap, "--group", GROUP, "--timeout", "30000", *arguments)
-    return await trio.to_thread.run_sync(lambda: kafka.run(main, *everything, timeout=120))
+    return await trio.to_thread.run_sync(lambda: kafka.run(main, *everything, timeout=HUNG))
 
 
 async def theirs(kafka: ApacheKafka, *arguments: str | Path) -> dict[tuple[str, int], int]:

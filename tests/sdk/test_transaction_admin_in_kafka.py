@@ -26,7 +26,7 @@ async def tool(kafka: ApacheKafka, *arguments: str) -> list[dict[str, str]]:
     """The table in the output of kafka-transactions, if there is one."""
     main = "org.apache.kafka.tools.TransactionsCommand"
     everything = (main, "--bootstrap-server", kafka.bootstrap, *arguments)
-    said = await trio.to_thread.run_sync(lambda: run(*everything, timeout=120))  # the newest tool, for any broker
+    said = await trio.to_thread.run_sync(lambda: run(*everything, timeout=HUNG))  # the newest tool, for any broker
     lines = [[cell.strip() for cell in line.split("\t")[:-1]] for line in said.splitlines() if "\t" in line]
     return [dict(zip(lines[0], row, strict=True)) for row in lines[1:]]
 

@@ -28,14 +28,13 @@ from tests.interop.lines import Message, Received
 from tests.interop.peers import LIBRDKAFKA, create_topic
 from tests.kafka import HOST, ApacheKafka, free_ports
 from tests.packaging.wheels import python_with_wheel
+from tests.patience import HUNG, PROGRAM
 from tests.processes import below
 
 pytestmark = pytest.mark.slow
 
 JOBS = Path(__file__).with_name("cluster_jobs.py")
 SPARK_HOME = Path(pyspark.__path__[0])
-SECONDS = 240.0
-"""The limit for everything that a test waits for."""
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 CONFS = {
     "spark.driver.host": HOST,
@@ -54,7 +53,7 @@ EXECUTOR, DAEMON = "CoarseGrainedExecutorBackend", "pyspark.daemon"
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + PROGRAM
     while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(0.05)
@@ -134,7 +133,7 @@ class Cluster:
         started = below({each.pid for each in self.servers})
         for each in self.servers:
             each.kill()
-            each.wait(10)
+            each.wait(HUNG)
         for pid in started:
             kill(pid)
 
@@ -153,14 +152,14 @@ class Driver:
 
     def finish(self) -> list[dict[str, Any]]:
         """Wait until the job has ended, and return its reports."""
-        code = self.process.wait(SECONDS)
+        code = self.process.wait(PROGRAM)
         assert code == 0, self.log.read_text(errors="replace")[-5000:]
         return self.reports()
 
     def kill(self) -> None:
         started = below({self.process.pid})
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(HUNG)
         for pid in started:  # the driver's Java, which would stay
             kill(pid)
 

@@ -11,6 +11,7 @@ import pytest
 from ottla.testing import Broker
 from tests.interop.peers import kcat_produce
 from tests.packaging.wheels import borrow_packages, copy_tree
+from tests.patience import PROGRAM
 
 pytestmark = pytest.mark.slow
 
@@ -48,7 +49,7 @@ def run(python: str | Path, code: str, bootstrap: str, **environment: str) -> st
         env=kept | {"SPARK_LOCAL_IP": "127.0.0.1"} | environment,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PROGRAM,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "read [(b'a', b'1'), (b'b', b'2')]" in done.stdout
@@ -59,7 +60,7 @@ def test_after_a_plain_install_nothing_has_to_be_registered(bootstrap: str, tmp_
     tree = copy_tree(tmp_path / "tree")
     venv.create(tmp_path / "env", with_pip=True)
     python = tmp_path / "env" / "bin" / "python"
-    subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-deps", tree], check=True, timeout=300)
+    subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-deps", tree], check=True, timeout=PROGRAM)
     borrow_packages(tmp_path / "env")  # PySpark, and the packages that ottla needs
     where = "import ottla; assert 'env' in ottla.__file__, ottla.__file__\n"
     run(python, where + PLAIN_SESSION, bootstrap, PYSPARK_PYTHON=str(python))

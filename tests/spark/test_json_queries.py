@@ -13,7 +13,7 @@ from ottla.errors import ConfigurationError
 from ottla.spark.columns.json_values import parse_values
 from ottla.spark.columns.value_schema import parse_value_schema
 from ottla.testing import Broker
-from tests.patience import HUNG
+from tests.patience import HUNG, PROGRAM
 from tests.spark.test_value_schema import SCHEMAS
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ def test_a_streaming_query_has_them_as_well(spark: "SparkSession", topic: Broker
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(PROGRAM)
     assert found(rows) == set(ROWS)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import ottla.spark
 from ottla.spark.local.session import _python
+from tests.patience import PROGRAM
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -149,6 +150,6 @@ def test_processes_that_plan_and_read_import_the_installed_pyspark_and_java_does
         env=environment | {"PYTHONPATH": path},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=PROGRAM,
     )
     assert done.stdout.split() == [*[pyspark.__file__] * 2, "true", "kept"], done.stderr

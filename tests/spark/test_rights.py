@@ -23,7 +23,7 @@ from ottla.spark.reading import batch_reader as spark_reader
 from tests.interop.lines import Message
 from tests.interop.peers import LIBRDKAFKA, create_topic
 from tests.kafka import NOW, OLD, ApacheKafka, start
-from tests.patience import HUNG
+from tests.patience import HUNG, PROGRAM
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -134,7 +134,7 @@ def test_a_stream_needs_read_on_its_group_to_show_its_lag(
         )
         writer = frame.load().writeStream.format("noop").option("checkpointLocation", str(tmp_path / name))
         query = writer.trigger(availableNow=True).start()
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(PROGRAM)
         last = query.lastProgress
         assert last is not None
         read = json.loads(last["sources"][0]["endOffset"])["source"]

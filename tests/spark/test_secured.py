@@ -13,6 +13,7 @@ import ottla
 from ottla import TLS, Plain
 from ottla.spark.reading import batch_reader as spark_reader
 from tests.kafka import HOST, ApacheKafka, start
+from tests.patience import PROGRAM
 from tests.tls import kafka_store, text
 
 if TYPE_CHECKING:
@@ -101,6 +102,6 @@ def test_a_stream_reads_and_writes_with_tls_and_sasl(
     read = spark.readStream.format("ottla").options(**options, subscribe="source", startingOffsets="earliest").load()
     written = read.select("value").writeStream.format("ottla").options(**options, topic="target")
     query = written.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(PROGRAM)
     rows = spark.read.format("ottla").options(**options, subscribe="target").load().collect()
     assert sorted(int(bytes(row.value)) for row in rows) == list(range(50))

@@ -22,13 +22,11 @@ from ottla.spark.streaming import group_commits, stream_reader
 from ottla.spark.streaming.stream_reader import StreamReader
 from ottla.testing import Broker
 from tests.interop.peers import create_topic
-from tests.patience import HUNG
+from tests.patience import HUNG, PROGRAM
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-
-SECONDS = 60
 
 
 def write(broker: Broker | str, *values: str, topic: str = "t", partition: int = 0, compression: str = "none") -> None:
@@ -58,7 +56,7 @@ class Query:
         writer = source.writeStream.foreachBatch(self._take).option("checkpointLocation", str(self.folder))
         query = writer.trigger(availableNow=True).start()
         try:
-            assert query.awaitTermination(SECONDS), "the query does not end"
+            assert query.awaitTermination(PROGRAM), "the query does not end"
         finally:
             query.stop()
         return query
@@ -191,7 +189,7 @@ def test_mistakes_in_the_options_of_a_stream_are_reported(
     rows = spark.readStream.format("ottla").options(**options).load()
     query = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).trigger(**trigger).start()
     with pytest.raises(Exception, match=r"ConfigurationError: maxOffsetsPerTrigger must be .*, not '0'"):
-        query.awaitTermination(30)
+        query.awaitTermination(PROGRAM)
 
 
 # -- what Spark asks for ----------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from ottla.spark.writing.write_options import WriteOptions
 from ottla.testing import Broker
 from tests.interop.lines import Message
 from tests.interop.peers import JAVA, LIBRDKAFKA, create_topic
+from tests.patience import PROGRAM
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -107,7 +108,7 @@ def test_a_stream_goes_on_where_it_was_after_a_restart(
             .trigger(availableNow=True)
             .start()
         )
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(PROGRAM)
     values = [int(each.value or b"") for each in LIBRDKAFKA.consume(bootstrap, topic)]
     assert sorted(values) == list(range(2000))
 
@@ -133,7 +134,7 @@ class TestWithOneBroker:
                 .options(**options(bootstrap, topic), checkpointLocation=str(tmp_path / "checkpoint"))
                 .trigger(availableNow=True).start()
             )  # fmt: skip
-            assert query.awaitTermination(120), run
+            assert query.awaitTermination(PROGRAM), run
         assert Counter(each.value for each in LIBRDKAFKA.consume(bootstrap, topic)) == {b"1": 10, b"2": 10}
 
     def test_refusals_are_given_in_a_sentence(
@@ -152,7 +153,7 @@ class TestWithOneBroker:
         stream = spark.readStream.format("rate").load().selectExpr("CAST(value AS STRING) AS value")
         query = stream.writeStream.format("ottla").options(**options(bootstrap, topic, exactlyOnce="true"))
         with pytest.raises(PySparkException, match="exactlyOnce=true is not supported"):
-            query.option("checkpointLocation", str(tmp_path)).trigger(once=True).start().awaitTermination(60)
+            query.option("checkpointLocation", str(tmp_path)).trigger(once=True).start().awaitTermination(PROGRAM)
 
     def test_the_death_of_a_worker_loses_no_row(self, spark: "SparkSession", bootstrap: str, topic: str) -> None:
         create_topic(bootstrap, topic, partitions=3)
