@@ -6,7 +6,7 @@ nothing; a small one fails on a machine that is busy with other programs.
 
 HUNG = 120.0
 """Seconds to wait for the expected outcome of a task, a thread, a connection or a subprocess."""
-PROGRAM = 10 * HUNG
+PROGRAM = 10 * round(HUNG)  # PySpark takes no fractions
 """Seconds for a program of several steps to end: a build, an installation, a query of Spark."""
 WHOLE = 30 * HUNG
 """Seconds for a whole slow or deep test, including the start of its peers: many times what the longest needs alone. No

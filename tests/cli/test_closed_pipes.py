@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from ottla.testing import Broker
-from tests.cli.program import PATIENCE
+from tests.patience import HUNG
 
 
 def shell(line: str, broker: Broker) -> subprocess.CompletedProcess[str]:
     """Run ``line`` in bash, with ``ottla`` from this Python and the broker as its bootstrap."""
     command = f'ottla() {{ {sys.executable} -m ottla "$@" --bootstrap {broker.bootstrap}; }}; set -o pipefail; {line}'
-    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=PATIENCE)
+    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=HUNG)
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import pytest
 from ottla.testing import Broker
 from tests.cli import program
 from tests.kafka import free_ports
+from tests.patience import HUNG
 
 pytestmark = pytest.mark.slow  # a process or two for each test
 
@@ -144,7 +145,7 @@ def test_a_reader_that_leaves_ends_consume_quietly(ottla_broker: Broker) -> None
         assert consume.process.stdout is not None
         consume.process.stdout.close()
         consume.process.stdout = None
-        assert consume.process.wait(program.PATIENCE) == 0
+        assert consume.process.wait(HUNG) == 0
         assert consume.process.stderr is not None
         assert consume.process.stderr.read() == b""
 
@@ -194,7 +195,7 @@ def test_a_signal_ends_a_command_that_waits_for_a_broker_that_does_not_answer() 
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         with program.running("topics", "list", "--bootstrap", address, "--connect-timeout", "60") as command:
-            silent.settimeout(program.PATIENCE)
+            silent.settimeout(HUNG)
             accepted, _ = silent.accept()
             with accepted:
                 code, err, seconds = command.end(signal.SIGINT)

@@ -8,6 +8,7 @@ import pytest
 import ottla
 from ottla.testing import Broker
 from tests.cli import program
+from tests.patience import HUNG
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +23,7 @@ async def test_a_reader_that_is_slow_to_begin_gets_every_record_before_the_end(o
             await producer.send_soon("t", VALUE)
     with program.running("consume", "t", "--until-end", "--bootstrap", ottla_broker.bootstrap) as consume:
         assert consume.process.stdout is not None
-        assert select.select([consume.process.stdout], [], [], program.PATIENCE)[0]
+        assert select.select([consume.process.stdout], [], [], HUNG)[0]
         time.sleep(1)  # the slowness under test: the pipe stays full
         code, err = consume.ended()
         assert (code, err) == (0, b"")

@@ -21,6 +21,7 @@ from ottla.codec import frames
 from ottla.codec.records import BatchBuilder, rebased
 from tests.cli import program
 from tests.codec.recorded import WIRE, exchanges
+from tests.patience import HUNG
 
 FILES = sorted(
     path
@@ -281,7 +282,7 @@ def test_a_reader_that_goes_away_ends_it_quietly(tmp_path: Path) -> None:
     done = subprocess.run(
         ["bash", "-c", f"set -o pipefail; {command} dump {path} | head -1"],
         capture_output=True,
-        timeout=program.PATIENCE,
+        timeout=HUNG,
     )
     assert (done.returncode, done.stderr) == (0, b"")
 
@@ -298,9 +299,7 @@ def test_an_interrupt_ends_it_with_130(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_disk_that_is_full_is_one_line() -> None:
     command = " ".join(program.COMMAND)
-    done = subprocess.run(
-        ["bash", "-c", f"{command} dump {PLAIN} > /dev/full"], capture_output=True, timeout=program.PATIENCE
-    )
+    done = subprocess.run(["bash", "-c", f"{command} dump {PLAIN} > /dev/full"], capture_output=True, timeout=HUNG)
     assert done.returncode == exits.FAILED
     assert done.stderr == b"ottla: no space left on device\n"
 
@@ -315,9 +314,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
             f"import resource, subprocess; subprocess.run({arguments!r}, stdout=subprocess.DEVNULL);"
             "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
         )
-        out = subprocess.run(
-            [program.COMMAND[0], "-c", code], capture_output=True, text=True, timeout=program.PATIENCE
-        ).stdout
+        out = subprocess.run([program.COMMAND[0], "-c", code], capture_output=True, text=True, timeout=HUNG).stdout
         peaks.append(int(out))
     assert peaks[1] - peaks[0] < 8 * 2**10, "kilobytes"
 
@@ -337,7 +334,7 @@ def test_progress_is_shown_on_a_terminal_for_a_large_file_only(tmp_path: Path, s
     said = b""
     while chunk := _read(ours):
         said += chunk
-    assert process.wait(program.PATIENCE) == 0
+    assert process.wait(HUNG) == 0
     assert (b"MB" in said) == shown
 
 

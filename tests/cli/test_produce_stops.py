@@ -13,6 +13,7 @@ from socket import socket
 import pytest
 
 from tests.cli import program
+from tests.patience import HUNG
 from tests.sdk.scripted import scripted
 
 LINES = 5_000
@@ -43,7 +44,7 @@ def stopped(answer: int, *options: str, muted: bool = False) -> Stopped:
         nonlocal answers, began
         answers += 1
         if answers == answer:
-            assert started.wait(program.PATIENCE)
+            assert started.wait(HUNG)
             began = time.monotonic()
             run.send_signal(signal.SIGTERM)
         if not muted or answers < answer:
@@ -62,7 +63,7 @@ def stopped(answer: int, *options: str, muted: bool = False) -> Stopped:
             )
             started.set()
             try:
-                out, err = run.communicate(timeout=program.PATIENCE)
+                out, err = run.communicate(timeout=HUNG)
             finally:
                 run.kill()
                 run.wait()

@@ -14,6 +14,7 @@ import pytest
 from ottla.testing import Broker
 from tests.cli import program
 from tests.cli.program import running
+from tests.patience import HUNG
 
 pytestmark = pytest.mark.slow  # a process or two for each test
 
@@ -22,7 +23,7 @@ ANYWHERE = ("--listen", "127.0.0.1:0", "--json")
 
 def get(address: str, path: str) -> int:
     try:
-        with urllib.request.urlopen(f"http://{address}{path}", timeout=program.PATIENCE) as answer:
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=HUNG) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         with error:
