@@ -8,10 +8,13 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from tests.patience import HUNG
+
+N = TypeVar("N", bound=ast.AST)
 
 TESTS = Path(__file__).parents[1]
 UNCHECKED = {
@@ -53,6 +56,18 @@ SLEEPS = {"asyncio.sleep", "loop.sleep", "time.sleep", "trio.sleep"}
 POSITIONAL = {"awaitTermination", "fail_after", "flush", "join", "result", "wait"}
 GUARDS = POSITIONAL | {"communicate", "create_connection", "run", "urlopen"}
 """Calls with a timeout that only guards against hanging; those of `POSITIONAL` may have it as their first argument."""
+BLOCKS = (
+    ast.FunctionDef,
+    ast.AsyncFunctionDef,
+    ast.For,
+    ast.AsyncFor,
+    ast.While,
+    ast.If,
+    ast.With,
+    ast.AsyncWith,
+    ast.Try,
+)
+PARTS = ("body", "orelse", "finalbody")
 MOMENTARY = {"awaitTermination", "wait"}
 """Those that loops call again and again."""
 
@@ -63,12 +78,20 @@ def name_of(node: ast.AST) -> str:
 
 
 @functools.cache
-def nodes(tree: ast.AST) -> list[ast.AST]:
-    return list(ast.walk(tree))
+def _by_kind(tree: ast.AST) -> dict[type[ast.AST], list[ast.AST]]:
+    found: dict[type[ast.AST], list[ast.AST]] = {}
+    for node in ast.walk(tree):
+        found.setdefault(type(node), []).append(node)
+    return found
+
+
+def nodes(tree: ast.AST, *kinds: type[N]) -> Iterator[N]:
+    """The nodes of these types; by type, because the rules ask for few of many nodes."""
+    return itertools.chain.from_iterable(_by_kind(tree).get(kind, []) for kind in kinds)  # type: ignore[arg-type]
 
 
 def calls(tree: ast.AST, names: set[str]) -> Iterator[ast.Call]:
-    return (each for each in nodes(tree) if isinstance(each, ast.Call) and name_of(each.func) in names)
+    return (each for each in nodes(tree, ast.Call) if name_of(each.func) in names)
 
 
 def number(node: ast.AST | None) -> float | None:
@@ -76,9 +99,10 @@ def number(node: ast.AST | None) -> float | None:
     return node.value if is_number else None  # type: ignore[union-attr] # is_number checked the type
 
 
+@functools.cache
 def jumps(module: ast.AST) -> bool:
     """Whether the module uses a mocked clock that jumps by itself."""
-    arguments = {each.arg for each in nodes(module) if isinstance(each, ast.arg | ast.keyword) and each.arg}
+    arguments = {each.arg for each in nodes(module, ast.arg, ast.keyword)}
     return not arguments.isdisjoint({"autojump_threshold", "autojump_clock"})
 
 
@@ -86,7 +110,7 @@ def network_beside_a_mocked_clock(module: ast.Module) -> Iterator[ast.AST]:
     """The clock jumps while the system still moves bytes: use `tests.pairs`, which connects without the network."""
     if not jumps(module):
         return
-    for node in nodes(module):
+    for node in nodes(module, ast.Import, ast.ImportFrom, ast.Call, ast.arg):
         imported = [each.name.rpartition(".")[2] for each in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom):
             imported = [(node.module or "").rpartition(".")[2], *(each.name for each in node.names)]
@@ -119,12 +143,12 @@ def _bounds(function: ast.AST) -> Iterator[ast.Compare]:
 
     times: set[str] = set()
     differences: set[str] = set()
-    for node in nodes(function):
-        if isinstance(node, ast.Assign) and any(calls(node.value, WALL_CLOCKS)):
+    for node in nodes(function, ast.Assign):
+        if any(calls(node.value, WALL_CLOCKS)):
             (differences if is_a_difference(node.value) else times).update(map(name_of, node.targets))
     times.discard("")
     differences.discard("")
-    for stated in (each.test for each in nodes(function) if isinstance(each, ast.Assert)):
+    for stated in (each.test for each in nodes(function, ast.Assert)):
         for compared in (each for each in ast.walk(stated) if isinstance(each, ast.Compare)):
             sides = itertools.pairwise([compared.left, *compared.comparators])
             for operator, (left, right) in zip(compared.ops, sides, strict=True):
@@ -164,10 +188,12 @@ def guards_in_seconds(module: ast.Module) -> Iterator[ast.AST]:
         for argument, default in itertools.chain(defaults, named):
             if argument.arg == "timeout" and 0 < (number(default) or 0) < HUNG:
                 yield argument
-    for node in nodes(module):  # the deadline of a loop, usually
-        if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Add):
-            continue
-        if any(calls(node.left, STEADY_CLOCKS)) and _seconds(node.right, constants) >= 1:
+    for node in nodes(module, ast.BinOp):  # the deadline of a loop, usually
+        if (
+            isinstance(node.op, ast.Add)
+            and any(calls(node.left, STEADY_CLOCKS))
+            and _seconds(node.right, constants) >= 1
+        ):
             yield node
 
 
@@ -187,9 +213,7 @@ def sleeps_before_an_assertion(module: ast.Module) -> Iterator[ast.AST]:
     """A busy machine may do nothing in that time: wait for a condition."""
     if jumps(module):
         return
-    for block in (getattr(each, part, None) for each in nodes(module) for part in ("body", "orelse", "finalbody")):
-        if not isinstance(block, list):
-            continue
+    for block in (getattr(each, part, []) for each in nodes(module, *BLOCKS) for part in PARTS):
         for one, other in itertools.pairwise(block):
             value = one.value if isinstance(one, ast.Expr) else None
             call = value.value if isinstance(value, ast.Await) else value
@@ -197,8 +221,8 @@ def sleeps_before_an_assertion(module: ast.Module) -> Iterator[ast.AST]:
                 yield one
 
 
-def functions(module: ast.Module) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return [each for each in nodes(module) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+def functions(module: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return nodes(module, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 RULES: list[Callable[[ast.Module], Iterator[ast.AST]]] = [
@@ -210,12 +234,15 @@ RULES: list[Callable[[ast.Module], Iterator[ast.AST]]] = [
 ]
 
 
-def found(rule: Callable[[ast.Module], Iterator[ast.AST]], module: ast.Module) -> Iterator[tuple[str, int]]:
+@functools.cache
+def found(rule: Callable[[ast.Module], Iterator[ast.AST]], module: ast.Module) -> list[tuple[str, int]]:
     """The function, or "", and the line of everything that a rule rejects."""
+    rejected = []
     for node in rule(module):
         line: int = getattr(node, "lineno", 0)
         around = [each for each in functions(module) if each.lineno <= line <= (each.end_lineno or 0)]
-        yield (min(around, key=lambda each: each.lineno).name if around else ""), line
+        rejected.append((min(around, key=lambda each: each.lineno).name if around else "", line))
+    return rejected
 
 
 @functools.cache
