@@ -8,13 +8,11 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import pytest
 
 from tests.patience import HUNG
-
-N = TypeVar("N", bound=ast.AST)
 
 TESTS = Path(__file__).parents[1]
 UNCHECKED = {
@@ -56,17 +54,8 @@ SLEEPS = {"asyncio.sleep", "loop.sleep", "time.sleep", "trio.sleep"}
 POSITIONAL = {"awaitTermination", "fail_after", "flush", "join", "result", "wait"}
 GUARDS = POSITIONAL | {"communicate", "create_connection", "run", "urlopen"}
 """Calls with a timeout that only guards against hanging; those of `POSITIONAL` may have it as their first argument."""
-BLOCKS = (
-    ast.FunctionDef,
-    ast.AsyncFunctionDef,
-    ast.For,
-    ast.AsyncFor,
-    ast.While,
-    ast.If,
-    ast.With,
-    ast.AsyncWith,
-    ast.Try,
-)
+FUNCTIONS = ast.FunctionDef, ast.AsyncFunctionDef
+BLOCKS = *FUNCTIONS, ast.For, ast.AsyncFor, ast.While, ast.If, ast.With, ast.AsyncWith, ast.Try
 PARTS = ("body", "orelse", "finalbody")
 MOMENTARY = {"awaitTermination", "wait"}
 """Those that loops call again and again."""
@@ -78,16 +67,16 @@ def name_of(node: ast.AST) -> str:
 
 
 @functools.cache
-def _by_kind(tree: ast.AST) -> dict[type[ast.AST], list[ast.AST]]:
-    found: dict[type[ast.AST], list[ast.AST]] = {}
+def _by_kind(tree: ast.AST) -> dict[type[ast.AST], list[Any]]:
+    found: dict[type[ast.AST], list[Any]] = {}
     for node in ast.walk(tree):
         found.setdefault(type(node), []).append(node)
     return found
 
 
-def nodes(tree: ast.AST, *kinds: type[N]) -> Iterator[N]:
+def nodes(tree: ast.AST, *kinds: type[ast.AST]) -> Iterator[Any]:
     """The nodes of these types; by type, because the rules ask for few of many nodes."""
-    return itertools.chain.from_iterable(_by_kind(tree).get(kind, []) for kind in kinds)  # type: ignore[arg-type]
+    return itertools.chain.from_iterable(_by_kind(tree).get(kind, []) for kind in kinds)
 
 
 def calls(tree: ast.AST, names: set[str]) -> Iterator[ast.Call]:
@@ -189,11 +178,8 @@ def guards_in_seconds(module: ast.Module) -> Iterator[ast.AST]:
             if argument.arg == "timeout" and 0 < (number(default) or 0) < HUNG:
                 yield argument
     for node in nodes(module, ast.BinOp):  # the deadline of a loop, usually
-        if (
-            isinstance(node.op, ast.Add)
-            and any(calls(node.left, STEADY_CLOCKS))
-            and _seconds(node.right, constants) >= 1
-        ):
+        is_later = isinstance(node.op, ast.Add) and any(calls(node.left, STEADY_CLOCKS))
+        if is_later and _seconds(node.right, constants) >= 1:
             yield node
 
 
@@ -222,7 +208,7 @@ def sleeps_before_an_assertion(module: ast.Module) -> Iterator[ast.AST]:
 
 
 def functions(module: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return nodes(module, ast.FunctionDef, ast.AsyncFunctionDef)
+    return nodes(module, *FUNCTIONS)
 
 
 RULES: list[Callable[[ast.Module], Iterator[ast.AST]]] = [
