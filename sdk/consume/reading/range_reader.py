@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from ottla.codec.apis.list_offsets import LATEST
 from ottla.codec.wire import NO_UUID
 from ottla.errors import (
+    BrokerUnreachable,
     DataLoss,
     LocalProtocolError,
     OffsetOutOfRange,
@@ -205,6 +206,8 @@ class RangeReader:
             if isinstance(found.error, _LOSS):
                 for place in self._places_of(topic):
                     self._lose(place, found.error)
+            elif isinstance(found.error, BrokerUnreachable):  # the limit of `take` ends that, and names the ranges
+                self._look_up(topic, fresh=False)
             else:
                 self._learn_topic(found.result())
         for place, (_, ends) in [(place, each) for place, each in self._ends.items() if each[1].done]:
@@ -273,5 +276,6 @@ class RangeReader:
         # A partition is not assigned to the fetcher while its topic is looked up.
         places = assigned or [(place, each[0].start) for place, each in islice(self._ranges.items(), 3)]
         where = ", ".join(f"{t}-{p} at offset {at}, wanted up to {self._ranges[t, p][0].end}" for (t, p), at in places)
-        why = "; ".join(islice(self._fetcher.explain(now), 3))
+        # Without metadata the fetcher waits for nothing.
+        why = "; ".join(islice(self._fetcher.explain(now), 3)) or "; ".join(islice(self._core.explain(now), 3))
         raise TimeoutExpired(f"{where}: no records for {timeout:g} s{f' ({why})' if why else ''}")
