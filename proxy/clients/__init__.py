@@ -3,8 +3,8 @@
 client_session        dispatches a client's requests; answers ApiVersions, Metadata and FindCoordinator
 client_connection     a client's own connection: its responses and its end
 client_link           a client's upstream connection, and the requests that wait for it
-produce_requests      Produce: rewrites, passes or refuses record sets
-transaction_requests  InitProducerId, AddPartitionsToTxn and EndTxn, step by step
+produce_handler       Produce: rewrites, passes or refuses record sets
+transaction_handler   InitProducerId, AddPartitionsToTxn and EndTxn, step by step
 steps                 runs requests that take several steps
 pending_produce       the response to a Produce request, from the results of its partitions
 carried               the APIs and versions that the proxy offers

@@ -4,7 +4,7 @@ Rules:
 - The proxy checks a request before it does anything. A request that it does not accept closes the client's connection,
   and so does a bug.
 - An API that is not in the table `CARRIED` closes the connection, as an unknown API does on a broker.
-- Most requests pass unread. The others have a method each: here, in `ProduceRequests` or in `TransactionRequests`.
+- Most requests pass unread. The others have a method each: here, in `ProduceHandler` or in `TransactionHandler`.
 """
 
 import struct
@@ -36,9 +36,9 @@ from ottla.proxy.clients.carried import (
 from ottla.proxy.clients.client_connection import ClientConnection, ClientRequest
 from ottla.proxy.clients.client_link import ClientLink, LinkContext
 from ottla.proxy.clients.dialects import UNNAMED, Dialect, dialect_of
-from ottla.proxy.clients.produce_requests import ProduceContext, ProduceRequests
+from ottla.proxy.clients.produce_handler import ProduceContext, ProduceHandler
 from ottla.proxy.clients.steps import Steps, UpstreamFrame, run, until
-from ottla.proxy.clients.transaction_requests import TransactionContext, TransactionRequests
+from ottla.proxy.clients.transaction_handler import TransactionContext, TransactionHandler
 from ottla.proxy.clients.walks import LongMetadata
 from ottla.proxy.events import Action
 from ottla.sdk.outcome import Outcome
@@ -80,8 +80,8 @@ class ClientSession:
         self._shared = shared
         self._client = ClientConnection(client, shared.actions)
         self._link = ClientLink(self._client, node, shared)
-        self._transactions = TransactionRequests(self._client, self._link, shared)
-        self._produce = ProduceRequests(self._client, peer, self._link, shared)
+        self._transactions = TransactionHandler(self._client, self._link, shared)
+        self._produce = ProduceHandler(self._client, peer, self._link, shared)
         self._dialect: Dialect = UNNAMED
 
     def left(self, now: float) -> None:

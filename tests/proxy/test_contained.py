@@ -26,11 +26,11 @@ from ottla.proxy.clients.client_connection import ClientConnection
 from ottla.proxy.clients.client_link import ClientLink
 from ottla.proxy.clients.client_session import ClientSession
 from ottla.proxy.clients.pending_produce import PendingProduce
-from ottla.proxy.clients.produce_requests import ProduceRequests
+from ottla.proxy.clients.produce_handler import ProduceHandler
 from ottla.proxy.clients.producers import ClientProducers
 from ottla.proxy.clients.record_set_queue import RecordSetQueue
 from ottla.proxy.clients.rewriter import Rewriter
-from ottla.proxy.clients.transaction_requests import TransactionRequests
+from ottla.proxy.clients.transaction_handler import TransactionHandler
 from ottla.proxy.clients.windows import Window
 from ottla.proxy.events import Action, AnswerClient, CloseClient, Requested, SendUpstream, UpstreamReceived
 from ottla.proxy.serve import _Driver
@@ -147,8 +147,8 @@ MACHINES = (
     ClientSession,
     ClientConnection,
     ClientLink,
-    TransactionRequests,
-    ProduceRequests,
+    TransactionHandler,
+    ProduceHandler,
     PendingProduce,
     Rewriter,
     RecordSetQueue,

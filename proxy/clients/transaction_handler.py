@@ -39,7 +39,7 @@ class TransactionContext(Protocol):
     transactions: ClientTransactions
 
 
-class TransactionRequests:
+class TransactionHandler:
     """Handles one client's requests of transactional producers, and the InitProducerId of idempotent ones."""
 
     def __init__(self, client: ClientConnection, link: ClientLink, shared: TransactionContext) -> None:

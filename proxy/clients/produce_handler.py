@@ -45,7 +45,7 @@ class ProduceContext(Protocol):
     cluster: UpstreamCluster
 
 
-class ProduceRequests:
+class ProduceHandler:
     """Handles one client's Produce requests.
 
     Args:
