@@ -1,4 +1,4 @@
-"""The steps of a client's request continue within the call that ends their wait; a bug closes the client's connection."""
+"""A request's steps continue within the call that ends their wait; a bug closes the client's connection."""
 
 import logging
 
@@ -38,7 +38,7 @@ def test_the_steps_continue_without_a_client() -> None:
     assert seen == [1]
 
 
-def test_a_bug_after_a_wait_closes_the_connection_and_does_not_reach_who_settles_the_outcome(
+def test_a_bug_after_a_wait_closes_the_connection_and_stops_there(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     wait, actions = Outcome[int](), list[Action]()
