@@ -257,14 +257,7 @@ class ProxyCore:
         session = self._sessions.get(event.client)
         if session is None:
             session = self._sessions[event.client] = ClientSession(self, event.client, event.node, event.peer)
-        if session.closed:  # requests behind the one that closed the connection
-            return
-        try:
-            session.request(event.ticket, event.frame, now)
-        except RemoteProtocolError as error:
-            session.close(str(error))
-        except Exception:
-            session.failed("a request")
+        session.request(event.ticket, event.frame, now)
 
     def _on_link(self, number: int, step: Callable[[UpstreamLink], None], now: float) -> None:
         link = self.links.find(number)

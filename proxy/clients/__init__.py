@@ -1,16 +1,24 @@
 """Handles clients' connections and requests.
 
-client_session    a client's connection: its requests and responses
-carried           the APIs and versions that the proxy offers
-routed_topics     topics with a rule, and their metadata
-admission         checks who may send to a rewritten topic, and with which producer
-batches           clients' batches under way
-opening           checks batches, reads their records, sorts them by partition
-windows           recognises retries
-producers         the producer ids of clients
-record_set_queue  the queue of record sets
-rewriter          moves the records of a client's batch to the partitions of their keys, and answers the client
-transactions      AddPartitionsToTxn, EndTxn
-observer          counts keys
-buffered          counts the buffered bytes of each client
+client_session        dispatches a client's requests; answers ApiVersions, Metadata and FindCoordinator
+client_connection     a client's own connection: its responses and its end
+client_link           a client's upstream connection, and the requests that wait for it
+produce_handler       Produce: rewrites, passes or refuses record sets
+transaction_handler   InitProducerId, AddPartitionsToTxn and EndTxn, step by step
+steps                 runs requests that take several steps
+pending_produce       the response to a Produce request, from the results of its partitions
+carried               the APIs and versions that the proxy offers
+dialects              the error codes for each kind of client
+walks                 reads only the brokers of long Metadata responses
+routed_topics         topics with a rule, and their metadata
+admission             checks who may send to a rewritten topic, and with which producer
+batches               clients' batches under way
+opening               checks batches, reads their records, sorts them by partition
+windows               recognises retries
+producers             the producer ids of clients
+record_set_queue      the queue of record sets
+rewriter              moves the records of a client's batch to the partitions of their keys, and answers the client
+transactions          the state of clients' transactions: their partitions, and when they may end
+observer              counts keys
+buffered              counts the buffered bytes of each client
 """

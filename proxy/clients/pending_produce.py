@@ -29,7 +29,6 @@ class PendingProduce:
     ) -> None:
         self.version = version
         self._dialect, self._transactional = dialect, request.transactional_id is not None
-        self.topics = len(request.topic_data)
         self._correlation_id, self._answer = correlation_id, answer
         self._order = [(topic.name, [each.index for each in topic.partition_data]) for topic in request.topic_data]
         self._places = {(name, index) for name, indexes in self._order for index in indexes}

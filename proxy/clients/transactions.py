@@ -38,10 +38,12 @@ from ottla.errors import (
 from ottla.proxy.clients.admission import Admission
 from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.routed_topics import RoutedTopics
+from ottla.proxy.clients.steps import Steps, until
 from ottla.proxy.routing import TopicRules
 from ottla.proxy.upstream.delivery import Delivery
 from ottla.proxy.upstream.producer import UpstreamTransaction
 from ottla.proxy.upstream.streams import ABORTED
+from ottla.sdk.outcome import Outcome
 
 MOST_WAITING = 100
 """The most waiting EndTxn requests of a transaction; a client needs one, and more only after its own timeouts."""
@@ -89,45 +91,36 @@ class ClientTransactions:
 
     # -- EndTxn
 
-    def end(
-        self, request: EndTxnRequest, go_on: Callable[[float], None], refuse: Callable[[int], None], now: float
-    ) -> None:
-        """Handle EndTxn: calls ``go_on`` once no batch is under way, or ``refuse`` with an error code.
+    def end(self, request: EndTxnRequest, now: float) -> Steps[tuple[int, float]]:
+        """Wait until none of the transaction's batches is under way; returns 0, or why EndTxn is refused, and the time.
 
         UNKNOWN_PRODUCER_ID means that the client needs a new epoch.
         """
         found = self._admission.producers.in_transaction(request.producer_id, request.producer_epoch)
         if found is None or found[1].transactional_id != request.transactional_id:
             if request.committed and not self._admission.may_commit(request.producer_id, request.producer_epoch):
-                refuse(UnknownProducerId.code)  # the proxy has refused records of this unknown epoch
-            else:
-                go_on(now)
-            return
+                return UnknownProducerId.code, now  # the proxy has refused records of this unknown epoch
+            return 0, now
         producer, transaction = found
         if len(transaction.waiting) >= MOST_WAITING:
-            refuse(ConcurrentTransactions.code)
-            return
-
-        def settled(now: float) -> None:
-            if request.committed and transaction.failure is not None:
-                # Only a new epoch helps if an outcome is unknown (see `ended`).
-                refuse((UnknownProducerId if transaction.failure.unknown else TransactionAbortable).code)
-            else:
-                transaction.ending = request
-                if transaction.added:  # records after EndTxn could become part of the next transaction
-                    transaction.added.clear()
-                    self._admission.note_transaction(producer)
-                go_on(now)
-
+            return ConcurrentTransactions.code, now
         if not request.committed and not producer.settled:
             transaction.aborting, transaction.failure = True, transaction.failure or ABORTED
             self._admission.note_transaction(producer)
             self._rewriter.withdraw(producer, now)
             self._delivery.stop(producer, now)
-        if producer.settled:
-            settled(now)
-        else:
-            transaction.waiting.append(settled)
+        if not producer.settled:
+            settled: Outcome[float] = Outcome()
+            transaction.waiting.append(settled.succeed)
+            now = yield from until(settled)
+        if request.committed and transaction.failure is not None:
+            # Only a new epoch helps if an outcome is unknown (see `ended`).
+            return (UnknownProducerId if transaction.failure.unknown else TransactionAbortable).code, now
+        transaction.ending = request
+        if transaction.added:  # records after EndTxn could become part of the next transaction
+            transaction.added.clear()
+            self._admission.note_transaction(producer)
+        return 0, now
 
     def ended(self, request: EndTxnRequest, answer: EndTxnResponse, now: float) -> None:
         """Take the EndTxn response of upstream's coordinator."""
@@ -146,37 +139,50 @@ class ClientTransactions:
 
     # -- AddPartitionsToTxn
 
-    def widen(
-        self,
-        request: AddPartitionsToTxnRequest,
-        go_on: Callable[[AddPartitionsToTxnRequest, float], None],
-        refuse: Callable[[AddPartitionsToTxnResponse], None],
-        now: float,
-    ) -> None:
-        """Call ``go_on`` with a request that has all partitions to which records may go, or call ``refuse``.
+    def described(self, request: AddPartitionsToTxnRequest, now: float) -> Steps[tuple[str | None, float]]:
+        """Wait for the metadata of the rewritten topics; returns the topic whose metadata is missing, and the time.
 
         If the metadata of one topic does not arrive in time, the whole request is refused.
         """
         names = [topic.name for topic in request.v3_and_below_topics if self._rules.rewrites(topic.name)]
-        unknown = next((name for name in names if not self._topics.is_described(name)), None)
-        if unknown is None:
-            go_on(self._widened(request), now)
-            return
-
-        def give_up(message: str, now: float) -> None:
+        while (unknown := next((name for name in names if not self._topics.is_described(name)), None)) is not None:
+            if self._widening >= MOST_WIDENING:
+                return unknown, now
+            self._widening += 1
+            self._topics.request(*names)
+            found, now = yield from self._metadata_of(unknown, now)
             self._widening -= 1
-            refuse(_refusal(request, unknown))
+            if not found:
+                return unknown, now
+        return None, now
 
-        def described(now: float) -> None:
-            self._widening -= 1
-            self.widen(request, go_on, refuse, now)
+    def _metadata_of(self, topic: str, now: float) -> Steps[tuple[bool, float]]:
+        """Wait for the metadata of a topic; returns whether it has arrived, and the time."""
+        over: Outcome[tuple[bool, float]] = Outcome()
 
-        if self._widening >= MOST_WIDENING:
-            refuse(_refusal(request, unknown))
-            return
-        self._widening += 1
-        self._topics.request(*names)
-        self._topics.when_described(unknown, described, give_up, now)
+        def arrived(now: float) -> None:
+            over.succeed((True, now))
+
+        def gave_up(message: str, now: float) -> None:
+            over.succeed((False, now))
+
+        self._topics.when_described(topic, arrived, gave_up, now)
+        return (yield from until(over))
+
+    def widened(self, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnRequest:
+        """The request with all partitions to which records may go."""
+        named: dict[str, dict[int, None]] = {}
+        for topic in request.v3_and_below_topics:  # the request may name a topic more than once
+            named.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions))
+        return AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=request.v3_and_below_transactional_id,
+            v3_and_below_producer_id=request.v3_and_below_producer_id,
+            v3_and_below_producer_epoch=request.v3_and_below_producer_epoch,
+            v3_and_below_topics=tuple(
+                AddPartitionsToTxnTopic(name=name, partitions=self._all(name, partitions))
+                for name, partitions in named.items()
+            ),
+        )
 
     def added(self, request: AddPartitionsToTxnRequest, answer: AddPartitionsToTxnResponse) -> None:
         """Take the coordinator's response: the transaction's records may go only to partitions that were added."""
@@ -191,20 +197,6 @@ class ClientTransactions:
             if not added <= transaction.added.get(topic.name, set()):
                 transaction.added.setdefault(topic.name, set()).update(added)
                 self._admission.note_transaction(producer)
-
-    def _widened(self, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnRequest:
-        named: dict[str, dict[int, None]] = {}
-        for topic in request.v3_and_below_topics:  # the request may name a topic more than once
-            named.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions))
-        return AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=request.v3_and_below_transactional_id,
-            v3_and_below_producer_id=request.v3_and_below_producer_id,
-            v3_and_below_producer_epoch=request.v3_and_below_producer_epoch,
-            v3_and_below_topics=tuple(
-                AddPartitionsToTxnTopic(name=name, partitions=self._all(name, partitions))
-                for name, partitions in named.items()
-            ),
-        )
 
     def _all(self, topic: str, named: Iterable[int]) -> tuple[int, ...]:
         """The partitions that the client named, for records without a key, and the partitions that keys go to."""
@@ -234,8 +226,8 @@ def narrowed(request: AddPartitionsToTxnRequest, answer: AddPartitionsToTxnRespo
     )
 
 
-def _refusal(request: AddPartitionsToTxnRequest, unknown: str) -> AddPartitionsToTxnResponse:
-    """The response to a request that is refused because a topic is unknown."""
+def refused(request: AddPartitionsToTxnRequest, unknown: str) -> AddPartitionsToTxnResponse:
+    """The response to a request that is refused, because the metadata of a topic is missing."""
 
     def code(name: str, partition: int) -> int:
         return UnknownTopicOrPartition.code if name == unknown else OperationNotAttempted.code

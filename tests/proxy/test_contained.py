@@ -22,11 +22,15 @@ from ottla.codec.partitioners import murmur2_partition
 from ottla.codec.records import BatchBuilder
 from ottla.errors import DecodeError, InvalidRequest, InvalidTimestamp, MessageTooLarge, UnknownTopicOrPartition
 from ottla.proxy.clients.batches import ClientBatch
+from ottla.proxy.clients.client_connection import ClientConnection
+from ottla.proxy.clients.client_link import ClientLink
 from ottla.proxy.clients.client_session import ClientSession
 from ottla.proxy.clients.pending_produce import PendingProduce
+from ottla.proxy.clients.produce_handler import ProduceHandler
 from ottla.proxy.clients.producers import ClientProducers
 from ottla.proxy.clients.record_set_queue import RecordSetQueue
 from ottla.proxy.clients.rewriter import Rewriter
+from ottla.proxy.clients.transaction_handler import TransactionHandler
 from ottla.proxy.clients.windows import Window
 from ottla.proxy.events import Action, AnswerClient, CloseClient, Requested, SendUpstream, UpstreamReceived
 from ottla.proxy.serve import _Driver
@@ -141,6 +145,10 @@ def test_an_answer_of_upstream_that_lacks_a_partition_ends_the_connection_that_w
 
 MACHINES = (
     ClientSession,
+    ClientConnection,
+    ClientLink,
+    TransactionHandler,
+    ProduceHandler,
     PendingProduce,
     Rewriter,
     RecordSetQueue,
@@ -156,7 +164,8 @@ MACHINES = (
     UpstreamLinks,
 )
 CONTAINING: set[object] = {
-    *(ClientSession.close, ClientSession.failed, ClientSession.left, ClientSession._contained),
+    *(ClientSession.request, ClientSession.left, ClientLink.left, ClientConnection.left),
+    *(ClientConnection.close, ClientConnection.failed, ClientConnection.contained),
     *(UpstreamLink.end, UpstreamLink.close, UpstreamLinks.find, UpstreamLinks.hang_up),
     *(
         ClientBatch.settled,

@@ -31,10 +31,10 @@ from ottla.errors import (
     UnknownTopicOrPartition,
 )
 from ottla.proxy.clients import admission, producers, transactions
-from ottla.proxy.clients.client_session import CONCURRENT_WAIT
 from ottla.proxy.clients.dialects import UNNAMED
 from ottla.proxy.clients.rewriter import UNDER_WAY
 from ottla.proxy.clients.routed_topics import METADATA_WAIT
+from ottla.proxy.clients.transaction_handler import CONCURRENT_WAIT
 from ottla.proxy.clients.transactions import MOST_WAITING
 from ottla.proxy.upstream.delivery import IMPLICIT, LONG_REST
 from tests.proxy.simulated import ANSWERED, CUT_AFTER, CUT_BEFORE, Pair, Reply, Upstream, World, batch

@@ -8,7 +8,7 @@ from ottla.codec.frames import MAX_FRAME
 from ottla.codec.wire import NO_UUID
 from ottla.errors import BY_CODE, NotLeaderOrFollower
 from ottla.proxy.clients.batches import ClientBatch
-from ottla.proxy.clients.client_session import ClientSession
+from ottla.proxy.clients.client_link import ClientLink
 from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.routed_topics import RoutedTopics
 from ottla.proxy.clients.windows import ClientResult, Window
@@ -206,8 +206,9 @@ _mutation("a refusal is told as a success", (Rewriter, "_fail", _success_all_the
 
 
 def _drops_what_waits(_: Any) -> Any:
-    def broken(self: ClientSession, now: float) -> None:
-        self._gone = self.closed = True
+    def broken(self: ClientLink, now: float) -> None:
+        self._client.left(lambda: None)
+        self._client.closed = True
         self._take_waiting()
         if self._link is not None:
             self._link.finish(now)
@@ -219,7 +220,7 @@ def _closed_at_once(_: Any) -> Any:
     return lambda self, now: self.close()
 
 
-_mutation("requests wait for upstream in vain whose client has left", (ClientSession, "left", _drops_what_waits))
+_mutation("requests wait for upstream in vain whose client has left", (ClientLink, "left", _drops_what_waits))
 _mutation("upstream is hung up on before it has taken everything", (UpstreamLink, "finish", _closed_at_once))
 
 

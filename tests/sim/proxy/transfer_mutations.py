@@ -62,7 +62,7 @@ def _yes(may_go: Any) -> Any:
     return lambda self, batch: True
 
 
-_mutation("AddPartitionsToTxn passes as it came", (ClientTransactions, "_widened", _as_they_came))
+_mutation("AddPartitionsToTxn passes as it came", (ClientTransactions, "widened", _as_they_came))
 _mutation("another epoch changes nothing", (Delivery, "renew", _nothing))
 _mutation("the numbers go on behind a doubt", (Stream, "_lose_count", _nothing))
 _mutation(

@@ -18,6 +18,7 @@ from ottla.codec.partitioners import murmur2_partition
 from ottla.errors import InvalidRecord, TopicAuthorizationFailed
 from ottla.proxy import threads
 from ottla.proxy.clients import routed_topics
+from ottla.proxy.clients.steps import Steps
 from ottla.proxy.clients.transactions import ClientTransactions
 from ottla.proxy.config import ProxyConfig, parse_rule
 from ottla.proxy.upstream import delivery
@@ -247,12 +248,18 @@ class ProxiedTransfers(Transfers):
 def _noted(end: Any, *, features: Counter[str]) -> Any:
     """Count how often EndTxn waits, and for what."""
 
-    def noted(self: ClientTransactions, request: EndTxnRequest, *rest: Any) -> None:
-        end(self, request, *rest)
+    def noted(self: ClientTransactions, request: EndTxnRequest, now: float) -> Steps[tuple[int, float]]:
+        steps = end(self, request, now)
+        try:
+            wait = next(steps)
+        except StopIteration as answered:
+            result: tuple[int, float] = answered.value
+            return result
         found = self._admission.producers.in_transaction(request.producer_id, request.producer_epoch)
-        if found is not None and found[1].waiting:
-            features["an EndTxn waits for records"] += 1
-            features["an EndTxn waits for records whose topic is not described"] += bool(found[1].parked)
+        features["an EndTxn waits for records"] += 1
+        features["an EndTxn waits for records whose topic is not described"] += bool(found and found[1].parked)
+        yield wait
+        return (yield from steps)
 
     return noted
 

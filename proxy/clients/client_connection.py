@@ -1,0 +1,111 @@
+"""A client's own connection: sends its responses, closes it, and contains bugs in its callbacks.
+
+Rules:
+- Responses may be ready in any order; the listener sends them in the order of the requests.
+- A client that disconnects does not cancel its requests. Those that it sent before are handled, as by Apache Kafka's
+  broker, and their responses are dropped.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any, NamedTuple, ParamSpec
+
+from ottla.codec.frames import build_response
+from ottla.codec.wire import Buffer
+from ottla.proxy.events import Action, AnswerClient, CloseClient
+
+log = logging.getLogger("ottla.proxy")
+
+P = ParamSpec("P")
+
+
+class ClientRequest(NamedTuple):
+    """The head of a request. It holds no view of the frame, so the memory of a large one is reused while it waits.
+
+    Attributes:
+        ticket: the place of its response.
+    """
+
+    ticket: int
+    key: int
+    version: int
+    correlation_id: int
+
+
+class ClientConnection:
+    """Sends the responses of one client, and closes its connection.
+
+    Attributes:
+        number: the client's number.
+        closed: the proxy has closed the connection: no more requests are handled or answered.
+    """
+
+    def __init__(self, number: int, actions: list[Action]) -> None:
+        self.number = number
+        self.closed = False
+        self._actions = actions
+        self._open = 0
+        """How many requests have no response yet."""
+        self._dropped: Callable[[], None] | None = None
+        """Set once the client has disconnected; called after each response that is dropped."""
+
+    def requested(self) -> None:
+        """Count a request, which is answered later."""
+        self._open += 1
+
+    def left(self, dropped: Callable[[], None]) -> None:
+        """Handle the end of the connection; later responses are dropped, and ``dropped`` is called after each."""
+        self._dropped = dropped
+
+    @property
+    def gone(self) -> bool:
+        """The client has disconnected: no more responses are sent."""
+        return self._dropped is not None
+
+    @property
+    def done(self) -> bool:
+        """The client has disconnected, and waits for no more responses."""
+        return self.gone and (self.closed or not self._open)
+
+    # -- responses
+
+    def respond(self, request: ClientRequest, message: Any) -> None:
+        """Answer a request with a message of the proxy."""
+        self.answer(request.ticket, build_response(message, request.version, request.correlation_id))
+
+    def pass_back(self, request: ClientRequest, frame: tuple[Buffer, ...], now: float) -> None:
+        """Answer a request with a frame of upstream, in parts."""
+        self.answer(request.ticket, sum(map(len, frame)).to_bytes(4, "big"), *frame)
+
+    def answer(self, ticket: int, *parts: Buffer) -> None:
+        """Answer a request with these bytes; no parts if it has no response."""
+        self._open -= 1
+        if self._dropped is not None:
+            self._dropped()
+        elif not self.closed:
+            self._actions.append(AnswerClient(self.number, ticket, parts))
+
+    # -- the end
+
+    def close(self, why: str) -> None:
+        """Close the connection without further responses."""
+        if not self.closed:
+            self.closed = True
+            if not self.gone:
+                self._actions.append(CloseClient(self.number, why))
+
+    def failed(self, what: str) -> None:
+        """Log the exception being handled, which is a bug, and close the connection."""
+        log.exception("a bug in the proxy, please report it: %s; the client's connection is closed", what)
+        self.close("internal error")
+
+    def contained(self, step: Callable[P, None]) -> Callable[P, None]:
+        """Wrap ``step`` for callers outside: an exception closes this client's connection, and does not reach them."""
+
+        def call(*args: P.args, **kwargs: P.kwargs) -> None:
+            try:
+                step(*args, **kwargs)
+            except Exception:
+                self.failed("an answer")
+
+        return call

@@ -1,0 +1,227 @@
+"""The upstream connection of one client.
+
+Rules:
+- Each client connection has its own upstream connection, to the broker whose port it uses, opened on demand. If that is
+  lost while a response is due, the client's connection is closed, as the broker itself would have done. It is closed,
+  too, if it has carried records with ``acks=0``: to close the connection is a broker's only way to refuse them.
+- While no broker answers the proxy, unsent requests wait, for up to ``delivery-timeout``, and the proxy answers
+  ApiVersions with the versions that the broker offered last. So clients that connect meanwhile wait, too: most would
+  take a closed connection for a broker that they cannot talk to. If only this client's broker does not answer, the
+  proxy closes the connection, and the client goes to another broker.
+- A broker may come back with other versions than the client knows. Upstream judges the client's requests: a version
+  that the broker does not serve closes the connection, and the client asks for the versions again.
+- A client that disconnects does not cancel its requests: the upstream connection stays open until upstream has read all
+  of them.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from ottla.codec.wire import Buffer
+from ottla.errors import ConnectionLost, NotEnoughReplicas, OttlaError, TimeoutExpired
+from ottla.proxy.clients.buffered import Buffered
+from ottla.proxy.clients.carried import Versions
+from ottla.proxy.clients.client_connection import ClientConnection
+from ottla.proxy.clients.steps import Steps, UpstreamAnswer, UpstreamFrame, until
+from ottla.proxy.config import ProxyConfig
+from ottla.proxy.events import Address
+from ottla.proxy.upstream.cluster import UpstreamCluster
+from ottla.proxy.upstream.control import Control
+from ottla.proxy.upstream.link import Parts, UpstreamLink, UpstreamLinks
+from ottla.sdk.connection.handshake import Features
+from ottla.sdk.outcome import Outcome
+from ottla.sdk.timers import Timer, Timers
+
+ANSWER_TIMEOUT = 900.0
+"""Seconds that a response to a client may take; joining a group takes as long as its slowest member."""
+
+Offered = tuple[Versions, Features]
+"""The API versions and the finalized features that a broker offers."""
+
+
+class LinkContext(Protocol):
+    """The parts of the proxy that clients' upstream connections use."""
+
+    config: ProxyConfig
+    timers: Timers
+    links: UpstreamLinks
+    cluster: UpstreamCluster
+    control: Control
+    buffered: Buffered
+
+    def dropped(self, why: str, size: int, now: float) -> None:
+        """Log that ``size`` bytes of requests of a disconnected client were dropped."""
+
+
+class ClientLink:
+    """Forwards the requests of one client to its broker; they wait until the connection is ready.
+
+    Args:
+        node: the broker whose port the client uses.
+    """
+
+    def __init__(self, client: ClientConnection, node: int, shared: LinkContext) -> None:
+        self._client, self._node, self._shared = client, node, shared
+        self._link: UpstreamLink | None = None
+        self._offered: Offered = {}, Features()
+        self._waiting: list[tuple[Callable[[UpstreamLink], None], int]] = []
+        """Calls that wait for the link, and the bytes of their requests."""
+        self._asking: list[Outcome[None]] = []
+        """Settled once it is known what upstream offers."""
+        self._outage: Timer | None = None
+        """Set while requests wait until upstream answers again; gives them up when it is due."""
+        self._carries_unanswered = False
+        """The link has carried requests without a response (``acks=0``)."""
+
+    # -- requests
+
+    def ask(self, frame: Buffer, now: float) -> UpstreamFrame:
+        """Forward a request at once; the steps wait for the frame of its response, and return it with the time."""
+        answer = UpstreamAnswer()
+        self.forward(frame, lambda parts, now: answer.succeed((b"".join(parts), now)), now)
+        return until(answer)
+
+    def forward(self, frame: Buffer, arrived: Callable[[Parts, float], None] | None, now: float) -> None:
+        """Forward a request, and call ``arrived`` with the frame of the response, in parts.
+
+        ``arrived`` is ``None`` for a request without a response (Produce with ``acks=0``).
+        """
+        failed = self._client.contained(self._unanswered)
+
+        def send(link: UpstreamLink) -> None:
+            self._carries_unanswered = self._carries_unanswered or arrived is None
+            link.forward(frame, deadline=now + ANSWER_TIMEOUT, arrived=arrived, failed=failed)
+
+        self._with_link(send, now, len(frame))
+
+    def _unanswered(self, error: OttlaError, now: float) -> None:
+        self._client.close(str(error))
+
+    def _with_link(self, then: Callable[[UpstreamLink], None], now: float, size: int) -> None:
+        """Call ``then`` once the link is ready; until then ``size`` bytes count as buffered."""
+        if self._link is not None and self._link.ready:
+            then(self._link)
+            return
+        if self._shared.control.unavailable:
+            try:
+                self._shared.buffered.check_room(self._client.number, size)
+            except NotEnoughReplicas as full:
+                self._client.close(full.detail)
+                return
+        self._waiting.append((then, size))
+        self._shared.buffered.count(self._client.number, size)
+        self._open_link(now)
+
+    def _take_waiting(self) -> list[Callable[[UpstreamLink], None]]:
+        waiting, self._waiting = self._waiting, []
+        self._shared.buffered.count(self._client.number, -sum(size for _, size in waiting))
+        return [then for then, _ in waiting]
+
+    # -- what upstream offers
+
+    def offered(self, now: float) -> Steps[Offered]:
+        """Wait until it is known what upstream offers; during an outage, return what it offered last."""
+        ready = self._link is not None and self._link.ready
+        if not ready and not (self._shared.control.unavailable and self._recall()):
+            known: Outcome[None] = Outcome()
+            self._asking.append(known)
+            self._open_link(now)
+            yield from until(known)
+        return self._offered
+
+    def _recall(self) -> bool:
+        """Take what upstream offered last; returns whether it is known."""
+        offer = self._shared.links.offer_of(self._address)
+        if offer is not None:
+            self._offered = offer
+        return offer is not None
+
+    def _tell_asking(self) -> None:
+        asking, self._asking = self._asking, []
+        for known in asking:
+            known.succeed(None)
+
+    # -- the link
+
+    def _open_link(self, now: float) -> None:
+        """Connect to the broker, unless the link is open, or waits until upstream answers."""
+        if self._link is None and self._outage is None:
+            self._connect(now)
+
+    def _connect(self, now: float) -> None:
+        lost = self._client.contained(self._lost)
+        self._link = self._shared.links.connect(
+            self._address, now, ready=self._ready, lost=lost, client=self._client.number
+        )
+
+    @property
+    def _address(self) -> Address:
+        return self._shared.cluster.nodes[self._node]
+
+    def _ready(self, now: float) -> None:
+        assert self._link is not None, "only an open link becomes ready"
+        self._end_outage()
+        self._offered = self._link.versions, self._link.features
+        self._tell_asking()
+        for then in self._take_waiting():
+            then(self._link)
+        self._finish_if_done()
+
+    def _lost(self, error: OttlaError, now: float) -> None:
+        unsent, self._link = self._link.unsent if self._link else 0, None
+        if not (self._waiting or self._asking or self._carries_unanswered or self._client.gone):
+            return
+        passing = isinstance(error, (ConnectionLost, TimeoutExpired)) and self._shared.control.unavailable
+        if passing and not (self._carries_unanswered or self._client.gone or self._client.closed):
+            self._await_upstream(error, now)
+        else:
+            self._drop_waiting(str(error), now, unsent)
+            self._client.close(str(error))
+
+    # -- an outage
+
+    def _await_upstream(self, error: OttlaError, now: float) -> None:
+        """Keep the waiting requests until a broker answers, or for ``delivery-timeout``."""
+        if self._asking and self._recall():
+            self._tell_asking()
+        if self._waiting or self._asking:
+            if self._outage is None:
+                give_up = self._client.contained(partial(self._give_up, str(error)))
+                self._outage = self._shared.timers.add(now + self._shared.config.delivery_timeout, give_up)
+            self._shared.control.when_answered(self, self._client.contained(self._connect))
+
+    def _give_up(self, why: str, now: float) -> None:
+        """Close the connection of a client whose requests have waited for too long."""
+        self._drop_waiting(why, now)
+        self._client.close(why)
+
+    def _end_outage(self) -> None:
+        if self._outage is not None:
+            self._outage.cancel()
+            self._outage = None
+            self._shared.control.withdraw(self)
+
+    def _drop_waiting(self, why: str, now: float, unsent: int = 0) -> None:
+        """Drop the waiting requests, and log how many bytes a disconnected client loses; ``unsent``: its link's."""
+        self._end_outage()
+        if self._client.gone and (size := unsent + sum(size for _, size in self._waiting)):
+            self._shared.dropped(why, size, now)
+        self._take_waiting()
+        self._asking.clear()
+
+    # -- the end
+
+    def left(self, now: float) -> None:
+        """Handle the end of the client's connection."""
+        self._client.left(self._finish_if_done)
+        if self._outage is not None and self._link is None:
+            self._drop_waiting("upstream is unavailable", now)
+        self._finish_if_done()
+        if self._link is not None:
+            self._link.linger(now)
+
+    def _finish_if_done(self) -> None:
+        """Finish the upstream connection once all requests of a disconnected client are handled."""
+        if self._client.done and not self._waiting and self._link is not None:
+            self._link.finish(self._shared.links.now)

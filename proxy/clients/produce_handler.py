@@ -1,0 +1,179 @@
+"""Handles Produce requests: the proxy rewrites record sets, passes them to the client's broker, or refuses them.
+
+Rules:
+- Record sets for rewritten topics go to the `Rewriter`, in the order of their arrival; the rest of the request goes to
+  the broker. `PendingProduce` makes one response of both.
+- With ``acks=0`` no response can say that records were refused, so the client's connection is closed, as on a broker.
+- A request that names a partition twice is refused as a whole. Kafka's broker keeps only the last batch of such
+  a partition, and answers once (KafkaApis.handleProduceRequest); no client sends such a request.
+"""
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Protocol
+
+from ottla.codec.apis.produce import ProduceRequest, ProduceResponse, TopicProduceData
+from ottla.codec.frames import build_request, parse_request, parse_response
+from ottla.codec.wire import Buffer
+from ottla.errors import InvalidRequest, InvalidRequiredAcks
+from ottla.proxy.clients.admission import Admission
+from ottla.proxy.clients.batches import Offer, Origin
+from ottla.proxy.clients.client_connection import ClientConnection, ClientRequest
+from ottla.proxy.clients.client_link import ClientLink
+from ottla.proxy.clients.dialects import Dialect
+from ottla.proxy.clients.observer import Observer
+from ottla.proxy.clients.opening import detached
+from ottla.proxy.clients.pending_produce import PendingProduce
+from ottla.proxy.clients.record_set_queue import OVERHEAD
+from ottla.proxy.clients.rewriter import Rewriter
+from ottla.proxy.clients.windows import ClientResult
+from ottla.proxy.routing import TopicRules
+from ottla.proxy.upstream.cluster import UpstreamCluster
+from ottla.proxy.upstream.link import Parts
+
+ENDPOINTS_SINCE = 10
+"""The first version of Produce whose responses have addresses of leaders (KIP-951)."""
+
+
+class ProduceContext(Protocol):
+    """The parts of the proxy that Produce requests use."""
+
+    rules: TopicRules
+    admission: Admission
+    observer: Observer
+    rewriter: Rewriter
+    cluster: UpstreamCluster
+
+
+class ProduceHandler:
+    """Handles one client's Produce requests.
+
+    Args:
+        peer: the client's ``host:port``, for logs.
+    """
+
+    def __init__(self, client: ClientConnection, peer: str, link: ClientLink, shared: ProduceContext) -> None:
+        self._client, self._link, self._shared = client, link, shared
+        self._origin = Origin(client.number, peer)
+
+    def produce(self, request: ClientRequest, frame: Buffer, dialect: Dialect, now: float) -> None:
+        """Handle a Produce request of a client with this dialect."""
+        parsed = parse_request(frame)
+        message: ProduceRequest = parsed.message
+        client_id = parsed.header.client_id
+        if client_id != self._origin.client_id:
+            self._origin = Origin(self._client.number, self._origin.peer, client_id)
+        answer = partial(self._client.answer, request.ticket)
+        pending = PendingProduce(message, request.version, request.correlation_id, dialect, answer)
+        if pending.names_a_partition_twice:
+            self._refuse_whole(message, pending, now)
+            return
+        rewrites = self._shared.rules.rewrites
+        rewritten = tuple(topic for topic in message.topic_data if rewrites(topic.name))
+        passed = tuple(
+            topic
+            for topic in message.topic_data
+            if not rewrites(topic.name) and not self._keeps_back(topic, message.acks, pending, now)
+        )
+        self._observe(passed, now)
+        if rewritten:
+            self._rewrite(rewritten, message, pending, len(frame), now)
+        if passed:
+            pending.pass_on(passed)
+            whole = len(passed) == len(message.topic_data)
+            if not whole:
+                message.topic_data = passed
+                frame = build_request(message, request.version, request.correlation_id, client_id)[4:]
+            arrived = partial(self._produced, pending, request, whole=whole)
+            self._link.forward(frame, arrived if message.acks else None, now)
+        if message.acks == 0:
+            self._client.answer(request.ticket)
+        elif not passed:
+            pending.answer_if_complete()
+
+    # -- record sets that pass
+
+    def _keeps_back(self, topic: TopicProduceData, acks: int, pending: PendingProduce, now: float) -> bool:
+        """Refuse records for a topic that is not rewritten if they must not pass; returns whether they were refused."""
+        refuses = self._shared.admission.refuses_to_pass
+        refusal = next(
+            filter(None, (refuses(topic.name, each.records, self._origin) for each in topic.partition_data)), None
+        )
+        if refusal is None:
+            return False
+        for each in topic.partition_data:
+            if acks:
+                pending.settle(topic.name, each.index, refusal, now)
+            else:
+                self._unawaited(refusal, now)
+        return True
+
+    def _observe(self, topics: Iterable[TopicProduceData], now: float) -> None:
+        for topic in topics:
+            if self._shared.rules.of(topic.name) is not None:
+                for each in topic.partition_data:
+                    self._shared.observer.observe(self._client.number, topic.name, each.index, each.records, now)
+
+    def _produced(
+        self, pending: PendingProduce, request: ClientRequest, frame: Parts, now: float, *, whole: bool
+    ) -> None:
+        if whole and request.version < ENDPOINTS_SINCE:
+            self._client.pass_back(request, frame, now)
+            return
+        _, answer = parse_response(ProduceResponse, request.version, b"".join(frame))
+        answer.node_endpoints = self._shared.cluster.endpoints_here(answer.node_endpoints)
+        pending.take(answer)
+
+    # -- record sets that are rewritten
+
+    def _rewrite(
+        self,
+        topics: tuple[TopicProduceData, ...],
+        message: ProduceRequest,
+        pending: PendingProduce,
+        size: int,
+        now: float,
+    ) -> None:
+        offers = self._offers(topics, message, pending)
+        if message.acks in (-1, 0, 1):
+            size += OVERHEAD * sum(len(topic.partition_data) for topic in topics)
+            self._shared.rewriter.line.request(self._client.number, offers, size, now)
+        else:
+            for offer in offers:
+                offer.refuse(InvalidRequiredAcks(), now)
+
+    def _offers(
+        self, topics: Iterable[TopicProduceData], message: ProduceRequest, pending: PendingProduce
+    ) -> Iterator[Offer]:
+        """The record sets of these rewritten topics."""
+        for topic in topics:
+            for each in topic.partition_data:
+                heard = partial(pending.settle, topic.name, each.index)
+                yield Offer(
+                    topic=topic.name,
+                    partition=each.index,
+                    data=detached(each.records or b""),
+                    transactional_id=message.transactional_id,
+                    version=pending.version,
+                    origin=self._origin,
+                    awaited=message.acks != 0,
+                    answered=self._client.contained(heard) if message.acks else self._unawaited,
+                )
+
+    # -- refusals
+
+    def _refuse_whole(self, message: ProduceRequest, pending: PendingProduce, now: float) -> None:
+        """Refuse a request that names a partition twice: its response could not distinguish the two."""
+        refusal = ClientResult(InvalidRequest.code, error_message="the request names a partition more than once")
+        if not message.acks:
+            self._unawaited(refusal, now)
+            return
+        for topic in message.topic_data:
+            for each in topic.partition_data:
+                pending.settle(topic.name, each.index, refusal, now)
+
+    def _unawaited(self, outcome: ClientResult, now: float) -> None:
+        """Take the outcome of records with ``acks=0``: an error closes the connection, as on a broker."""
+        if outcome.error_code:
+            why = f"records with acks=0 were refused with error {outcome.error_code}: {outcome.error_message}"
+            self._client.close(why)
