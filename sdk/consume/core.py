@@ -115,7 +115,7 @@ class ConsumerCore:
         self._leaving = Leaving(core, self.committing, self.commits, self.membership, self.notices, self.explain)
         core.parts[self] = None
         self._forget_end = core.on_close(lambda error: self.close())
-        fetcher.on_reset, fetcher.on_passed = self._reset, self.committing.passed
+        fetcher.report_to(self.committing)
 
     def _enter_group(self, group: str) -> None:
         core, taken = self._core, self._taken if self._on_commit is not None else None
@@ -138,7 +138,7 @@ class ConsumerCore:
             starts: manually assigned partitions; ``None`` as a start means the group's committed offset.
         """
         core = self._core
-        self._asking.holder = task
+        self._asking.enter(task)
         try:
             yield from know_topics(core, self._options.topics, starts)
             self.committing.begin(core.now)
@@ -250,7 +250,7 @@ class ConsumerCore:
                 if (notice := self.notices.next()) is not None:
                     yield from self._follow(notice)
                 elif (fetched := self._take()) is not None:
-                    self._asking.holder = task
+                    self._asking.hand_out()
                     return fetched, self.committing.hand_out(fetched)
                 elif over is None:
                     yield self._wait()
@@ -424,10 +424,6 @@ class ConsumerCore:
             if self._resuming is not None:
                 self._resuming.forget(place)
             self.committing.disown(place, why)
-
-    def _reset(self, place: TopicPartition) -> None:
-        """Drop commits of a partition whose position the fetcher has reset, by the ``reset`` policy."""
-        self.committing.renew(place, "the log has changed since it was read, and the position was reset")
 
     def _fail(self, error: OttlaError) -> None:
         self._failed = error

@@ -210,7 +210,7 @@ class Commits:
         if assignment := self._assignments.get(place):
             outcome_unknown = assignment.outcome_unknown or place in self._sender.in_flight
             self.disown(place, why)
-            self.own(place).outcome_unknown = outcome_unknown
+            self._assignments[place] = Assignment(place, outcome_unknown=outcome_unknown)
 
     def found(self, assignment: Assignment, at: CommittedOffset | None) -> CommittedOffset | None:
         """Return the group's committed offset; ``at`` is the coordinator's response to OffsetFetch.

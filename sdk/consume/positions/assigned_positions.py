@@ -4,15 +4,15 @@ Rules:
 - A problem at `fetch_offset` is handled once the user has taken the records before it; until then the position is
   stuck.
 - The client acts on an error only if new metadata still shows the same topic, and the leader that reported the error.
-- `on_reset` is called when the ``reset`` policy moves a position without a seek: from then on, lower offsets may be
-  committed. `on_passed` is called when a position has passed records that the user may not see.
+- Observers are told of positions that move without the user: by the ``reset`` policy, or past records that the user may
+  not see.
 
 Source: SubscriptionState.java, OffsetFetcher.java, FetchCollector.java.
 """
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ottla.codec.apis.fetch import PartitionData
 from ottla.codec.apis.list_offsets import EARLIEST
@@ -46,6 +46,18 @@ if TYPE_CHECKING:
 log = logger("ottla.sdk.consumer")
 
 
+class PositionObserver(Protocol):
+    """Is told of positions that move without the user."""
+
+    def reset(self, place: TopicPartition) -> None:
+        """The ``reset`` policy has moved the position: it was out of range, or the log is another, or was truncated."""
+        ...
+
+    def passed(self, place: TopicPartition) -> None:
+        """The position has passed records that the user may not see."""
+        ...
+
+
 class AssignedPositions:
     """Holds the positions of one fetcher, and changes them.
 
@@ -65,8 +77,7 @@ class AssignedPositions:
     ) -> None:
         self._core, self._buffers, self._scheduler, self._near = core, buffers, scheduler, near
         self._changes, self._metrics, self._reset = changes, metrics, reset
-        self.on_reset: Callable[[TopicPartition], None] = lambda place: None
-        self.on_passed: Callable[[TopicPartition], None] = lambda place: None
+        self.observers: list[PositionObserver] = []
         self.assigned: dict[TopicPartition, Position] = {}
         self.unresolved: dict[Position, None] = {}
         """Positions whose offset is being looked up."""
@@ -76,7 +87,6 @@ class AssignedPositions:
         """Topics whose new partitions are read as well."""
         self.may_go: set[str] = set()
         """Topics that may be deleted and recreated without an error."""
-        self.closed = False
         self._holds: dict[str, tuple[Callable[[], None], dict[Position, None]]] = {}
         """Per topic, a function that releases its metadata, and the positions for which the metadata is held."""
         self._retries = Retries(core, self.assigned, scheduler.leave, self._again, self._give_up)
@@ -199,7 +209,7 @@ class AssignedPositions:
         found = self._core.metadata.topic(name, now, fresh=True)
 
         def arrived(now: float) -> None:
-            if position.seeks != seeks or self.closed or self._core.closed:
+            if position.seeks != seeks or self._core.closed:
                 return
             position.asking = False
             if found.error is not None:
@@ -213,6 +223,11 @@ class AssignedPositions:
             self._changes.notify()
 
         found.when_done(lambda: self._core.soon(arrived))
+
+    def passed(self, position: Position) -> None:
+        """Take note that the position has passed records that the user may not see."""
+        for each in self.observers:
+            each.passed(position.place)
 
     def truncated(self, position: Position, end: int, epoch: int) -> None:
         """Handle a truncated log (KIP-320): it matches the records that were read only up to ``end``.
@@ -274,7 +289,8 @@ class AssignedPositions:
     def _go_on(self, position: Position, start: Start) -> None:
         """Move the position by the ``reset`` policy."""
         self.seek(position, start)
-        self.on_reset(position.place)
+        for each in self.observers:
+            each.reset(position.place)
 
     def _again(self, position: Position) -> None:
         if self.assigned.get(position.place) is position:

@@ -176,7 +176,7 @@ class FetchAnswers:
         self._changes.review(position)
         if fetched is None:
             if not position.buffer:
-                self._positions.on_passed(position.place)
+                self._positions.passed(position)
             return 0
         self._changes.notify()
         return fetched.count

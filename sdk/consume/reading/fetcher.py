@@ -43,7 +43,7 @@ from ottla.sdk.consume.partitions.position import (
     troubles,
 )
 from ottla.sdk.consume.partitions.record_sets import READ_COMMITTED, READ_UNCOMMITTED
-from ottla.sdk.consume.positions.assigned_positions import AssignedPositions
+from ottla.sdk.consume.positions.assigned_positions import AssignedPositions, PositionObserver
 from ottla.sdk.consume.positions.changes import Changes
 from ottla.sdk.consume.positions.position_lookups import PositionLookups
 from ottla.sdk.consume.positions.review import Review
@@ -175,33 +175,17 @@ class Fetcher:
             self._changes.review(position)
         self._changes.notify()
 
-    @property
-    def on_reset(self) -> Callable[[TopicPartition], None]:
-        """Called with each partition whose position the ``reset`` policy has moved: it was out of range, the log was
-        truncated, or the topic was recreated. From then on, lower offsets may be committed.
-        """
-        return self._positions.on_reset
-
-    @on_reset.setter
-    def on_reset(self, call: Callable[[TopicPartition], None]) -> None:
-        self._positions.on_reset = call
-
-    @property
-    def on_passed(self) -> Callable[[TopicPartition], None]:
-        """Called with each partition whose position has passed records that the user may not see."""
-        return self._positions.on_passed
-
-    @on_passed.setter
-    def on_passed(self, call: Callable[[TopicPartition], None]) -> None:
-        self._positions.on_passed = call
+    def report_to(self, observer: PositionObserver) -> None:
+        """Tell ``observer``, too, about positions that move although the user takes no batch and does not seek."""
+        self._positions.observers.append(observer)
 
     def close(self) -> None:
         if not self.closed:
-            self.closed = self._positions.closed = True
+            self.closed = True
             self._leave()
             self._core.metadata.observers.remove(self._metadata_changed)
             self._core.parts.pop(self, None)
-            self._changes.closed = True
+            self._changes.close()
             self._positions.unassign(list(self._positions.assigned))
             self._scheduler.close()
             self._near.close()
