@@ -234,7 +234,7 @@ class ConsumerCore:
                 "a transform reads this consumer: take batches from the transform, or it misses them"
             )
         self._asking.begin(task)
-        abandoned, over = False, None if timeout is None else self._after(timeout)
+        abandoned, over = False, None if timeout is None else self._core.at(self._core.now + timeout)
         try:
             # Other tasks run before a batch is taken, so that a cancellation here loses none.
             if self._core.now - self._turn >= TURN_EVERY:
@@ -322,12 +322,6 @@ class ConsumerCore:
             assert taken is expected
             self.committing.hand_out(taken)
             self.polls.away(at)
-
-    def _after(self, seconds: float) -> Outcome[None]:
-        """Settled after ``seconds``. If the caller settles it earlier, the timer is cancelled."""
-        over: Outcome[None] = Outcome()
-        over.when_done(self._core.later(self._core.now + seconds, lambda now: over.succeed(None)).cancel)
-        return over
 
     def _wait(self) -> Outcome[None]:
         """Settled when there may be news. All waiters share it, so it is never cancelled."""

@@ -38,7 +38,9 @@ from ottla.sdk.consume.partitions.position import (
 from ottla.sdk.consume.positions.changes import Changes
 from ottla.sdk.consume.positions.retries import Retries
 from ottla.sdk.core import ClientCore
+from ottla.sdk.flow import LoneFlow
 from ottla.sdk.logs import logger
+from ottla.sdk.steps import Steps
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -196,33 +198,33 @@ class AssignedPositions:
         position.replica = NO_NODE
         self._changes.review(position)
 
-    def confirm(self, position: Position, act: Callable[[], None], now: float) -> None:
+    def confirm(self, position: Position, act: Callable[[], None]) -> None:
         """Call ``act`` if new metadata confirms that the error came from the current leader of the topic that was read.
 
         A former leader may not know yet that it was replaced. OffsetForLeaderEpoch, and Fetch before version 13, name
         the topic without its id, so the answer may be about a recreated topic. Only new metadata shows that. Without
         topic ids a new incarnation is only a suspicion, which the error confirms.
         """
-        name, seeks, led = position.place[0], position.seeks, position.led
+        LoneFlow(self._core, self._confirm(position, act))
+
+    def _confirm(self, position: Position, act: Callable[[], None]) -> Steps[None]:
+        core, seeks, led = self._core, position.seeks, position.led
         self._scheduler.leave(position)
         position.asking = True
-        found = self._core.metadata.topic(name, now, fresh=True)
-
-        def arrived(now: float) -> None:
-            if position.seeks != seeks or self._core.closed:
-                return
-            position.asking = False
-            if found.error is not None:
-                self.retry([position], found.error, now)
-            elif led is None or self.leader(position) != led:
-                self._changes.review(position)  # ask the new leader instead
-            elif led.incarnation != position.incarnation:  # the error confirms that the topic was recreated
-                self.recreated(position)
-            else:
-                act()
-            self._changes.notify()
-
-        found.when_done(lambda: self._core.soon(arrived))
+        found = core.metadata.topic(position.place[0], core.now, fresh=True)
+        yield found
+        if position.seeks != seeks:
+            return
+        position.asking = False
+        if found.error is not None:
+            self.retry([position], found.error, core.now)
+        elif led is None or self.leader(position) != led:
+            self._changes.review(position)  # ask the new leader instead
+        elif led.incarnation != position.incarnation:  # the error confirms that the topic was recreated
+            self.recreated(position)
+        else:
+            act()
+        self._changes.notify()
 
     def passed(self, position: Position) -> None:
         """Take note that the position has passed records that the user may not see."""

@@ -87,7 +87,7 @@ class PositionLookups:
                     self._valid(position)
             else:
                 for position, result in self._results(still, answer, now):
-                    self._validated(position, result, now)
+                    self._validated(position, result)
             self._changes.notify()
 
         exchange = Exchange(ends_of_epochs(wanted), ended, until, versions=EPOCH_ENDS_FOR_CONSUMERS)
@@ -135,14 +135,14 @@ class PositionLookups:
             self._positions.resolved(position, position.end_before[1])
         self._changes.review(position)
 
-    def _validated(self, position: Position, result: EpochEndOffset, now: float) -> None:
+    def _validated(self, position: Position, result: EpochEndOffset) -> None:
         positions = self._positions
         # -1: the leader knows no epoch as old as the one in the request, so nothing of what was read may be left.
         if result.end_offset < 0 or result.leader_epoch < 0:
-            positions.confirm(position, lambda: positions.truncated(position, -1, -1), now)
+            positions.confirm(position, lambda: positions.truncated(position, -1, -1))
         elif result.end_offset < position.fetch_offset:
             end, epoch = result.end_offset, result.leader_epoch
-            positions.confirm(position, lambda: positions.truncated(position, end, epoch), now)
+            positions.confirm(position, lambda: positions.truncated(position, end, epoch))
         else:
             self._valid(position)
 

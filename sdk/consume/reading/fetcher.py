@@ -51,7 +51,9 @@ from ottla.sdk.consume.reading.fetch_answers import FetchAnswers
 from ottla.sdk.consume.reading.stable_offsets import StableOffsets
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import FETCH
-from ottla.sdk.outcome import Outcome
+from ottla.sdk.flow import Flow, FlowExpired
+from ottla.sdk.outcome import Outcome, own
+from ottla.sdk.steps import Steps
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -336,29 +338,21 @@ class Fetcher:
         """Settled when every position is known; fails after `api_timeout`, or with the error of a failed partition,
         which `take` then raises as well.
         """
-        outcome: Outcome[None] = Outcome()
-        timeout = self._core.options.api_timeout
+        return Flow(self._core, self._resolve(only), now + self._core.options.api_timeout).outcome
+
+    def _resolve(self, only: Container[TopicPartition] | None) -> Steps[None]:
         unresolved = self._positions.unresolved
-
-        def look() -> None:
-            if outcome.done:
-                return
-            if error := self._error(only):
-                outcome.fail(error)
-            elif self.closed or not any(only is None or each.place in only for each in unresolved):
-                outcome.succeed(None)
-            else:
-                self._changes.news.when_done(look)
-
-        def late(now: float) -> None:
-            why = "; ".join(itertools.islice(self.explain(now), 3))
-            outcome.fail(TimeoutExpired(f"not all positions are known after {timeout:g} s: {why}"))
-
-        look()
-        if not outcome.done:
-            outcome.when_done(self._core.later(now + timeout, late).cancel)
-            self._core.fail_on_close(outcome)
-        return outcome
+        try:
+            while True:
+                if error := self._error(only):
+                    raise error
+                if self.closed or not any(only is None or each.place in only for each in unresolved):
+                    return
+                yield own(self._changes.news)
+        except FlowExpired:
+            why = "; ".join(itertools.islice(self.explain(self._core.now), 3))
+            timeout = self._core.options.api_timeout
+            raise TimeoutExpired(f"not all positions are known after {timeout:g} s: {why}") from None
 
     def _error(self, only: Container[TopicPartition] | None) -> OttlaError | None:
         failed = self._positions.failed.items()
