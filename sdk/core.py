@@ -156,6 +156,14 @@ class ClientCore:
             self.now = now
             return steps.send(sent) if raised is None else steps.throw(raised)
 
+    def run_in_thread(self, post: Callable[[Callable[[], object]], object]) -> None:
+        """Take note that the driver has a thread of its own, and runs callbacks in others.
+
+        Args:
+            post: lets a callback call into the core.
+        """
+        self.threaded, self.come_back = True, post
+
     def room(self, key: Key) -> memoryview | None:
         """The rest of a large response, into which the driver may receive; it reports that with `Filled`."""
         return self.connections.room(key)

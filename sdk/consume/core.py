@@ -88,7 +88,7 @@ class ConsumerCore:
         self._news: Outcome[None] = any_of((self._moved, fetcher.moved()))
         """Settled, and then replaced, whenever there may be news."""
         self._failed: OttlaError | None = None
-        self.reader: object = None
+        self._reader: object = None
         """The only object that may ask for batches, for example a transform; ``None``: any caller may."""
         self.ahead: Ahead[Any] | None = None
         """Batches that the reading thread may take without a call."""
@@ -211,6 +211,11 @@ class ConsumerCore:
 
     # -- batches -----------------------------------------------------------------------------------------------------
 
+    def read_by(self, reader: object) -> None:
+        """Let only ``reader`` ask for batches, for example a transform; only its transactions commit their offsets."""
+        self._reader = reader
+        self.committer.refuse_all_but_transactions()
+
     def next_batch(self, task: Any, reader: object = None) -> Steps[Taken]:
         """The next batch, like `poll` without a timeout."""
         taken = yield from self.poll(task, reader=reader)
@@ -221,7 +226,7 @@ class ConsumerCore:
         """The next batch, or ``None`` if there is none within ``timeout`` seconds. The previous batch counts as done.
 
         Args:
-            reader: the object that reads the consumer on behalf of the user, if any; see `reader`.
+            reader: the object that reads the consumer on behalf of the user, if any; see `read_by`.
 
         Raises:
             OttlaError: the membership has ended, a partition cannot be read any further, or commits have failed.
@@ -229,7 +234,7 @@ class ConsumerCore:
             LocalProtocolError: another task waits for a batch or has one in hand.
         """
         self._refuse_closed()
-        if reader is not self.reader:
+        if reader is not self._reader:
             raise LocalProtocolError(
                 "a transform reads this consumer: take batches from the transform, or it misses them"
             )

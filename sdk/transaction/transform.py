@@ -84,7 +84,7 @@ class TransformCore:
             raise LocalProtocolError("a transform needs a group and a transactional id")
         self.core, self.consumer, self.producer, self._options = core, consumer, producer, options
         self.transactions = producer.transactions
-        consumer.reader, consumer.committer.transactional = self, True
+        consumer.read_by(self)
         self._in_hand: Sequence[Taken] = ()
         """The batches of the next or open transaction."""
         self._open: TransformTransactionCore | None = None
