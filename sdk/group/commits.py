@@ -58,7 +58,7 @@ from ottla.sdk.core import ClientCore
 from ottla.sdk.flow import LoneFlow, ask
 from ottla.sdk.group.group_metrics import CommitMetrics
 from ottla.sdk.logs import logger
-from ottla.sdk.outcome import Outcome
+from ottla.sdk.outcome import Outcome, own
 from ottla.sdk.steps import Steps
 from ottla.sdk.timers import Timer
 
@@ -299,21 +299,11 @@ class Commits:
 
     # -- in transactions ---------------------------------------------------------------------------------------------
 
-    def identified(self) -> Outcome[CommittingMember]:
-        """The identity that commits, as soon as there is one; during SyncGroup there is none."""
-        outcome: Outcome[CommittingMember] = Outcome()
-
-        def look() -> None:
-            if outcome.done:
-                return
-            identity = self._identity()
-            if identity is not None:
-                outcome.succeed(identity)
-            else:
-                self._identified.when_done(look)
-
-        look()
-        return outcome
+    def identified(self) -> Steps[CommittingMember]:
+        """Wait until there is an identity that commits; during SyncGroup there is none."""
+        while (identity := self._identity()) is None:
+            yield own(self._identified)
+        return identity
 
     def committed_in_transaction(self, offsets: Mapping[Assignment, CommittedOffset]) -> None:
         """Take note that a transaction has committed these offsets."""
