@@ -64,7 +64,7 @@ class ImplicitJoining:
         self._first: tuple[Member, float] | None = None
         """The first member for which a request was sent, and when; until it is answered."""
         self._question: LoneFlow | None = None
-        """Asks whether the markers of the previous transaction are written; nothing joins meanwhile."""
+        """Asks whether the markers of the previous transaction are written; until then all joins wait."""
         self._to_ask = 0
         """The number of transactions that will begin with DescribeTransactions."""
 

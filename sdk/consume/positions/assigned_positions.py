@@ -4,8 +4,8 @@ Rules:
 - A problem at `fetch_offset` is handled once the user has taken the records before it; until then the position is
   stuck.
 - The client acts on an error only if new metadata still shows the same topic, and the leader that reported the error.
-- Observers are told of positions that move without the user: by the ``reset`` policy, or past records that the user may
-  not see.
+- The ``reset`` policy moves a position without the user, and so do records that the user may not see. Observers learn of
+  both.
 
 Source: SubscriptionState.java, OffsetFetcher.java, FetchCollector.java.
 """
@@ -49,7 +49,7 @@ log = logger("ottla.sdk.consumer")
 
 
 class PositionObserver(Protocol):
-    """Is told of positions that move without the user."""
+    """Learns of positions that move without the user."""
 
     def reset(self, place: TopicPartition) -> None:
         """The ``reset`` policy has moved the position: it was out of range, or the log is another, or was truncated."""

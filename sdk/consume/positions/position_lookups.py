@@ -175,7 +175,7 @@ class _Asked:
             each.asking = True
 
     def still_waiting(self) -> list[Position]:
-        """End the wait of the positions for the response; return those that the user has not sought since."""
+        """End the wait for the response; return the positions without a seek since."""
         still = [position for position, seeks in self._positions if position.seeks == seeks]
         for position in still:
             position.asking = False
