@@ -4,8 +4,8 @@ Rules:
 - A problem at `fetch_offset` is handled once the user has taken the records before it; until then the position is
   stuck.
 - The client acts on an error only if new metadata still shows the same topic, and the leader that reported the error.
-- The ``reset`` policy moves a position without the user, and so do records that the user may not see. Observers learn of
-  both.
+- The ``reset`` policy moves a position without the user, and so do records that the user may not see. Observers learn
+  of both.
 
 Source: SubscriptionState.java, OffsetFetcher.java, FetchCollector.java.
 """
