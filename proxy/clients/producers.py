@@ -54,7 +54,7 @@ class ClientProducers(Generic[B]):
     def __init__(self) -> None:
         self._known: OrderedDict[int, KnownProducer[B]] = OrderedDict()
 
-    def __contains__(self, producer_id: int) -> bool:
+    def __contains__(self, producer_id: object) -> bool:
         return producer_id in self._known
 
     def __iter__(self) -> Iterator[KnownProducer[B]]:
