@@ -21,10 +21,12 @@ from ottla.codec.apis.metadata import MetadataResponse
 from ottla.complaints import Complaints
 from ottla.errors import AuthenticationFailed, BrokerUnreachable, ConfigurationError, RemoteProtocolError
 from ottla.proxy.clients.admission import Admission
+from ottla.proxy.clients.batches import ClientBatch
 from ottla.proxy.clients.buffered import Buffered
 from ottla.proxy.clients.client_session import ClientSession
 from ottla.proxy.clients.observer import Observer, Tallies
 from ottla.proxy.clients.opening import Opener
+from ottla.proxy.clients.producers import ClientProducers
 from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.routed_topics import RoutedTopics
 from ottla.proxy.clients.transactions import ClientTransactions
@@ -45,7 +47,7 @@ from ottla.proxy.events import (
     Worked,
 )
 from ottla.proxy.journal.restored import restore
-from ottla.proxy.routing import RuleHistory, TopicRules
+from ottla.proxy.routing import TopicRules
 from ottla.proxy.threads import Threads
 from ottla.proxy.upstream.cluster import UpstreamCluster
 from ottla.proxy.upstream.control import Control
@@ -97,12 +99,12 @@ class ProxyCore:
         self.cluster = UpstreamCluster(self.actions, config.advertised[0])
         self.control = Control(self.links, self.cluster, bootstrap, config.request_timeout, self._learned)
         self.threads = Threads(self.actions)
-        self.delivery = Delivery(self.links, self.cluster, self.control, self.threads, config, journal)
+        producers: ClientProducers[ClientBatch] = ClientProducers()
+        self.delivery = Delivery(self.links, self.cluster, self.control, self.threads, config, producers, journal)
         self.topics = RoutedTopics(self.rules, self.cluster, self.control, journal)
         self.buffered, self.tallies, opener = Buffered(config.max_buffered), Tallies(), Opener(self.threads)
         self.observer = Observer(self.tallies, self.topics, self.control, opener, self.buffered)
-        self.admission = Admission(self.topics, self.control, self.delivery, config, journal)
-        self.delivery.lent.is_a_clients = self.admission.producers.__contains__
+        self.admission = Admission(producers, self.topics, self.control, self.delivery, config, journal)
         self.rewriter = Rewriter(
             self.topics, self.admission, self.delivery, self.threads, opener, self.tallies, self.buffered, journal
         )
@@ -127,8 +129,8 @@ class ProxyCore:
         self.links.cluster_id = found.cluster_id
         if found.cluster_id is not None:
             self._journal.of_cluster(found.cluster_id)
-        self.admission.history = RuleHistory(self.config.topics, found.rules)
-        restore(found, self.topics, self.admission.producers, self.rewriter, self.delivery, now)
+        self.admission.history.follow(found.rules)
+        restore(found, self.topics, self.admission, self.rewriter, self.delivery, now)
         self._journal.watch(self.admission.producers, lambda: self.topics.pins, self.admission.history)
 
     @property

@@ -53,11 +53,16 @@ class RuleHistory:
     before it sends to that topic.
     """
 
-    def __init__(self, rules: Sequence[TopicRule], earlier: Sequence[tuple[str, ...]] = ()) -> None:
-        now = tuple(f"{rule.glob}={rule.mode.value}" for rule in rules)
-        self.texts = [*earlier] if earlier and earlier[-1] == now else [*earlier, now]
+    def __init__(self, rules: Sequence[TopicRule]) -> None:
+        self.texts = [tuple(f"{rule.glob}={rule.mode.value}" for rule in rules)]
         """Each as a tuple of its rules with their modes."""
-        self._rules = [TopicRules([parse_rule(text) for text in texts]) for texts in self.texts]
+        self._rules = [_parsed(texts) for texts in self.texts]
+
+    def follow(self, earlier: Sequence[tuple[str, ...]]) -> None:
+        """Continue the rules of earlier proxies; the last of them may be the rules of this one."""
+        now = self.texts[-1]
+        self.texts = [*earlier] if earlier and earlier[-1] == now else [*earlier, now]
+        self._rules = [_parsed(texts) for texts in self.texts]
 
     @property
     def newest(self) -> int:
@@ -68,6 +73,10 @@ class RuleHistory:
         """Whether rewriting of a topic was switched on or off since the rules number ``since``."""
         rewrites = self._rules[-1].rewrites(topic)
         return any(each.rewrites(topic) != rewrites for each in self._rules[since:-1])
+
+
+def _parsed(texts: Sequence[str]) -> TopicRules:
+    return TopicRules([parse_rule(text) for text in texts])
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ottla.errors import Closed, OttlaError
 from ottla.sdk.cluster.cluster import Cluster
@@ -38,7 +38,7 @@ from ottla.sdk.gate import Gate
 from ottla.sdk.logs import logger
 from ottla.sdk.metrics import Metrics
 from ottla.sdk.options import Options, parse_bootstrap
-from ottla.sdk.outcome import Outcome, all_of
+from ottla.sdk.outcome import Outcome, all_of, any_of
 from ottla.sdk.steps import Shielded, Steps, Wait
 from ottla.sdk.timers import Timer, Timers
 
@@ -156,6 +156,14 @@ class ClientCore:
             self.now = now
             return steps.send(sent) if raised is None else steps.throw(raised)
 
+    def run_in_thread(self, post: Callable[[Callable[[], object]], object]) -> None:
+        """Take note that the driver has a thread of its own, and runs callbacks in others.
+
+        Args:
+            post: lets a callback call into the core.
+        """
+        self.threaded, self.come_back = True, post
+
     def room(self, key: Key) -> memoryview | None:
         """The rest of a large response, into which the driver may receive; it reports that with `Filled`."""
         return self.connections.room(key)
@@ -204,6 +212,25 @@ class ClientCore:
     def soon(self, call: Callable[[float], None]) -> Timer:
         """Call ``call(now)`` within the next `poll`."""
         return self.timers.add(-math.inf, call)
+
+    def at(self, when: float) -> Outcome[None]:
+        """Settled at the time ``when``. If the caller settles it earlier, the timer is cancelled."""
+        over: Outcome[None] = Outcome()
+        over.when_done(self.later(when, lambda now: over.succeed(None)).cancel)
+        return over
+
+    def bounded(self, outcome: Outcome[Any], until: float) -> Outcome[None]:
+        """Settled once ``outcome`` is, with or without error, and at the time ``until`` at the latest."""
+        over = self.at(until)
+        first = any_of((outcome, over))
+        first.when_done(lambda: over.succeed(None))
+        return first
+
+    def drop(self, steps: Steps[Any], now: float) -> None:
+        """End a user's call that no driver resumes any more; it may clean up, but cannot wait."""
+        with self.gate:
+            self.now = now
+            steps.close()
 
     def backoff(self, failures: int) -> float:
         """Seconds before the next attempt: doubles from `retry_backoff` to its maximum, with a jitter of 20 percent."""

@@ -52,10 +52,16 @@ class Admission:
     """
 
     def __init__(
-        self, topics: RoutedTopics, control: Control, delivery: Delivery, config: ProxyConfig, journal: "Journal | None"
+        self,
+        producers: ClientProducers[ClientBatch],
+        topics: RoutedTopics,
+        control: Control,
+        delivery: Delivery,
+        config: ProxyConfig,
+        journal: "Journal | None",
     ) -> None:
         self._topics, self._control, self._delivery, self._journal = topics, control, delivery, journal
-        self.producers: ClientProducers[ClientBatch] = ClientProducers(self._forget)
+        self.producers = producers
         self.history = RuleHistory(config.topics)
         self._fenced: set[int] = set()
         """Producers that are logged as fenced."""
@@ -66,10 +72,17 @@ class Admission:
 
     def remember(self, producer_id: int) -> KnownProducer[ClientBatch]:
         """Remember a client's producer id, which may be known already."""
-        producer = self.producers.allocated(producer_id)
-        producer.since = self.history.newest
+        producer = self.restored(producer_id, self.history.newest)
         if self._journal is not None:
             self._journal.allocated(producer_id, producer.since)
+        return producer
+
+    def restored(self, producer_id: int, since: int) -> KnownProducer[ClientBatch]:
+        """Remember a producer id that was allocated when the topic rules had the number ``since``."""
+        producer = self.producers.allocated(producer_id)
+        if (oldest := self.producers.forget_one()) is not None:
+            self._forget(oldest)
+        producer.since = since
         return producer
 
     def knows(self, producer: UpstreamProducer) -> bool:

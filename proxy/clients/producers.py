@@ -1,7 +1,7 @@
 """Remembers the producer ids of clients."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import Generic
 
@@ -49,17 +49,12 @@ class KnownProducer(UpstreamProducer, Generic[B]):
 
 
 class ClientProducers(Generic[B]):
-    """Keeps the producer ids that were allocated through this proxy.
+    """Keeps the producer ids that were allocated through this proxy."""
 
-    Args:
-        forgotten: called with each producer that is forgotten.
-    """
-
-    def __init__(self, forgotten: Callable[[UpstreamProducer], None]) -> None:
+    def __init__(self) -> None:
         self._known: OrderedDict[int, KnownProducer[B]] = OrderedDict()
-        self._forgotten = forgotten
 
-    def __contains__(self, producer_id: int) -> bool:
+    def __contains__(self, producer_id: object) -> bool:
         return producer_id in self._known
 
     def __iter__(self) -> Iterator[KnownProducer[B]]:
@@ -74,12 +69,17 @@ class ClientProducers(Generic[B]):
         """Remember an id that upstream has allocated to a client through this proxy."""
         producer = self._known.setdefault(producer_id, KnownProducer(producer_id))
         self._known.move_to_end(producer_id)
-        if len(self._known) > REMEMBERED_PRODUCERS:
-            oldest = next((each for each in islice(self, _SEARCHED) if each.may_be_forgotten), None)
-            if oldest is not None:
-                assert oldest.producer_id is not None, "clients' producers have an id"
-                self._forgotten(self._known.pop(oldest.producer_id))
         return producer
+
+    def forget_one(self) -> KnownProducer[B] | None:
+        """Forget the least recently used idle producer, if there are too many producers, and return it."""
+        if len(self._known) <= REMEMBERED_PRODUCERS:
+            return None
+        oldest = next((each for each in islice(self, _SEARCHED) if each.may_be_forgotten), None)
+        if oldest is not None:
+            assert oldest.producer_id is not None, "clients' producers have an id"
+            del self._known[oldest.producer_id]
+        return oldest
 
     def pop(self, producer_id: int) -> KnownProducer[B]:
         """Forget a known producer."""

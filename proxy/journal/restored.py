@@ -33,8 +33,8 @@ from ottla.proxy.upstream.producer import UpstreamTransaction
 from ottla.proxy.upstream.streams import Stream
 
 if TYPE_CHECKING:
+    from ottla.proxy.clients.admission import Admission
     from ottla.proxy.clients.batches import ClientBatch
-    from ottla.proxy.clients.producers import ClientProducers
     from ottla.proxy.clients.rewriter import Rewriter
     from ottla.proxy.clients.routed_topics import RoutedTopics
     from ottla.proxy.upstream.delivery import Delivery
@@ -115,7 +115,7 @@ def noted(entries: Iterable[bytes]) -> Noted:
 def restore(
     found: Noted,
     topics: "RoutedTopics",
-    producers: "ClientProducers[ClientBatch]",
+    admission: "Admission",
     rewriter: "Rewriter",
     delivery: "Delivery",
     now: float,
@@ -130,8 +130,7 @@ def restore(
     for producer_id, since in found.producers.items():
         if since >= len(found.rules):
             raise DecodeError(f"the journal lacks the rules of producer {producer_id}")
-        producer = producers.allocated(producer_id)
-        producer.since = since
+        producer = admission.restored(producer_id, since)
         if (transaction := found.transactions.get(producer_id)) is not None:
             producer.transaction = _transaction(transaction)
         batches: dict[int, ClientBatch] = {}

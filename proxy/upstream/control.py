@@ -6,7 +6,6 @@ Requests are repeated until they are answered.
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import count
 
 from ottla.addresses import format_address
@@ -41,16 +40,37 @@ Identity = tuple[int, int]
 """A producer id and its epoch."""
 
 
-@dataclass(slots=True)
 class _RequestBackoff:
-    """Tracks when a kind of request may be sent again."""
+    """Tracks when a kind of request may be sent again, and its version on the current link.
 
-    version: int = 0
-    under_way: bool = False
-    not_before: float = 0.0
+    Args:
+        newest: the newest version that the proxy uses.
+    """
+
+    def __init__(self, kind: type, newest: int) -> None:
+        self._kind, self._newest = kind, newest
+        self.version = 0
+        self.under_way = False
+        self.not_before = 0.0
+
+    def greeted(self, link: UpstreamLink) -> None:
+        """Agree on the version with a new link.
+
+        Raises:
+            RemoteProtocolError: there is no common version.
+        """
+        self.version = link.version(self._kind, self._newest)
 
     def begin(self, now: float) -> None:
         self.under_way, self.not_before = True, now + AGAIN
+
+    def end(self) -> None:
+        """Take note that the request was answered, or failed; the next one waits for the pause."""
+        self.under_way = False
+
+    def skip_pause(self, now: float) -> None:
+        """Let the next request follow at once: it asks for something else."""
+        self.not_before = now
 
     def may_be_asked(self, now: float) -> bool:
         return not self.under_way and now >= self.not_before
@@ -88,7 +108,8 @@ class Control:
         """When to check whether upstream still answers."""
         self._connect_not_before = 0.0
         self._failures = 0
-        self._metadata, self._identity = _RequestBackoff(), _RequestBackoff()
+        self._metadata = _RequestBackoff(MetadataRequest, _METADATA_VERSION)
+        self._identity = _RequestBackoff(InitProducerIdRequest, _PRODUCER_ID_VERSION)
         self._topics: dict[str, None] = {}
         self._nodes_requested = True
         self._identity_for: dict[object, Callable[[Identity, float], None]] = {}
@@ -163,8 +184,8 @@ class Control:
 
     def _greeted(self, now: float) -> None:
         assert self._link is not None, "only an open link becomes ready"
-        self._metadata.version = self._link.version(MetadataRequest, _METADATA_VERSION)
-        self._identity.version = self._link.version(InitProducerIdRequest, _PRODUCER_ID_VERSION)
+        self._metadata.greeted(self._link)
+        self._identity.greeted(self._link)
 
     def _ask_metadata(self, link: UpstreamLink, deadline: float) -> None:
         names = list(self._topics)[:TOPICS_AT_ONCE]
@@ -193,7 +214,7 @@ class Control:
         )
 
     def _described(self, answer: MetadataResponse, now: float) -> None:
-        self._metadata.under_way = False
+        self._metadata.end()
         self.answered = True
         self._failures = 0
         if self._silent:
@@ -209,11 +230,11 @@ class Control:
             then(now)
 
     def _identified(self, answer: InitProducerIdResponse, now: float) -> None:
-        self._identity.under_way = False
+        self._identity.end()
         if answer.error_code:
             log.warning("producer id not allocated yet, retrying: %s", broker_error(answer.error_code))
             return
-        self._identity.not_before = now
+        self._identity.skip_pause(now)
         if self._identity_for:  # the request may have been withdrawn meanwhile
             then = self._identity_for.pop(next(iter(self._identity_for)))
             then((answer.producer_id, answer.producer_epoch), now)
@@ -243,7 +264,8 @@ class Control:
         if self.answered:
             self._silent = True
             log.warning("upstream does not answer: %s", error)
-        self._metadata.under_way = self._identity.under_way = False
+        self._metadata.end()
+        self._identity.end()
         self.answered = False
         self._nodes_requested = True
 

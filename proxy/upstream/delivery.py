@@ -11,7 +11,7 @@ Rules:
 
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -73,7 +73,11 @@ Sent = list[tuple[Stream, UpstreamBatch]]
 
 
 class Delivery:
-    """Sends the batches of all streams, retries them, and settles their parts."""
+    """Sends the batches of all streams, retries them, and settles their parts.
+
+    Args:
+        of_clients: the producer ids of clients, which no lent producer may have.
+    """
 
     def __init__(
         self,
@@ -82,6 +86,7 @@ class Delivery:
         control: Control,
         threads: Threads,
         config: ProxyConfig,
+        of_clients: Container[int],
         journal: "Journal | None",
     ) -> None:
         self._threads, self._journal = threads, journal
@@ -95,7 +100,7 @@ class Delivery:
         self._to_steer: deque[tuple[Stream, UpstreamProducer]] = deque()
         """Streams to register with a connection again, because leaders have changed."""
         self._later = Timers()
-        self.lent = Lent(control, self._identified)
+        self.lent = Lent(control, of_clients, self._identified)
         self.connections = ProducerConnections(
             links, cluster, threads, self.lent, self._later, self._send, self._stranded
         )

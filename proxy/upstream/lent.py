@@ -6,7 +6,7 @@ Rules:
 - An idle producer without an id is dropped, so that ids are allocated only while a client waits for one.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import partial
 
 from ottla.proxy.upstream.control import Control, Identity
@@ -17,15 +17,14 @@ class Lent:
     """Lends the proxy's own producers to clients.
 
     Args:
+        of_clients: the producer ids of clients: upstream allocates an id twice if it has lost its data.
         identified: called with each producer that gets its producer id.
-
-    Attributes:
-        is_a_clients: whether a client has this producer id: upstream allocates an id twice if it has lost its data.
     """
 
-    def __init__(self, control: Control, identified: Callable[[UpstreamProducer], None]) -> None:
-        self._control, self._identified = control, identified
-        self.is_a_clients: Callable[[int], bool] = lambda _: False
+    def __init__(
+        self, control: Control, of_clients: Container[int], identified: Callable[[UpstreamProducer], None]
+    ) -> None:
+        self._control, self._of_clients, self._identified = control, of_clients, identified
         self._of: dict[int, UpstreamProducer] = {}
         """Client -> the producer lent to it."""
         self._free: list[UpstreamProducer] = []
@@ -81,7 +80,7 @@ class Lent:
         return [each for each in (*self._of.values(), *self._free) if each.producer_id == producer_id]
 
     def _identify(self, producer: UpstreamProducer, identity: Identity, now: float) -> None:
-        if self.is_a_clients(identity[0]):  # upstream would mix up the sequences of two producers with one id
+        if identity[0] in self._of_clients:  # upstream would mix up the sequences of two producers with one id
             self.has_id(producer)
             return
         producer.producer_id, producer.epoch = identity

@@ -167,7 +167,7 @@ class Metadata:
         else:
             self._client.fail_on_close(outcome)
             seconds = min(grace, self._options.api_timeout / 2)
-            self._questions.waits.append(TopicWait(name, create, outcome, seconds, since))
+            self._questions.add(TopicWait(name, create, outcome, seconds, since))
             waits = self._options.api_timeout
             expire = self._client.later(now + waits, lambda now: outcome.fail(self.why_no_topic(name, waits)))
             outcome.when_done(expire.cancel)
@@ -379,8 +379,7 @@ class Metadata:
         if self._denied:
             for outcome in self._take_connecting():
                 outcome.fail(self._denied)
-            for each in self._questions.waits:
-                each.outcome.fail(self._denied)
+            self._questions.refuse(self._denied)
             self._denied = None
         if self._findable and not self._finding:
             self._finding = True
@@ -438,8 +437,7 @@ class Metadata:
                 self.cluster.drop(name)
                 self.cluster.errors[name] = UnknownTopicOrPartition.code
         self._topics.learned(question.topics, now)
-        waits = self._questions.waits
-        self._questions.waits = [each for each in waits if not self._judge(each, question, now)]
+        self._questions.settle(question, now, self.heard_for)
         for observer in list(self.observers):
             observer(now)
         for outcome in self._take_connecting():
@@ -451,24 +449,6 @@ class Metadata:
         self._ask_at(
             self._questions.answered(question, now, self._options.retry_backoff, self._options.metadata_max_age)
         )
-
-    def _judge(self, wait: TopicWait, question: Question, now: float) -> bool:
-        """Settle ``wait`` if the response to ``question`` allows it; return whether it is settled."""
-        name, outcome = wait.name, wait.outcome
-        if outcome.done or not question.concerns(wait):
-            return outcome.done
-        if topic := self.cluster.topics.get(name):
-            outcome.succeed(topic)
-            return True
-        code = self.cluster.errors.get(name, UnknownTopicOrPartition.code)
-        error = broker_error(code, f"topic {name!r}", repeatable=True)
-        if math.isnan(wait.unknown_since):
-            wait.unknown_since = now
-        unknown = isinstance(error, UnknownTopicOrPartition)
-        passing = error.retriable and not (unknown and self.heard_for(wait.unknown_since, now) >= wait.grace)
-        if not passing:
-            outcome.fail(error)
-        return not passing
 
 
 def unnameable(topic: str) -> str:

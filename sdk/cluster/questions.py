@@ -1,4 +1,4 @@
-"""Decides which topics the next Metadata request names.
+"""Decides which topics the next Metadata request names, and settles callers that wait for a topic.
 
 Rules:
 - Topics that callers wait for are requested alone (KIP-526), unless a refresh of all held topics is due. Otherwise,
@@ -9,10 +9,11 @@ Rules:
 """
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ottla.errors import OttlaError, UnknownTopicOrPartition, broker_error
 from ottla.sdk.cluster.cluster import Cluster, Topic
 from ottla.sdk.cluster.held_topics import HeldTopics
 from ottla.sdk.outcome import Outcome
@@ -70,6 +71,15 @@ class Questions:
         """Whether a caller waits for a topic."""
         return any(not each.outcome.done for each in self.waits)
 
+    def add(self, wait: TopicWait) -> None:
+        """Have the next request name a topic for which a caller waits."""
+        self.waits.append(wait)
+
+    def refuse(self, error: OttlaError) -> None:
+        """Fail all waiting callers: no node gives the client metadata."""
+        for each in self.waits:
+            each.outcome.fail(error)
+
     def forget_gone(self) -> None:
         """Remove callers that no longer wait."""
         self.waits = [each for each in self.waits if not each.outcome.done]
@@ -109,6 +119,34 @@ class Questions:
         if about_all and self._all_asked is None:
             self.all_at, self._all_asked = math.inf, question
         return question
+
+    def settle(self, question: Question, now: float, heard_for: Callable[[float, float], float]) -> None:
+        """Settle the callers whose topics are in the response to ``question``, which the cluster has adopted.
+
+        Args:
+            heard_for: `Metadata.heard_for`.
+        """
+        self.waits = [each for each in self.waits if not self._judge(each, question, now, heard_for)]
+
+    def _judge(
+        self, wait: TopicWait, question: Question, now: float, heard_for: Callable[[float, float], float]
+    ) -> bool:
+        """Settle ``wait`` if the response to ``question`` allows it; return whether it is settled."""
+        name, outcome = wait.name, wait.outcome
+        if outcome.done or not question.concerns(wait):
+            return outcome.done
+        if topic := self._cluster.topics.get(name):
+            outcome.succeed(topic)
+            return True
+        code = self._cluster.errors.get(name, UnknownTopicOrPartition.code)
+        error = broker_error(code, f"topic {name!r}", repeatable=True)
+        if math.isnan(wait.unknown_since):
+            wait.unknown_since = now
+        unknown = isinstance(error, UnknownTopicOrPartition)
+        passing = error.retriable and not (unknown and heard_for(wait.unknown_since, now) >= wait.grace)
+        if not passing:
+            outcome.fail(error)
+        return not passing
 
     def failed(self, question: Question) -> None:
         """Take note that the request failed."""

@@ -160,12 +160,9 @@ class Connection:
         return now - in_flight[0].sent_at - in_flight[0].wait
 
     def trouble(self, now: float) -> tuple[float, str] | None:
-        """Since when requests cannot be sent, or are not answered, and why.
-
-        If another connection to the node gets answers, the node works, and only this one request is slow.
-        """
+        """Since when requests cannot be sent, or are not answered, and why."""
         if self.state is ConnectionState.READY:
-            since = max(now - self.unanswered_for(now), self.peer.answered_at)
+            since = self.peer.silent_since(now - self.unanswered_for(now))
             if now - since <= EXPLAIN_AFTER:
                 return None
             return since, f"{self.requests.in_flight[0].name} is not answered for {now - since:.1f} s"
@@ -482,7 +479,7 @@ class Connection:
 
     def _answer(self, frame: Buffer, now: float) -> None:
         exchange = self.requests.answered(frame, now)
-        self._answered, self.peer.answered_at = True, now
+        self._answered = True
         self._measure(exchange, now)
         try:
             response = exchange.response(frame)
@@ -502,7 +499,7 @@ class Connection:
 
     def _measure(self, exchange: Exchange, now: float) -> None:
         took = now - exchange.sent_at
-        self.peer.traffic.latency.record(took, now)
+        self.peer.answered(took, now)
         if took > SLOW_SECONDS and exchange.was_slow(took) and now >= self._slow_logged + SLOW_LOG_INTERVAL:
             self._slow_logged = now
             log.warning("slow response", extra=self._extra(request=exchange.name, seconds=round(took, 3)))

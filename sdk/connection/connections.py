@@ -210,7 +210,7 @@ class Connections:
         # If one connection ended, for example an idle one, another may still work.
         working = {node_id for (node_id, _), each in self._connections.items() if each.state is ConnectionState.READY}
         found = {
-            node_id: (max(peer.since, peer.answered_at), peer.trouble)
+            node_id: (peer.silent_since(peer.since), peer.trouble)
             for node_id, peer in self._peers.items()
             if peer.trouble and node_id not in working
         }

@@ -91,8 +91,11 @@ class Stage(Protocol):
 class ApiVersions:
     """Learns which versions of which API the broker speaks.
 
+    Args:
+        known: the versions, if they are known already: then the stage is not needed.
+
     Attributes:
-        versions: per API key the lowest and the highest version; empty until the stage is done.
+        versions: per API key the lowest and the highest version; empty until they are known.
         features: the cluster's features; empty until the stage is done.
     """
 
@@ -102,8 +105,8 @@ class ApiVersions:
         "unavailable do that"
     )
 
-    def __init__(self) -> None:
-        self.versions: Mapping[int, tuple[int, int]] = {}
+    def __init__(self, known: Mapping[int, Range] | None = None) -> None:
+        self.versions: Mapping[int, Range] = known or {}
         self.features = Features()
         self._asked = NEWEST_API_VERSIONS
 
@@ -195,11 +198,8 @@ class Handshake:
         credentials: "Credentials | None" = None,
         versions: Mapping[int, Range] | None = None,
     ) -> None:
-        self._versions = ApiVersions()
-        self._stages: list[Stage] = [self._versions, *later]
-        if versions is not None:
-            self._versions.versions = versions
-            del self._stages[0]
+        self._versions = ApiVersions(versions)
+        self._stages: list[Stage] = [*later] if versions is not None else [self._versions, *later]
         self._sasl: Sasl | None = None
         if credentials and credentials.sasl:
             self._sasl = Sasl(credentials, lambda: self.versions)

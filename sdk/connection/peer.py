@@ -150,6 +150,18 @@ class Peer:
             self.throttles_clients = throttles_clients(versions)
         self.failures, self._late, self.trouble, self.since, self.retry_at = 0, 0, "", math.nan, -math.inf
 
+    def answered(self, took: float, now: float) -> None:
+        """It has answered a request of any connection, ``took`` seconds after it was sent: so it works."""
+        self.answered_at = now
+        self.traffic.latency.record(took, now)
+
+    def silent_since(self, when: float) -> float:
+        """Since when it has answered no request, if one of its connections has trouble since ``when``.
+
+        If another connection gets answers, the node works, and only this one has trouble.
+        """
+        return max(when, self.answered_at)
+
     def failed(self, why: str, now: float, *, late: bool = False) -> None:
         """A connection or an attempt failed; ``late``: because it exceeded the setup timeout."""
         self.trouble = why

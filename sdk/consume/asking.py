@@ -1,6 +1,6 @@
 """Checks that one task at a time asks for a batch, because asking marks the previous batch as done.
 
-    IDLE ── begin ──► ASKING ── end ──► IDLE; leave, from any state ──► LEFT
+    IDLE ── begin ──► ASKING ── hand_out, end ──► IDLE; leave, from any state ──► LEFT
 
 In a group only the task that has that batch in hand may ask, unless it has committed the batch or has ended. Once a
 task leaves the block, no batch is handed out any more: a waiting task gets an error at its next step.
@@ -28,18 +28,19 @@ class AskingState(Enum):
 
 
 class Asking:
-    """Guards the reading of one consumer; ``grouped``: it has a group.
-
-    Attributes:
-        holder: the task that took the last batch.
-    """
+    """Guards the reading of one consumer; ``grouped``: it has a group."""
 
     def __init__(self, tasks: Tasks, committing: Committing, *, grouped: bool) -> None:
         self._tasks, self._committing, self._grouped = tasks, committing, grouped
-        self.holder: Any = None
+        self._holder: Any = None
+        """The task that took the last batch; before the first one, the task that entered the block."""
         self._state = AskingState.IDLE
         self._task: Any = None
         """The task that waits for a batch, or that leaves the block."""
+
+    def enter(self, task: Any) -> None:
+        """Let ``task`` be the reader, because it enters the block."""
+        self._holder = task
 
     def begin(self, task: Any) -> None:
         """Let ``task`` ask for a batch.
@@ -61,11 +62,15 @@ class Asking:
             )
         if self._holds(task):
             raise LocalProtocolError(
-                f"task {self._tasks.name_of(self.holder)!r} has a batch of this consumer in hand, and asking for the "
+                f"task {self._tasks.name_of(self._holder)!r} has a batch of this consumer in hand, and asking for the "
                 "next one would mark it as done: to hand over, let that task commit it (batch.commit_soon()) or end; "
                 f"to read in parallel, open {in_parallel}"
             )
         self._state, self._task = AskingState.ASKING, task
+
+    def hand_out(self) -> None:
+        """Take note that the task that asks gets a batch: from now on, no other task may ask."""
+        self._holder = self._task
 
     def end(self) -> None:
         """End the task's wait for a batch."""
@@ -79,7 +84,7 @@ class Asking:
     @property
     def reader(self) -> Any:
         """The task that may ask for the next batch; ``None`` while a task asks, or if none may."""
-        return self.holder if self._state is AskingState.IDLE else None
+        return self._holder if self._state is AskingState.IDLE else None
 
     @property
     def left(self) -> bool:
@@ -92,10 +97,10 @@ class Asking:
 
     def where(self) -> str:
         """A text for people: the place in the code where the task with the last batch is."""
-        return self._tasks.where(self.holder)
+        return self._tasks.where(self._holder)
 
     def _holds(self, task: Any) -> bool:
         """Whether another task has a batch in hand that may not be done."""
-        if not self._grouped or self.holder is None or self.holder is task:
+        if not self._grouped or self._holder is None or self._holder is task:
             return False
-        return self._committing.in_hand is not None and not self._tasks.has_ended(self.holder)
+        return self._committing.in_hand is not None and not self._tasks.has_ended(self._holder)

@@ -42,8 +42,12 @@ class CommitCalls:
     ) -> None:
         self._core, self._group, self._commits, self._fetcher = core, group, commits, fetcher
         self._committing, self._navigation, self._refuse_closed = committing, navigation, refuse_closed
-        self.transactional = False
+        self._only_transactions = False
         """Only the transactions of a transform commit offsets of this consumer."""
+
+    def refuse_all_but_transactions(self) -> None:
+        """Refuse the user's commits from now on: a transform reads the consumer."""
+        self._only_transactions = True
 
     def commit_soon(self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None) -> None:
         """Commit everything that was handed out, or ``offsets``, without waiting; skip lost partitions.
@@ -120,7 +124,7 @@ class CommitCalls:
     def _refuse_here(self) -> None:
         """Raise if calls cannot commit for this consumer."""
         self._refuse_closed()
-        if self.transactional:
+        if self._only_transactions:
             raise LocalProtocolError("the transactions of a transform commit its offsets: leave out the commit")
 
     def settled(self, places: Collection[TopicPartition] | None = None) -> Steps[None]:

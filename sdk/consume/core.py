@@ -88,7 +88,7 @@ class ConsumerCore:
         self._news: Outcome[None] = any_of((self._moved, fetcher.moved()))
         """Settled, and then replaced, whenever there may be news."""
         self._failed: OttlaError | None = None
-        self.reader: object = None
+        self._reader: object = None
         """The only object that may ask for batches, for example a transform; ``None``: any caller may."""
         self.ahead: Ahead[Any] | None = None
         """Batches that the reading thread may take without a call."""
@@ -115,7 +115,7 @@ class ConsumerCore:
         self._leaving = Leaving(core, self.committing, self.commits, self.membership, self.notices, self.explain)
         core.parts[self] = None
         self._forget_end = core.on_close(lambda error: self.close())
-        fetcher.on_reset, fetcher.on_passed = self._reset, self.committing.passed
+        fetcher.report_to(self.committing)
 
     def _enter_group(self, group: str) -> None:
         core, taken = self._core, self._taken if self._on_commit is not None else None
@@ -138,7 +138,7 @@ class ConsumerCore:
             starts: manually assigned partitions; ``None`` as a start means the group's committed offset.
         """
         core = self._core
-        self._asking.holder = task
+        self._asking.enter(task)
         try:
             yield from know_topics(core, self._options.topics, starts)
             self.committing.begin(core.now)
@@ -211,6 +211,11 @@ class ConsumerCore:
 
     # -- batches -----------------------------------------------------------------------------------------------------
 
+    def read_by(self, reader: object) -> None:
+        """Let only ``reader`` ask for batches, for example a transform; only its transactions commit their offsets."""
+        self._reader = reader
+        self.committer.refuse_all_but_transactions()
+
     def next_batch(self, task: Any, reader: object = None) -> Steps[Taken]:
         """The next batch, like `poll` without a timeout."""
         taken = yield from self.poll(task, reader=reader)
@@ -221,7 +226,7 @@ class ConsumerCore:
         """The next batch, or ``None`` if there is none within ``timeout`` seconds. The previous batch counts as done.
 
         Args:
-            reader: the object that reads the consumer on behalf of the user, if any; see `reader`.
+            reader: the object that reads the consumer on behalf of the user, if any; see `read_by`.
 
         Raises:
             OttlaError: the membership has ended, a partition cannot be read any further, or commits have failed.
@@ -229,12 +234,12 @@ class ConsumerCore:
             LocalProtocolError: another task waits for a batch or has one in hand.
         """
         self._refuse_closed()
-        if reader is not self.reader:
+        if reader is not self._reader:
             raise LocalProtocolError(
                 "a transform reads this consumer: take batches from the transform, or it misses them"
             )
         self._asking.begin(task)
-        abandoned, over = False, None if timeout is None else self._after(timeout)
+        abandoned, over = False, None if timeout is None else self._core.at(self._core.now + timeout)
         try:
             # Other tasks run before a batch is taken, so that a cancellation here loses none.
             if self._core.now - self._turn >= TURN_EVERY:
@@ -250,7 +255,7 @@ class ConsumerCore:
                 if (notice := self.notices.next()) is not None:
                     yield from self._follow(notice)
                 elif (fetched := self._take()) is not None:
-                    self._asking.holder = task
+                    self._asking.hand_out()
                     return fetched, self.committing.hand_out(fetched)
                 elif over is None:
                     yield self._wait()
@@ -322,12 +327,6 @@ class ConsumerCore:
             assert taken is expected
             self.committing.hand_out(taken)
             self.polls.away(at)
-
-    def _after(self, seconds: float) -> Outcome[None]:
-        """Settled after ``seconds``. If the caller settles it earlier, the timer is cancelled."""
-        over: Outcome[None] = Outcome()
-        over.when_done(self._core.later(self._core.now + seconds, lambda now: over.succeed(None)).cancel)
-        return over
 
     def _wait(self) -> Outcome[None]:
         """Settled when there may be news. All waiters share it, so it is never cancelled."""
@@ -424,10 +423,6 @@ class ConsumerCore:
             if self._resuming is not None:
                 self._resuming.forget(place)
             self.committing.disown(place, why)
-
-    def _reset(self, place: TopicPartition) -> None:
-        """Drop commits of a partition whose position the fetcher has reset, by the ``reset`` policy."""
-        self.committing.renew(place, "the log has changed since it was read, and the position was reset")
 
     def _fail(self, error: OttlaError) -> None:
         self._failed = error

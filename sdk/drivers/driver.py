@@ -150,9 +150,7 @@ class Driver(Stepper[L]):
         """
         if not self._runs_here() or self.core.gate.entered[0]:
             return
-        with self.core.gate:
-            self.core.now = self.now()
-            steps.close()
+        self.core.drop(steps, self.now())
         with contextlib.suppress(RuntimeError):  # the loop is ending, and accepts no more calls
             self.nudge()
 

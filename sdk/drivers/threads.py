@@ -61,7 +61,7 @@ class ThreadDriver(IoThread):
     def __init__(self, core: ClientCore) -> None:
         super().__init__(core)
         self._callers = Callers(core, self.now)
-        core.threaded, core.come_back = True, self._post
+        core.run_in_thread(self._post)
         self._refusal = ""
         """Why every call is refused."""
 

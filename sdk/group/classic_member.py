@@ -243,9 +243,9 @@ class ClassicMember:
         if self._enter(On.RETRY, now):
             self._begin(now, delay)
 
-    def _forget(self, why: str, now: float) -> None:
-        """Drop the generation and the member id; all owned partitions are lost."""
-        self._seat.generation, self._seat.member_id = -1, ""
+    def _forget(self, why: str, now: float, *, keep_id: bool = False) -> None:
+        """Drop the generation, and the member id too unless the member keeps it; all owned partitions are lost."""
+        self._seat.vacate(keep_id=keep_id)
         self._end_attempt()
         self._heartbeats.stop()
         self.steps = deque(each for each in self.steps if isinstance(each, Lose))
@@ -435,8 +435,7 @@ class ClassicMember:
         log.warning(
             "the group continued without this member, rejoining", extra={"group": self._seat.group, "why": error.name}
         )
-        known = self.member_id if isinstance(error, IllegalGeneration) else ""
         self._enter(On.EXPELLED, now)
-        self._forget(f"the group has continued without this member ({error.name})", now)
-        self._seat.member_id = known
+        why = f"the group has continued without this member ({error.name})"
+        self._forget(why, now, keep_id=isinstance(error, IllegalGeneration))
         self._begin(now)

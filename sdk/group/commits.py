@@ -30,9 +30,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
-from ottla.codec.apis.offset_commit import (
-    OffsetCommitResponse,
-)
+from ottla.codec.apis.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from ottla.errors import (
     BrokerError,
     CommitFailed,
@@ -55,14 +53,12 @@ from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.cluster.cluster import Topic, TopicPartition
 from ottla.sdk.cluster.metadata import KNOWN_TOPIC_GRACE
 from ottla.sdk.connection import requests
-from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.connection.versions import COMMIT_BY_NAME
 from ottla.sdk.core import ClientCore
-from ottla.sdk.events import DATA, Node
-from ottla.sdk.flow import LoneFlow
+from ottla.sdk.flow import LoneFlow, ask
 from ottla.sdk.group.group_metrics import CommitMetrics
 from ottla.sdk.logs import logger
-from ottla.sdk.outcome import Outcome
+from ottla.sdk.outcome import Outcome, own
 from ottla.sdk.steps import Steps
 from ottla.sdk.timers import Timer
 
@@ -162,10 +158,11 @@ class Commits:
         self._trouble = ""
         self._due: Timer | None = None
         self._sending: LoneFlow | None = None
-        """Looks for the coordinator, to send commits; it may have ended."""
+        """The last OffsetCommit, with the lookup of the coordinator; it may have ended."""
+        self._in_flight: PendingCommits = {}
+        """The commits in the OffsetCommit that is not answered, or whose response is not processed yet."""
         self._failed: CommitFailed | None = None
         self._metrics = CommitMetrics(core.metrics, group)
-        self._sender = CommitSender(core, group, identity, self._metrics, self._answered)
 
     def close(self) -> None:
         """End all assignments, and send nothing more: a late commit could overwrite one of the next reader."""
@@ -194,7 +191,7 @@ class Commits:
             return
         assignment.over = why
         assignment.ended.succeed(None)
-        sent, newer = self._sender.in_flight.get(place), self._pending.pop(place, None)
+        sent, newer = self._in_flight.get(place), self._pending.pop(place, None)
         if (last := newer or sent) is not None:
             last.number = (sent or last).number
             self._fail({place: last}, f"{_NOT_COMMITTED}, because {why}", quiet=True)
@@ -208,16 +205,16 @@ class Commits:
     def renew(self, place: TopicPartition, why: str) -> None:
         """Drop pending commits because the log has changed; from now on, lower offsets may be committed."""
         if assignment := self._assignments.get(place):
-            outcome_unknown = assignment.outcome_unknown or place in self._sender.in_flight
+            outcome_unknown = assignment.outcome_unknown or place in self._in_flight
             self.disown(place, why)
-            self.own(place).outcome_unknown = outcome_unknown
+            self._assignments[place] = Assignment(place, outcome_unknown=outcome_unknown)
 
     def found(self, assignment: Assignment, at: CommittedOffset | None) -> CommittedOffset | None:
         """Return the group's committed offset; ``at`` is the coordinator's response to OffsetFetch.
 
         A commit that was requested or acknowledged after OffsetFetch was sent is newer than the response, and wins.
         """
-        pending = self._pending.get(assignment.place) or self._sender.in_flight.get(assignment.place)
+        pending = self._pending.get(assignment.place) or self._in_flight.get(assignment.place)
         if pending is not None and pending.assignment is assignment:
             return pending.commit
         if assignment.taken is None and at is not None:
@@ -251,7 +248,7 @@ class Commits:
         Fails with `CommitFailed`, or with `TimeoutExpired` after `api_timeout`.
         """
         outcome: Outcome[None] = Outcome()
-        pending = self._pending.keys() | self._sender.in_flight.keys()
+        pending = self._pending.keys() | self._in_flight.keys()
         if not pending or (places is not None and pending.isdisjoint(places)):
             outcome.succeed(None)
             return outcome
@@ -269,7 +266,7 @@ class Commits:
     @property
     def pending(self) -> dict[TopicPartition, int]:
         """The offsets that are not acknowledged yet."""
-        return {place: each.commit.offset for place, each in (self._sender.in_flight | self._pending).items()}
+        return {place: each.commit.offset for place, each in (self._in_flight | self._pending).items()}
 
     @property
     def failed(self) -> bool:
@@ -287,14 +284,14 @@ class Commits:
             raise failed
 
     def explain(self, now: float) -> Iterator[str]:
-        pending = self._sender.in_flight | self._pending
+        pending = self._in_flight | self._pending
         if not pending:
             return
         since = min(each.since for each in pending.values())
         places = ", ".join(f"{topic}-{partition}" for topic, partition in list(pending)[:3])
         more = f" and {len(pending) - 3} more" if len(pending) > 3 else ""
         where = self._core.coordinators.where(self.group)
-        what = "for an answer" if self._sender.in_flight else "to be sent"
+        what = "for an answer" if self._in_flight else "to be sent"
         if self._identity() is None:
             what = "for the rebalance to end"
         trouble = f"; last error: {self._trouble}" if self._trouble else ""
@@ -302,21 +299,11 @@ class Commits:
 
     # -- in transactions ---------------------------------------------------------------------------------------------
 
-    def identified(self) -> Outcome[CommittingMember]:
-        """The identity that commits, as soon as there is one; during SyncGroup there is none."""
-        outcome: Outcome[CommittingMember] = Outcome()
-
-        def look() -> None:
-            if outcome.done:
-                return
-            identity = self._identity()
-            if identity is not None:
-                outcome.succeed(identity)
-            else:
-                self._identified.when_done(look)
-
-        look()
-        return outcome
+    def identified(self) -> Steps[CommittingMember]:
+        """Wait until there is an identity that commits; during SyncGroup there is none."""
+        while (identity := self._identity()) is None:
+            yield own(self._identified)
+        return identity
 
     def committed_in_transaction(self, offsets: Mapping[Assignment, CommittedOffset]) -> None:
         """Take note that a transaction has committed these offsets."""
@@ -332,7 +319,7 @@ class Commits:
         """Send pending commits soon, and tell waiters to look for an identity."""
         identified, self._identified = self._identified, Outcome()
         identified.succeed(None)
-        if self._pending and not self._sender.in_flight:
+        if self._pending and not self._in_flight:
             self._find_at(-math.inf)
 
     def _find_at(self, when: float) -> None:
@@ -346,7 +333,7 @@ class Commits:
         self._due = self._core.later(when, self._find)
 
     def _find(self, now: float) -> None:
-        if self._sender.in_flight or not self._pending or self._identity() is None:
+        if self._in_flight or not self._pending or self._identity() is None:
             return
         if (earliest := min(each.retry_at for each in self._pending.values())) > now:
             self._find_at(earliest)
@@ -355,33 +342,48 @@ class Commits:
             self._sending = LoneFlow(self._core, self._send())
 
     def _send(self) -> Steps[None]:
-        """Find the coordinator, and send it the commits that are due."""
-        found = self._core.coordinators.find(self.group, self._core.now)
+        """Find the coordinator, send it the commits that are due, and process its response."""
+        core = self._core
+        found = core.coordinators.find(self.group, core.now)
         yield found
-        now = self._core.now
         if found.error is not None:
-            self._retry_or_fail(found.error, self._pending, now)
+            self._retry_or_fail(found.error, self._pending, core.now)
             return
-        due = {place: each for place, each in self._pending.items() if each.retry_at <= now}
-        if not self._sender.in_flight and due and self._sender.send(found.result(), due, now):
-            self._pending = {place: each for place, each in self._pending.items() if place not in due}
-
-    def _answered(
-        self, sent: PendingCommits, identity: CommittingMember, answer: OffsetCommitResponse | OttlaError, now: float
-    ) -> None:
-        self._judge({place: each for place, each in sent.items() if not each.assignment.over}, identity, answer, now)
-        self._sender.in_flight = {}  # only now, or `settled` would succeed before the response is processed
+        identity = self._identity()
+        due = {place: each for place, each in self._pending.items() if each.retry_at <= core.now}
+        if identity is None or not due:
+            return
+        self._pending = {place: each for place, each in self._pending.items() if place not in due}
+        self._in_flight = due
+        request, sent_at = self._request(due, identity), core.now
+        until = sent_at + core.options.request_timeout
+        try:
+            try:
+                answer = yield from ask(core, found.result(), request, until, versions=COMMIT_BY_NAME)
+            except OttlaError as error:
+                core.coordinators.heard(self.group, error)
+                self._retry_or_fail(error, _left(due), core.now)
+            else:
+                self._judge(_left(due), identity, answer, core.now)
+            self._metrics.latency.record(core.now - sent_at, core.now)
+        finally:
+            self._in_flight = {}  # only now, or `settled` would succeed before the response is processed
         self._settle()
         self.wake()
 
+    def _request(self, commits: PendingCommits, identity: CommittingMember) -> OffsetCommitRequest:
+        return requests.commit_offsets(
+            self.group,
+            {place: (e.commit.offset, e.commit.leader_epoch, e.commit.metadata) for place, e in commits.items()},
+            generation=identity.generation,
+            member_id=identity.member_id,
+            instance_id=identity.instance_id,
+        )
+
     def _judge(
-        self, sent: PendingCommits, identity: CommittingMember, answer: OffsetCommitResponse | OttlaError, now: float
+        self, sent: PendingCommits, identity: CommittingMember, answer: OffsetCommitResponse, now: float
     ) -> None:
-        """Process the response, or the error, for each partition."""
-        if isinstance(answer, OttlaError):
-            self._core.coordinators.heard(self.group, answer)
-            self._retry_or_fail(answer, sent, now)
-            return
+        """Process the response for each partition."""
         codes = {(t.name, p.partition_index): p.error_code for t in answer.topics for p in t.partitions}
         self._take({place: each for place, each in sent.items() if codes.get(place) == 0}, now)
         errors: dict[int | None, PendingCommits] = {}
@@ -437,7 +439,7 @@ class Commits:
 
     def _repeat(self, assignment: Assignment, now: float) -> None:
         """Send the last acknowledged offset a second time, unless a newer one is pending or in flight."""
-        under_way = assignment.place in self._pending or assignment.place in self._sender.in_flight
+        under_way = assignment.place in self._pending or assignment.place in self._in_flight
         if assignment.taken is not None and not assignment.over and not under_way:
             self._number += 1
             self._pending[assignment.place] = PendingCommit(assignment.taken, assignment, self._number, now)
@@ -496,7 +498,7 @@ class Commits:
     # -- settling ----------------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        self._waiting.settle([*self._pending.values(), *self._sender.in_flight.values()])
+        self._waiting.settle([*self._pending.values(), *self._in_flight.values()])
 
     def _fail(self, commits: PendingCommits, why: str, *, cause: OttlaError | None = None, quiet: bool = False) -> None:
         """Fail commits. Waiting callers get the error; without any, the user's next call does, unless ``quiet``."""
@@ -512,6 +514,11 @@ class Commits:
                 if each.assignment.handed <= each.commit.offset:
                     each.assignment.handed = -1
         self._settle()
+
+
+def _left(commits: PendingCommits) -> PendingCommits:
+    """The commits whose assignments have not ended."""
+    return {place: each for place, each in commits.items() if not each.assignment.over}
 
 
 def _listed(places: Iterable[TopicPartition]) -> str:
@@ -552,45 +559,3 @@ class CommitWaiters:
         for outcome in concerned:
             outcome.fail(error)
         return bool(concerned)
-
-
-class CommitSender:
-    """Sends OffsetCommit, at most one at a time.
-
-    Args:
-        answered: called, inside the core, with the commits, the identity, and the response; has to empty `in_flight`.
-    """
-
-    def __init__(
-        self,
-        core: ClientCore,
-        group: str,
-        identity: Callable[[], CommittingMember | None],
-        metrics: CommitMetrics,
-        answered: Callable[[PendingCommits, CommittingMember, OffsetCommitResponse | OttlaError, float], None],
-    ) -> None:
-        self._core, self._group, self._identity, self._answered = core, group, identity, answered
-        self._metrics = metrics
-        self.in_flight: PendingCommits = {}
-
-    def send(self, node: Node, commits: PendingCommits, now: float) -> bool:
-        """Send the commits; return ``False`` if there is no identity to send them with."""
-        identity = self._identity()
-        if identity is None:
-            return False
-        self.in_flight = commits
-        request = requests.commit_offsets(
-            self._group,
-            {place: (e.commit.offset, e.commit.leader_epoch, e.commit.metadata) for place, e in commits.items()},
-            generation=identity.generation,
-            member_id=identity.member_id,
-            instance_id=identity.instance_id,
-        )
-
-        def ended(answer: OffsetCommitResponse | OttlaError, answered: float) -> None:
-            self._metrics.latency.record(answered - now, answered)
-            self._answered(commits, identity, answer, answered)
-
-        deadline = now + self._core.options.request_timeout
-        self._core.submit(node, Exchange(request, ended, deadline, versions=COMMIT_BY_NAME), now, DATA)
-        return True

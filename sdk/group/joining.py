@@ -61,11 +61,11 @@ def join(
     seat.metrics.join_time.record(core.now - began, core.now)
     if answer.error_code:
         if answer.error_code == MemberIdRequired.code:
-            seat.member_id = answer.member_id
+            seat.take(answer)
         asked_for = f" with session_timeout={options.session_timeout:g}"
         asked_for = asked_for if answer.error_code == InvalidSessionTimeout.code else ""
         raise broker_error(answer.error_code, f"JoinGroup of {seat.group!r}{asked_for}", repeatable=True)
-    seat.member_id, seat.generation = answer.member_id, answer.generation_id
+    seat.take(answer)
     return answer  # type: ignore[no-any-return]
 
 

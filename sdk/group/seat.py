@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from ottla.codec.apis.join_group import JoinGroupResponse
 from ottla.sdk.group.group_metrics import MemberMetrics
 from ottla.sdk.group.membership import MemberOptions
 
@@ -22,3 +23,15 @@ class Seat:
     metrics: MemberMetrics
     member_id: str = ""
     generation: int = -1
+
+    def take(self, answer: JoinGroupResponse) -> None:
+        """Take the member id that the coordinator has given, and the generation if the member has joined."""
+        self.member_id = answer.member_id
+        if not answer.error_code:
+            self.generation = answer.generation_id
+
+    def vacate(self, *, keep_id: bool = False) -> None:
+        """Leave the generation; a new member takes the seat, or the same one if it keeps its id."""
+        self.generation = -1
+        if not keep_id:
+            self.member_id = ""

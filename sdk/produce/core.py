@@ -34,7 +34,7 @@ from ottla.sdk.cluster.cluster import Topic
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import RunMode
 from ottla.sdk.logs import logger
-from ottla.sdk.outcome import Outcome, own
+from ottla.sdk.outcome import Outcome
 from ottla.sdk.produce.accumulator import Accumulator
 from ottla.sdk.produce.deliveries import Deliveries
 from ottla.sdk.produce.options import ProducerOptions
@@ -205,11 +205,8 @@ class ProducerCore:
 
     def wait(self, outcome: Outcome[Any], until: float) -> Steps[None]:
         """Wait for ``outcome``, despite cancellation, but only until the time ``until``."""
-        if outcome.done:
-            return
-        waiting = own(outcome)
-        waiting.when_done(self._core.later(until, lambda now: waiting.cancel()).cancel)
-        yield Shielded(waiting)
+        if not outcome.done:
+            yield Shielded(self._core.bounded(outcome, until))
 
     def _abort_transaction(self) -> Steps[None]:
         """Abort a transaction that is open when the block ends: otherwise readers would wait for its timeout."""

@@ -91,6 +91,10 @@ class Acknowledgement:
             returned = None if self.callback is None else self.callback(result)
         return returned
 
+    def before(self, callback: DeliveryCallback) -> "Acknowledgement":
+        """An acknowledgement with the same interceptors that then calls ``callback``."""
+        return Acknowledgement(self._interceptors, self._record, callback)
+
     def intercept(self, result: Receipt | OttlaError) -> None:
         """Call only the interceptors, because the caller gets an exception."""
         for each in self._interceptors:
@@ -131,10 +135,7 @@ class PendingRecord:
 
     def await_by(self, awaited: AwaitedReceipt) -> None:
         """Settle ``awaited`` with the result."""
-        if isinstance(self.callback, Acknowledgement):
-            self.callback.callback = awaited
-        else:
-            self.callback = awaited
+        self.callback = self.callback.before(awaited) if isinstance(self.callback, Acknowledgement) else awaited
 
     def freeze(self) -> None:
         """Copy mutable contents, so that a record that is encoded later is sent as it was when accepted."""

@@ -17,14 +17,14 @@ Rules:
 Source: ReplicaManager.scala (maybeRetryOnConcurrentTransactions), AddPartitionsToTxnConfig.java.
 """
 
+import contextlib
 from collections.abc import Callable, Iterable
-from functools import partial
 
 from ottla.codec.apis.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
-from ottla.sdk.calls.task import Task
+from ottla.errors import OttlaError
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.core import ClientCore
-from ottla.sdk.flow import sleep
+from ottla.sdk.flow import LoneFlow, ask, sleep
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.produce.batches import PartitionQueue
 from ottla.sdk.steps import Steps, settled
@@ -63,7 +63,8 @@ class ImplicitJoining:
         """Ends the turn, if other brokers wait."""
         self._first: tuple[Member, float] | None = None
         """The first member for which a request was sent, and when; until it is answered."""
-        self._question: Task[None] | None = None
+        self._question: LoneFlow | None = None
+        """Asks whether the markers of the previous transaction are written; until then all joins wait."""
         self._to_ask = 0
         """The number of transactions that will begin with DescribeTransactions."""
 
@@ -73,15 +74,14 @@ class ImplicitJoining:
         self._joined, self._first = set(), None
         if self._to_ask:
             self._to_ask -= 1
-            what = f"DescribeTransactions of {self._transactional_id!r}"
-            question = self._question = Task(self._core, what, now, self._ask, _BACKOFF_MAX)
-            question.outcome.when_done(lambda: self._core.soon(partial(self._told, question)))
+            until = now + _BACKOFF_MAX
+            self._question = LoneFlow(self._core, self._await_markers(until), until)
 
     def stop(self) -> None:
         """Stop all joins."""
         question, self._question = self._question, None
         if question is not None:
-            question.outcome.cancel()
+            question.cancel()
         self._waiting = {}
         self._clear_turn()
 
@@ -149,26 +149,27 @@ class ImplicitJoining:
             self._limit.cancel()
             self._limit = None
 
-    def _ask(self, task: Task[None]) -> Steps[None]:
-        if early := self._markers.early(task.now):
-            yield from sleep(task.core, early)
+    def _await_markers(self, until: float) -> Steps[None]:
+        """Begin the first turn once the markers are written; without an answer, leaders have to wait."""
+        with contextlib.suppress(OttlaError):
+            yield from self._ask_until_written(until)
+        self._question = None
+        self._next(self._core.now)
+
+    def _ask_until_written(self, until: float) -> Steps[None]:
+        core, markers = self._core, self._markers
+        if early := markers.early(core.now):
+            yield from sleep(core, early)
         request = DescribeTransactionsRequest(transactional_ids=(self._transactional_id,))
         pause, refused = _SHORTEST_PAUSE, False
         while True:
-            node = yield from settled(self._core.transaction_coordinators.find(self._transactional_id, task.now))
-            answer, _ = yield from settled(task.request(node, request))
-            if not _are_being_written(answer):
-                self._markers.written(task.now, refused=refused)
+            node = yield from settled(core.transaction_coordinators.find(self._transactional_id, core.now))
+            if not _are_being_written((yield from ask(core, node, request, until))):
+                markers.written(core.now, refused=refused)
                 return
             refused = True
-            yield from sleep(task.core, pause)
+            yield from sleep(core, pause)
             pause *= 2
-
-    def _told(self, question: Task[None], now: float) -> None:
-        """Continue when DescribeTransactions has ended, with or without an answer."""
-        if self._question is question:
-            self._question = None
-            self._next(now)
 
 
 def _are_being_written(answer: DescribeTransactionsResponse) -> bool:

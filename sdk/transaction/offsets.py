@@ -152,7 +152,7 @@ class TransactionOffsets:
         yield from settled(self._joined[commits])
         failures = 0
         while True:
-            member = yield from settled(commits.identified())
+            member = yield from commits.identified()
             _refuse_lost(offsets)
             request = self._request(commits.group, offsets, member)
             versions = COMMIT_IN_TRANSACTION_2 if self._implicit else COMMIT_IN_TRANSACTION

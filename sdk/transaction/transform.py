@@ -84,7 +84,7 @@ class TransformCore:
             raise LocalProtocolError("a transform needs a group and a transactional id")
         self.core, self.consumer, self.producer, self._options = core, consumer, producer, options
         self.transactions = producer.transactions
-        consumer.reader, consumer.committer.transactional = self, True
+        consumer.read_by(self)
         self._in_hand: Sequence[Taken] = ()
         """The batches of the next or open transaction."""
         self._open: TransformTransactionCore | None = None
@@ -213,10 +213,7 @@ class TransformCore:
             )
 
     def _pause(self) -> Outcome[None]:
-        rested: Outcome[None] = Outcome()
-        pause = self.core.backoff(self._failures - 1)
-        rested.when_done(self.core.later(self.core.now + pause, lambda now: rested.succeed(None)).cancel)
-        return rested
+        return self.core.at(self.core.now + self.core.backoff(self._failures - 1))
 
     def _until_ready(self) -> Steps[None]:
         """Wait until a transaction can begin, however long its coordinator takes."""

@@ -9,7 +9,6 @@ from ottla.errors import InvalidProducerEpoch, MessageTooLarge, OutOfOrderSequen
 from ottla.proxy.clients.producers import REMEMBERED_PRODUCERS, ClientProducers
 from ottla.proxy.clients.windows import GAP, ClientResult, Numbered, Window
 from ottla.proxy.upstream.batches import PartResult
-from ottla.proxy.upstream.producer import UpstreamProducer
 
 TOO_LARGE = PartResult(MessageTooLarge.code)
 UNKNOWN = PartResult(-1, unknown=True)
@@ -204,13 +203,8 @@ def test_a_batch_of_unknown_outcome_fences_its_epoch(window: Window[Batch]) -> N
     begin(window, 0, epoch=1)
 
 
-def producers() -> tuple[ClientProducers[Numbered], list[UpstreamProducer]]:
-    forgotten: list[UpstreamProducer] = []
-    return ClientProducers(forgotten.append), forgotten
-
-
 def test_a_producer_id_that_was_not_allocated_is_fenced() -> None:
-    known, _ = producers()
+    known: ClientProducers[Numbered] = ClientProducers()
     with pytest.raises(ProducerFenced, match="open a new producer"):
         known.known(7)
     known.allocated(7)
@@ -220,12 +214,15 @@ def test_a_producer_id_that_was_not_allocated_is_fenced() -> None:
 
 
 def test_the_longest_unused_producers_are_forgotten() -> None:
-    known, forgotten = producers()
+    known: ClientProducers[Numbered] = ClientProducers()
     for producer_id in range(REMEMBERED_PRODUCERS):
         known.allocated(producer_id)
+    assert known.forget_one() is None
     known.known(0)
     known.allocated(REMEMBERED_PRODUCERS)
+    forgotten = known.forget_one()
+    assert forgotten is not None and forgotten.producer_id == 1
+    assert known.forget_one() is None
     known.known(0)
     with pytest.raises(ProducerFenced):
         known.known(1)
-    assert [each.producer_id for each in forgotten] == [1]

@@ -299,11 +299,21 @@ def test_what_is_sought_while_another_seek_is_under_way_is_served_at_once(again:
     assert leaders.now - before < 0.1
 
 
+class Resets(list[tuple[str, int]]):
+    """The partitions whose position was reset."""
+
+    def reset(self, place: tuple[str, int]) -> None:
+        self.append(place)
+
+    def passed(self, place: tuple[str, int]) -> None:
+        pass
+
+
 def test_who_reads_is_told_when_a_position_is_reset_but_not_of_a_seek() -> None:
-    leaders, moved = Leaders({"t": 3}, nodes=2), list[tuple[str, int]]()
+    leaders, moved = Leaders({"t": 3}, nodes=2), Resets()
     fill(leaders, "a", "b", "c", place=T[1])
     fetcher = reader(leaders, {T[0]: Offset(99), T[1]: Offset(0)}, reset=Time(EARLIEST))
-    fetcher.on_reset = moved.append
+    fetcher.report_to(moved)
     assert read(leaders, fetcher, 3) == {T[1]: [b"a", b"b", b"c"]}
     leaders.run(lambda: fetcher.position(T[0]) == 0)
     assert moved == [T[0]], "its position was outside the log"
@@ -321,10 +331,10 @@ def test_who_reads_is_told_when_a_position_is_reset_but_not_of_a_seek() -> None:
 
 
 def test_what_was_only_fetched_ahead_is_no_reset_of_what_the_user_has() -> None:
-    leaders, moved = Leaders({"t": 1}, nodes=2), list[tuple[str, int]]()
+    leaders, moved = Leaders({"t": 1}, nodes=2), Resets()
     fill(leaders, "a", "b", "c")
     fetcher = reader(leaders, {P: Offset(0)}, reset=Time(EARLIEST))
-    fetcher.on_reset = moved.append
+    fetcher.report_to(moved)
     leaders.run(fetcher.wait())
     leaders.logs[P].truncate(1)
     fill(leaders, "x")

@@ -9,7 +9,7 @@ from ottla.sdk.consume.core import ConsumerCore, Taken
 from ottla.sdk.consume.reading.fetcher import Offset, Start, Time
 from ottla.sdk.group.commits import OF_THE_MEMBER, Assignment, Commits, CommittingMember
 from ottla.sdk.outcome import Outcome
-from ottla.sdk.steps import settled
+from ottla.sdk.steps import Steps, settled
 from ottla.sdk.transaction import offsets, transform
 from ottla.sdk.transaction.core import TransactionCore
 from ottla.sdk.transaction.explicit_joining import ExplicitJoining
@@ -73,13 +73,12 @@ def _joined_at_once(group: Any) -> Any:
 
 
 def _first_identity_for_ever(identified: Any) -> Any:
-    known: dict[Commits, Outcome[CommittingMember]] = {}
+    known: dict[Commits, CommittingMember] = {}
 
-    def broken(self: Commits) -> Outcome[CommittingMember]:
-        first = known.get(self)
-        if first is None or first.error is not None:
-            first = known[self] = identified(self)
-        return first
+    def broken(self: Commits) -> Steps[CommittingMember]:
+        if self not in known:
+            known[self] = yield from identified(self)
+        return known[self]
 
     return broken
 

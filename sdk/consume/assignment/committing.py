@@ -141,10 +141,10 @@ class Committing:
             self._moved[place] = None
         self._forget(place)
 
-    def renew(self, place: TopicPartition, why: str) -> None:
-        """Like `move`, but also drop pending commits, because the log has changed."""
+    def reset(self, place: TopicPartition) -> None:
+        """Like `move`, but also drop pending commits: the ``reset`` policy has moved the position."""
         if self._commits is not None:
-            self._commits.renew(place, why)
+            self._commits.renew(place, "the log has changed since it was read, and the position was reset")
             self._moved[place] = None
         self._forget(place)
 

@@ -128,19 +128,7 @@ class Leaving:
     def _until(self, outcome: Outcome[T], deadline: float) -> Steps[None]:
         """Wait for an outcome until the deadline at most."""
         if not outcome.done:
-            yield self._first(outcome, deadline)
-
-    def _first(self, outcome: Outcome[T], deadline: float) -> Outcome[None]:
-        """Settled with ``outcome``, or at the deadline."""
-        first: Outcome[None] = Outcome()
-
-        def end(now: float = 0.0) -> None:
-            first.succeed(None)
-
-        outcome.when_done(end)
-        first.when_done(self._core.later(deadline, end).cancel)
-        first.when_done(lambda: outcome.forget(end))
-        return first
+            yield self._core.bounded(outcome, deadline)
 
     # -- by an error -------------------------------------------------------------------------------------------------
 
@@ -156,7 +144,7 @@ class Leaving:
             return
         settled = commits.settled(self._core.now)
         if not settled.done:
-            yield Shielded(self._first(settled, self._core.now + CLOSE_TIMEOUT / 2))
+            yield Shielded(self._core.bounded(settled, self._core.now + CLOSE_TIMEOUT / 2))
         if not settled.done:
             settled.cancel()
             why = self._committing.uncommitted
@@ -173,7 +161,7 @@ class Leaving:
             deadline = self._core.now + CLOSE_TIMEOUT / 2
             left = self._membership.close(CLOSED, self._core.now, deadline)
             if not left.done:
-                yield Shielded(self._first(left, deadline))
+                yield Shielded(self._core.bounded(left, deadline))
 
     def _lost(self, error: BaseException | None) -> Steps[None]:
         try:

@@ -154,18 +154,16 @@ class FetchScheduler:
     def _ask(self, session: FetchSession, max_bytes: int, wait: float, now: float) -> None:
         options = self._core.options
         limits = FetchLimits(wait, max_bytes, options.partition_max_bytes, self._isolation, options.rack or "")
-        session.under_way, session.since, session.reserved = True, now, max_bytes
-
+        session.begin(max_bytes, now)
         channel = self._priority if session.priority else self._channel
         patience = self._near.wait_for(session.node, session.wanted.values(), channel, wait, now)
 
         def ended(answer: FetchResponse | OttlaError, now: float) -> None:
             if patience is not None:
                 patience.cancel()
-            session.under_way = False
             if not self._closed:
                 self._answered(session, answer, now)
-            session.reserved = 0
+            session.end()
 
         deadline = now + wait + options.request_timeout
         build, versions = partial(session.request, limits), self._versions(session, now)

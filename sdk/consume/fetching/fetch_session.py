@@ -158,6 +158,14 @@ class FetchSession:
             self._tried.pop(position.place, None)
             self._torn.pop(position.place, None)
 
+    def begin(self, reserved: int, now: float) -> None:
+        """Take note that a request goes out; buffers reserve so many bytes for its response."""
+        self.under_way, self.since, self.reserved = True, now, reserved
+
+    def end(self) -> None:
+        """Take note that the response is processed, or that there is none."""
+        self.under_way, self.reserved = False, 0
+
     @property
     def versions(self) -> tuple[int, int] | None:
         """The versions of Fetch that can be used; ``None``: all."""

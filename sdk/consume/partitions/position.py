@@ -142,6 +142,10 @@ class Fetched:
                 parts[:1] = first._cut_at(most)
         return parts
 
+    def end_with(self, batch: AnyBatch) -> None:
+        """Commit the offset after ``batch``, with its leader epoch: the batch is the last here, or was skipped."""
+        self.next_offset, self.leader_epoch = batch.next_offset, _epoch_of(batch)
+
     def _split_at(self, ends: list[int]) -> list["Fetched"]:
         """Divide this before the batches with these indices."""
         parts: list[Fetched] = []
@@ -150,7 +154,7 @@ class Fetched:
             batches, size = self.batches[start:end], self.size * end // len(self.batches)
             part = replace(self, first_offset=first_offset, batches=batches, size=size - done)
             if end < len(self.batches):
-                part.next_offset, part.leader_epoch = batches[-1].next_offset, _epoch_of(batches[-1])
+                part.end_with(batches[-1])
             part.fits = len(batches) > 1  # a single batch may have to be cut
             parts.append(part)
             first_offset, start, done = part.next_offset, end, size
@@ -333,7 +337,7 @@ class Position:
             self.buffered += size
             return fetched
         if self.buffer:
-            self.buffer[-1].next_offset, self.buffer[-1].leader_epoch = self.fetch_offset, self.fetch_epoch
+            self.buffer[-1].end_with(last)
         else:
             self.position, self.position_epoch = self.fetch_offset, self.fetch_epoch
         return None

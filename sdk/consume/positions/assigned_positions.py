@@ -4,15 +4,15 @@ Rules:
 - A problem at `fetch_offset` is handled once the user has taken the records before it; until then the position is
   stuck.
 - The client acts on an error only if new metadata still shows the same topic, and the leader that reported the error.
-- `on_reset` is called when the ``reset`` policy moves a position without a seek: from then on, lower offsets may be
-  committed. `on_passed` is called when a position has passed records that the user may not see.
+- The ``reset`` policy moves a position without the user, and so do records that the user may not see. Observers learn
+  of both.
 
 Source: SubscriptionState.java, OffsetFetcher.java, FetchCollector.java.
 """
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ottla.codec.apis.fetch import PartitionData
 from ottla.codec.apis.list_offsets import EARLIEST
@@ -38,12 +38,26 @@ from ottla.sdk.consume.partitions.position import (
 from ottla.sdk.consume.positions.changes import Changes
 from ottla.sdk.consume.positions.retries import Retries
 from ottla.sdk.core import ClientCore
+from ottla.sdk.flow import LoneFlow
 from ottla.sdk.logs import logger
+from ottla.sdk.steps import Steps
 
 if TYPE_CHECKING:
     from uuid import UUID
 
 log = logger("ottla.sdk.consumer")
+
+
+class PositionObserver(Protocol):
+    """Learns of positions that move without the user."""
+
+    def reset(self, place: TopicPartition) -> None:
+        """The ``reset`` policy has moved the position: it was out of range, or the log is another, or was truncated."""
+        ...
+
+    def passed(self, place: TopicPartition) -> None:
+        """The position has passed records that the user may not see."""
+        ...
 
 
 class AssignedPositions:
@@ -65,8 +79,7 @@ class AssignedPositions:
     ) -> None:
         self._core, self._buffers, self._scheduler, self._near = core, buffers, scheduler, near
         self._changes, self._metrics, self._reset = changes, metrics, reset
-        self.on_reset: Callable[[TopicPartition], None] = lambda place: None
-        self.on_passed: Callable[[TopicPartition], None] = lambda place: None
+        self.observers: list[PositionObserver] = []
         self.assigned: dict[TopicPartition, Position] = {}
         self.unresolved: dict[Position, None] = {}
         """Positions whose offset is being looked up."""
@@ -76,7 +89,6 @@ class AssignedPositions:
         """Topics whose new partitions are read as well."""
         self.may_go: set[str] = set()
         """Topics that may be deleted and recreated without an error."""
-        self.closed = False
         self._holds: dict[str, tuple[Callable[[], None], dict[Position, None]]] = {}
         """Per topic, a function that releases its metadata, and the positions for which the metadata is held."""
         self._retries = Retries(core, self.assigned, scheduler.leave, self._again, self._give_up)
@@ -186,33 +198,38 @@ class AssignedPositions:
         position.replica = NO_NODE
         self._changes.review(position)
 
-    def confirm(self, position: Position, act: Callable[[], None], now: float) -> None:
+    def confirm(self, position: Position, act: Callable[[], None]) -> None:
         """Call ``act`` if new metadata confirms that the error came from the current leader of the topic that was read.
 
         A former leader may not know yet that it was replaced. OffsetForLeaderEpoch, and Fetch before version 13, name
         the topic without its id, so the answer may be about a recreated topic. Only new metadata shows that. Without
         topic ids a new incarnation is only a suspicion, which the error confirms.
         """
-        name, seeks, led = position.place[0], position.seeks, position.led
+        LoneFlow(self._core, self._confirm(position, act))
+
+    def _confirm(self, position: Position, act: Callable[[], None]) -> Steps[None]:
+        core, seeks, led = self._core, position.seeks, position.led
         self._scheduler.leave(position)
         position.asking = True
-        found = self._core.metadata.topic(name, now, fresh=True)
+        found = core.metadata.topic(position.place[0], core.now, fresh=True)
+        yield found
+        if position.seeks != seeks:
+            return
+        position.asking = False
+        if found.error is not None:
+            self.retry([position], found.error, core.now)
+        elif led is None or self.leader(position) != led:
+            self._changes.review(position)  # ask the new leader instead
+        elif led.incarnation != position.incarnation:  # the error confirms that the topic was recreated
+            self.recreated(position)
+        else:
+            act()
+        self._changes.notify()
 
-        def arrived(now: float) -> None:
-            if position.seeks != seeks or self.closed or self._core.closed:
-                return
-            position.asking = False
-            if found.error is not None:
-                self.retry([position], found.error, now)
-            elif led is None or self.leader(position) != led:
-                self._changes.review(position)  # ask the new leader instead
-            elif led.incarnation != position.incarnation:  # the error confirms that the topic was recreated
-                self.recreated(position)
-            else:
-                act()
-            self._changes.notify()
-
-        found.when_done(lambda: self._core.soon(arrived))
+    def passed(self, position: Position) -> None:
+        """Take note that the position has passed records that the user may not see."""
+        for each in self.observers:
+            each.passed(position.place)
 
     def truncated(self, position: Position, end: int, epoch: int) -> None:
         """Handle a truncated log (KIP-320): it matches the records that were read only up to ``end``.
@@ -274,7 +291,8 @@ class AssignedPositions:
     def _go_on(self, position: Position, start: Start) -> None:
         """Move the position by the ``reset`` policy."""
         self.seek(position, start)
-        self.on_reset(position.place)
+        for each in self.observers:
+            each.reset(position.place)
 
     def _again(self, position: Position) -> None:
         if self.assigned.get(position.place) is position:

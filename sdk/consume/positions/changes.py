@@ -26,7 +26,7 @@ class Changes:
         self._due: Timer | None = None
         self.news: Outcome[None] = Outcome()
         """Settled by the next news, and then replaced."""
-        self.closed = False
+        self._closed = False
 
     def review(self, position: Position) -> None:
         """Have the partition reviewed, because it has changed."""
@@ -38,13 +38,19 @@ class Changes:
 
     def wake(self) -> None:
         """Have the fetcher look for possible Fetch requests."""
-        if not self.closed and (self._due is None or self._due.call is None):
+        if not self._closed and (self._due is None or self._due.call is None):
             self._due = self._core.soon(self._run)
 
     def notify(self) -> None:
         """Wake the waiters: there are records to take, an error to raise, or a position is known."""
         news, self.news = self.news, Outcome()
         news.succeed(None)
+
+    def close(self) -> None:
+        """Review nothing any more; waiters may still be woken."""
+        self._closed = True
+        if self._due is not None:
+            self._due.cancel()
 
     def _run(self, now: float) -> None:
         self._due = None

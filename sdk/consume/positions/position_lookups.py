@@ -11,12 +11,18 @@ Rules:
 Source: OffsetFetcher.java, OffsetsForLeaderEpochUtils.java.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from ottla.codec.apis.list_offsets import EARLIEST, LATEST, ListOffsetsPartitionResponse, ListOffsetsRequest
-from ottla.codec.apis.offset_for_leader_epoch import EpochEndOffset, OffsetForLeaderEpochRequest
+from ottla.codec.apis.list_offsets import (
+    EARLIEST,
+    LATEST,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+)
+from ottla.codec.apis.offset_for_leader_epoch import EpochEndOffset, OffsetForLeaderEpochResponse
 from ottla.errors import OttlaError, RemoteProtocolError, UnsupportedVersion, broker_error
 from ottla.sdk.connection import requests
 from ottla.sdk.connection.exchange import Exchange
@@ -58,63 +64,55 @@ class PositionLookups:
         epoch, timeout = self._positions.leader_epoch, self._core.options.request_timeout
         wanted = {each.place: (self._timestamp(each), epoch(each)) for each in positions}
         build = partial(requests.list_offsets, wanted, self._isolation, timeout)
-        exchange = Exchange(ListOffsetsRequest, _unset, now + timeout, build=build)
+        asked = _Asked(positions)
 
-        def learn(position: Position, result: ListOffsetsPartitionResponse, now: float) -> None:
-            self._resolved(position, result, wanted[position.place][0], exchange.version, now)
+        def ended(answer: ListOffsetsResponse | OttlaError, now: float) -> None:
+            for position, result in self._results(asked.still_waiting(), answer, now):
+                self._resolved(position, result, wanted[position.place][0], exchange.version, now)
+            self._changes.notify()
 
-        self._ask(node, positions, exchange, learn, now)
+        exchange = Exchange(ListOffsetsRequest, ended, now + timeout, build=build)
+        self._core.submit(node, exchange, now)
 
     def validate(self, node: Node, positions: Sequence[Position], now: float) -> None:
         """Ask the new leader whether its log matches the records that were read (OffsetForLeaderEpoch)."""
         wanted = {each.place: (each.fetch_epoch, self._positions.leader_epoch(each)) for each in positions}
         until = now + self._core.options.request_timeout
-        exchange = Exchange(ends_of_epochs(wanted), _unset, until, versions=EPOCH_ENDS_FOR_CONSUMERS)
-        self._ask(node, positions, exchange, self._validated, now)
+        asked = _Asked(positions)
 
-    def _ask(
-        self,
-        node: Node,
-        positions: Sequence[Position],
-        exchange: Exchange,
-        learn: Callable[[Position, Any, float], None],
-        now: float,
-    ) -> None:
-        """Send a request about positions; call ``learn`` with the result for each."""
-        asked = [(each, each.seeks) for each in positions]
-        for each in positions:
-            each.asking = True
-
-        def ended(answer: Any, now: float) -> None:
-            closed = self._positions.closed
-            still = [position for position, seeks in asked if position.seeks == seeks and not closed]
-            for position in still:
-                position.asking = False
-            if isinstance(answer, UnsupportedVersion) and exchange.kind is OffsetForLeaderEpochRequest:
+        def ended(answer: OffsetForLeaderEpochResponse | OttlaError, now: float) -> None:
+            still = asked.still_waiting()
+            if isinstance(answer, UnsupportedVersion):
                 for position in still:
                     self._valid(position)
-            elif isinstance(answer, OttlaError):
-                self._positions.retry(still, answer, now)
             else:
-                results = by_place(answer)
-                for position in still:
-                    self._learn(position, results.get(position.place), learn, now)
+                for position, result in self._results(still, answer, now):
+                    self._validated(position, result)
             self._changes.notify()
 
-        exchange.ended = ended
+        exchange = Exchange(ends_of_epochs(wanted), ended, until, versions=EPOCH_ENDS_FOR_CONSUMERS)
         self._core.submit(node, exchange, now)
 
-    def _learn(
-        self, position: Position, result: Any, learn: Callable[[Position, Any, float], None], now: float
-    ) -> None:
-        where = f"{position.place[0]}-{position.place[1]}"
-        if result is None:
-            self._positions.retry([position], RemoteProtocolError(f"{where} was left out of the answer"), now)
-        elif result.error_code:
-            self._positions.retry([position], broker_error(result.error_code, where, repeatable=True), now)
-        else:
-            position.recovered()
-            learn(position, result, now)
+    def _results(
+        self,
+        positions: Sequence[Position],
+        answer: ListOffsetsResponse | OffsetForLeaderEpochResponse | OttlaError,
+        now: float,
+    ) -> Iterator[tuple[Position, Any]]:
+        """The result for each position; a position whose result is an error is retried."""
+        if isinstance(answer, OttlaError):
+            self._positions.retry(positions, answer, now)
+            return
+        results = by_place(answer)
+        for position in positions:
+            where, result = f"{position.place[0]}-{position.place[1]}", results.get(position.place)
+            if result is None:
+                self._positions.retry([position], RemoteProtocolError(f"{where} was left out of the answer"), now)
+            elif result.error_code:
+                self._positions.retry([position], broker_error(result.error_code, where, repeatable=True), now)
+            else:
+                position.recovered()
+                yield position, result
 
     def _resolved(
         self, position: Position, result: ListOffsetsPartitionResponse, timestamp: int, version: int, now: float
@@ -137,14 +135,14 @@ class PositionLookups:
             self._positions.resolved(position, position.end_before[1])
         self._changes.review(position)
 
-    def _validated(self, position: Position, result: EpochEndOffset, now: float) -> None:
+    def _validated(self, position: Position, result: EpochEndOffset) -> None:
         positions = self._positions
         # -1: the leader knows no epoch as old as the one in the request, so nothing of what was read may be left.
         if result.end_offset < 0 or result.leader_epoch < 0:
-            positions.confirm(position, lambda: positions.truncated(position, -1, -1), now)
+            positions.confirm(position, lambda: positions.truncated(position, -1, -1))
         elif result.end_offset < position.fetch_offset:
             end, epoch = result.end_offset, result.leader_epoch
-            positions.confirm(position, lambda: positions.truncated(position, end, epoch), now)
+            positions.confirm(position, lambda: positions.truncated(position, end, epoch))
         else:
             self._valid(position)
 
@@ -168,5 +166,17 @@ def _by_time(start: Start) -> bool:
     return isinstance(start, Ago) or (isinstance(start, Time) and start.timestamp >= 0)
 
 
-def _unset(answer: Any, now: float) -> None:
-    """A placeholder for the callback that `PositionLookups._ask` sets."""
+class _Asked:
+    """The positions of one request."""
+
+    def __init__(self, positions: Sequence[Position]) -> None:
+        self._positions = [(each, each.seeks) for each in positions]
+        for each in positions:
+            each.asking = True
+
+    def still_waiting(self) -> list[Position]:
+        """End the wait for the response; return the positions without a seek since."""
+        still = [position for position, seeks in self._positions if position.seeks == seeks]
+        for position in still:
+            position.asking = False
+        return still

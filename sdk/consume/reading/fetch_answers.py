@@ -118,7 +118,7 @@ class FetchAnswers:
         elif follower:  # KIP-392: a follower may lack the offset although the leader has it
             self._changes.review(position)
         else:
-            self._positions.confirm(position, lambda: self._positions.out_of_range(position, result), now)
+            self._positions.confirm(position, lambda: self._positions.out_of_range(position, result))
 
     def _read(self, position: Position, session: FetchSession, result: PartitionData, now: float) -> int:
         """Process a partition's result; return the number of new records for the user."""
@@ -130,7 +130,7 @@ class FetchAnswers:
         if result.diverging_epoch.end_offset >= 0:
             end = result.diverging_epoch
             truncated = self._positions.truncated
-            self._positions.confirm(position, lambda: truncated(position, end.end_offset, end.epoch), now)
+            self._positions.confirm(position, lambda: truncated(position, end.end_offset, end.epoch))
         elif result.preferred_read_replica not in (NO_NODE, session.node.id):
             self._recommended(position, session.node.id, result.preferred_read_replica, now)
         elif result.records:
@@ -176,7 +176,7 @@ class FetchAnswers:
         self._changes.review(position)
         if fetched is None:
             if not position.buffer:
-                self._positions.on_passed(position.place)
+                self._positions.passed(position)
             return 0
         self._changes.notify()
         return fetched.count

@@ -43,7 +43,7 @@ from ottla.sdk.consume.partitions.position import (
     troubles,
 )
 from ottla.sdk.consume.partitions.record_sets import READ_COMMITTED, READ_UNCOMMITTED
-from ottla.sdk.consume.positions.assigned_positions import AssignedPositions
+from ottla.sdk.consume.positions.assigned_positions import AssignedPositions, PositionObserver
 from ottla.sdk.consume.positions.changes import Changes
 from ottla.sdk.consume.positions.position_lookups import PositionLookups
 from ottla.sdk.consume.positions.review import Review
@@ -51,7 +51,9 @@ from ottla.sdk.consume.reading.fetch_answers import FetchAnswers
 from ottla.sdk.consume.reading.stable_offsets import StableOffsets
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import FETCH
-from ottla.sdk.outcome import Outcome
+from ottla.sdk.flow import Flow, FlowExpired
+from ottla.sdk.outcome import Outcome, own
+from ottla.sdk.steps import Steps
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -175,33 +177,17 @@ class Fetcher:
             self._changes.review(position)
         self._changes.notify()
 
-    @property
-    def on_reset(self) -> Callable[[TopicPartition], None]:
-        """Called with each partition whose position the ``reset`` policy has moved: it was out of range, the log was
-        truncated, or the topic was recreated. From then on, lower offsets may be committed.
-        """
-        return self._positions.on_reset
-
-    @on_reset.setter
-    def on_reset(self, call: Callable[[TopicPartition], None]) -> None:
-        self._positions.on_reset = call
-
-    @property
-    def on_passed(self) -> Callable[[TopicPartition], None]:
-        """Called with each partition whose position has passed records that the user may not see."""
-        return self._positions.on_passed
-
-    @on_passed.setter
-    def on_passed(self, call: Callable[[TopicPartition], None]) -> None:
-        self._positions.on_passed = call
+    def report_to(self, observer: PositionObserver) -> None:
+        """Tell ``observer``, too, about positions that move although the user takes no batch and does not seek."""
+        self._positions.observers.append(observer)
 
     def close(self) -> None:
         if not self.closed:
-            self.closed = self._positions.closed = True
+            self.closed = True
             self._leave()
             self._core.metadata.observers.remove(self._metadata_changed)
             self._core.parts.pop(self, None)
-            self._changes.closed = True
+            self._changes.close()
             self._positions.unassign(list(self._positions.assigned))
             self._scheduler.close()
             self._near.close()
@@ -352,29 +338,21 @@ class Fetcher:
         """Settled when every position is known; fails after `api_timeout`, or with the error of a failed partition,
         which `take` then raises as well.
         """
-        outcome: Outcome[None] = Outcome()
-        timeout = self._core.options.api_timeout
+        return Flow(self._core, self._resolve(only), now + self._core.options.api_timeout).outcome
+
+    def _resolve(self, only: Container[TopicPartition] | None) -> Steps[None]:
         unresolved = self._positions.unresolved
-
-        def look() -> None:
-            if outcome.done:
-                return
-            if error := self._error(only):
-                outcome.fail(error)
-            elif self.closed or not any(only is None or each.place in only for each in unresolved):
-                outcome.succeed(None)
-            else:
-                self._changes.news.when_done(look)
-
-        def late(now: float) -> None:
-            why = "; ".join(itertools.islice(self.explain(now), 3))
-            outcome.fail(TimeoutExpired(f"not all positions are known after {timeout:g} s: {why}"))
-
-        look()
-        if not outcome.done:
-            outcome.when_done(self._core.later(now + timeout, late).cancel)
-            self._core.fail_on_close(outcome)
-        return outcome
+        try:
+            while True:
+                if error := self._error(only):
+                    raise error
+                if self.closed or not any(only is None or each.place in only for each in unresolved):
+                    return
+                yield own(self._changes.news)
+        except FlowExpired:
+            why = "; ".join(itertools.islice(self.explain(self._core.now), 3))
+            timeout = self._core.options.api_timeout
+            raise TimeoutExpired(f"not all positions are known after {timeout:g} s: {why}") from None
 
     def _error(self, only: Container[TopicPartition] | None) -> OttlaError | None:
         failed = self._positions.failed.items()
