@@ -1,13 +1,22 @@
-"""The options of a client; every duration in seconds, every size in bytes."""
+"""Declares options, and has the options of a client; every duration in seconds, every size in bytes.
+
+Rules:
+- An option is declared once, as a field of a dataclass: its name, its type, its default, and Kafka's names for it.
+- The options of a client are explained in the docstring of their class; those of a producer, a consumer and a
+  transform (`ottla.sdk.produce.options`, `ottla.sdk.consume.options`, `ottla.sdk.group.options`,
+  `ottla.sdk.transaction.options`) each by the string after the field, from which the arguments of `Client.producer`,
+  `Client.consumer` and `Client.transform` are generated (tools/options.py).
+"""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import Field, dataclass, field, fields
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ottla.addresses import parse_address
 from ottla.errors import ConfigurationError
+from ottla.sdk import kafka_values as kafka
 
 if TYPE_CHECKING:
     from ottla.sasl import Mechanism
@@ -34,6 +43,20 @@ _DEFAULT_PORT = 9092
 _LONGEST_PAUSE = 1.0
 _BROKERS_PART = 0.8
 """The broker's share of the time that the client waits for an answer; the rest is for the network."""
+
+Convert = Callable[[Any], Any]
+"""Turns a value of Kafka's configuration into ottla's."""
+
+
+def option(default: T, names: Mapping[str, Convert]) -> T:
+    """A field of a dataclass: an option's default, and Kafka's names for it, each with the converter of its values."""
+    return cast("T", field(default=default, metadata={"kafka": names}))
+
+
+def kafka_names(option: "Field[Any]") -> Mapping[str, Convert]:
+    """Kafka's names for an option, the main one first."""
+    names: Mapping[str, Convert] = option.metadata.get("kafka", {})
+    return names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,26 +93,28 @@ class Options:
         ConfigurationError: an option is invalid; the message names it, and the valid values.
     """
 
-    client_id: str = "ottla"
+    client_id: str = option("ottla", {"client.id": kafka.text})
     tls: "TLS | None" = None
     sasl: "Mechanism | None" = None
-    rack: str | None = None
-    connect_timeout: float = 10.0
-    request_timeout: float = 30.0
-    api_timeout: float = 60.0
-    delivery_timeout: float = 120.0
-    max_request_size: int = 2**20
-    fetch_max_bytes: int = 50 * 2**20
-    partition_max_bytes: int = 2**20
-    fetch_buffer_bytes: int = 64 * 2**20
+    rack: str | None = option(None, {"client.rack": kafka.text})
+    connect_timeout: float = option(10.0, {"socket.connection.setup.timeout.ms": kafka.timeout})
+    request_timeout: float = option(30.0, {"request.timeout.ms": kafka.timeout})
+    api_timeout: float = option(60.0, {"default.api.timeout.ms": kafka.timeout})
+    delivery_timeout: float = option(120.0, {"delivery.timeout.ms": kafka.milliseconds_or_unlimited})
+    max_request_size: int = option(2**20, {"max.request.size": kafka.number})
+    fetch_max_bytes: int = option(50 * 2**20, {"fetch.max.bytes": kafka.size})
+    partition_max_bytes: int = option(2**20, {"max.partition.fetch.bytes": kafka.size})
+    fetch_buffer_bytes: int = option(64 * 2**20, {"queued.max.messages.kbytes": kafka.kilobytes})
     fetch_batch_memory: int = 128 * 2**20
-    fetch_max_wait: float = 0.5
-    connections_max_idle: float = 540.0
-    metadata_max_age: float = 300.0
-    reconnect_backoff: float = 0.05
-    reconnect_backoff_max: float = None  # type: ignore[assignment] # is filled in
-    retry_backoff: float = 0.1
-    retry_backoff_max: float = None  # type: ignore[assignment] # is filled in
+    fetch_max_wait: float = option(0.5, {"fetch.max.wait.ms": kafka.milliseconds})
+    connections_max_idle: float = option(540.0, {"connections.max.idle.ms": kafka.milliseconds_or_never})
+    metadata_max_age: float = option(
+        300.0, {"metadata.max.age.ms": kafka.pause, "topic.metadata.refresh.interval.ms": kafka.milliseconds_or_longest}
+    )
+    reconnect_backoff: float = option(0.05, {"reconnect.backoff.ms": kafka.pause})
+    reconnect_backoff_max: float = option(None, {"reconnect.backoff.max.ms": kafka.pause})  # type: ignore[assignment] # is filled in
+    retry_backoff: float = option(0.1, {"retry.backoff.ms": kafka.pause})
+    retry_backoff_max: float = option(None, {"retry.backoff.max.ms": kafka.pause})  # type: ignore[assignment] # is filled in
 
     def __post_init__(self) -> None:
         for pause in ("reconnect_backoff", "retry_backoff"):
@@ -120,7 +145,7 @@ class ClientOptions(Options):
             ``zeroconf://`` for any cluster announced on the network.
     """
 
-    bootstrap: str | Sequence[str]
+    bootstrap: str | Sequence[str] = field(metadata={"kafka": {"bootstrap.servers": kafka.servers}})
 
     def __post_init__(self) -> None:
         Options.__post_init__(self)

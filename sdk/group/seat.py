@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ottla.sdk.group.group_metrics import MemberMetrics
-from ottla.sdk.group.membership import MemberOptions
+from ottla.sdk.group.options import MemberOptions
 
 
 @dataclass(slots=True)
