@@ -1,11 +1,11 @@
 """Declares options, and has the options of a client; every duration in seconds, every size in bytes.
 
 Rules:
-- An option is declared once, as a field of a dataclass: its name, its type, its default, and Kafka's names for it.
-- The options of a client are explained in the docstring of their class; those of a producer, a consumer and a
-  transform (`ottla.sdk.produce.options`, `ottla.sdk.consume.options`, `ottla.sdk.group.options`,
-  `ottla.sdk.transaction.options`) each by the string after the field, from which the arguments of `Client.producer`,
-  `Client.consumer` and `Client.transform` are generated (tools/options.py).
+- An option is declared once, as a field of a dataclass: its name, type, default and bounds, and Kafka's names for it.
+- The docstring of the class explains a client's options. The options of producers, consumers and transforms are in
+  `ottla.sdk.produce.options`, `ottla.sdk.consume.options`, `ottla.sdk.group.options` and
+  `ottla.sdk.transaction.options`: there the string after a field explains the option, and tools/options.py generates
+  the arguments of `Client.producer`, `Client.consumer` and `Client.transform` from the fields.
 """
 
 import math
@@ -27,17 +27,11 @@ T = TypeVar("T")
 MOST = 2**31 - 1
 """The protocol's limit of 32 bits, in bytes and in milliseconds: 24 days."""
 _SECONDS = (0.001, MOST / 1000)
-_MEMORY = (1, 2**53)
-_OTHERS = {
-    "linger": (0.0, MOST / 1000),
-    "max_wait": (0.0, MOST / 1000),
-    "fetch_max_wait": (0.0, MOST / 1000),
-    "connections_max_idle": (0.001, math.inf),
-    "buffer_memory": _MEMORY,
-    "fetch_buffer_bytes": _MEMORY,
-    "fetch_batch_memory": _MEMORY,
-}
-"""Options with their own bounds: 0 is allowed, or the value never goes on the wire."""
+_BYTES = (1, MOST)
+FROM_ZERO = (0.0, MOST / 1000)
+"""Bounds of seconds that may be 0."""
+MEMORY = (1, 2**53)
+"""Bounds of bytes that never go on the wire."""
 _DEFAULT_PORT = 9092
 """Kafka's port, for bootstrap addresses without one."""
 _LONGEST_PAUSE = 1.0
@@ -46,16 +40,22 @@ _BROKERS_PART = 0.8
 
 Convert = Callable[[Any], Any]
 """Turns a value of Kafka's configuration into ottla's."""
+_NONE: Mapping[str, Convert] = {}
 
 
-def option(default: T, names: Mapping[str, Convert]) -> T:
-    """A field of a dataclass: an option's default, and Kafka's names for it, each with the converter of its values."""
-    return cast("T", field(default=default, metadata={"kafka": names}))
+def option(default: T, names: Mapping[str, Convert] = _NONE, *, bounds: tuple[float, float] | None = None) -> T:
+    """Declare an option, as a field of a dataclass.
+
+    Args:
+        names: Kafka's names for it, the main one first, each with the converter of its values.
+        bounds: the least and the most; by default those of seconds or bytes in the protocol.
+    """
+    return cast("T", field(default=default, metadata={"kafka": names, "bounds": bounds}))
 
 
 def kafka_names(option: "Field[Any]") -> Mapping[str, Convert]:
-    """Kafka's names for an option, the main one first."""
-    names: Mapping[str, Convert] = option.metadata.get("kafka", {})
+    """Kafka's names for an option, each with the converter of its values."""
+    names: Mapping[str, Convert] = option.metadata.get("kafka", _NONE)
     return names
 
 
@@ -104,10 +104,12 @@ class Options:
     max_request_size: int = option(2**20, {"max.request.size": kafka.number})
     fetch_max_bytes: int = option(50 * 2**20, {"fetch.max.bytes": kafka.size})
     partition_max_bytes: int = option(2**20, {"max.partition.fetch.bytes": kafka.size})
-    fetch_buffer_bytes: int = option(64 * 2**20, {"queued.max.messages.kbytes": kafka.kilobytes})
-    fetch_batch_memory: int = 128 * 2**20
-    fetch_max_wait: float = option(0.5, {"fetch.max.wait.ms": kafka.milliseconds})
-    connections_max_idle: float = option(540.0, {"connections.max.idle.ms": kafka.milliseconds_or_never})
+    fetch_buffer_bytes: int = option(64 * 2**20, {"queued.max.messages.kbytes": kafka.kilobytes}, bounds=MEMORY)
+    fetch_batch_memory: int = option(128 * 2**20, bounds=MEMORY)
+    fetch_max_wait: float = option(0.5, {"fetch.max.wait.ms": kafka.milliseconds}, bounds=FROM_ZERO)
+    connections_max_idle: float = option(
+        540.0, {"connections.max.idle.ms": kafka.milliseconds_or_never}, bounds=(0.001, math.inf)
+    )
     metadata_max_age: float = option(
         300.0, {"metadata.max.age.ms": kafka.pause, "topic.metadata.refresh.interval.ms": kafka.milliseconds_or_longest}
     )
@@ -157,8 +159,8 @@ class ClientOptions(Options):
             parse_bootstrap(self.bootstrap)
 
 
-def within_bounds(options: T) -> T:
-    """Return ``options``, a dataclass, whose numbers all fit the protocol: seconds are floats, sizes integers.
+def within_bounds(options: object) -> None:
+    """Check that all numbers of ``options``, a dataclass, are within their bounds: seconds are floats, sizes integers.
 
     Raises:
         ConfigurationError: one does not; the message names it, and the valid values.
@@ -167,17 +169,17 @@ def within_bounds(options: T) -> T:
     for each in fields(given):
         value = getattr(given, each.name)
         if each.type in (float, float | None):
-            (least, most), unit, kind = _OTHERS.get(each.name, _SECONDS), "number of seconds", Real
+            bounds, unit, kind = _SECONDS, "number of seconds", Real
         elif each.name.endswith(("size", "bytes", "memory")):
-            (least, most), unit, kind = _OTHERS.get(each.name, (1, MOST)), "whole number of bytes", Integral
+            bounds, unit, kind = _BYTES, "whole number of bytes", Integral
         else:
             continue
         if value is None and each.type not in (float, int):
             continue
+        least, most = each.metadata.get("bounds") or bounds
         if not isinstance(value, kind) or isinstance(value, bool) or not least <= float(value) <= most:
             wanted = f"a {unit} from {least:g} to {most}"
             raise ConfigurationError(f"{each.name} must be {wanted}, not {value!r}")
-    return options
 
 
 def broker_timeout_ms(timeout: float) -> int:

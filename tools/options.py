@@ -2,7 +2,7 @@
 
 Rules:
 - `Client._producer` and its like take dataclasses of options. The generated call takes an argument for each of their
-  fields, and passes instances. Its docstring is that of the method, with a line for each option.
+  fields, and passes instances. It has the method's docstring, with a line for each option.
 - The string after a field explains all fields since the string before.
 - If several dataclasses have an option of the same name, the first one declares it, and all get the value.
 - Sources are parsed and not run, so types and defaults are in the words of the declaration.
@@ -27,7 +27,7 @@ LEFT_OUT = {
         "ProducerOptions": ("acks", "idempotent"),
     },
 }
-"""Options that a call does not have; those of a transform have only one value that makes sense."""
+"""Options that a call does not have: for a transform, only one of their values makes sense."""
 
 HEAD = '''# Generated, do not edit: `make faces` writes this file from the declarations of the options.
 """The calls of a client that create its producers, consumers and transforms, with an argument for each option."""
@@ -124,7 +124,7 @@ def default(field: ast.AnnAssign) -> str | None:
 
 
 class Call:
-    """One of the client's methods that take dataclasses, such as `Client._producer`."""
+    """A method of the client that takes dataclasses, such as `Client._producer`."""
 
     def __init__(self, client: Module, name: str) -> None:
         [of] = [each for each in client.tree.body if isinstance(each, ast.ClassDef) and each.name == "Client"]
@@ -180,7 +180,7 @@ class Call:
         return "\n".join([about, *self.explained(others)]) + raises + errors + "\n"
 
     def explained(self, others: "list[Call]") -> Iterator[str]:
-        """The lines about options; those that another call has, too, it explains."""
+        """Yield the lines about options; a line refers to another call if that has the options, too."""
         explaining = {kind: each.name for each in others for kind, _ in each.classes}
         texts: dict[str, list[str]] = {}
         for kind, each in self.options().values():

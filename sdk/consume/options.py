@@ -49,7 +49,7 @@ def _compiled(given: str | Sequence[str]) -> list[re.Pattern[str]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerOptions:
-    """The options of `ottla.sdk.client.Client.consumer`; `MemberOptions` are those of a group's member."""
+    """The options of `ottla.sdk.client.Client.consumer`; a group's member has `MemberOptions`, too."""
 
     group: str | None = option(None, {"group.id": kafka.text})
     """Share the topics with all members of this group, in any language, and commit offsets to it."""
@@ -75,8 +75,8 @@ class ConsumerOptions:
     """Commit every so many seconds; a batch counts as processed when you ask for the next one. By default you have to
     commit yourself."""
     max_records: int | None = option(None, {"max.poll.records": kafka.number})
-    """Of one batch, for handlers that are slow per record, or process many concurrently; by default a batch has all
-    records of the partition in one response, bounded by ``partition_max_bytes`` of `connect`."""
+    """The most records of a batch, for handlers that are slow per record, or process many concurrently; by default a
+    batch has all records of the partition in one response, bounded by ``partition_max_bytes`` of `connect`."""
 
     def __post_init__(self) -> None:
         if self.deny and not self.pattern:
@@ -96,7 +96,7 @@ class ConsumerOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerPlan:
-    """What a consumer reads, as its options say it, in the machines' terms.
+    """A consumer's options in the machines' terms.
 
     Attributes:
         start: where to begin in a partition without a committed offset.

@@ -46,7 +46,7 @@ class MemberOptions:
         return replace(self, assignors=assignors)
 
     def chosen_assignors(self) -> tuple[Assignor, ...]:
-        """The assignors, also those that are given by name; raises `ConfigurationError` for an unknown name."""
+        """The assignors as objects; raises `ConfigurationError` for an unknown name."""
         chosen: list[Assignor] = []
         for each in [self.assignors] if isinstance(self.assignors, str) else self.assignors:
             if isinstance(each, str) and each not in ASSIGNORS:

@@ -7,7 +7,7 @@ from typing import Literal
 from ottla.codec.compression import Compression, checked_level
 from ottla.errors import ConfigurationError, EncodeError
 from ottla.sdk import kafka_values as kafka
-from ottla.sdk.options import option, within_bounds
+from ottla.sdk.options import FROM_ZERO, MEMORY, option, within_bounds
 from ottla.sdk.produce.partitioners import Chooser, Hash, Keyed
 
 CompressionLevel = tuple[Compression, int | None]
@@ -24,7 +24,7 @@ class ProducerOptions:
     """Retries neither duplicate nor reorder records; needs ``acks="all"``, with which it is the default if the brokers
     support it (Kafka 0.11). Without it a retry may store records twice; their order stays, because only one batch per
     partition is in flight."""
-    linger: float = option(0.005, {"linger.ms": kafka.milliseconds})
+    linger: float = option(0.005, {"linger.ms": kafka.milliseconds}, bounds=FROM_ZERO)
     """Seconds that a batch waits for more records."""
     batch_size: int = option(512 * 2**10, {"batch.size": kafka.size})
     """Bytes of a batch before compression."""
@@ -40,7 +40,7 @@ class ProducerOptions:
     ``"consistent_random"`` (as librdkafka) or ``"round_robin"``; a function of a key and the number of partitions; or
     an object with ``choose``, which sees the whole record."""
     buffer_memory: int = option(
-        32 * 2**20, {"buffer.memory": kafka.number, "queue.buffering.max.kbytes": kafka.kilobytes}
+        32 * 2**20, {"buffer.memory": kafka.number, "queue.buffering.max.kbytes": kafka.kilobytes}, bounds=MEMORY
     )
     """Bytes of unacknowledged records, uncompressed, plus 2 KiB for each batch; further sends wait."""
     delivery_timeout: float | None = None

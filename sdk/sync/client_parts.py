@@ -130,8 +130,9 @@ class ClientParts(BlockingBlock):
             isolation: ``"read_committed"`` hides records of open and aborted transactions.
             auto_commit: commit every so many seconds; a batch counts as processed when you ask for the next one. By
                 default you have to commit yourself.
-            max_records: of one batch, for handlers that are slow per record, or process many concurrently; by default a
-                batch has all records of the partition in one response, bounded by ``partition_max_bytes`` of `connect`.
+            max_records: the most records of a batch, for handlers that are slow per record, or process many
+                concurrently; by default a batch has all records of the partition in one response, bounded by
+                ``partition_max_bytes`` of `connect`.
             listener: is notified when partitions are assigned, revoked or lost.
             interceptors: see every batch and every commit.
             assignors: how the group divides partitions, best first: ``"range"``, ``"roundrobin"``, ``"sticky"``,
@@ -216,15 +217,15 @@ class ClientParts(BlockingBlock):
         Args:
             topics: as in `consumer`.
             group: shares the topics among all its members, and stores their committed offsets.
-            transactional_id: of this member; the same after a restart, and used by no other.
+            transactional_id: the transactional id of this member; the same after a restart, and used by no other.
             isolation: ``"read_committed"`` hides records of transactions that may still be aborted.
-            max_records: of one transaction; by default all that are available.
-            max_bytes: of one transaction, as fetched; available batches of all partitions are combined up to this size.
-                A single batch may be larger.
+            max_records: the most records of a transaction; by default all that are available.
+            max_bytes: the most bytes of a transaction, as fetched; available batches of all partitions are combined up
+                to this size. A single batch may be larger.
             max_wait: seconds to wait for more records, up to one of these limits, before a transaction begins: fewer,
                 larger transactions, at the cost of latency.
-            attempts: in a row, after errors that may pass and after lost partitions (a handler that is slower than
-                ``max_poll_interval`` loses them); then the last error is raised.
+            attempts: the most attempts in a row, after errors that may pass and after lost partitions (a handler that
+                is slower than ``max_poll_interval`` loses them); then the last error is raised.
             pattern, deny, start, reset, listener, assignors, instance_id, session_timeout: as in `consumer`.
             heartbeat_interval, max_poll_interval: as in `consumer`.
             linger, batch_size, compression, compression_level, partitioner, buffer_memory: as in `producer`.
