@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.addresses import parse_address
 from ottla.errors import ConfigurationError
@@ -50,7 +50,7 @@ def option(default: T, names: Mapping[str, Convert] = _NONE, *, bounds: tuple[fl
         names: Kafka's names for it, the main one first, each with the converter of its values.
         bounds: the least and the most; by default those of seconds or bytes in the protocol.
     """
-    return cast("T", field(default=default, metadata={"kafka": names, "bounds": bounds}))
+    return field(default=default, metadata={"kafka": names, "bounds": bounds})
 
 
 def kafka_names(option: "Field[Any]") -> Mapping[str, Convert]:

@@ -118,7 +118,7 @@ def written(name: str) -> str:
     parts: dict[str, str] = {}
     for node in tree.body:
         if isinstance(node, ast.ClassDef):
-            first = min(each.lineno for each in (node, *node.decorator_list))
+            first = node.decorator_list[0].lineno if node.decorator_list else node.lineno
             parts[node.name] = "".join(lines[first - 1 : node.end_lineno])
         elif isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name):
             parts[target.id] = "".join(lines[node.lineno - 1 : node.end_lineno])
