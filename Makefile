@@ -61,7 +61,8 @@ reference: $(VENV)/.dev ## generate docs/reference from the docstrings
 figure: $(VENV)/.dev ## draw the parts in docs/design.md from the import contracts of pyproject.toml
 	@$(BIN)/python -m tools.figure
 
-faces: $(VENV)/.dev ## generate sdk/sync from sdk/client.py, producer.py and consumer.py
+faces: $(VENV)/.dev ## generate sdk/client_parts.py from the options, and sdk/sync from sdk/client.py, producer.py and consumer.py
+	@$(BIN)/python -m tools.options
 	@$(BIN)/python -m tools.faces
 
 extension: $(VENV)/.dev ## build the C of codec/ if its .pyx files were edited; check, test and bench do it too

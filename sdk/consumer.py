@@ -8,6 +8,7 @@ Rules:
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from types import TracebackType
@@ -17,12 +18,12 @@ from ottla.codec.columns import Columns
 from ottla.codec.records import Record, Records
 from ottla.errors import LocalProtocolError
 from ottla.sdk.admin import CommittedOffset
-from ottla.sdk.arguments import by_topic_partition, listed, seconds
+from ottla.sdk.arguments import by_topic_partition, derived, listed, seconds
 from ottla.sdk.blocks import AsyncBlock
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.assignment.committing import BatchAssignment
 from ottla.sdk.consume.core import ConsumerCore, Taken
-from ottla.sdk.consume.options import ConsumerOptions
+from ottla.sdk.consume.options import ConsumerPlan
 from ottla.sdk.consume.partitions.places import Where, start_at
 from ottla.sdk.consume.reading.fetcher import Fetched, Fetcher, Start
 from ottla.sdk.drivers.driver import Driver
@@ -83,6 +84,22 @@ class ConsumerInterceptor:
 
     def on_commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """The coordinator has committed these offsets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerHooks:
+    """Options of `Client.consumer` that are the user's objects, which the consumer calls."""
+
+    listener: RebalanceListener | None = None
+    """Is notified when partitions are assigned, revoked or lost."""
+    interceptors: Sequence[ConsumerInterceptor] = ()
+    """See every batch and every commit."""
+
+    def __post_init__(self) -> None:
+        if self.listener is not None:
+            derived(self.listener, RebalanceListener)
+        for each in self.interceptors:
+            derived(each, ConsumerInterceptor)
 
 
 class Batch:
@@ -219,14 +236,14 @@ class Consumer(AsyncBlock):
     def __init__(
         self,
         driver: Driver[Any],
-        options: ConsumerOptions,
+        plan: ConsumerPlan,
         fetcher: Callable[[], Fetcher],
         assignment: Mapping[TopicPartition, Start | None],
-        listener: RebalanceListener | None,
-        interceptors: Sequence[ConsumerInterceptor],
+        hooks: ConsumerHooks,
     ) -> None:
-        self._driver, self._options, self._fetcher = driver, options, fetcher
-        self._assignment, self._listener, self._interceptors = dict(assignment), listener, tuple(interceptors)
+        self._driver, self._plan, self._fetcher = driver, plan, fetcher
+        self._assignment = dict(assignment)
+        self._listener, self._interceptors = hooks.listener, tuple(hooks.interceptors)
         self._opened: ConsumerCore | None = None
 
     @property
@@ -250,7 +267,7 @@ class Consumer(AsyncBlock):
     def _open(self) -> ConsumerCore:
         on_commit = self._on_commit if self._interceptors else None
         listener = _Listening(self._listener, self) if self._listener is not None else None
-        core = ConsumerCore(self._driver.core, self._options, self._fetcher(), self._driver, listener, on_commit)
+        core = ConsumerCore(self._driver.core, self._plan, self._fetcher(), self._driver, listener, on_commit)
         # Interceptors run in the call that takes a batch, so that an interrupted call either took the batch or did not.
         if self._driver.core.threaded and not self._interceptors:
             core.read_ahead(self._batch)

@@ -33,8 +33,9 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 from ottla.errors import Closed, ConfigurationError
 from ottla.sdk.arguments import string, strings
 from ottla.sdk.drivers.driver import DriverType
-from ottla.sdk.kafka_meanings import MEANINGS, SAME, UNITED, No, Only, Part, To, as_text, meaning
+from ottla.sdk.kafka_meanings import MEANINGS, SAME, UNITED, No, Only, Part, To, meaning
 from ottla.sdk.kafka_security import PROTOCOL, is_security, read_security
+from ottla.sdk.kafka_values import text
 from ottla.sdk.logs import logger
 from ottla.sdk.options import ClientOptions
 
@@ -119,9 +120,9 @@ def _apply(made: KafkaConfig, name: str, value: Any, lenient: bool) -> None:
         case No() as no:
             _leave_out(made, name, f"{name!r} has no meaning here", no, lenient and not callable(value))
         case Only(values=values) as only:
-            if as_text(value).lower() not in [each.lower() for each in values]:
+            if text(value).lower() not in [each.lower() for each in values]:
                 can = f"{name!r} can only be {' or '.join(values)} here, not {value!r}"
-                _leave_out(made, name, can, only, lenient and as_text(value) not in only.needed)
+                _leave_out(made, name, can, only, lenient and text(value) not in only.needed)
         case To() if value is None:
             raise ConfigurationError(f"{name!r} is None: is a variable unset? Give a value, or leave the name out")
         case To(part=part, option=option, convert=convert):

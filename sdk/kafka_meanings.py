@@ -1,165 +1,26 @@
-"""Kafka's configuration names and their meaning here: a table of Java's, librdkafka's and confluent-kafka's names.
+"""Kafka's configuration names and their meaning here: tables of Java's, librdkafka's and confluent-kafka's names.
 
 Rules:
 - Each name in a table is one of: an option of ottla (`To`), a fixed value (`Only`), or no option at all (`No`).
+- An option's declaration has Kafka's names for it (`ottla.sdk.options.option`); the tables here have all other names.
 - A converter turns Kafka's value into ottla's: values may be strings, and milliseconds become seconds.
 - `ottla.from_kafka_config` reads whole configurations with it; errors about unknown options name ottla's option.
 
 Source: ProducerConfig.java, ConsumerConfig.java, AdminClientConfig.java; librdkafka's CONFIGURATION.md.
 """
 
-import math
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from datetime import timedelta
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from ottla.errors import ConfigurationError
+from ottla.sdk.consume.options import ConsumerOptions
+from ottla.sdk.group.options import MemberOptions
 from ottla.sdk.kafka_security import is_security
-from ottla.sdk.options import MOST
+from ottla.sdk.kafka_values import boolean, level, number
+from ottla.sdk.options import ClientOptions, kafka_names
+from ottla.sdk.produce.options import ProducerOptions
 
 Part = Literal["client", "producer", "consumer"]
-
-# -- values ----------------------------------------------------------------------------------------------------------
-
-
-def as_text(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value).strip()
-
-
-def _number(value: Any) -> int:
-    try:
-        return int(as_text(value))
-    except ValueError:
-        raise ConfigurationError(f"{value!r} is not an integer") from None
-
-
-def _seconds(value: Any) -> float:
-    """Milliseconds to seconds; librdkafka accepts fractions, too."""
-    try:
-        number = float(as_text(value))
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise ConfigurationError(f"{value!r} is not a number of milliseconds")
-    return number / 1000
-
-
-def _seconds_or_never(value: Any) -> float:
-    return math.inf if as_text(value) in ("-1", "0") else _seconds(value)
-
-
-def _seconds_or_longest(value: Any) -> float:
-    return min(_seconds_or_never(value), MOST / 1000)
-
-
-def _seconds_or_as_long_as_it_takes(value: Any) -> float:
-    """For librdkafka's message.timeout.ms; Java's delivery.timeout.ms, a synonym here, cannot be 0."""
-    return _seconds(value) or MOST / 1000
-
-
-def _pause(value: Any) -> float:
-    if not (seconds := _seconds(value)):
-        raise ConfigurationError("0 would mean retrying without a pause: the minimum is 1")
-    return seconds
-
-
-def _patience(value: Any) -> float:
-    if not (seconds := _seconds(value)):
-        raise ConfigurationError("0 would leave no time for anything: the minimum is 1")
-    return seconds
-
-
-def _interval(value: Any) -> float:
-    if not (seconds := _seconds(value)):
-        raise ConfigurationError(
-            "0 means at every poll to Java and never to librdkafka: use 1, or enable.auto.commit=false"
-        )
-    return seconds
-
-
-def _size(value: Any) -> int:
-    """A limit that always lets one record, or one batch, through: 0 means the same as 1."""
-    return 1 if _number(value) == 0 else _number(value)
-
-
-def _boolean(value: Any) -> bool:
-    known = {"true": True, "false": False, "1": True, "0": False}.get(as_text(value).lower())
-    if known is None:
-        raise ConfigurationError(f"{value!r} is neither true nor false")
-    return known
-
-
-def _level(value: Any) -> int | None:
-    return None if as_text(value) == "-1" else _number(value)  # -1: the default of the codec's library
-
-
-def _kilobytes(value: Any) -> int:
-    return _number(value) * 1024
-
-
-def _servers(value: Any) -> str:
-    if not all(isinstance(each, str) for each in (value if isinstance(value, list | tuple) else [value])):
-        raise ConfigurationError(f"{value!r} is neither host:port nor a list of them")
-    return as_text(value).replace("PLAINTEXT://", "")
-
-
-def _acks(value: Any) -> str | int:
-    return "all" if as_text(value).lower() in ("all", "-1") else _number(value)
-
-
-def _one_of(choices: Mapping[str, str]) -> Callable[[Any], str]:
-    """A converter for case-insensitive words; of the name of a Java class only the last part counts."""
-
-    def convert(value: Any) -> str:
-        word = as_text(value).rpartition(".")[2].lower()
-        if word not in choices:
-            raise ConfigurationError(f"{value!r} is not one of {', '.join(choices)}")
-        return choices[word]
-
-    return convert
-
-
-_assignor = _one_of(
-    {
-        "range": "range",
-        "rangeassignor": "range",
-        "roundrobin": "roundrobin",
-        "roundrobinassignor": "roundrobin",
-        "sticky": "sticky",
-        "stickyassignor": "sticky",
-        "cooperative-sticky": "cooperative-sticky",
-        "cooperativestickyassignor": "cooperative-sticky",
-    }
-)
-
-
-def _assignors(value: Any) -> tuple[str, ...]:
-    return tuple(_assignor(each) for each in as_text(value).split(",") if each.strip())
-
-
-_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:([\d.]+)S)?)?", re.IGNORECASE)
-
-
-def _where(value: Any) -> str | timedelta:
-    word = as_text(value)
-    if word.startswith("by_duration:"):
-        found = _DURATION.fullmatch(word.removeprefix("by_duration:"))
-        if not found or not any(found.groups()):
-            raise ConfigurationError(f"{word!r} has no duration such as P1DT6H")
-        try:
-            days, hours, minutes, seconds = (float(each or 0) for each in found.groups())
-            return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
-        except (ValueError, OverflowError):
-            raise ConfigurationError(f"{word!r} is not a valid duration") from None
-    places = {"earliest": "beginning", "smallest": "beginning", "beginning": "beginning"}
-    places |= {"latest": "end", "largest": "end", "end": "end"}
-    places |= {"none": "error", "error": "error"}
-    if word not in places:
-        raise ConfigurationError(f"{value!r} is not one of earliest, latest, none, by_duration:<PnDTnHnMn.nS>")
-    return places[word]
-
 
 # -- what names mean -------------------------------------------------------------------------------------------------
 
@@ -215,23 +76,25 @@ _DELIVERY = "use await producer.send_soon(…, on_delivery=…)"
 _REBALANCES = "use client.consumer(listener=…), with assigned, revoked and lost"
 _BACKOFF = "retry.backoff.ms is the pause before any retry"
 
-_ISOLATIONS = ("read_uncommitted", "read_committed")
-
 Meaning = To | Only | No
 
+
+def _declared(part: Part, *options: type[Any]) -> dict[str, Meaning]:
+    """Kafka's names in the declarations of options, which are dataclasses."""
+    declared = [each for some in options for each in fields(some)]
+    return {name: To(part, each.name, convert) for each in declared for name, convert in kafka_names(each).items()}
+
+
+_CLIENTS = _declared("client", ClientOptions)
+_OF_PRODUCERS = {name: _CLIENTS.pop(name) for name in ("delivery.timeout.ms", "max.request.size")}
+"""Ottla's client has these options, but in Kafka only producers do."""
+_OF_CONSUMERS = {
+    name: _CLIENTS.pop(name) for name in ("fetch.max.bytes", "fetch.max.wait.ms", "max.partition.fetch.bytes")
+}
+"""Ottla's client has these options, but in Kafka only consumers do."""
+
 CLIENT: dict[str, Meaning] = {
-    "bootstrap.servers": To("client", "bootstrap", _servers),
-    "client.id": To("client", "client_id", as_text),
-    "client.rack": To("client", "rack", as_text),
-    "connections.max.idle.ms": To("client", "connections_max_idle", _seconds_or_never),
-    "default.api.timeout.ms": To("client", "api_timeout", _patience),
-    "metadata.max.age.ms": To("client", "metadata_max_age", _pause),
-    "reconnect.backoff.ms": To("client", "reconnect_backoff", _pause),
-    "reconnect.backoff.max.ms": To("client", "reconnect_backoff_max", _pause),
-    "request.timeout.ms": To("client", "request_timeout", _patience),
-    "retry.backoff.ms": To("client", "retry_backoff", _pause),
-    "retry.backoff.max.ms": To("client", "retry_backoff_max", _pause),
-    "socket.connection.setup.timeout.ms": To("client", "connect_timeout", _patience),
+    **_CLIENTS,
     "socket.connection.setup.timeout.max.ms": No("it is three times socket.connection.setup.timeout.ms", idle=True),
     "bootstrap.controllers": No("ottla connects to brokers, not to controllers"),
     "client.dns.lookup": Only(("use_all_dns_ips",), "all addresses of a name are tried", idle=True),
@@ -253,17 +116,11 @@ CLIENT: dict[str, Meaning] = {
 }
 
 PRODUCER: dict[str, Meaning] = {
-    "acks": To("producer", "acks", _acks),
-    "batch.size": To("producer", "batch_size", _size),
-    "buffer.memory": To("producer", "buffer_memory", _number),
-    "compression.type": To("producer", "compression", as_text),
-    "compression.gzip.level": To("producer", "gzip", _level),
-    "compression.lz4.level": To("producer", "lz4", _number),
-    "compression.zstd.level": To("producer", "zstd", _number),
-    "delivery.timeout.ms": To("client", "delivery_timeout", _seconds_or_as_long_as_it_takes),
-    "enable.idempotence": To("producer", "idempotent", _boolean),
-    "linger.ms": To("producer", "linger", _seconds),
-    "max.request.size": To("client", "max_request_size", _number),
+    **_declared("producer", ProducerOptions),
+    **_OF_PRODUCERS,
+    "compression.gzip.level": To("producer", "gzip", level),
+    "compression.lz4.level": To("producer", "lz4", number),
+    "compression.zstd.level": To("producer", "zstd", number),
     "key.serializer": No(f"{JVM}; {_WRITES}", idle=True),
     "value.serializer": No(f"{JVM}; {_WRITES}", idle=True),
     "max.block.ms": No(
@@ -275,32 +132,18 @@ PRODUCER: dict[str, Meaning] = {
         idle=True,
     ),
     "metadata.max.idle.ms": No("a topic's metadata are refreshed for as long as it is used", idle=True),
-    "partitioner.class": To("producer", "partitioner", _one_of({"roundrobinpartitioner": "round_robin"})),
     "partitioner.adaptive.partitioning.enable": Only(
         ("true",), "keyless records go to partitions with short queues", idle=True
     ),
     "partitioner.availability.timeout.ms": No("keyless records go to partitions with short queues", idle=True),
     "partitioner.ignore.keys": Only(("false",), f"keys decide the partition; {_PARTITIONER}"),
-    "transaction.timeout.ms": To("producer", "transaction_timeout", _seconds),
     "transaction.two.phase.commit.enable": Only(("false",), "ottla does not have two-phase commit (KIP-939) yet"),
-    "transactional.id": To("producer", "transactional_id", as_text),
 }
 
 CONSUMER: dict[str, Meaning] = {
-    "auto.commit.interval.ms": To("consumer", "auto_commit", _interval),
-    "auto.offset.reset": To("consumer", "start", _where),
-    "enable.auto.commit": To("consumer", "enable_auto_commit", _boolean),
-    "fetch.max.bytes": To("client", "fetch_max_bytes", _size),
-    "fetch.max.wait.ms": To("client", "fetch_max_wait", _seconds),
-    "group.id": To("consumer", "group", as_text),
-    "group.instance.id": To("consumer", "instance_id", as_text),
-    "heartbeat.interval.ms": To("consumer", "heartbeat_interval", _seconds),
-    "isolation.level": To("consumer", "isolation", _one_of({each: each for each in _ISOLATIONS})),
-    "max.partition.fetch.bytes": To("client", "partition_max_bytes", _size),
-    "max.poll.interval.ms": To("consumer", "max_poll_interval", _seconds),
-    "max.poll.records": To("consumer", "max_records", _number),
-    "partition.assignment.strategy": To("consumer", "assignors", _assignors),
-    "session.timeout.ms": To("consumer", "session_timeout", _seconds),
+    **_declared("consumer", ConsumerOptions, MemberOptions),
+    **_OF_CONSUMERS,
+    "enable.auto.commit": To("consumer", "enable_auto_commit", boolean),
     "allow.auto.create.topics": Only(("false",), "reading a topic does not create it"),
     "check.crcs": Only(("true",), "checksums are always checked", idle=True),
     "exclude.internal.topics": Only(("true",), "a pattern matches no internal topics; name them to read them"),
@@ -318,33 +161,16 @@ LIBRDKAFKA: dict[str, Meaning] = {
     "api.version.request": Only(("true",), _NEGOTIATED, idle=True),
     "api.version.fallback.ms": No(_NEGOTIATED, idle=True),
     "broker.version.fallback": No(_NEGOTIATED, idle=True),
-    "compression.level": To("producer", "compression_level", _level),
     "debug": No(_LOGGED, idle=True),
     "log_level": No(_LOGGED, idle=True),
     "batch.num.messages": No("batch.size bounds a batch, in bytes", idle=True),
     "enable.auto.offset.store": Only(("true",), "a batch counts as processed when you ask for the next one"),
     "enable.partition.eof": Only(("false",), "consumer.lag says how much is left"),
-    "partitioner": To(
-        "producer",
-        "partitioner",
-        _one_of(
-            {
-                "consistent": "consistent",
-                "consistent_random": "consistent_random",
-                "fnv1a_random": "fnv1a_random",
-                "murmur2_random": "murmur2_random",
-                "random": "random",
-            }
-        ),
-    ),
-    "queue.buffering.max.kbytes": To("producer", "buffer_memory", _kilobytes),
     "queue.buffering.max.messages": No("buffer.memory bounds the buffer, in bytes", idle=True),
-    "queued.max.messages.kbytes": To("client", "fetch_buffer_bytes", _kilobytes),
     "queued.min.messages": No("the consumer fetches ahead as much as queued.max.messages.kbytes allows", idle=True),
     "socket.keepalive.enable": No("request timeouts detect dead connections", idle=True),
     "socket.nagle.disable": Only(("true",), "TCP_NODELAY is always set", idle=True),
     "statistics.interval.ms": No(_METRICS, idle=True),
-    "topic.metadata.refresh.interval.ms": To("client", "metadata_max_age", _seconds_or_longest),
     "topic.metadata.refresh.fast.cnt": No(_RETIRED, idle=True),
     "topic.metadata.refresh.fast.interval.ms": No(_BACKOFF, idle=True),
     "topic.metadata.refresh.sparse": Only(("true",), "only metadata of topics in use are requested", idle=True),

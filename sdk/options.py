@@ -1,13 +1,22 @@
-"""The options of a client; every duration in seconds, every size in bytes."""
+"""Declares options, and has the options of a client; every duration in seconds, every size in bytes.
+
+Rules:
+- An option is declared once, as a field of a dataclass: its name, type, default and bounds, and Kafka's names for it.
+- The docstring of the class explains a client's options. The options of producers, consumers and transforms are in
+  `ottla.sdk.produce.options`, `ottla.sdk.consume.options`, `ottla.sdk.group.options` and
+  `ottla.sdk.transaction.options`: there the string after a field explains the option, and tools/options.py generates
+  the arguments of `Client.producer`, `Client.consumer` and `Client.transform` from the fields.
+"""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import Field, dataclass, field, fields
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.addresses import parse_address
 from ottla.errors import ConfigurationError
+from ottla.sdk import kafka_values as kafka
 
 if TYPE_CHECKING:
     from ottla.sasl import Mechanism
@@ -18,22 +27,36 @@ T = TypeVar("T")
 MOST = 2**31 - 1
 """The protocol's limit of 32 bits, in bytes and in milliseconds: 24 days."""
 _SECONDS = (0.001, MOST / 1000)
-_MEMORY = (1, 2**53)
-_OTHERS = {
-    "linger": (0.0, MOST / 1000),
-    "max_wait": (0.0, MOST / 1000),
-    "fetch_max_wait": (0.0, MOST / 1000),
-    "connections_max_idle": (0.001, math.inf),
-    "buffer_memory": _MEMORY,
-    "fetch_buffer_bytes": _MEMORY,
-    "fetch_batch_memory": _MEMORY,
-}
-"""Options with their own bounds: 0 is allowed, or the value never goes on the wire."""
+_BYTES = (1, MOST)
+FROM_ZERO = (0.0, MOST / 1000)
+"""Bounds of seconds that may be 0."""
+MEMORY = (1, 2**53)
+"""Bounds of bytes that never go on the wire."""
 _DEFAULT_PORT = 9092
 """Kafka's port, for bootstrap addresses without one."""
 _LONGEST_PAUSE = 1.0
 _BROKERS_PART = 0.8
 """The broker's share of the time that the client waits for an answer; the rest is for the network."""
+
+Convert = Callable[[Any], Any]
+"""Turns a value of Kafka's configuration into ottla's."""
+_NONE: Mapping[str, Convert] = {}
+
+
+def option(default: T, names: Mapping[str, Convert] = _NONE, *, bounds: tuple[float, float] | None = None) -> T:
+    """Declare an option, as a field of a dataclass.
+
+    Args:
+        names: Kafka's names for it, the main one first, each with the converter of its values.
+        bounds: the least and the most; by default those of seconds or bytes in the protocol.
+    """
+    return field(default=default, metadata={"kafka": names, "bounds": bounds})
+
+
+def kafka_names(option: "Field[Any]") -> Mapping[str, Convert]:
+    """Kafka's names for an option, each with the converter of its values."""
+    names: Mapping[str, Convert] = option.metadata.get("kafka", _NONE)
+    return names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,26 +93,30 @@ class Options:
         ConfigurationError: an option is invalid; the message names it, and the valid values.
     """
 
-    client_id: str = "ottla"
+    client_id: str = option("ottla", {"client.id": kafka.text})
     tls: "TLS | None" = None
     sasl: "Mechanism | None" = None
-    rack: str | None = None
-    connect_timeout: float = 10.0
-    request_timeout: float = 30.0
-    api_timeout: float = 60.0
-    delivery_timeout: float = 120.0
-    max_request_size: int = 2**20
-    fetch_max_bytes: int = 50 * 2**20
-    partition_max_bytes: int = 2**20
-    fetch_buffer_bytes: int = 64 * 2**20
-    fetch_batch_memory: int = 128 * 2**20
-    fetch_max_wait: float = 0.5
-    connections_max_idle: float = 540.0
-    metadata_max_age: float = 300.0
-    reconnect_backoff: float = 0.05
-    reconnect_backoff_max: float = None  # type: ignore[assignment] # is filled in
-    retry_backoff: float = 0.1
-    retry_backoff_max: float = None  # type: ignore[assignment] # is filled in
+    rack: str | None = option(None, {"client.rack": kafka.text})
+    connect_timeout: float = option(10.0, {"socket.connection.setup.timeout.ms": kafka.timeout})
+    request_timeout: float = option(30.0, {"request.timeout.ms": kafka.timeout})
+    api_timeout: float = option(60.0, {"default.api.timeout.ms": kafka.timeout})
+    delivery_timeout: float = option(120.0, {"delivery.timeout.ms": kafka.milliseconds_or_unlimited})
+    max_request_size: int = option(2**20, {"max.request.size": kafka.number})
+    fetch_max_bytes: int = option(50 * 2**20, {"fetch.max.bytes": kafka.size})
+    partition_max_bytes: int = option(2**20, {"max.partition.fetch.bytes": kafka.size})
+    fetch_buffer_bytes: int = option(64 * 2**20, {"queued.max.messages.kbytes": kafka.kilobytes}, bounds=MEMORY)
+    fetch_batch_memory: int = option(128 * 2**20, bounds=MEMORY)
+    fetch_max_wait: float = option(0.5, {"fetch.max.wait.ms": kafka.milliseconds}, bounds=FROM_ZERO)
+    connections_max_idle: float = option(
+        540.0, {"connections.max.idle.ms": kafka.milliseconds_or_never}, bounds=(0.001, math.inf)
+    )
+    metadata_max_age: float = option(
+        300.0, {"metadata.max.age.ms": kafka.pause, "topic.metadata.refresh.interval.ms": kafka.milliseconds_or_longest}
+    )
+    reconnect_backoff: float = option(0.05, {"reconnect.backoff.ms": kafka.pause})
+    reconnect_backoff_max: float = option(None, {"reconnect.backoff.max.ms": kafka.pause})  # type: ignore[assignment] # is filled in
+    retry_backoff: float = option(0.1, {"retry.backoff.ms": kafka.pause})
+    retry_backoff_max: float = option(None, {"retry.backoff.max.ms": kafka.pause})  # type: ignore[assignment] # is filled in
 
     def __post_init__(self) -> None:
         for pause in ("reconnect_backoff", "retry_backoff"):
@@ -120,7 +147,7 @@ class ClientOptions(Options):
             ``zeroconf://`` for any cluster announced on the network.
     """
 
-    bootstrap: str | Sequence[str]
+    bootstrap: str | Sequence[str] = field(metadata={"kafka": {"bootstrap.servers": kafka.servers}})
 
     def __post_init__(self) -> None:
         Options.__post_init__(self)
@@ -132,8 +159,8 @@ class ClientOptions(Options):
             parse_bootstrap(self.bootstrap)
 
 
-def within_bounds(options: T) -> T:
-    """Return ``options``, a dataclass, whose numbers all fit the protocol: seconds are floats, sizes integers.
+def within_bounds(options: object) -> None:
+    """Check that all numbers of ``options``, a dataclass, are within their bounds: seconds are floats, sizes integers.
 
     Raises:
         ConfigurationError: one does not; the message names it, and the valid values.
@@ -142,17 +169,17 @@ def within_bounds(options: T) -> T:
     for each in fields(given):
         value = getattr(given, each.name)
         if each.type in (float, float | None):
-            (least, most), unit, kind = _OTHERS.get(each.name, _SECONDS), "number of seconds", Real
+            bounds, unit, kind = _SECONDS, "number of seconds", Real
         elif each.name.endswith(("size", "bytes", "memory")):
-            (least, most), unit, kind = _OTHERS.get(each.name, (1, MOST)), "whole number of bytes", Integral
+            bounds, unit, kind = _BYTES, "whole number of bytes", Integral
         else:
             continue
         if value is None and each.type not in (float, int):
             continue
+        least, most = each.metadata.get("bounds") or bounds
         if not isinstance(value, kind) or isinstance(value, bool) or not least <= float(value) <= most:
             wanted = f"a {unit} from {least:g} to {most}"
             raise ConfigurationError(f"{each.name} must be {wanted}, not {value!r}")
-    return options
 
 
 def broker_timeout_ms(timeout: float) -> int:

@@ -30,6 +30,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 from types import TracebackType
@@ -37,7 +38,8 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, cast
 
 from ottla.codec.append import AppendFastPath, SendFastPath
 from ottla.codec.records import Headers
-from ottla.errors import Closed, LocalProtocolError, OttlaError
+from ottla.errors import Closed, ConfigurationError, LocalProtocolError, OttlaError
+from ottla.sdk.arguments import derived
 from ottla.sdk.blocks import AsyncBlock
 from ottla.sdk.consumer import Batch
 from ottla.sdk.drivers.driver import Driver
@@ -65,7 +67,7 @@ else:
 
     K, V = TypeVar("K"), TypeVar("V")
 
-__all__ = ["Producer", "ProducerInterceptor", "ProducerRecord", "Timestamp", "Transaction"]
+__all__ = ["Producer", "ProducerHooks", "ProducerInterceptor", "ProducerRecord", "Timestamp", "Transaction"]
 
 _MANY = 256
 """Records that `send_many` appends between two readings of the clock."""
@@ -236,6 +238,25 @@ class Transaction(AsyncBlock, Generic[K, V]):
             self._driver.do(partial(self._core.commit_offsets, committer, place, at, claim))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerHooks(Generic[K, V]):
+    """Options of `Client.producer` that are the user's functions and objects, which the producer calls."""
+
+    key_serializer: Callable[[K], bytes | None] | None = None
+    value_serializer: Callable[[V], bytes | None] | None = None
+    """Turn keys and values into bytes; ``None`` stays ``None``."""
+    interceptors: Sequence[ProducerInterceptor] = ()
+    """See and may replace each record, and are notified of its result."""
+
+    def __post_init__(self) -> None:
+        for each in self.interceptors:
+            derived(each, ProducerInterceptor)
+        for name in ("key_serializer", "value_serializer"):
+            serializer = getattr(self, name)
+            if serializer is not None and not callable(serializer):
+                raise ConfigurationError(f"{name} must be a function, as in str.encode, not {serializer!r}")
+
+
 class Producer(AsyncBlock, Generic[K, V]):
     """Sends records; created by `Client.producer`, used as ``async with client.producer() as producer``.
 
@@ -249,10 +270,7 @@ class Producer(AsyncBlock, Generic[K, V]):
         driver: Driver[Any],
         options: ProducerOptions,
         rng: random.Random,
-        *,
-        key_serializer: Callable[[K], bytes | None] | None = None,
-        value_serializer: Callable[[V], bytes | None] | None = None,
-        interceptors: Sequence[ProducerInterceptor] = (),
+        hooks: ProducerHooks[K, V],
     ) -> None:
         named(options.partitioner, rng)  # refuse an unknown name now, and not only when the producer is opened
         self._driver = driver
@@ -260,9 +278,9 @@ class Producer(AsyncBlock, Generic[K, V]):
         self._prepare = partial(
             Preparation,
             clock=time.time_ns,
-            key_serializer=key_serializer,
-            value_serializer=value_serializer,
-            interceptors=interceptors,
+            key_serializer=hooks.key_serializer,
+            value_serializer=hooks.value_serializer,
+            interceptors=hooks.interceptors,
         )
         self._preparation: Preparation = cast(Preparation, Unopened())
         self._core: ProducerCore = cast(ProducerCore, Unopened())

@@ -29,7 +29,8 @@ from ottla.sdk.consumer import Batch, Consumer
 from ottla.sdk.drivers.driver import Driver
 from ottla.sdk.producer import K, Producer, Transaction, V
 from ottla.sdk.steps import Steps
-from ottla.sdk.transaction.transform import TransformCore, TransformOptions, TransformTransactionCore
+from ottla.sdk.transaction.options import TransformOptions
+from ottla.sdk.transaction.transform import TransformCore, TransformTransactionCore
 
 __all__ = ["Batches", "Transform", "TransformTransaction"]
 

@@ -1,5 +1,7 @@
 """Write the faces of the blocking client, `sdk/sync`, from the asynchronous ones: ``make faces``.
 
+tools/options.py writes one of the asynchronous ones, sdk/client_parts.py, before that.
+
 A face copies the classes of a module without ``async`` and ``await``, and with the names of blocking code. `WORDS` has
 all other differences. The face imports everything else that its classes need from the same module.
 `tests/sdk/test_sync.py` compares the faces with the output of this file.
@@ -17,14 +19,16 @@ WIDTH = 120
 RUFF = Path(sys.executable).parent / "ruff"
 FOLDER = ROOT / "sdk/sync"
 TAKEN = {
+    "client_parts": ("ClientParts",),
     "client": ("Client",),
     "producer": ("_MANY", "Unopened", "Transaction", "Producer", "_SEND_SOON"),
-    "consumer": ("RebalanceListener", "_Listening", "ConsumerInterceptor", "Batch", "Consumer"),
+    "consumer": ("RebalanceListener", "_Listening", "ConsumerInterceptor", "ConsumerHooks", "Batch", "Consumer"),
     "transform": ("Batches", "TransformTransaction", "Transform"),
 }
 """The parts of each module of `sdk` that its face copies; it imports all others."""
 ABOUT = {
     "client": "The methods of a client, for blocking code",
+    "client_parts": "The calls of a client that take options, for blocking code",
     "producer": "The face of a producer, for blocking code",
     "consumer": "The face of a consumer, for blocking code",
     "transform": "Consume, transform, produce, for blocking code",
@@ -48,6 +52,7 @@ SYNTAX = [
 """Substitutions in all faces."""
 WORDS = {
     "client": [],
+    "client_parts": [],
     "producer": [
         (
             "If there is space, the call itself may accept the record, before you await it. Await it in any case: "
@@ -113,7 +118,8 @@ def written(name: str) -> str:
     parts: dict[str, str] = {}
     for node in tree.body:
         if isinstance(node, ast.ClassDef):
-            parts[node.name] = "".join(lines[node.lineno - 1 : node.end_lineno])
+            first = node.decorator_list[0].lineno if node.decorator_list else node.lineno
+            parts[node.name] = "".join(lines[first - 1 : node.end_lineno])
         elif isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name):
             parts[target.id] = "".join(lines[node.lineno - 1 : node.end_lineno])
     body = "\n\n".join(parts[each] for each in TAKEN[name])

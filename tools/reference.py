@@ -42,6 +42,8 @@ class Part:
     """Explain each field by the string after it: for a class whose docstring does not."""
     brief: bool = False
     """Leave methods out: another page documents them, as a protocol's."""
+    base: str = ""
+    """The file of a base class whose methods belong to the class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +131,10 @@ def fields(node: ast.ClassDef) -> str:
             continue
         name, kind = each.target.id, ast.unparse(each.annotation)
         if not name.startswith("_") and "ClassVar" not in kind:
-            declared = isinstance(each.value, ast.Call)  # the wire type
-            lines.append(
-                f"{name}: {kind}" + ("" if each.value is None or declared else f" = {ast.unparse(each.value)}")
-            )
+            value = each.value
+            if isinstance(value, ast.Call):  # of an option, whose first argument is the default, or the wire type
+                value = value.args[0] if ast.unparse(value.func) == "option" else None
+            lines.append(f"{name}: {kind}" + ("" if value is None else f" = {ast.unparse(value)}"))
     return "\n".join(lines)
 
 
@@ -193,19 +195,28 @@ def method(of: str, source: list[str], node: Definition) -> str:
     return f"{'###' if of else '##'} {title}\n\n```python\n{block}\n```\n\n{text}\n"
 
 
-def klass(source: list[str], node: ast.ClassDef, *, brief: bool, meanings: bool) -> Iterator[str]:
+def klass(source: list[str], node: ast.ClassDef, part: Part) -> Iterator[str]:
     yield f"## {node.name}\n"
     declared = fields(node)
     if declared:
         yield f"```python\n{declared}\n```\n"
     yield described(node.name, node) + "\n"
-    if meanings:
+    if part.meanings:
         yield explained(node) + "\n"
+    if part.base:
+        text = (ROOT / part.base).read_text()
+        bases = [each for each in ast.parse(text).body if isinstance(each, ast.ClassDef)]
+        yield from (block for each in bases for block in methods(node.name, text.splitlines(), each))
+    if not part.brief:
+        yield from methods(node.name, source, node)
+
+
+def methods(of: str, source: list[str], node: ast.ClassDef) -> Iterator[str]:
     for each in node.body:
-        if not isinstance(each, Definition) or brief or is_overload(each):
+        if not isinstance(each, Definition) or is_overload(each):
             continue
-        if not each.name.startswith("_") or f"{node.name}.{each.name}" in SPOKEN:
-            yield method(node.name, source, each)
+        if not each.name.startswith("_") or f"{of}.{each.name}" in SPOKEN:
+            yield method(of, source, each)
 
 
 def alias(name: str, source: list[str], module: ast.Module) -> str:
@@ -229,7 +240,7 @@ def rendered(part: Part) -> Iterator[str]:
     for name in part.names:
         match found.get(name):
             case ast.ClassDef() as node:
-                yield from klass(source, node, brief=part.brief, meanings=part.meanings)
+                yield from klass(source, node, part)
             case None:
                 yield alias(name, source, module)
             case node:
@@ -294,7 +305,8 @@ PAGES: dict[str, Page] = {
             Part("sdk/client.py"),
             Part("sdk/aio.py"),
             Part("sdk/sync/__init__.py"),
-            Part("sdk/client.py", ("connect", "Client")),
+            Part("sdk/client.py", ("connect",)),
+            Part("sdk/client.py", ("Client",), base="sdk/client_parts.py"),
             Part("sdk/consume/partitions/places.py", ("Where",)),
         ),
     ),

@@ -37,7 +37,7 @@ from ottla.sdk.consume.assignment.resuming import Resuming
 from ottla.sdk.consume.assignment.subscription import Subscription, know_topics
 from ottla.sdk.consume.commit_calls import CommitCalls
 from ottla.sdk.consume.navigation import Navigation
-from ottla.sdk.consume.options import ConsumerOptions
+from ottla.sdk.consume.options import ConsumerPlan
 from ottla.sdk.consume.poll_watch import PollWatch
 from ottla.sdk.consume.reading.fetcher import Fetched, Fetcher, Start
 from ottla.sdk.core import ClientCore
@@ -75,13 +75,14 @@ class ConsumerCore:
     def __init__(
         self,
         core: ClientCore,
-        options: ConsumerOptions,
+        plan: ConsumerPlan,
         fetcher: Fetcher,
         tasks: Tasks,
         listener: UserListener | None = None,
         on_commit: Callable[[Mapping[TopicPartition, CommittedOffset]], None] | None = None,
     ) -> None:
-        self._core, self._options, self.fetcher = core, options, fetcher
+        options = plan.options
+        self._core, self._plan, self._options, self.fetcher = core, plan, options, fetcher
         self._on_commit = on_commit
         self.ended: Outcome[None] = Outcome()
         self._moved: Outcome[None] = Outcome()
@@ -97,14 +98,14 @@ class ConsumerCore:
         self.membership: Membership | None = None
         self.commits: Commits | None = None
         self._resuming: Resuming | None = None
-        self._subscription = Subscription(core, options, self._subscribe)
+        self._subscription = Subscription(core, plan, self._subscribe)
         if options.group is not None:
             self._enter_group(options.group)
         ready = self._resuming.ready if self._resuming is not None else lambda place: True
         self.notices = Notices(self.membership, self.commits, listener, ready)
         self.committing = Committing(core, fetcher, self.commits, options.auto_commit)
         self._asking = Asking(tasks, self.committing, grouped=options.group is not None)
-        member = options.member if self.membership is not None else None
+        member = plan.member if self.membership is not None else None
         self.polls = PollWatch(core, options.group, member, self.membership, self._asking.where)
         self.navigation = Navigation(
             core, fetcher, self.committing, self.notices, self._refuse_closed, member=member is not None
@@ -119,12 +120,12 @@ class ConsumerCore:
 
     def _enter_group(self, group: str) -> None:
         core, taken = self._core, self._taken if self._on_commit is not None else None
-        if self._options.member is None:
+        if self._plan.member is None:
             self.commits = Commits(core, group, taken=taken)
         else:
             channel = f"group-{self.fetcher.number}"
             membership = self.membership = ClassicMember(
-                core, group, self._options.member, channel, self._on_assignment_change
+                core, group, self._plan.member, channel, self._on_assignment_change
             )
             self.commits = Commits(core, group, lambda: membership.identity, membership.refused, taken)
         self._resuming = Resuming(core, group, self.commits, self.fetcher, self._subscription, self._notify, self._fail)
@@ -140,7 +141,7 @@ class ConsumerCore:
         core = self._core
         self._asking.enter(task)
         try:
-            yield from know_topics(core, self._options.topics, starts)
+            yield from know_topics(core, self._plan.topics, starts)
             self.committing.begin(core.now)
             if starts:
                 yield from settled(self._assign(starts, core.now))
@@ -393,7 +394,7 @@ class ConsumerCore:
     def _subscribe(self, now: float) -> None:
         """Act on the subscription's current topics: join the group, or read their partitions."""
         topics = self._subscription.topics
-        if self._options.matches is not None:
+        if self._plan.matches is not None:
             self.fetcher.let_go(topics)
         if self.membership is not None:
             self.membership.subscribe(topics, now)

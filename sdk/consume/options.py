@@ -1,16 +1,19 @@
 """A consumer's options: checked once, then immutable."""
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from numbers import Real
+from typing import Literal
 
 from ottla.errors import ConfigurationError
+from ottla.sdk import kafka_values as kafka
 from ottla.sdk.arguments import integer, string
+from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.consume.partitions.places import Where
 from ottla.sdk.consume.partitions.position import Start
-from ottla.sdk.group.assignors import ASSIGNORS, Assignor
-from ottla.sdk.group.membership import MemberOptions
-from ottla.sdk.options import within_bounds
+from ottla.sdk.group.options import MemberOptions
+from ottla.sdk.options import option, within_bounds
 
 
 class TopicFilter:
@@ -46,70 +49,63 @@ def _compiled(given: str | Sequence[str]) -> list[re.Pattern[str]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerOptions:
-    """See `ottla.sdk.client.Client.consumer`.
+    """The options of `ottla.sdk.client.Client.consumer`; a group's member has `MemberOptions`, too."""
+
+    group: str | None = option(None, {"group.id": kafka.text})
+    """Share the topics with all members of this group, in any language, and commit offsets to it."""
+    pattern: str | Sequence[str] = ()
+    """Instead of topics, regular expressions that the whole name must match (one or several); new topics are found
+    within half a minute."""
+    deny: str | Sequence[str] = ()
+    """With ``pattern``, regular expressions that exclude topics whose whole name matches."""
+    assign: Mapping[TopicPartition, Where | Literal["committed"]] | None = None
+    """Instead of topics, ``{("t", 0): where}``, without sharing partitions with a group; with ``group`` also
+    ``"committed"``, and commits go to that group. Without shared partitions, as without a group, ``listener`` and
+    ``instance_id`` are refused, and ``assignors`` and the durations below are ignored, with a warning in the log."""
+    start: Where | Literal["error"] = option("beginning", {"auto.offset.reset": kafka.start})
+    """Where to begin in a partition for which the group has no committed offset, or without a group. ``"error"``, for
+    groups: raise `NoCommittedOffset` until you seek."""
+    reset: Where | Literal["error"] = "error"
+    """Where to continue if a position is outside the log, because retention deleted its records."""
+    isolation: Literal["read_uncommitted", "read_committed"] = option(
+        "read_uncommitted", {"isolation.level": kafka.isolation}
+    )
+    """``"read_committed"`` hides records of open and aborted transactions."""
+    auto_commit: float | None = option(None, {"auto.commit.interval.ms": kafka.interval})
+    """Commit every so many seconds; a batch counts as processed when you ask for the next one. By default you have to
+    commit yourself."""
+    max_records: int | None = option(None, {"max.poll.records": kafka.number})
+    """The most records of a batch, for handlers that are slow per record, or process many concurrently; by default a
+    batch has all records of the partition in one response, bounded by ``partition_max_bytes`` of `connect`."""
+
+    def __post_init__(self) -> None:
+        if self.deny and not self.pattern:
+            raise ConfigurationError("deny goes with a pattern, as in pattern='orders-.*', deny='.*-test'")
+        if self.group is not None and (not isinstance(self.group, str) or not self.group):
+            raise ConfigurationError(f"group must be a string that is not empty, not {self.group!r}")
+        if self.max_records is not None and integer("max_records", self.max_records) < 1:
+            raise ConfigurationError(f"max_records must be 1 or more, not {self.max_records}")
+        if self.auto_commit is not None:
+            if self.group is None:
+                raise ConfigurationError("auto_commit needs a group, as in group='billing'")
+            # This refuses NaN, too; `within_bounds` refuses values that are not numbers.
+            if isinstance(self.auto_commit, Real) and not self.auto_commit > 0:
+                raise ConfigurationError(f"auto_commit must be a positive number of seconds, not {self.auto_commit!r}")
+        within_bounds(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerPlan:
+    """A consumer's options in the machines' terms.
 
     Attributes:
         start: where to begin in a partition without a committed offset.
         matches: selects topics by pattern; ``None`` if topics are named.
         member: ``None`` if no group assigns the partitions.
-        auto_commit: seconds between two commits of done batches.
-        max_records: the maximum number of records per batch; ``None``: as many as arrived together.
     """
 
     start: Start
     topics: tuple[str, ...] = ()
     matches: TopicFilter | None = None
-    group: str | None = None
     member: MemberOptions | None = None
-    auto_commit: float | None = None
-    max_records: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.group is not None and (not isinstance(self.group, str) or not self.group):
-            raise ConfigurationError(f"group must be a string that is not empty, not {self.group!r}")
-        if self.max_records is not None and integer("max_records", self.max_records) < 1:
-            raise ConfigurationError(f"max_records must be 1 or more, not {self.max_records}")
-        if self.auto_commit is None:
-            return
-        if self.group is None:
-            raise ConfigurationError("auto_commit needs a group, as in group='billing'")
-        # This refuses NaN, too; `within_bounds` refuses values that are not numbers.
-        if isinstance(self.auto_commit, Real) and not self.auto_commit > 0:
-            raise ConfigurationError(f"auto_commit must be a positive number of seconds, not {self.auto_commit!r}")
-
-
-def member_options(
-    assignors: Sequence[str | Assignor],
-    instance_id: str | None,
-    session_timeout: float,
-    heartbeat_interval: float,
-    max_poll_interval: float,
-) -> MemberOptions:
-    """Raises:
-    ConfigurationError: an assignor is unknown, or the durations contradict each other.
-    """
-    chosen: list[Assignor] = []
-    for each in [assignors] if isinstance(assignors, str) else assignors:
-        if isinstance(each, str) and each not in ASSIGNORS:
-            raise ConfigurationError(f"assignor {each!r} is unknown: choose {', '.join(ASSIGNORS)}, or pass an object")
-        assignor = ASSIGNORS[each] if isinstance(each, str) else each
-        if not callable(getattr(assignor, "assign", None)):
-            raise ConfigurationError(f"assignor {each!r} is not a name, and has no method `assign`")
-        chosen.append(assignor)
-    if not chosen:
-        raise ConfigurationError("a member of a group needs an assignor")
-    if instance_id is not None and not isinstance(instance_id, str):
-        raise ConfigurationError(f"instance_id must be a string or None, not {instance_id!r}")
-    if instance_id == "":
-        raise ConfigurationError("instance_id must not be empty: use a name that is unique in the group, or None")
-    options = MemberOptions(
-        assignors=tuple(chosen),
-        instance_id=instance_id,
-        session_timeout=session_timeout,
-        heartbeat_interval=heartbeat_interval,
-        max_poll_interval=max_poll_interval,
-    )
-    within_bounds(options)
-    if heartbeat_interval >= session_timeout:
-        raise ConfigurationError("heartbeat_interval must be below session_timeout, best a third of it")
-    return options
+    options: ConsumerOptions = field(default_factory=ConsumerOptions)

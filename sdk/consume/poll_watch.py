@@ -13,7 +13,8 @@ Source: KafkaConsumer.java, max.poll.interval.ms.
 from collections.abc import Callable
 
 from ottla.sdk.core import ClientCore
-from ottla.sdk.group.membership import MemberOptions, Membership
+from ottla.sdk.group.membership import Membership
+from ottla.sdk.group.options import MemberOptions
 from ottla.sdk.logs import logger
 from ottla.sdk.timers import Timer
 

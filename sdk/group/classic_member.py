@@ -45,7 +45,8 @@ from ottla.sdk.group.heartbeats import Heartbeats
 from ottla.sdk.group.joining import join, sync
 from ottla.sdk.group.leader import Assignments, Leader, run_assignor
 from ottla.sdk.group.member_states import IN_GROUP, TRANSITIONS, MemberInput, MemberState
-from ottla.sdk.group.membership import AssignmentChange, Lose, MemberOptions, Receive, Revoke
+from ottla.sdk.group.membership import AssignmentChange, Lose, Receive, Revoke
+from ottla.sdk.group.options import MemberOptions
 from ottla.sdk.group.seat import Seat
 from ottla.sdk.logs import STALL, logger
 from ottla.sdk.outcome import Outcome
@@ -102,7 +103,8 @@ class ClassicMember:
         self.steps: deque[AssignmentChange] = deque()
         self.failed: OttlaError | None = None
         self.topics: tuple[str, ...] = ()
-        self._cooperative = all(each.cooperative for each in options.assignors)
+        self._assignors = options.chosen_assignors()
+        self._cooperative = all(each.cooperative for each in self._assignors)
         self._had: tuple[TopicPartition, ...] = ()
         """The last assignment; with its generation, it is passed to eager assignors."""
         self._had_in = -1
@@ -304,7 +306,7 @@ class ClassicMember:
 
     def _protocols(self, topics: Sequence[str]) -> Steps[Sequence[JoinGroupRequestProtocol]]:
         """The member's subscription, for each of its assignors."""
-        assignors, rack, keeps = self._seat.options.assignors, self._core.options.rack, self._cooperative
+        assignors, rack, keeps = self._assignors, self._core.options.rack, self._cooperative
         # An eager member owns nothing by now, but the sticky assignor's user data contains its last assignment.
         owned, generation = (self.owned, self._seat.generation) if keeps else (self._had, self._had_in)
 
@@ -323,7 +325,7 @@ class ClassicMember:
 
     def _chosen(self, protocol: str | None) -> Assignor:
         """The assignor that the group has chosen."""
-        for each in self._seat.options.assignors:
+        for each in self._assignors:
             if each.name == protocol:
                 return each
         raise _Incompatible(f"group {self._seat.group!r} chose {protocol!r}, which this member did not offer")

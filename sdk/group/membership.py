@@ -15,7 +15,6 @@ from typing import Protocol
 
 from ottla.errors import OttlaError
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.group.assignors import Assignor
 from ottla.sdk.group.commits import CommittingMember
 from ottla.sdk.outcome import Outcome
 
@@ -43,17 +42,6 @@ class Receive:
 
 
 AssignmentChange = Revoke | Lose | Receive
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberOptions:
-    """See `ottla.sdk.client.Client.consumer`; durations in seconds."""
-
-    assignors: tuple[Assignor, ...]
-    instance_id: str | None = None
-    session_timeout: float = 45.0
-    heartbeat_interval: float = 3.0
-    max_poll_interval: float = 300.0
 
 
 class Membership(Protocol):

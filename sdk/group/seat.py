@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from ottla.codec.apis.join_group import JoinGroupResponse
 from ottla.sdk.group.group_metrics import MemberMetrics
-from ottla.sdk.group.membership import MemberOptions
+from ottla.sdk.group.options import MemberOptions
 
 
 @dataclass(slots=True)

@@ -1,10 +1,13 @@
 """The options of a producer."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Literal
 
 from ottla.codec.compression import Compression, checked_level
 from ottla.errors import ConfigurationError, EncodeError
+from ottla.sdk import kafka_values as kafka
+from ottla.sdk.options import FROM_ZERO, MEMORY, option, within_bounds
 from ottla.sdk.produce.partitioners import Chooser, Hash, Keyed
 
 CompressionLevel = tuple[Compression, int | None]
@@ -13,30 +16,65 @@ CompressionLevel = tuple[Compression, int | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerOptions:
-    """See `ottla.sdk.client.Client.producer`."""
+    """The options of `ottla.sdk.client.Client.producer`, checked."""
 
-    acks: int = -1
-    idempotent: bool | None = None
-    """``None``: if the brokers support it."""
-    compression: Compression = Compression.NONE
-    compression_level: int | None = None
-    topic_compression: dict[str, CompressionLevel] = field(default_factory=dict)
-    """Topics with their own compression."""
+    acks: Literal["all"] | int = option("all", {"acks": kafka.acks})
+    """``"all"`` (-1), 1 or 0: how many replicas must have a record before it counts as stored."""
+    idempotent: bool | None = option(None, {"enable.idempotence": kafka.boolean})
+    """Retries neither duplicate nor reorder records; needs ``acks="all"``, with which it is the default if the brokers
+    support it (Kafka 0.11). Without it a retry may store records twice; their order stays, because only one batch per
+    partition is in flight."""
+    linger: float = option(0.005, {"linger.ms": kafka.milliseconds}, bounds=FROM_ZERO)
+    """Seconds that a batch waits for more records."""
+    batch_size: int = option(512 * 2**10, {"batch.size": kafka.size})
+    """Bytes of a batch before compression."""
+    compression: str | Mapping[str, str | tuple[str, int]] = option("none", {"compression.type": kafka.text})
+    """``"none"``, ``"gzip"``, ``"snappy"``, ``"lz4"`` or ``"zstd"``; or one for each topic, ``{"events": "zstd",
+    "logs": ("gzip", 9), "*": "lz4"}``, where ``"*"`` is every other topic."""
+    compression_level: int | None = option(None, {"compression.level": kafka.level})
+    """On the scale of the codec's library; for a ``compression`` given as a name."""
+    partitioner: str | Hash | Keyed | Chooser = option(
+        "murmur2", {"partitioner.class": kafka.partitioner_class, "partitioner": kafka.partitioner}
+    )
+    """A name from the table in `ottla.sdk.produce.partitioners`, such as ``"murmur2"`` (as Java),
+    ``"consistent_random"`` (as librdkafka) or ``"round_robin"``; a function of a key and the number of partitions; or
+    an object with ``choose``, which sees the whole record."""
+    buffer_memory: int = option(
+        32 * 2**20, {"buffer.memory": kafka.number, "queue.buffering.max.kbytes": kafka.kilobytes}, bounds=MEMORY
+    )
+    """Bytes of unacknowledged records, uncompressed, plus 2 KiB for each batch; further sends wait."""
     delivery_timeout: float | None = None
-    """Seconds; ``None``: the client's."""
-    transactional_id: str | None = None
-    transaction_timeout: float = 60.0
-    """Seconds after which the broker aborts a transaction."""
-    linger: float = 0.005
-    batch_size: int = 512 * 2**10
-    partitioner: str | Hash | Keyed | Chooser = "murmur2"
-    buffer_memory: int = 32 * 2**20
+    """Seconds from sending to the broker's acknowledgement; by default the client's."""
+    transactional_id: str | None = option(None, {"transactional.id": kafka.text})
+    """The producer's name for transactions; required for them. It has to stay the same after a restart, and no other
+    producer may use it. Records are then sent within `Producer.transaction`."""
+    transaction_timeout: float = option(60.0, {"transaction.timeout.ms": kafka.milliseconds})
+    """Seconds after which the broker aborts an open transaction."""
+
+    def __post_init__(self) -> None:
+        acks = self.required_acks
+        if type(acks) is not int or acks not in (-1, 0, 1):
+            raise ConfigurationError(f"acks must be 'all', 1 or 0, not {self.acks!r}")
+        if self.idempotent and acks != -1:
+            raise ConfigurationError("an idempotent producer needs acks='all'")
+        if self.transactional_id is not None:
+            if not isinstance(self.transactional_id, str) or not self.transactional_id:
+                raise ConfigurationError(f"a transactional_id must be a non-empty str, not {self.transactional_id!r}")
+            if acks != -1 or self.idempotent is False:
+                raise ConfigurationError("transactions need acks='all' and an idempotent producer")
+        compressors(self.compression, self.compression_level)
+        within_bounds(self)
+
+    @property
+    def required_acks(self) -> int:
+        """``acks`` as a number: -1 is all."""
+        return -1 if self.acks == "all" else self.acks
 
 
 def compressors(
     compression: str | Mapping[str, str | tuple[str, int]], level: int | None = None
 ) -> tuple[CompressionLevel, dict[str, CompressionLevel]]:
-    """Return the default compression, and the compressions of single topics; see `ottla.sdk.client.Client.producer`.
+    """Return the default compression, and the compressions of single topics.
 
     Raises:
         ConfigurationError: there is no such compression, or it has no such level.

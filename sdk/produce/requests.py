@@ -11,7 +11,7 @@ from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, Topic
 from ottla.errors import EncodeError
 from ottla.sdk.options import broker_timeout_ms
 from ottla.sdk.produce.batches import PartitionQueue, ProducerBatch
-from ottla.sdk.produce.options import ProducerOptions
+from ottla.sdk.produce.options import ProducerOptions, compressors
 from ottla.sdk.produce.sender_metrics import SenderMetrics
 
 Batches = dict[ProducerBatch, PartitionQueue]
@@ -22,6 +22,7 @@ class ProduceRequests:
 
     def __init__(self, options: ProducerOptions, timeout: float, metrics: SenderMetrics) -> None:
         self._options, self._timeout, self._metrics = options, timeout, metrics
+        self._compression, self._topic_compression = compressors(options.compression, options.compression_level)
 
     def build(
         self, batches: Batches, version: int, unsendable: dict[ProducerBatch, EncodeError], now: float
@@ -30,9 +31,7 @@ class ProduceRequests:
         topics: dict[str, list[PartitionProduceData]] = {}
         for batch, queue in batches.items():
             topic, partition = queue.place
-            compression, level = self._options.topic_compression.get(
-                topic, (self._options.compression, self._options.compression_level)
-            )
+            compression, level = self._topic_compression.get(topic, self._compression)
             try:
                 data = queue.encode(batch, version, compression, level)
             except EncodeError as error:
@@ -44,7 +43,7 @@ class ProduceRequests:
             topics.setdefault(topic, []).append(PartitionProduceData(index=partition, records=data))
         return ProduceRequest(
             transactional_id=self._options.transactional_id,
-            acks=self._options.acks,
+            acks=self._options.required_acks,
             timeout_ms=broker_timeout_ms(self._timeout),
             topic_data=tuple(TopicProduceData(name=name, partition_data=tuple(data)) for name, data in topics.items()),
         )

@@ -70,7 +70,7 @@ class Sender:
         if options.transactional_id is None:
             self.identity = ProducerIdentity(
                 core,
-                idempotent=options.acks == -1 and options.idempotent is not False,
+                idempotent=options.required_acks == -1 and options.idempotent is not False,
                 required=bool(options.idempotent),
                 changed=self._identity_changed,
                 fail=give_up,

@@ -4,7 +4,7 @@
 import random
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
@@ -28,8 +28,7 @@ from ottla.sdk.admin import (
     TransactionDescription,
     TransactionListing,
 )
-from ottla.sdk.arguments import by_topic_partition, derived, integer, listed, scoped, seconds, strings
-from ottla.sdk.blocks import BlockingBlock
+from ottla.sdk.arguments import by_topic_partition, integer, listed, scoped, seconds, strings
 from ottla.sdk.calls import resets
 from ottla.sdk.client import (
     _check_what_to_read,
@@ -41,28 +40,28 @@ from ottla.sdk.client import (
     isolation_level,
 )
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.consume.options import ConsumerOptions, TopicFilter, member_options
+from ottla.sdk.consume.options import ConsumerOptions, ConsumerPlan, TopicFilter
 from ottla.sdk.consume.partitions.places import Where, place_at, start_at
 from ottla.sdk.consume.partitions.position import Fetched, Offset, Time
 from ottla.sdk.consume.reading.fetcher import Fetcher
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.threads import ThreadDriver
 from ottla.sdk.events import Node
-from ottla.sdk.group.assignors import Assignor
+from ottla.sdk.group.options import MemberOptions
 from ottla.sdk.metrics import Metric
-from ottla.sdk.options import ClientOptions, announced_name, parse_bootstrap, within_bounds
-from ottla.sdk.produce.options import ProducerOptions, compressors
-from ottla.sdk.produce.partitioners import Chooser, Hash, Keyed
-from ottla.sdk.producer import K, ProducerInterceptor, V
-from ottla.sdk.signatures import advising, advising_call
-from ottla.sdk.sync.consumer import Consumer, ConsumerInterceptor, RebalanceListener
+from ottla.sdk.options import ClientOptions, announced_name, parse_bootstrap
+from ottla.sdk.produce.options import ProducerOptions
+from ottla.sdk.producer import K, ProducerHooks, V
+from ottla.sdk.signatures import advising_call
+from ottla.sdk.sync.client_parts import ClientParts
+from ottla.sdk.sync.consumer import Consumer, ConsumerHooks
 from ottla.sdk.sync.producer import Producer
 from ottla.sdk.sync.transform import Transform
-from ottla.sdk.transaction.transform import TransformOptions
+from ottla.sdk.transaction.options import TransformOptions
 from ottla.topic_configs import of_strings
 
 
-class Client(BlockingBlock):
+class Client(ClientParts):
     """Produces, consumes and administers over one set of connections. Created by `connect`.
 
     In addition to the errors that it documents, every call may raise `TimeoutExpired` (after `api_timeout`; says what
@@ -132,120 +131,22 @@ class Client(BlockingBlock):
         driver = self._driver
         return driver.read(lambda: "\n".join(driver.core.explain(driver.now())))
 
-    # -- producing and consuming -------------------------------------------------------------------------------------
+    # -- producing and consuming: `ClientParts` has these calls, with an argument for each option ---------------------
 
-    @advising
-    def producer(
-        self,
-        *,
-        acks: Literal["all"] | int = "all",
-        idempotent: bool | None = None,
-        linger: float = 0.005,
-        batch_size: int = 512 * 2**10,
-        compression: str | Mapping[str, str | tuple[str, int]] = "none",
-        compression_level: int | None = None,
-        partitioner: str | Hash | Keyed | Chooser = "murmur2",
-        buffer_memory: int = 32 * 2**20,
-        delivery_timeout: float | None = None,
-        transactional_id: str | None = None,
-        transaction_timeout: float = 60.0,
-        key_serializer: Callable[[K], bytes | None] | None = None,
-        value_serializer: Callable[[V], bytes | None] | None = None,
-        interceptors: Sequence[ProducerInterceptor] = (),
-    ) -> Producer[K, V]:
+    def _producer(self, options: ProducerOptions, hooks: ProducerHooks[K, V]) -> Producer[K, V]:
         """A producer; use it as ``with client.producer() as producer``.
-
-        Args:
-            acks: ``"all"`` (-1), 1 or 0: how many replicas must have a record before it counts as stored.
-            idempotent: retries neither duplicate nor reorder records; needs ``acks="all"``, with which it is the
-                default if the brokers support it (Kafka 0.11). Without it a retry may store records twice; their order
-                stays, because only one batch per partition is in flight.
-            linger: seconds that a batch waits for more records.
-            batch_size: bytes of a batch before compression.
-            compression: ``"none"``, ``"gzip"``, ``"snappy"``, ``"lz4"`` or ``"zstd"``; or one for each topic,
-                ``{"events": "zstd", "logs": ("gzip", 9), "*": "lz4"}``, where ``"*"`` is every other topic.
-            compression_level: on the scale of the codec's library; for a ``compression`` given as a name.
-            partitioner: a name from the table in `ottla.sdk.produce.partitioners`, such as ``"murmur2"`` (as Java),
-                ``"consistent_random"`` (as librdkafka) or ``"round_robin"``; a function of a key and the number of
-                partitions; or an object with ``choose``, which sees the whole record.
-            buffer_memory: bytes of unacknowledged records, uncompressed, plus 2 KiB for each batch; further sends wait.
-            delivery_timeout: seconds from sending to the broker's acknowledgement; by default the client's.
-            transactional_id: the producer's name for transactions; required for them. It has to stay the same after a
-                restart, and no other producer may use it. Records are then sent within `Producer.transaction`.
-            transaction_timeout: seconds after which the broker aborts an open transaction.
-            key_serializer, value_serializer: turn keys and values into bytes; ``None`` stays ``None``.
-            interceptors: see and may replace each record, and are notified of its result.
 
         Raises:
             ConfigurationError: an option is invalid, or options contradict each other.
         """
-        number = -1 if acks == "all" else acks
-        if type(number) is not int or number not in (-1, 0, 1):
-            raise ConfigurationError(f"acks must be 'all', 1 or 0, not {acks!r}")
-        if idempotent and number != -1:
-            raise ConfigurationError("an idempotent producer needs acks='all'")
-        if transactional_id is not None:
-            if not isinstance(transactional_id, str) or not transactional_id:
-                raise ConfigurationError(f"a transactional_id must be a non-empty str, not {transactional_id!r}")
-            if number != -1 or idempotent is False:
-                raise ConfigurationError("transactions need acks='all' and an idempotent producer")
-        for each in interceptors:
-            derived(each, ProducerInterceptor)
-        for name, serializer in (("key_serializer", key_serializer), ("value_serializer", value_serializer)):
-            if serializer is not None and not callable(serializer):
-                raise ConfigurationError(f"{name} must be a function, as in str.encode, not {serializer!r}")
-        default, by_topic = compressors(compression, compression_level)
-        options = ProducerOptions(
-            acks=number,
-            idempotent=idempotent,
-            linger=linger,
-            batch_size=batch_size,
-            compression=default[0],
-            compression_level=default[1],
-            topic_compression=by_topic,
-            partitioner=partitioner,
-            buffer_memory=buffer_memory,
-            delivery_timeout=delivery_timeout,
-            transactional_id=transactional_id,
-            transaction_timeout=transaction_timeout,
-        )
-        within_bounds(options)
-        self._check_lingering(options)
-        return Producer(
-            self._driver,
-            options,
-            self._rng,
-            key_serializer=key_serializer,
-            value_serializer=value_serializer,
-            interceptors=interceptors,
-        )
-
-    def _check_lingering(self, options: ProducerOptions) -> None:
         limit = options.delivery_timeout or self._options.delivery_timeout
         if options.linger >= limit:
             needs = f"linger must be below delivery_timeout, {limit:g} s, not {options.linger:g} s"
             raise ConfigurationError(f"{needs}: no batch would be sent in time")
+        return Producer(self._driver, options, self._rng, hooks)
 
-    @advising
-    def consumer(
-        self,
-        *topics: str,
-        group: str | None = None,
-        pattern: str | Sequence[str] = (),
-        deny: str | Sequence[str] = (),
-        assign: Mapping[TopicPartition, Where | Literal["committed"]] | None = None,
-        start: Where | Literal["error"] = "beginning",
-        reset: Where | Literal["error"] = "error",
-        isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
-        auto_commit: float | None = None,
-        max_records: int | None = None,
-        listener: RebalanceListener | None = None,
-        interceptors: Sequence[ConsumerInterceptor] = (),
-        assignors: str | Sequence[str | Assignor] = ("range", "cooperative-sticky"),
-        instance_id: str | None = None,
-        session_timeout: float = 45.0,
-        heartbeat_interval: float = 3.0,
-        max_poll_interval: float = 300.0,
+    def _consumer(
+        self, topics: tuple[str, ...], options: ConsumerOptions, hooks: ConsumerHooks, member: MemberOptions
     ) -> Consumer:
         """A consumer; use it as ``with client.consumer("t", group="g") as consumer``. Durations in seconds.
 
@@ -253,109 +154,42 @@ class Client(BlockingBlock):
 
         Args:
             topics: read these: all their partitions, or the partitions that the group assigns to this member.
-            group: share the topics with all members of this group, in any language, and commit offsets to it.
-            pattern: instead of topics, regular expressions that the whole name must match (one or several); new topics
-                are found within half a minute.
-            deny: with ``pattern``, regular expressions that exclude topics whose whole name matches.
-            assign: instead of topics, ``{("t", 0): where}``, without sharing partitions with a group; with ``group``
-                also ``"committed"``, and commits go to that group. Without shared partitions, as without a group,
-                ``listener`` and ``instance_id`` are refused, and ``assignors`` and the durations below are ignored,
-                with a warning in the log.
-            start: where to begin in a partition for which the group has no committed offset, or without a group.
-                ``"error"``, for groups: raise `NoCommittedOffset` until you seek.
-            reset: where to continue if a position is outside the log, because retention deleted its records.
-            isolation: ``"read_committed"`` hides records of open and aborted transactions.
-            auto_commit: commit every so many seconds; a batch counts as processed when you ask for the next one. By
-                default you have to commit yourself.
-            max_records: of one batch, for handlers that are slow per record, or process many concurrently; by default a
-                batch has all records of the partition in one response, bounded by ``partition_max_bytes`` of `connect`.
-            listener: is notified when partitions are assigned, revoked or lost.
-            interceptors: see every batch and every commit.
-            assignors: how the group divides partitions, best first: ``"range"``, ``"roundrobin"``, ``"sticky"``,
-                ``"cooperative-sticky"``, or your own. All members must have one in common. Rebalances stop no member
-                only if every assignor offered is cooperative.
-            instance_id: makes this a static member, which keeps its partitions if it restarts within
-                ``session_timeout``; unique in the group.
-            session_timeout: seconds without a heartbeat after which the group removes this member.
-            heartbeat_interval: seconds between two heartbeats.
-            max_poll_interval: seconds between two requests for a batch after which this member leaves the group.
 
         Raises:
             ConfigurationError: an option is invalid, options contradict each other, or not exactly one of topics,
                 pattern and assign is given.
         """
-        _check_what_to_read(topics, pattern, assign or {})
-        if deny and not pattern:
-            raise ConfigurationError("deny goes with a pattern, as in pattern='orders-.*', deny='.*-test'")
-        if listener is not None:
-            derived(listener, RebalanceListener)
-        for each in interceptors:
-            derived(each, ConsumerInterceptor)
-        member = None
-        if group is not None and not assign:
-            member = member_options(assignors, instance_id, session_timeout, heartbeat_interval, max_poll_interval)
-        else:
-            _check_without_member(
-                listener,
-                instance_id,
-                assignors=assignors,
-                session_timeout=session_timeout,
-                heartbeat_interval=heartbeat_interval,
-                max_poll_interval=max_poll_interval,
-            )
-        options = ConsumerOptions(
-            start=_start_at(start, group),
+        _check_what_to_read(topics, options.pattern, options.assign or {})
+        shared = options.group is not None and not options.assign
+        if not shared:
+            _check_without_member(hooks.listener, member)
+        plan = ConsumerPlan(
+            start=_start_at(options.start, options.group),
             topics=topics,
-            matches=TopicFilter(pattern, deny) if pattern else None,
-            group=group,
-            member=member,
-            auto_commit=auto_commit,
-            max_records=max_records,
+            matches=TopicFilter(options.pattern, options.deny) if options.pattern else None,
+            member=member.checked() if shared else None,
+            options=options,
         )
-        within_bounds(options)
-        wanted = by_topic_partition("assign", assign or {})
+        wanted = by_topic_partition("assign", options.assign or {})
         starts = {place: None if where == "committed" else start_at(where) for place, where in wanted.items()}
-        if group is None and None in starts.values():
+        if options.group is None and None in starts.values():
             raise ConfigurationError("'committed' needs a group, as in group='billing'")
-        again = None if reset == "error" else start_at(reset)
+        again = None if options.reset == "error" else start_at(options.reset)
         if isinstance(again, Offset):
-            raise ConfigurationError(f"reset must be 'error', 'beginning', 'end' or a time, not {reset!r}")
-        core, level = self._driver.core, isolation_level(isolation)
+            raise ConfigurationError(f"reset must be 'error', 'beginning', 'end' or a time, not {options.reset!r}")
+        core, level = self._driver.core, isolation_level(options.isolation)
         fetcher = partial(Fetcher, core, isolation=level, reset=again, wall=lambda: time.time())
-        return Consumer(self._driver, options, fetcher, starts, listener, interceptors)
+        return Consumer(self._driver, plan, fetcher, starts, hooks)
 
-    @advising
-    def transform(
+    def _transform(
         self,
-        *topics: str,
-        group: str,
-        transactional_id: str,
-        pattern: str | Sequence[str] = (),
-        deny: str | Sequence[str] = (),
-        start: Where | Literal["error"] = "beginning",
-        reset: Where | Literal["error"] = "error",
-        isolation: Literal["read_uncommitted", "read_committed"] = "read_committed",
-        max_records: int | None = None,
-        max_bytes: int = 8 * 2**20,
-        max_wait: float = 0.0,
-        attempts: int = 5,
-        listener: RebalanceListener | None = None,
-        assignors: str | Sequence[str | Assignor] = ("range", "cooperative-sticky"),
-        instance_id: str | None = None,
-        session_timeout: float = 45.0,
-        heartbeat_interval: float = 3.0,
-        max_poll_interval: float = 300.0,
-        transaction_timeout: float = 60.0,
-        linger: float = 0.005,
-        batch_size: int = 512 * 2**10,
-        compression: str | Mapping[str, str | tuple[str, int]] = "none",
-        compression_level: int | None = None,
-        partitioner: str | Hash | Keyed | Chooser = "murmur2",
-        buffer_memory: int = 32 * 2**20,
-        delivery_timeout: float | None = None,
-        key_serializer: Callable[[K], bytes | None] | None = None,
-        value_serializer: Callable[[V], bytes | None] | None = None,
-        interceptors: Sequence[ProducerInterceptor] = (),
+        topics: tuple[str, ...],
+        options: TransformOptions,
+        reading: ConsumerOptions,
+        reading_hooks: ConsumerHooks,
+        member: MemberOptions,
+        sending: ProducerOptions,
+        sending_hooks: ProducerHooks[K, V],
     ) -> Transform[K, V]:
         """Read topics as a member of a group, and write the results, exactly once.
 
@@ -363,63 +197,14 @@ class Client(BlockingBlock):
         offsets are committed together.
 
         Args:
-            topics, pattern, deny, start, reset, listener, assignors, instance_id, session_timeout, heartbeat_interval,
-                max_poll_interval: as in `consumer`.
-            group: shares the topics among all its members, and stores their committed offsets.
-            transactional_id: of this member; the same after a restart, and used by no other.
-            isolation: ``"read_committed"`` hides records of transactions that may still be aborted.
-            max_records: of one transaction; by default all that are available.
-            max_bytes: of one transaction, as fetched; available batches of all partitions are combined up to this size.
-                A single batch may be larger.
-            max_wait: seconds to wait for more records, up to one of these limits, before a transaction begins: fewer,
-                larger transactions, at the cost of latency.
-            attempts: in a row, after errors that may pass and after lost partitions (a handler that is slower than
-                ``max_poll_interval`` loses them); then the last error is raised.
-            transaction_timeout: seconds after which the broker aborts an open transaction.
-            linger, batch_size, compression, compression_level, partitioner, buffer_memory, delivery_timeout,
-                key_serializer, value_serializer, interceptors: as in `producer`.
+            topics: as in `consumer`.
 
         Raises:
             ConfigurationError: an option is invalid, options contradict each other, or not exactly one of topics and
                 pattern is given.
         """
-        options = within_bounds(
-            TransformOptions(max_records=max_records, max_bytes=max_bytes, max_wait=max_wait, attempts=attempts)
-        )
-        for name, given in (("group", group), ("transactional_id", transactional_id)):
-            if not isinstance(given, str) or not given:
-                raise ConfigurationError(f"a transform's {name} must be a non-empty str, not {given!r}")
-        consumer = self.consumer(
-            *topics,
-            group=group,
-            pattern=pattern,
-            deny=deny,
-            start=start,
-            reset=reset,
-            isolation=isolation,
-            max_records=max_records,
-            listener=listener,
-            assignors=assignors,
-            instance_id=instance_id,
-            session_timeout=session_timeout,
-            heartbeat_interval=heartbeat_interval,
-            max_poll_interval=max_poll_interval,
-        )
-        producer: Producer[K, V] = self.producer(
-            linger=linger,
-            batch_size=batch_size,
-            compression=compression,
-            compression_level=compression_level,
-            partitioner=partitioner,
-            buffer_memory=buffer_memory,
-            delivery_timeout=delivery_timeout,
-            transactional_id=transactional_id,
-            transaction_timeout=transaction_timeout,
-            key_serializer=key_serializer,
-            value_serializer=value_serializer,
-            interceptors=interceptors,
-        )
-        return Transform(self._driver, consumer, producer, options)
+        consumer = self._consumer(topics, reading, reading_hooks, member)
+        return Transform(self._driver, consumer, self._producer(sending, sending_hooks), options)
 
     # -- administration ----------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterable, Iterator, Sized
 from contextlib import suppress
 from functools import partial
 from itertools import repeat
@@ -22,11 +22,10 @@ from ottla.sdk.produce.preparation import Preparation
 from ottla.sdk.produce.records import (
     DeliveryCallback,
     PendingRecord,
-    ProducerInterceptor,
     Receipt,
     Timestamp,
 )
-from ottla.sdk.producer import K, V
+from ottla.sdk.producer import K, ProducerHooks, V
 from ottla.sdk.sync.consumer import Batch
 from ottla.sdk.transaction.core import TransactionCore
 
@@ -209,10 +208,7 @@ class Producer(BlockingBlock, Generic[K, V]):
         driver: ThreadDriver,
         options: ProducerOptions,
         rng: random.Random,
-        *,
-        key_serializer: Callable[[K], bytes | None] | None = None,
-        value_serializer: Callable[[V], bytes | None] | None = None,
-        interceptors: Sequence[ProducerInterceptor] = (),
+        hooks: ProducerHooks[K, V],
     ) -> None:
         named(options.partitioner, rng)  # refuse an unknown name now, and not only when the producer is opened
         self._driver = driver
@@ -220,9 +216,9 @@ class Producer(BlockingBlock, Generic[K, V]):
         self._prepare = partial(
             Preparation,
             clock=time.time_ns,
-            key_serializer=key_serializer,
-            value_serializer=value_serializer,
-            interceptors=interceptors,
+            key_serializer=hooks.key_serializer,
+            value_serializer=hooks.value_serializer,
+            interceptors=hooks.interceptors,
         )
         self._preparation: Preparation = cast(Preparation, Unopened())
         self._core: ProducerCore = cast(ProducerCore, Unopened())

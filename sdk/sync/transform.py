@@ -16,7 +16,8 @@ from ottla.sdk.producer import K, V
 from ottla.sdk.steps import Steps
 from ottla.sdk.sync.consumer import Batch, Consumer
 from ottla.sdk.sync.producer import Producer, Transaction
-from ottla.sdk.transaction.transform import TransformCore, TransformOptions, TransformTransactionCore
+from ottla.sdk.transaction.options import TransformOptions
+from ottla.sdk.transaction.transform import TransformCore, TransformTransactionCore
 
 
 class Batches:

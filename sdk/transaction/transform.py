@@ -21,10 +21,8 @@ Source: KIP-447; KafkaProducer.java, sendOffsetsToTransaction.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from ottla.errors import (
-    ConfigurationError,
     InvalidProducerEpoch,
     InvalidTxnState,
     LocalProtocolError,
@@ -36,7 +34,6 @@ from ottla.errors import (
 )
 from ottla.sdk import calls
 from ottla.sdk.admin import CommittedOffset
-from ottla.sdk.arguments import integer
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.core import ConsumerCore, Taken
 from ottla.sdk.consume.reading.fetcher import Offset, Start
@@ -46,32 +43,12 @@ from ottla.sdk.outcome import Outcome
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.steps import Steps, settled
 from ottla.sdk.transaction.core import TransactionCore, alone
+from ottla.sdk.transaction.options import TransformOptions
 
 log = logger("ottla.sdk.transform")
 
 _NEXT_EPOCH_MENDS = (InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequenceNumber, UnknownProducerId)
 """Errors that affect only their transaction; if that cannot be aborted either, the producer ends."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransformOptions:
-    """See `ottla.sdk.client.Client.transform`.
-
-    Attributes:
-        max_records: the maximum number of records per transaction; ``None``: no limit.
-        max_bytes: the maximum bytes per transaction, as received.
-        max_wait: seconds to wait for more batches.
-        attempts: the maximum number of consecutive attempts for a batch.
-    """
-
-    max_records: int | None = None
-    max_bytes: int = 8 * 2**20
-    max_wait: float = 0.0
-    attempts: int = 5
-
-    def __post_init__(self) -> None:
-        if integer("attempts", self.attempts) < 1:
-            raise ConfigurationError(f"attempts must be 1 or more, not {self.attempts}")
 
 
 class TransformCore:

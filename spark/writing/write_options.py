@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ottla.errors import ConfigurationError
-from ottla.sdk.produce.options import ProducerOptions, compressors
+from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.partitioners import CHOOSERS, KEYED
 from ottla.spark.kafka_options import PREFIX, ClientConfig, Names, read_client, warn
 from ottla.spark.reading.read_options import READING
@@ -55,12 +55,7 @@ class ProducerConfig:
     @property
     def options(self) -> ProducerOptions:
         """The options of the producer."""
-        given = dict(self.arguments)
-        acks = given.pop("acks", "all")
-        compression, _ = compressors(given.pop("compression", "none"), given.pop("compression_level", None))
-        return ProducerOptions(
-            acks=-1 if acks == "all" else acks, compression=compression[0], compression_level=compression[1], **given
-        )
+        return ProducerOptions(**dict(self.arguments))
 
 
 @dataclass(frozen=True, slots=True)

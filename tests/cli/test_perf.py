@@ -1,5 +1,6 @@
 """perf: its figures count every record and transaction, and nothing else."""
 
+import inspect
 import json
 import random
 import tracemalloc
@@ -8,7 +9,9 @@ from typing import Any
 import pytest
 
 import ottla
+from ottla.cli import perf
 from ottla.cli.perf import Each, Latencies, Load, ThroughputReporter, as_text
+from ottla.sdk.produce.options import ProducerOptions
 from ottla.testing import Broker
 from tests.cli import program
 from tests.cli.test_commands import ottla as run
@@ -25,6 +28,13 @@ def test_percentiles_are_right_to_a_hundredth_and_the_largest_exact() -> None:
         assert latencies.percentile(share) == pytest.approx(exact, rel=0.011)
     assert latencies.percentile(1.0) <= latencies.largest == seconds[-1]
     assert latencies.summary()["measured"] == 10_000
+
+
+def test_the_defaults_of_perf_produce_are_those_of_a_producer() -> None:
+    given = {name: each.default for name, each in inspect.signature(perf.produce).parameters.items()}
+    assert given["linger"] / 1000 == ProducerOptions().linger
+    names = ("acks", "batch_size", "compression", "partitioner")
+    assert {name: given[name] for name in names} == {name: getattr(ProducerOptions(), name) for name in names}
 
 
 def test_nothing_is_told_of_what_was_not_measured() -> None:

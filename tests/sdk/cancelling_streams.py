@@ -326,7 +326,7 @@ async def _read(consumer: Consumer, seen: list[bytes | None], *, until: int = le
     """A user's read loop."""
     async for batch in consumer:
         seen += [each.value for each in batch]
-        if consumer._options.group is not None:
+        if consumer._plan.options.group is not None:
             batch.commit_soon()
         if len(seen) >= until:
             break
@@ -338,7 +338,7 @@ async def _poll(consumer: Consumer, seen: list[bytes | None], *, until: int = le
     while len(seen) < until:
         if (batch := await consumer.poll(1.0)) is not None:
             seen += [each.value for each in batch]
-            if consumer._options.group is not None:
+            if consumer._plan.options.group is not None:
                 batch.commit_soon()
     assert len(seen) < len(VALUES) or await consumer.poll(0.1) is None
 

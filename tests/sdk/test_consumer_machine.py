@@ -47,12 +47,13 @@ from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.assignment.subscription import PATTERN_AGE
 from ottla.sdk.consume.core import ConsumerCore
-from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
+from ottla.sdk.consume.options import ConsumerOptions, ConsumerPlan, TopicFilter
 from ottla.sdk.consume.partitions.position import Fetched, Offset, Start, Time
 from ottla.sdk.consume.reading.fetcher import Fetcher
 from ottla.sdk.group.assignors import ASSIGNORS, build_assigned
 from ottla.sdk.group.commits import Commits
-from ottla.sdk.group.membership import MemberOptions, Membership
+from ottla.sdk.group.membership import Membership
+from ottla.sdk.group.options import MemberOptions
 from ottla.sdk.steps import TURN, Shielded, Steps
 from tests.sdk.calling import Call, Cancelled, Tasks
 from tests.sdk.coordinator import Coordinator
@@ -97,7 +98,7 @@ class Reader:
         named: dict[str, Any] = {"matches": TopicFilter("t")} if pattern else {"topics": ("t",)}
         self.machine = ConsumerCore(
             self.world.core,
-            ConsumerOptions(start=start, group="g", member=member, **named),
+            ConsumerPlan(start=start, member=member, options=ConsumerOptions(group="g"), **named),
             Fetcher(self.world.core),
             Tasks(),
             Listening(),

@@ -40,7 +40,8 @@ from ottla.sdk.group.assignors import (
 )
 from ottla.sdk.group.classic_member import ClassicMember
 from ottla.sdk.group.member_states import TRANSITIONS, MemberInput, MemberState
-from ottla.sdk.group.membership import AssignmentChange, Lose, MemberOptions, Receive, Revoke
+from ottla.sdk.group.membership import AssignmentChange, Lose, Receive, Revoke
+from ottla.sdk.group.options import MemberOptions
 from ottla.sdk.options import Options
 from tests.sdk.coordinator import Coordinator
 

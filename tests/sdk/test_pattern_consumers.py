@@ -11,7 +11,7 @@ from ottla.codec.apis.metadata import MetadataRequest
 from ottla.errors import Closed, DataLoss
 from ottla.sdk.consume.assignment.subscription import PATTERN_AGE
 from ottla.sdk.consume.core import ConsumerCore
-from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
+from ottla.sdk.consume.options import ConsumerPlan, TopicFilter
 from ottla.sdk.consume.partitions.position import Time
 from ottla.sdk.consume.reading.fetcher import Fetcher
 from ottla.sdk.options import Options
@@ -29,8 +29,8 @@ class Reader:
         for topic in topics:
             self.leaders.logs[topic, 0].append(topic.encode())
         self.leaders.bend = functools.partial(self._vanish, vanishes)
-        options = ConsumerOptions(start=Time(start), matches=TopicFilter("t.*"))
-        self.machine = ConsumerCore(self.leaders.core, options, Fetcher(self.leaders.core), Tasks())
+        plan = ConsumerPlan(start=Time(start), matches=TopicFilter("t.*"))
+        self.machine = ConsumerCore(self.leaders.core, plan, Fetcher(self.leaders.core), Tasks())
         entering = called(self.leaders, self.machine.enter({}, "task"))
         self.leaders.run(1.0)
         assert entering.go_on().over
@@ -127,8 +127,8 @@ def test_a_topic_that_was_deleted_is_dropped_and_stops_no_other(caplog: pytest.L
 def test_a_topic_that_is_read_by_name_is_still_data_loss() -> None:
     leaders = Leaders({"t": 1})
     leaders.logs["t", 0].append(b"old")
-    options = ConsumerOptions(start=Time(EARLIEST), topics=("t",))
-    machine = ConsumerCore(leaders.core, options, Fetcher(leaders.core), Tasks())
+    plan = ConsumerPlan(start=Time(EARLIEST), topics=("t",))
+    machine = ConsumerCore(leaders.core, plan, Fetcher(leaders.core), Tasks())
     entering = called(leaders, machine.enter({}, "task"))
     leaders.run(1.0)  # the topic is known
     entering.go_on()

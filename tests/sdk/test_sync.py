@@ -19,10 +19,12 @@ from ottla.brokerlite.config import BrokerConfig
 from ottla.codec import engine
 from ottla.errors import Closed, LocalProtocolError, OttlaError
 from ottla.sdk import client as awaiting_client
+from ottla.sdk import client_parts as awaiting_client_parts
 from ottla.sdk import consumer as awaiting_consumer
 from ottla.sdk import producer as awaiting_producer
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Shielded, Steps
+from ottla.sdk.sync.client_parts import ClientParts
 from ottla.sync import ConsumerInterceptor, RebalanceListener
 from ottla.testing import Broker
 from tests.patience import FAR, HUNG
@@ -31,6 +33,7 @@ from tools import faces
 
 PAIRS = [
     (awaiting_client.Client, ottla.sync.Client),
+    (awaiting_client_parts.ClientParts, ClientParts),
     (awaiting_producer.Producer, ottla.sync.Producer),
     (awaiting_consumer.Consumer, ottla.sync.Consumer),
     (awaiting_consumer.Batch, ottla.sync.Batch),

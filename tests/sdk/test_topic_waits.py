@@ -9,7 +9,7 @@ from ottla.codec.apis.list_offsets import EARLIEST
 from ottla.codec.apis.metadata import MetadataRequest, MetadataResponse
 from ottla.errors import LeaderNotAvailable
 from ottla.sdk.consume.assignment.subscription import Subscription
-from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
+from ottla.sdk.consume.options import ConsumerPlan, TopicFilter
 from ottla.sdk.consume.partitions.position import Time
 from ottla.sdk.core import ClientCore
 from ottla.sdk.flow import Flow
@@ -32,8 +32,8 @@ class Leaderless(ModelBroker):
 
 
 def subscribed(core: ClientCore, now: float) -> Stop:
-    options = ConsumerOptions(start=Time(EARLIEST), matches=TopicFilter(".*"))
-    subscription = Subscription(core, options, lambda now: None)
+    plan = ConsumerPlan(start=Time(EARLIEST), matches=TopicFilter(".*"))
+    subscription = Subscription(core, plan, lambda now: None)
     subscription.begin(now)
     return subscription.stop
 

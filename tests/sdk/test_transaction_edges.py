@@ -35,7 +35,8 @@ from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.records import PendingRecord
 from ottla.sdk.steps import TURN
 from ottla.sdk.transaction.core import TransactionCore
-from ottla.sdk.transaction.transform import TransformCore, TransformOptions
+from ottla.sdk.transaction.options import TransformOptions
+from ottla.sdk.transaction.transform import TransformCore
 from ottla.testing import Broker
 from tests.sdk.calling import Call
 from tests.sdk.coordinator import Coordinator
@@ -379,7 +380,7 @@ def test_to_put_a_transaction_together_costs_what_it_is_made_of() -> None:
 
     transform = TransformCore.__new__(TransformCore)
     transform.core, transform.consumer = Coordinator({}).core, Reading()  # type: ignore[assignment] # all that it uses
-    transform._options = TransformOptions(max_records=10_000, max_wait=1.0)
+    transform._options = TransformOptions(group="g", transactional_id="t-1", max_records=10_000, max_wait=1.0)
     taken = [next(batches)]
     with pytest.raises(StopIteration):
         next(transform._gather(taken, None))

@@ -16,12 +16,13 @@ from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.consume.assignment.committing import BatchAssignment
 from ottla.sdk.consume.assignment.leaving import CLOSE_TIMEOUT, CLOSED, LEAVE_TIMEOUT
 from ottla.sdk.consume.core import ConsumerCore, Taken
-from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
+from ottla.sdk.consume.options import ConsumerOptions, ConsumerPlan, TopicFilter
 from ottla.sdk.consume.reading.fetcher import Fetched, Fetcher, Time
 from ottla.sdk.core import LEAVE_TIMEOUT as MOMENT
 from ottla.sdk.group.assignors import ASSIGNORS, Assignor, Member
 from ottla.sdk.group.commits import Assignment
-from ottla.sdk.group.membership import Lose, MemberOptions, Revoke
+from ottla.sdk.group.membership import Lose, Revoke
+from ottla.sdk.group.options import MemberOptions
 from ottla.sdk.outcome import Outcome, any_of
 from ottla.sdk.steps import Steps, settled
 from tests.sim.data import PASSING, Place
@@ -98,9 +99,9 @@ class Manner:
             pattern=own.random() < 0.2,
         )
 
-    def options(
+    def plan(
         self, group: str, topics: tuple[str, ...], instance: str | None, assigning: Callable[[], None]
-    ) -> ConsumerOptions:
+    ) -> ConsumerPlan:
         member = MemberOptions(
             assignors=tuple(Calling(ASSIGNORS[name], assigning) for name in self.assignors),
             instance_id=instance,
@@ -108,11 +109,11 @@ class Manner:
             heartbeat_interval=self.heartbeat,
             max_poll_interval=self.max_poll_interval,
         )
-        auto = 0.3 if self.commits == "auto" else None
+        options = ConsumerOptions(group=group, auto_commit=0.3 if self.commits == "auto" else None)
         if self.pattern:
             matches = TopicFilter(f"[{''.join(topics)}{PASSING}]")
-            return ConsumerOptions(start=Time(EARLIEST), matches=matches, group=group, member=member, auto_commit=auto)
-        return ConsumerOptions(start=Time(EARLIEST), topics=topics, group=group, member=member, auto_commit=auto)
+            return ConsumerPlan(start=Time(EARLIEST), matches=matches, member=member, options=options)
+        return ConsumerPlan(start=Time(EARLIEST), topics=topics, member=member, options=options)
 
 
 @dataclass(slots=True, eq=False)
@@ -190,11 +191,11 @@ class Consuming:
         process = self.process
         yield from process.connect()
         yield from known(process, self.topics)
-        options = self.manner.options(self.ledger.group, self.topics, self.instance, self._assigning)
-        options = replace(options, max_records=self.most)
+        plan = self.manner.plan(self.ledger.group, self.topics, self.instance, self._assigning)
+        plan = replace(plan, options=replace(plan.options, max_records=self.most))
         fetcher = Fetcher(process.core, reset=None)
         machine = self.machine = process.do(
-            lambda: ConsumerCore(process.core, options, fetcher, Tasks(), self, self._taken)
+            lambda: ConsumerCore(process.core, plan, fetcher, Tasks(), self, self._taken)
         )
         if self.ahead:
             machine.read_ahead(lambda *taken: taken)

@@ -16,7 +16,7 @@ from ottla.codec.apis.list_offsets import EARLIEST
 from ottla.errors import OttlaError
 from ottla.sdk.admin import ProducerState
 from ottla.sdk.consume.core import ConsumerCore
-from ottla.sdk.consume.options import ConsumerOptions
+from ottla.sdk.consume.options import ConsumerPlan
 from ottla.sdk.consume.partitions import record_sets
 from ottla.sdk.consume.partitions.position import Position, Start, Time
 from ottla.sdk.consume.reading import fetch_answers, stable_offsets
@@ -43,9 +43,7 @@ class Onlooker:
         process = self.process
         yield from process.connect()
         fetcher = process.do(lambda: Fetcher(process.core, isolation=READ_COMMITTED, wall=lambda: process.core.now))
-        machine = process.do(
-            lambda: ConsumerCore(process.core, ConsumerOptions(start=Time(EARLIEST)), fetcher, Tasks())
-        )
+        machine = process.do(lambda: ConsumerCore(process.core, ConsumerPlan(start=Time(EARLIEST)), fetcher, Tasks()))
         process.checks.append(self._check_names)
         starts: dict[Place, Start | None] = {place: Offset(0) for place in self.places}
         try:

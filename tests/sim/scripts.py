@@ -22,7 +22,7 @@ from ottla.errors import (
     OttlaError,
 )
 from ottla.sdk.consume.core import ConsumerCore
-from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
+from ottla.sdk.consume.options import ConsumerPlan, TopicFilter
 from ottla.sdk.consume.reading.fetcher import Fetcher, Offset, Start, Time
 from ottla.sdk.core import FINISH_TIMEOUT
 from ottla.sdk.outcome import Outcome
@@ -94,7 +94,7 @@ class Producing:
         machine = self.machine = process.do(lambda: ProducerCore(process.core, self.options, chance))
         self._watch(machine)
         pause = self.seconds / self.count
-        self._feature(f"acks={self.options.acks}")
+        self._feature(f"acks={self.options.required_acks}")
         while self._number < self.count:
             burst = min(chance.choice((1, 1, 3, 10, 40)), self.count - self._number)
             if self.rush and self.process.clock.now >= self.avoided:
@@ -397,7 +397,7 @@ class Producing:
         key = b"k%d" % chance.randrange(self.keys) if chance.random() < 0.8 else None
         partition = chance.randrange(self.topics[topic]) if chance.random() < 0.1 else None
         idempotent = bool(self.options.idempotent)
-        sent = Sent(value, self.process.name, number, topic, self.options.acks == -1, idempotent, None)
+        sent = Sent(value, self.process.name, number, topic, self.options.required_acks == -1, idempotent, None)
         self.ledger.sent[value] = sent
         given: bytes | bytearray = value
         if self.whims.random() < 0.1:
@@ -559,12 +559,12 @@ class Reading:
             place: Offset(0) if chance.random() < 0.5 else Time(EARLIEST) for place in self.places
         }
         self.expected = dict.fromkeys(self.places, 0)
-        options = ConsumerOptions(start=Time(EARLIEST))
+        plan = ConsumerPlan(start=Time(EARLIEST))
         if self.pattern:
             self.ledger.cluster.data.features["topics are found by a pattern"] += 1
-            options, starts = ConsumerOptions(start=Time(EARLIEST), matches=TopicFilter("[a-z]")), {}
+            plan, starts = ConsumerPlan(start=Time(EARLIEST), matches=TopicFilter("[a-z]")), {}
             process.checks.append(self._check_topics)
-        machine = self.machine = process.do(lambda: ConsumerCore(process.core, options, fetcher, Tasks()))
+        machine = self.machine = process.do(lambda: ConsumerCore(process.core, plan, fetcher, Tasks()))
         try:
             yield from process.perform(machine.enter(dict(starts), process.name), "opening a consumer")
         except OttlaError as error:

@@ -7,7 +7,7 @@ from random import Random
 from ottla.codec.records import parse_batch
 from ottla.errors import OttlaError, TimeoutExpired
 from ottla.sdk.consume.core import ConsumerCore
-from ottla.sdk.consume.options import ConsumerOptions
+from ottla.sdk.consume.options import ConsumerPlan
 from ottla.sdk.consume.reading.fetcher import Fetcher, Time
 from tests.sim.data import Place
 from tests.sim.ledger import Ledger
@@ -34,8 +34,8 @@ class Starting:
             timestamp = TIME + newest + chance.choice((-20, 0, 1, 2, 5, 1000))
             ends = {place: self.ledger.cluster.logs[place].high_watermark for place in self.places}
             fetcher = Fetcher(process.core, reset=None)
-            options = ConsumerOptions(start=Time(timestamp))
-            machine = process.do(partial(ConsumerCore, process.core, options, fetcher, Tasks()))
+            plan = ConsumerPlan(start=Time(timestamp))
+            machine = process.do(partial(ConsumerCore, process.core, plan, fetcher, Tasks()))
             try:
                 starts = dict.fromkeys(self.places, Time(timestamp))
                 yield from process.perform(machine.enter({**starts}, process.name), "opening a consumer")

@@ -28,7 +28,8 @@ from ottla.sdk.produce.core import CLOSE_TIMEOUT, ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.records import PendingRecord
 from ottla.sdk.transaction.core import ABORT_TIMEOUT, TransactionCore
-from ottla.sdk.transaction.transform import TransformCore, TransformOptions, TransformTransactionCore
+from ottla.sdk.transaction.options import TransformOptions
+from ottla.sdk.transaction.transform import TransformCore, TransformTransactionCore
 from tests.sim.data import Place
 from tests.sim.scripts import known
 from tests.sim.transaction_ledger import ABORTED, COMMITTED, ENDING, UNCERTAIN, Written
@@ -128,13 +129,16 @@ class Workman:
             batch_size=chance.choice((200, 2000)),
         )
         options = TransformOptions(
+            group=GROUP,
+            transactional_id=self.transactional_id,
             max_records=chance.choice((None, None, 1, 3, 10)),
             max_bytes=chance.choice((300, 8 * 2**20)),
             max_wait=chance.choice((0.0, 0.05, 0.5)),
             attempts=chance.choice((1, 5, 5)),
         )
-        consumed = world.manner.options(GROUP, tuple(world.topics), self.instance, lambda: None)
-        consumed = replace(consumed, start=world.start, max_records=options.max_records)
+        consumed = world.manner.plan(GROUP, tuple(world.topics), self.instance, lambda: None)
+        limited = replace(consumed.options, max_records=options.max_records)
+        consumed = replace(consumed, start=world.start, options=limited)
         producer = self.producer = process.do(lambda: ProducerCore(process.core, produced, chance))
         fetcher = Fetcher(process.core, isolation=READ_COMMITTED)
         consumer = process.do(lambda: ConsumerCore(process.core, consumed, fetcher, Tasks(), self))

@@ -18,7 +18,6 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from ottla.codec.compression import Compression
 from ottla.errors import ConfigurationError
 from ottla.spark.source import DefaultSource
 from ottla.spark.writing.row_schema import check_schema
@@ -54,8 +53,8 @@ def test_options_become_the_arguments_of_the_producer() -> None:
     )
     assert options.topic == "orders"
     made = options.producer.options
-    assert (made.acks, made.linger, made.batch_size, made.partitioner) == (1, 0.02, 1000, "crc32")
-    assert made.compression == Compression.ZSTD
+    assert (made.required_acks, made.linger, made.batch_size, made.partitioner) == (1, 0.02, 1000, "crc32")
+    assert made.compression == "zstd"
     client = options.producer.client
     assert client.bootstrap == "b:9092"
     assert dict(client.options) == {"request_timeout": 5.0, "delivery_timeout": 7.0}
@@ -65,7 +64,7 @@ def test_options_become_the_arguments_of_the_producer() -> None:
 
 def test_the_default_is_idempotent_with_javas_partitioner() -> None:
     made = parse().producer.options
-    assert (made.acks, made.idempotent, made.partitioner) == (-1, None, "murmur2")
+    assert (made.required_acks, made.idempotent, made.partitioner) == (-1, None, "murmur2")
     assert parse(kafka_enable_idempotence="false").producer.options.idempotent is False
 
 

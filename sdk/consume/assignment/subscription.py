@@ -21,7 +21,7 @@ from ottla.errors import OttlaError, UnknownTopicOrPartition
 from ottla.sdk import calls
 from ottla.sdk.cluster.cluster import TopicPartition, is_another
 from ottla.sdk.connection import requests
-from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
+from ottla.sdk.consume.options import ConsumerPlan, TopicFilter
 from ottla.sdk.consume.partitions.position import Start, Time
 from ottla.sdk.core import ClientCore
 from ottla.sdk.flow import LoneFlow, sleep
@@ -54,9 +54,9 @@ class Subscription:
         changed: called, inside the core, when the topics are known, for the first time and after each listing.
     """
 
-    def __init__(self, core: ClientCore, options: ConsumerOptions, changed: Callable[[float], None]) -> None:
-        self._core, self._options, self._changed = core, options, changed
-        self.topics: tuple[str, ...] = options.topics
+    def __init__(self, core: ClientCore, plan: ConsumerPlan, changed: Callable[[float], None]) -> None:
+        self._core, self._plan, self._changed = core, plan, changed
+        self.topics: tuple[str, ...] = plan.topics
         self._first: dict[str, FirstTopic] | None = None
         """The topics of the first listing, except recreated ones."""
         self._started: set[TopicPartition] = set()
@@ -69,8 +69,8 @@ class Subscription:
 
     def begin(self, now: float) -> None:
         """Start with the named topics, which are known already, or list topics for the pattern."""
-        if self._options.matches is not None:
-            self._following = LoneFlow(self._core, self._follow(self._options.matches))
+        if self._plan.matches is not None:
+            self._following = LoneFlow(self._core, self._follow(self._plan.matches))
         else:
             self._known(now)
 
@@ -83,14 +83,14 @@ class Subscription:
     def start(self, place: TopicPartition) -> Start:
         """Where to begin in a partition without a committed offset."""
         if self._first is None:
-            return self._options.start
+            return self._plan.start
         topic, partition = place
         first, topic_id = self._first.get(topic), self._core.cluster.topic_id(topic)
         if first is not None and is_another(first.topic_id, topic_id):
             log.warning("the topic was deleted and recreated: it is read from its beginning", extra={"topic": topic})
             del self._first[topic]
             first = None
-        return self._options.start if first is not None and partition < first.partitions else Time(EARLIEST)
+        return self._plan.start if first is not None and partition < first.partitions else Time(EARLIEST)
 
     def topic_id(self, topic: str) -> "UUID":
         """The id of the topic that `start` is for; zero: unknown. If the topic proves to have another, `start` is void.
@@ -114,7 +114,7 @@ class Subscription:
 
     def explain(self, now: float) -> Iterator[str]:
         if self._unmatched is not None:
-            pattern = f"{self._options.matches}, a regular expression for the whole name"
+            pattern = f"{self._plan.matches}, a regular expression for the whole name"
             yield f"none of {self._unmatched} topic(s) matches the pattern {pattern}"
 
     def _known(self, now: float) -> None:
@@ -151,7 +151,7 @@ class Subscription:
             if self._first is not None and name in self._first and self._first[name].topic_id == NO_UUID:
                 del self._first[name]
         # Without a group, the fetcher reports a deleted topic, once it is sure.
-        if gone and self._options.member is not None:
+        if gone and self._plan.member is not None:
             log.warning("topics that match the pattern are no longer listed or read", extra={"topics": list(gone)})
 
     def _report_unmatched(self, matches: TopicFilter, topics: int) -> None:
@@ -170,9 +170,9 @@ class Subscription:
         try:
             while waits:
                 # Without a group, a topic is read as soon as it is known; with one, the member joins when all are.
-                if self._options.member is None and len(waits) < len(lookups):
+                if self._plan.member is None and len(waits) < len(lookups):
                     self._known(self._core.now)
-                yield any_of(waits) if self._options.member is None else all_of(waits)
+                yield any_of(waits) if self._plan.member is None else all_of(waits)
                 waits = [each for each in waits if not each.done]
         finally:
             for each in lookups:

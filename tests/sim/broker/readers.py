@@ -13,7 +13,7 @@ from ottla.codec.apis.list_offsets import EARLIEST
 from ottla.codec.records import read_batches
 from ottla.errors import KafkaStorageError
 from ottla.sdk.consume.core import ConsumerCore
-from ottla.sdk.consume.options import ConsumerOptions
+from ottla.sdk.consume.options import ConsumerPlan
 from ottla.sdk.consume.reading.fetcher import READ_COMMITTED, Fetcher, Offset, Time
 from tests.sim.broker.logs import marker_of
 from tests.sim.broker.peer import Ask, Steps
@@ -140,10 +140,10 @@ def by_hand(seen: Seen, over: Any) -> Steps:
 def by_client(process: Process, seen: Seen) -> Script:
     """Read with the shipped client, whose partitions are assigned by hand."""
     yield from process.connect()
-    options = ConsumerOptions(start=Time(EARLIEST))
+    plan = ConsumerPlan(start=Time(EARLIEST))
 
     def make() -> ConsumerCore:
-        return ConsumerCore(process.core, options, Fetcher(process.core, isolation=READ_COMMITTED), Tasks())
+        return ConsumerCore(process.core, plan, Fetcher(process.core, isolation=READ_COMMITTED), Tasks())
 
     machine = process.do(make)
     yield from process.perform(machine.enter({place: Offset(0) for place in seen.places}, process.name), "open")
