@@ -64,11 +64,11 @@ figure: $(VENV)/.dev ## draw the parts in docs/design.md from the import contrac
 faces: $(VENV)/.dev ## generate sdk/sync from sdk/client.py, producer.py and consumer.py
 	@$(BIN)/python -m tools.faces
 
-extension: $(VENV)/.dev ## build the C of codec/ if its .pyx files were edited; check, test and bench do it too
+extension: $(VENV)/.dev ## build the C of codec/ and sdk/ if its .pyx files were edited; check, test and bench do it too
 	@$(BIN)/python tests/packaging/extension.py
 
 clean: ## remove .venv, builds and caches
-	rm -rf $(VENV) .venv-3.* build dist *.egg-info codec/*.c codec/*.so
+	rm -rf $(VENV) .venv-3.* build dist *.egg-info $(foreach folder,codec sdk/produce,$(folder)/*.c $(folder)/*.so)
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +
 

@@ -35,12 +35,12 @@ from itertools import repeat
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, cast
 
-from ottla.codec.append import AppendFastPath, SendFastPath
 from ottla.codec.records import Headers
 from ottla.errors import Closed, LocalProtocolError, OttlaError
 from ottla.sdk.blocks import AsyncBlock
 from ottla.sdk.consumer import Batch
 from ottla.sdk.drivers.driver import Driver
+from ottla.sdk.produce.append import AppendFastPath, SendFastPath
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.partitioners import named

@@ -10,11 +10,11 @@ from itertools import repeat
 from types import TracebackType
 from typing import Any, Generic, NoReturn, Self, cast
 
-from ottla.codec.append import AppendFastPath, SendFastPath
 from ottla.codec.records import Headers
 from ottla.errors import Closed, LocalProtocolError, OttlaError
 from ottla.sdk.blocks import BlockingBlock
 from ottla.sdk.drivers.threads import ThreadDriver
+from ottla.sdk.produce.append import AppendFastPath, SendFastPath
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.partitioners import named

@@ -13,17 +13,24 @@ and makes no coroutine if it need not wait.
 Derive from these classes: a producer's own batches and partitions are the objects that records go into, so no data has
 to be kept twice.
 
-The classes themselves are in `ottla.codec._loops` in Python, and in `ottla.codec._records` in C.
+The classes themselves are in `ottla.sdk.produce._append_in_python` in Python, and in `ottla.sdk.produce._append` in C.
+The records are encoded by the codec's `Appender`, which a batch has.
 """
 
 from typing import TYPE_CHECKING
 
-from ottla.codec._engine import ENGINE
-from ottla.codec._loops import RECORD_OVERHEAD
+from ottla.codec._engine import engine_of
+from ottla.sdk.produce._append_in_python import RECORD_OVERHEAD
 
-if TYPE_CHECKING or ENGINE == "python":
-    from ottla.codec._loops import AppendFastPath, OpenBatch, PartitionBuffer, SendFastPath, TopicBuffer
+if TYPE_CHECKING or engine_of("producer", "ottla.sdk.produce._append") == "python":
+    from ottla.sdk.produce._append_in_python import (
+        AppendFastPath,
+        OpenBatch,
+        PartitionBuffer,
+        SendFastPath,
+        TopicBuffer,
+    )
 else:
-    from ottla.codec._records import AppendFastPath, OpenBatch, PartitionBuffer, SendFastPath, TopicBuffer
+    from ottla.sdk.produce._append import AppendFastPath, OpenBatch, PartitionBuffer, SendFastPath, TopicBuffer
 
 __all__ = ["RECORD_OVERHEAD", "AppendFastPath", "OpenBatch", "PartitionBuffer", "SendFastPath", "TopicBuffer"]
