@@ -59,7 +59,8 @@ from ottla.sdk.options import ClientOptions, announced_name, parse_bootstrap, wi
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions, compressors
 from ottla.sdk.produce.partitioners import Chooser, Hash, Keyed
-from ottla.sdk.producer import K, Producer, ProducerInterceptor, V
+from ottla.sdk.produce.records import K, V
+from ottla.sdk.producer import Producer, ProducerInterceptor
 from ottla.sdk.signatures import advising, advising_call, declared_by
 from ottla.sdk.transaction.transform import TransformOptions
 from ottla.sdk.transform import Transform

@@ -53,7 +53,8 @@ from ottla.sdk.metrics import Metric
 from ottla.sdk.options import ClientOptions, announced_name, parse_bootstrap, within_bounds
 from ottla.sdk.produce.options import ProducerOptions, compressors
 from ottla.sdk.produce.partitioners import Chooser, Hash, Keyed
-from ottla.sdk.producer import K, ProducerInterceptor, V
+from ottla.sdk.produce.records import K, V
+from ottla.sdk.producer import ProducerInterceptor
 from ottla.sdk.signatures import advising, advising_call
 from ottla.sdk.sync.consumer import Consumer, ConsumerInterceptor, RebalanceListener
 from ottla.sdk.sync.producer import Producer
