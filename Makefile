@@ -65,11 +65,11 @@ faces: $(VENV)/.dev ## generate sdk/client_parts.py from the options, and sdk/sy
 	@$(BIN)/python -m tools.options
 	@$(BIN)/python -m tools.faces
 
-extension: $(VENV)/.dev ## build the C of codec/ if its .pyx files were edited; check, test and bench do it too
+extension: $(VENV)/.dev ## build the C of codec/ and sdk/ if a .pyx file was edited; check, test and bench do it too
 	@$(BIN)/python tests/packaging/extension.py
 
 clean: ## remove .venv, builds and caches
-	rm -rf $(VENV) .venv-3.* build dist *.egg-info codec/*.c codec/*.so
+	rm -rf $(VENV) .venv-3.* build dist *.egg-info $(foreach folder,codec sdk/produce,$(folder)/*.c $(folder)/*.so)
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +
 

@@ -1,7 +1,8 @@
-"""The codec's two extensions in C, and the long description. Everything else is in `pyproject.toml`.
+"""The three extensions in C, and the long description. Everything else is in `pyproject.toml`.
 
 The extensions are optional: without a C compiler the installation succeeds, and what runs is the Python that does the
-same (`codec/machine.py`, `codec/_loops.py`), slower. A line on stderr says so (pip shows it with ``-v``).
+same (`codec/machine.py`, `codec/_loops.py`, `sdk/produce/_append_in_python.py`), slower. A line on stderr says so (pip
+shows it with ``-v``).
 """
 
 import re
@@ -10,6 +11,12 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+
+EXTENSIONS = {
+    "ottla.codec._machine": "codec/_machine.pyx",
+    "ottla.codec._records": "codec/_records.pyx",
+    "ottla.sdk.produce._append": "sdk/produce/_append.pyx",
+}
 
 
 class build_optional(build_ext):  # named like the commands of setuptools
@@ -43,12 +50,12 @@ setup(
     cmdclass={"build_ext": build_optional},
     ext_modules=[
         Extension(
-            f"ottla.codec.{name}",
-            [f"codec/{name}.pyx"],
+            name,
+            [source],
             depends=["setup.py"],
             extra_compile_args=["-O3", "-g0"],  # Python's own -g would make the files five times as large
             optional=True,
         )
-        for name in ("_machine", "_records")
+        for name, source in EXTENSIONS.items()
     ],
 )

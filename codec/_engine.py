@@ -4,12 +4,15 @@ The environment variable ``OTTLA_ENGINE`` is read once, when the codec is import
 ``python`` ignores them. Without it the extensions run if they are built. If they do not run, one log line says why: at
 level INFO if they were never built or ``python`` was chosen, as a warning if they fail to load.
 
+Another part of ottla that has an extension of its own chooses by `engine_of`. It never runs in C if the codec does not.
+
 Rule: the extensions import neither this module nor any module that imports it.
 """
 
 import importlib
 import logging
 import os
+from collections.abc import Sequence
 from typing import Literal
 
 from ottla.errors import ConfigurationError
@@ -19,8 +22,13 @@ EXTENSIONS = ("ottla.codec._machine", "ottla.codec._records")
 _log = logging.getLogger("ottla.codec")
 
 
-def chosen(wanted: str) -> Literal["c", "python"]:
-    """Return the engine for a value of ``OTTLA_ENGINE``, which is empty if the variable is not set.
+def chosen(wanted: str, part: str, extensions: Sequence[str]) -> Literal["c", "python"]:
+    """Return the engine of a part of ottla.
+
+    Args:
+        wanted: the value of ``OTTLA_ENGINE``, which is empty if the variable is not set.
+        part: its name in the log.
+        extensions: the modules that it needs to run in C.
 
     Raises:
         ConfigurationError: no engine has this name, or the extensions are required and do not load.
@@ -30,13 +38,13 @@ def chosen(wanted: str) -> Literal["c", "python"]:
             f"OTTLA_ENGINE is {wanted!r}: choose c or python, or leave it unset for the faster one that works"
         )
     if wanted == "python":
-        _log.info("the codec runs in Python, which is slower than C: OTTLA_ENGINE asks for it")
+        _log.info("the %s runs in Python, which is slower than C: OTTLA_ENGINE asks for it", part)
         return "python"
     try:
-        for name in EXTENSIONS:
+        for name in extensions:
             importlib.import_module(name)
     except ImportError as error:
-        never_built = isinstance(error, ModuleNotFoundError) and error.name in EXTENSIONS
+        never_built = isinstance(error, ModuleNotFoundError) and error.name in extensions
         if wanted == "c":
             raise ConfigurationError(
                 "OTTLA_ENGINE is c, but this ottla has no extensions: reinstall it where there is a C compiler, "
@@ -45,12 +53,22 @@ def chosen(wanted: str) -> Literal["c", "python"]:
                 else f"OTTLA_ENGINE is c, but the extensions do not load: {error}"
             ) from error
         if never_built:
-            _log.info("the codec runs in Python, which is slower than C: ottla was installed without a C compiler")
+            _log.info("the %s runs in Python, which is slower than C: ottla was installed without a C compiler", part)
         else:
-            _log.warning("the codec runs in Python, which is slower than C: its extensions do not load: %s", error)
+            _log.warning("the %s runs in Python, which is slower than C: its C does not load: %s", part, error)
         return "python"
     return "c"
 
 
-ENGINE = chosen(os.environ.get("OTTLA_ENGINE", ""))
-"""Which engine runs: ``"c"`` or ``"python"``."""
+_WANTED = os.environ.get("OTTLA_ENGINE", "")
+ENGINE = chosen(_WANTED, "codec", EXTENSIONS)
+"""Which engine the codec runs in: ``"c"`` or ``"python"``."""
+
+
+def engine_of(part: str, extension: str) -> Literal["c", "python"]:
+    """Return the engine of a part that has its own ``extension``.
+
+    Raises:
+        ConfigurationError: ``OTTLA_ENGINE`` is ``c``, and the extension does not load.
+    """
+    return chosen(_WANTED, part, [extension]) if ENGINE == "c" else "python"

@@ -1,13 +1,9 @@
 """What the extension gives: the names of `ottla.codec._loops`, with their types."""
 
 from ottla.codec._loops import Appender as Appender
-from ottla.codec._loops import AppendFastPath as AppendFastPath
 from ottla.codec._loops import BatchHead as BatchHead
-from ottla.codec._loops import OpenBatch as OpenBatch
-from ottla.codec._loops import PartitionBuffer as PartitionBuffer
 from ottla.codec._loops import Record as Record
 from ottla.codec._loops import Records as Records
-from ottla.codec._loops import TopicBuffer as TopicBuffer
 from ottla.codec._loops import crc32_partition as crc32_partition
 from ottla.codec._loops import fnv1a as fnv1a
 from ottla.codec._loops import fnv1a_partition as fnv1a_partition

@@ -11,32 +11,26 @@ Rules:
 """
 
 cimport cython
-from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from cpython.buffer cimport (
     PyBUF_FORMAT, PyBUF_ND, PyBUF_SIMPLE, PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer,
 )
 from cpython.bytes cimport (
     PyBytes_AS_STRING, PyBytes_Check, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
 )
-from cpython.dict cimport PyDict_GetItemWithError
 from cpython.list cimport PyList_CheckExact, PyList_GET_ITEM
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_Check
 from cpython.memoryview cimport PyMemoryView_FromObject
 from cpython.number cimport PyNumber_AsSsize_t
 from cpython.object cimport PyObject, PyObject_GenericGetAttr
-from cpython.ref cimport Py_INCREF
-from cpython.tuple cimport (
-    PyTuple_Check, PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_SET_ITEM,
-)
+from cpython.pycapsule cimport PyCapsule_New
+from cpython.tuple cimport PyTuple_Check, PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_CheckExact, PyUnicode_DecodeUTF8
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memmove, memset
 
-import warnings
-
 from ottla.codec._loops import (
-    BEYOND, FARTHEST, HEADER_MEMORY, MIX_MULTIPLIER, NO_TIMESTAMP, NOT_AWAITED, RECORD_OVERHEAD, SECOND_MIX_MULTIPLIER, WIDE, DamagedRecord,
+    BEYOND, FARTHEST, HEADER_MEMORY, MIX_MULTIPLIER, NO_TIMESTAMP, SECOND_MIX_MULTIPLIER, WIDE, DamagedRecord,
     Record as PythonRecord, TooMuchMemory, check_columns, check_offsets, encode_headers, make_record, no_partitioner,
     no_records, positive, refuse, refuse_pickling, refuse_record, too_large,
 )
@@ -2049,12 +2043,19 @@ def partition_column(partitioner, keys, partitions):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Accepting records; see `ottla.codec.append`.
+# For the extension of the producer, `ottla.sdk.produce._append`, which calls these functions without Python in between.
+# Each is in a capsule, whose name is the function's type: an extension that was built for another type does not load.
 
-cdef Py_ssize_t overhead = RECORD_OVERHEAD
+cdef Py_ssize_t append_record(object appender, object timestamp, object key, object value) except -1:
+    """Add a record without headers to an `Appender`; return how many records that has now.
+
+    The caller has checked that it is an `Appender`.
+    """
+    (<Appender>appender).add(timestamp, key, value, ())
+    return (<Appender>appender).count
 
 
-cdef Hash in_c(object partitioner):
+cdef Hash find_hash(object partitioner) except? NULL:
     """Return the C function of a partitioner; NULL if there is none."""
     if partitioner is murmur2_partition:
         return place_murmur2
@@ -2067,325 +2068,7 @@ cdef Hash in_c(object partitioner):
     return NULL
 
 
-cdef extern from *:
-    """
-    #if PY_VERSION_HEX >= 0x030E0000  /* tuples cache their hash there, and only they can reset it */
-    #define OTTLA_FILLS_TUPLES 0
-    #else
-    #define OTTLA_FILLS_TUPLES 1
-    #endif
-    """
-    bint FILLS_TUPLES "OTTLA_FILLS_TUPLES"
-
-
-cdef extern from "Python.h":
-    unsigned long PyThread_get_thread_ident() noexcept nogil
-    bint PyFunction_Check(object function)
-    PyObject* PyFunction_GET_CODE(object function)
-    object PyType_GenericAlloc(type kind, Py_ssize_t count)  # cpython.type accepts any object, and compilers warn
-
-
-cdef int check_named_tuple(object make) except -1:
-    """Refuse a class that `named_tuple` cannot fill."""
-    if not isinstance(make, type) or not issubclass(make, tuple) or len(getattr(make, "_fields", ())) != 4:
-        raise TypeError("no named tuple of four")
-    return 0
-
-
-cdef inline object named_tuple(object make, object first, object second, object third, object fourth):
-    """Return ``make(first, second, third, fourth)``, without an intermediate plain tuple."""
-    if not FILLS_TUPLES:
-        return tuple.__new__(make, (first, second, third, fourth))
-    made = PyType_GenericAlloc(<type>make, 4)
-    Py_INCREF(first)
-    PyTuple_SET_ITEM(made, 0, first)
-    Py_INCREF(second)
-    PyTuple_SET_ITEM(made, 1, second)
-    Py_INCREF(third)
-    PyTuple_SET_ITEM(made, 2, third)
-    Py_INCREF(fourth)
-    PyTuple_SET_ITEM(made, 3, fourth)
-    return made
-
-
-cdef class OpenBatch:
-    """See `ottla.codec._loops.OpenBatch`."""
-    cdef readonly Appender builder
-    cdef public Py_ssize_t room, left
-    cdef public list callbacks, timestamps
-
-    def __init__(self, Appender builder not None, Py_ssize_t room):
-        self.builder = builder
-        self.room = self.left = room
-        self.callbacks, self.timestamps = [], []
-
-    def add(self, Py_ssize_t size, timestamp, key, value, headers=(), callback=None):
-        """Add a record of ``size`` bytes, even if not enough room is left.
-
-        See `ottla.codec._loops.OpenBatch.add`.
-        """
-        if self.builder is None:
-            raise TypeError("the batch was not initialized")
-        self.builder.add(timestamp, key, value, headers)
-        self.left -= size
-        if callback is not None:
-            self.ask(timestamp, callback)
-
-    def call_back(
-        self, make, topic, partition, int64_t base_offset, int64_t append_time, failed, check_result=None
-    ):
-        """Call each of `callbacks` with where its record is now, and forget it.
-
-        See `ottla.codec._loops.OpenBatch.call_back`.
-        """
-        cdef list callbacks = self.callbacks, timestamps = self.timestamps
-        cdef Py_ssize_t i = 0
-        cdef object callback, result, stamp = append_time
-        check_named_tuple(make)
-        while i < len(callbacks) and i < len(timestamps):  # a callback may do anything
-            callback = callbacks[i]
-            if callback is not None:
-                if append_time < 0:
-                    stamp = timestamps[i]
-                receipt = named_tuple(make, topic, partition, base_offset + i if base_offset >= 0 else -1, stamp)
-                callbacks[i] = None
-                try:
-                    result = callback(receipt)
-                    if result is not None and check_result is not None:
-                        check_result(result)
-                except BaseException as error:  # a callback's error must not stop the other callbacks
-                    failed(error, receipt)
-            i += 1
-
-    cdef int ask(self, object timestamp, object callback) except -1:
-        cdef Py_ssize_t gap = self.builder.count - 1 - len(self.callbacks)
-        while gap > 0:  # one by one: making a list may collect garbage, and a finalizer may let other threads run
-            self.callbacks.append(None)
-            self.timestamps.append(0)
-            gap -= 1
-        self.callbacks.append(callback)
-        self.timestamps.append(timestamp)
-        return 0
-
-
-cdef class PartitionBuffer:
-    """See `ottla.codec._loops.PartitionBuffer`."""
-    cdef public OpenBatch open
-
-    def __init__(self, OpenBatch open not None):
-        self.open = open
-
-
-cdef class TopicBuffer:
-    """See `ottla.codec._loops.TopicBuffer`."""
-    cdef public list partitions
-    cdef public PartitionBuffer sticky
-
-    def __init__(self, Py_ssize_t partitions):
-        self.partitions = [None] * partitions
-
-
-@cython.final
-cdef class AppendFastPath:
-    """See `ottla.codec._loops.AppendFastPath`."""
-    cdef object hash, check_callback, checked
-    cdef bytearray entered
-    cdef Hash place
-    cdef unsigned long thread
-    cdef bint any_thread
-    cdef public dict topics
-    cdef public Py_ssize_t free
-
-    def __init__(self, hash, Py_ssize_t free, check_callback=None, bytearray entered=None, bint any_thread=False):
-        self.hash, self.place = hash, in_c(hash)
-        self.check_callback = check_callback
-        self.entered = bytearray(1) if entered is None else entered
-        self.any_thread = any_thread
-        self.thread = PyThread_get_thread_ident()
-        self.topics = {}
-        self.free = free
-
-    cpdef object check(self, object callback):
-        """Check ``callback``, unless it has the code of the previous one.
-
-        See `ottla.codec._loops.AppendFastPath.check`.
-        """
-        cdef object code
-        code = <object>PyFunction_GET_CODE(callback) if PyFunction_Check(callback) else getattr(callback, "__code__", None)
-        if code is None or code is not self.checked:
-            if self.check_callback is not None:
-                self.check_callback(callback)
-            self.checked = code
-
-    def append(self, topic, value, key, timestamp, callback=None):
-        """Append a record to its batch; return ``False`` if the caller has to handle the record instead.
-
-        See `ottla.codec._loops.AppendFastPath.append`.
-        """
-        return self.take(topic, value, key, timestamp, callback)
-
-    def append_many(self, topic, pairs, timestamp, callback=None, Py_ssize_t most=INT32_MAX):
-        """Append records of ``(value, key)``, as long as `append` can.
-
-        See `ottla.codec._loops.AppendFastPath.append_many`.
-        """
-        if most <= 0:
-            return ()
-        for value, key in pairs:
-            if not self.take(topic, value, key, timestamp, callback):
-                return value, key
-            most -= 1
-            if most == 0:
-                return ()
-        return None
-
-    cdef bint take(self, object topic, object value, object key, object timestamp, object callback) except -1:
-        cdef PartitionBuffer partition_buffer
-        cdef OpenBatch batch
-        cdef Py_ssize_t size = overhead
-        if not self.any_thread and PyThread_get_thread_ident() != self.thread:
-            return False
-        if self.is_entered():
-            return False
-        if callback is not None:
-            self.check(callback)
-        partition_buffer = self.find(topic, key)
-        if partition_buffer is None or self.is_entered():  # another thread ran during a Python partitioner
-            return False
-        batch = partition_buffer.open
-        if batch is None or batch.builder is None:
-            return False
-        if key is not None:
-            size += PyBytes_GET_SIZE(key)
-        if value is not None:
-            if not PyBytes_Check(value):
-                return False
-            size += PyBytes_GET_SIZE(value)
-        if batch.left < size or self.free < size:
-            return False
-        batch.builder.add(timestamp, key, value, ())
-        batch.left -= size
-        self.free -= size
-        if callback is not None:
-            batch.ask(timestamp, callback)
-        return True
-
-    cdef bint is_entered(self):
-        cdef Py_ssize_t size = 0 if self.entered is None else PyByteArray_GET_SIZE(self.entered)
-        cdef char* entered
-        if size == 0:
-            return True
-        entered = PyByteArray_AS_STRING(self.entered)
-        return entered[0] or (size > 1 and entered[1])
-
-    cdef PartitionBuffer find(self, object topic, object key):
-        """Return the partition for a record; ``None`` if the caller has to find out."""
-        cdef PyObject* found = NULL
-        cdef TopicBuffer buffer
-        cdef Py_ssize_t count, partition
-        if self.topics is None:
-            return None
-        try:
-            found = PyDict_GetItemWithError(self.topics, topic)
-        except Exception:  # an unhashable topic; the caller raises the error
-            return None
-        if found == NULL or not isinstance(<object>found, TopicBuffer):
-            return None
-        buffer = <TopicBuffer>found
-        if key is None:
-            return buffer.sticky
-        if not PyBytes_Check(key) or PyBytes_GET_SIZE(key) == 0 or buffer.partitions is None:
-            return None
-        count = len(buffer.partitions)
-        if self.place != NULL:
-            if count == 0:
-                return None
-            partition = self.place(<const uint8_t*>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)) % <uint32_t>count
-        else:
-            try:
-                partition = self.hash(key, count)
-            except Exception:  # an error in a custom partitioner; the caller raises it
-                return None
-            if not 0 <= partition < len(buffer.partitions):
-                return None
-        partition_buffer = buffer.partitions[partition]
-        return <PartitionBuffer>partition_buffer if isinstance(partition_buffer, PartitionBuffer) else None
-
-
-@cython.final
-@cython.freelist(8)
-cdef class Accepted:
-    """See `ottla.codec._loops.Accepted`."""
-    cdef bint awaited
-
-    def __dealloc__(self):
-        if not self.awaited:
-            warnings.warn(NOT_AWAITED, RuntimeWarning, stacklevel=1)
-
-    def __await__(self):
-        return self
-
-    def __next__(self):
-        self.awaited = True
-        raise StopIteration
-
-    def send(self, value):
-        self.awaited = True
-        raise StopIteration
-
-    def throw(self, kind, value=None, traceback=None):
-        self.awaited = True
-        raise kind if value is None else value
-
-    def close(self):
-        self.awaited = True
-
-
-@cython.final
-cdef class SendFastPath:
-    """See `ottla.codec._loops.SendFastPath`."""
-    cdef AppendFastPath appends
-    cdef object otherwise, clock, stamp
-    cdef int64_t now
-
-    def __init__(self, AppendFastPath appends not None, otherwise, clock):
-        self.appends, self.otherwise, self.clock = appends, otherwise, clock
-        self.stamp = 0
-
-    def close(self):
-        """See `ottla.codec._loops.SendFastPath.close`."""
-        self.appends = AppendFastPath(None, 0)
-
-    def accept(
-        self, topic, value, *, key=None, partition=None, headers=(), timestamp=None, on_delivery=None
-    ):
-        """See `ottla.codec._loops.SendFastPath.accept`."""
-        cdef int64_t now
-        if self.appends is None:
-            raise TypeError("it was not initialized")
-        if partition is None and timestamp is None and PyTuple_CheckExact(headers) and not PyTuple_GET_SIZE(headers):
-            now = <int64_t>self.clock() // 1_000_000
-            if now != self.now:
-                self.now, self.stamp = now, now
-            if self.appends.take(topic, value, key, self.stamp, on_delivery):
-                return
-        self.otherwise(
-            topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp, on_delivery=on_delivery
-        )
-
-    def send_soon(
-        self, topic, value, *, key=None, partition=None, headers=(), timestamp=None, on_delivery=None
-    ):
-        """See `ottla.codec._loops.SendFastPath.send_soon`."""
-        cdef int64_t now
-        if self.appends is None:
-            raise TypeError("it was not initialized")
-        now = <int64_t>self.clock() // 1_000_000
-        if now != self.now:
-            self.now, self.stamp = now, now
-        elif partition is None and timestamp is None and PyTuple_CheckExact(headers) and not PyTuple_GET_SIZE(headers):
-            if self.appends.take(topic, value, key, self.stamp, on_delivery):
-                return Accepted.__new__(Accepted)
-        return self.otherwise(
-            topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp, on_delivery=on_delivery
-        )
+APPEND_RECORD = PyCapsule_New(
+    <void*>append_record, b"Py_ssize_t (appender, timestamp, key, value) except -1", NULL
+)
+FIND_HASH = PyCapsule_New(<void*>find_hash, b"uint32_t (*(partitioner))(const uint8_t*, Py_ssize_t)", NULL)

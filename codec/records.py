@@ -70,6 +70,7 @@ __all__ = [
     "NO_PRODUCER_ID",
     "NO_SEQUENCE",
     "NO_TIMESTAMP",
+    "Appender",
     "BatchBuilder",
     "BatchHeader",
     "BinaryColumn",

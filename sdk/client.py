@@ -58,7 +58,8 @@ from ottla.sdk.metrics import Metric
 from ottla.sdk.options import ClientOptions, announced_name, parse_bootstrap
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
-from ottla.sdk.producer import K, Producer, ProducerHooks, V
+from ottla.sdk.produce.records import K, V
+from ottla.sdk.producer import Producer, ProducerHooks
 from ottla.sdk.signatures import advising_call, declared_by
 from ottla.sdk.transaction.options import TransformOptions
 from ottla.sdk.transform import Transform

@@ -13,8 +13,8 @@ from ottla.sdk.group.assignors import Assignor
 from ottla.sdk.group.options import MemberOptions
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.partitioners import Chooser, Hash, Keyed
-from ottla.sdk.produce.records import ProducerInterceptor
-from ottla.sdk.producer import K, Producer, ProducerHooks, V
+from ottla.sdk.produce.records import K, ProducerInterceptor, V
+from ottla.sdk.producer import Producer, ProducerHooks
 from ottla.sdk.signatures import advising
 from ottla.sdk.transaction.options import TransformOptions
 from ottla.sdk.transform import Transform

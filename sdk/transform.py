@@ -27,7 +27,8 @@ from ottla.sdk.blocks import AsyncBlock
 from ottla.sdk.consume.core import Taken
 from ottla.sdk.consumer import Batch, Consumer
 from ottla.sdk.drivers.driver import Driver
-from ottla.sdk.producer import K, Producer, Transaction, V
+from ottla.sdk.produce.records import K, V
+from ottla.sdk.producer import Producer, Transaction
 from ottla.sdk.steps import Steps
 from ottla.sdk.transaction.options import TransformOptions
 from ottla.sdk.transaction.transform import TransformCore, TransformTransactionCore
@@ -85,7 +86,7 @@ class TransformTransaction(Transaction[K, V]):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
         try:
-            self._close()
+            self._close_fast_path()
             return False if self._driver.is_gone(error) else await self._driver.run(self._core.end(error))
         except BaseException:
             self._undo()

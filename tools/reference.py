@@ -20,6 +20,8 @@ from ottla.sdk import kafka_meanings, kafka_security
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "reference"
 OPTIONS = ROOT / "sdk" / "options.py"
+BASES = {"ClientParts": "sdk/client_parts.py", "SendSoon": "sdk/produce/_append_in_python.py"}
+"""Base classes in other files, whose public methods are documented with each class that derives from them."""
 
 GENERATED = "<!-- Generated, do not edit: `make reference` writes this page from the docstrings of the source. -->\n"
 """The first line of every page."""
@@ -42,8 +44,6 @@ class Part:
     """Explain each field by the string after it: for a class whose docstring does not."""
     brief: bool = False
     """Leave methods out: another page documents them, as a protocol's."""
-    base: str = ""
-    """The file of a base class whose methods belong to the class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,20 +203,23 @@ def klass(source: list[str], node: ast.ClassDef, part: Part) -> Iterator[str]:
     yield described(node.name, node) + "\n"
     if part.meanings:
         yield explained(node) + "\n"
-    if part.base:
-        text = (ROOT / part.base).read_text()
-        bases = [each for each in ast.parse(text).body if isinstance(each, ast.ClassDef)]
-        yield from (block for each in bases for block in methods(node.name, text.splitlines(), each))
-    if not part.brief:
-        yield from methods(node.name, source, node)
+    for text, of in [(source, node), *bases(node)]:
+        for each in of.body:
+            if not isinstance(each, Definition) or part.brief or is_overload(each):
+                continue
+            if not each.name.startswith("_") or f"{node.name}.{each.name}" in SPOKEN:
+                yield method(node.name, text, each)
 
 
-def methods(of: str, source: list[str], node: ast.ClassDef) -> Iterator[str]:
-    for each in node.body:
-        if not isinstance(each, Definition) or is_overload(each):
-            continue
-        if not each.name.startswith("_") or f"{of}.{each.name}" in SPOKEN:
-            yield method(of, source, each)
+def bases(node: ast.ClassDef) -> Iterator[tuple[list[str], ast.ClassDef]]:
+    """The base classes of `BASES`, each with its source."""
+    for each in node.bases:
+        name = ast.unparse(each).partition("[")[0]
+        if name in BASES:
+            text = (ROOT / BASES[name]).read_text()
+            for found in ast.parse(text).body:
+                if isinstance(found, ast.ClassDef) and found.name == name:
+                    yield text.splitlines(), found
 
 
 def alias(name: str, source: list[str], module: ast.Module) -> str:
@@ -306,7 +309,7 @@ PAGES: dict[str, Page] = {
             Part("sdk/aio.py"),
             Part("sdk/sync/__init__.py"),
             Part("sdk/client.py", ("connect",)),
-            Part("sdk/client.py", ("Client",), base="sdk/client_parts.py"),
+            Part("sdk/client.py", ("Client",)),
             Part("sdk/consume/partitions/places.py", ("Where",)),
         ),
     ),

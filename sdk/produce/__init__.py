@@ -6,6 +6,7 @@ preparation        serializers, interceptors and the user's partitioner run in t
 placing            chooses the partition, by one of the partitioners; unplaced_records: their topic is unknown
 room               the memory of the producer, and the records that wait for it; turns lets other tasks run
 accumulator        puts the record into the open batch of its partition; column_records appends many at a time
+append             does both for nearly every record, in C or in Python, without these modules
 batches            `PartitionQueue`: the batches of one partition, their order and sequences
 sender             `Sender`: collects due batches per leader (node_queue: `NodeQueue`), and requests forms the requests
 producer_identity  producer id and epoch

@@ -13,10 +13,10 @@ Source: RecordAccumulator.java.
 
 from collections.abc import Callable, Container
 
-from ottla.codec.append import TopicBuffer
 from ottla.codec.records import HEADER_SIZE
 from ottla.sdk.cluster.cluster import Topic
 from ottla.sdk.core import ClientCore
+from ottla.sdk.produce.append import TopicBuffer
 from ottla.sdk.produce.batches import NOT_OPEN, PartitionQueue, ProducerBatch
 from ottla.sdk.produce.deliveries import Deliveries
 from ottla.sdk.produce.options import ProducerOptions

@@ -35,7 +35,6 @@ import math
 from collections import deque
 from itertools import islice
 
-from ottla.codec.append import OpenBatch, PartitionBuffer
 from ottla.codec.compression import UNLIMITED, Compression
 from ottla.codec.message_sets import build_message_set
 from ottla.codec.records import BatchBuilder, Records, parse_batch
@@ -43,6 +42,7 @@ from ottla.codec.wire import Buffer
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.connection.versions import PRODUCE_RECORD_BATCHES
+from ottla.sdk.produce.append import OpenBatch, PartitionBuffer
 from ottla.sdk.produce.producer_identity import Identity
 from ottla.sdk.timers import Timer
 

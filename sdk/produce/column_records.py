@@ -5,16 +5,16 @@
                   └────────► `ColumnRecords.record` ──► `ProducerCore.offer`    one row, which opens the next batch
 
 Rules:
-- As in the fast path for single records (`ottla.codec.append`), the caller handles everything unusual: a full batch, a
-  new partition, a topic that is hidden from the fast path.
+- As in the fast path for single records (`ottla.sdk.produce.append`), the caller handles everything unusual: a full
+  batch, a new partition, a topic that is hidden from the fast path.
 - Rows keep their order within a partition, because the caller offers the row at which `append` stopped, and continues
   after it.
 """
 
 from array import array
 
-from ottla.codec.append import RECORD_OVERHEAD, AppendFastPath
 from ottla.codec.columns import BinaryColumn, HeaderColumn
+from ottla.sdk.produce.append import RECORD_OVERHEAD, AppendFastPath
 from ottla.sdk.produce.records import PendingRecord
 
 _HEADER_OVERHEAD = 10

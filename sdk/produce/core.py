@@ -1,6 +1,6 @@
 """The producer as a state machine: accepts records and reports their results; makes the decisions of all its calls.
 
-    fast path ──► the open batch of the partition      nearly every record: `ottla.codec.append`, without an object
+    fast path ──► the open batch of the partition      nearly every record (`append.py`), without an object
       │ no
     append ─────► known topic: `Accumulator`           `BufferFull` if the buffer is full
       │  └──────► unknown topic: `UnplacedRecords`
@@ -26,7 +26,6 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ottla.codec.append import RECORD_OVERHEAD, AppendFastPath
 from ottla.codec.records import HEADER_SIZE, check_bytes
 from ottla.errors import Closed, ConfigurationError, DeliveryFailed, EncodeError, OttlaError, RecordTooLarge
 from ottla.sdk.arguments import is_async
@@ -36,6 +35,7 @@ from ottla.sdk.events import RunMode
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.produce.accumulator import Accumulator
+from ottla.sdk.produce.append import RECORD_OVERHEAD, AppendFastPath
 from ottla.sdk.produce.deliveries import Deliveries
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.partitioners import Keyed, named

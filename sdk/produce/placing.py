@@ -12,10 +12,10 @@ Source: BuiltInPartitioner.java.
 import operator
 from typing import TYPE_CHECKING, cast
 
-from ottla.codec.append import TopicBuffer
 from ottla.errors import EncodeError, OttlaError, UnknownTopicOrPartition
 from ottla.sdk.cluster.cluster import Topic
 from ottla.sdk.core import ClientCore
+from ottla.sdk.produce.append import TopicBuffer
 from ottla.sdk.produce.batches import PartitionQueue
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.partitioners import Choice, Chooser, Keyed

@@ -12,10 +12,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ottla.codec.append import AppendFastPath
 from ottla.errors import BufferFull, DeliveryTimeout, OttlaError
 from ottla.sdk.core import ClientCore
 from ottla.sdk.outcome import Outcome
+from ottla.sdk.produce.append import AppendFastPath
 from ottla.sdk.produce.records import PendingRecord
 
 BATCH_OVERHEAD = 2048

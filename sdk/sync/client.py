@@ -51,7 +51,8 @@ from ottla.sdk.group.options import MemberOptions
 from ottla.sdk.metrics import Metric
 from ottla.sdk.options import ClientOptions, announced_name, parse_bootstrap
 from ottla.sdk.produce.options import ProducerOptions
-from ottla.sdk.producer import K, ProducerHooks, V
+from ottla.sdk.produce.records import K, V
+from ottla.sdk.producer import ProducerHooks
 from ottla.sdk.signatures import advising_call
 from ottla.sdk.sync.client_parts import ClientParts
 from ottla.sdk.sync.consumer import Consumer, ConsumerHooks

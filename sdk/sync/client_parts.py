@@ -12,8 +12,8 @@ from ottla.sdk.group.assignors import Assignor
 from ottla.sdk.group.options import MemberOptions
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.partitioners import Chooser, Hash, Keyed
-from ottla.sdk.produce.records import ProducerInterceptor
-from ottla.sdk.producer import K, ProducerHooks, V
+from ottla.sdk.produce.records import K, ProducerInterceptor, V
+from ottla.sdk.producer import ProducerHooks
 from ottla.sdk.signatures import advising
 from ottla.sdk.sync.consumer import Consumer, ConsumerHooks, ConsumerInterceptor, RebalanceListener
 from ottla.sdk.sync.producer import Producer

@@ -12,7 +12,7 @@ from ottla.sdk.arguments import seconds
 from ottla.sdk.blocks import BlockingBlock
 from ottla.sdk.consume.core import Taken
 from ottla.sdk.drivers.threads import ThreadDriver
-from ottla.sdk.producer import K, V
+from ottla.sdk.produce.records import K, V
 from ottla.sdk.steps import Steps
 from ottla.sdk.sync.consumer import Batch, Consumer
 from ottla.sdk.sync.producer import Producer, Transaction
@@ -70,7 +70,7 @@ class TransformTransaction(Transaction[K, V]):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
         try:
-            self._close()
+            self._close_fast_path()
             return False if self._driver.is_gone(error) else self._driver.run(self._core.end(error))
         except BaseException:
             self._undo()

@@ -1,6 +1,6 @@
-"""The extensions pass the codec's tests under the address and the undefined-behaviour sanitizers.
+"""The extensions pass their tests under the address and the undefined-behaviour sanitizers.
 
-Both extensions are built in a temporary folder, beside a copy of the rest of ottla. Python itself is not instrumented,
+All extensions are built in a temporary folder, beside a copy of the rest of ottla. Python itself is not instrumented,
 so the sanitizers are loaded before it. Python also must allocate with `malloc`: with its own allocator, a read past the
 end of an object would hit another of Python's objects, unnoticed. A report ends the process, and the test shows it.
 """
@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-EXTENSIONS = ("_machine", "_records")
+EXTENSIONS = ("codec/_machine", "codec/_records", "sdk/produce/_append")
+TESTS = ("codec/test_engines.py", "codec/test_engine_edges.py", "codec/test_records.py", "sdk/test_append.py")
 FLAGS = ["-O0", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 pytestmark = pytest.mark.deep
 
@@ -45,14 +46,13 @@ def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder to import ottla from, with extensions that are built with the sanitizers."""
     compiler = gcc()
     folder = tmp_path_factory.mktemp("sanitized")
-    codec = folder / "ottla" / "codec"
     shutil.copytree(
         ROOT / "src" / "ottla", folder / "ottla", ignore=shutil.ignore_patterns("*.so", "*.c", "__pycache__")
     )
     for name in EXTENSIONS:
-        source, c = codec / f"{name}.pyx", folder / f"{name}.c"
+        source, c = (folder / "ottla" / f"{name}{suffix}" for suffix in (".pyx", ".c"))
         run([sys.executable, "-m", "cython", "-3", str(source), "-o", str(c)])
-        extension = codec / f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}"
+        extension = folder / "ottla" / f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}"
         include = f"-I{sysconfig.get_path('include')}"
         run([compiler, "-shared", "-fPIC", *FLAGS, include, str(c), "-o", str(extension)])
     return folder
@@ -79,7 +79,8 @@ def run_sanitized(folder: Path, *arguments: str) -> str:
 
 
 def test_the_extensions_are_built_with_the_sanitizers(sanitized: Path) -> None:
-    where = "import ottla.codec._machine as m, ottla.codec._records as r; print(m.__file__, r.__file__)"
+    names = ", ".join("ottla." + name.replace("/", ".") for name in EXTENSIONS)
+    where = f"import sys, {names}; print(*(sys.modules[name].__file__ for name in '{names}'.split(', ')))"
     for path in run_sanitized(sanitized, "-c", where).split():
         assert path.startswith(str(sanitized))
         assert b"__asan_report_load" in Path(path).read_bytes()
@@ -89,7 +90,7 @@ def test_the_whole_corpus_of_the_fuzzer_passes(sanitized: Path) -> None:
     assert ", 0 failed" in run_sanitized(sanitized, "-m", "tests.fuzz", "replay")
 
 
-@pytest.mark.parametrize("tests", ["test_engines.py", "test_engine_edges.py", "test_records.py"])
-def test_the_codecs_tests_pass(sanitized: Path, tests: str) -> None:
+@pytest.mark.parametrize("tests", TESTS)
+def test_their_tests_pass(sanitized: Path, tests: str) -> None:
     options = ("-q", "-m", "not slow", "-p", "no:cacheprovider")
-    assert " passed" in run_sanitized(sanitized, "-m", "pytest", "-s", *options, f"tests/codec/{tests}")
+    assert " passed" in run_sanitized(sanitized, "-m", "pytest", "-s", *options, f"tests/{tests}")

@@ -1,4 +1,4 @@
-"""`make extension`: build the C of `codec/` inside the tree, for the Python that runs this.
+"""`make extension`: build the C of `codec/` and `sdk/` inside the tree, for the Python that runs this.
 
 It does nothing if the extensions are newer than their sources. Without a compiler it says so, and the Python engine
 runs and is tested; in CI that is a failure. A compiler error is a failure everywhere.
@@ -23,8 +23,8 @@ def stale() -> list[str]:
         extension = source.with_suffix(suffix)
         return extension.stat().st_mtime if extension.exists() else 0.0
 
-    sources = sorted((ROOT / "codec").glob("*.pyx"))
-    return [f"codec/{each.name}" for each in sources if built(each) < max(each.stat().st_mtime, made_of)]
+    sources = sorted(source for part in ("codec", "sdk") for source in (ROOT / part).rglob("*.pyx"))
+    return [str(each.relative_to(ROOT)) for each in sources if built(each) < max(each.stat().st_mtime, made_of)]
 
 
 def missing() -> str:
@@ -52,7 +52,7 @@ def main() -> int:
         print(done.stdout, f"{', '.join(stale())}: not built, see above", sep="\n", file=sys.stderr)
         return 1
     return subprocess.run(
-        [sys.executable, "-c", "import ottla.codec"], env=os.environ | {"OTTLA_ENGINE": "c"}
+        [sys.executable, "-c", "import ottla.sdk.produce.append"], env=os.environ | {"OTTLA_ENGINE": "c"}
     ).returncode
 
 

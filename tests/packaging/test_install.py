@@ -41,7 +41,7 @@ NEEDS_MORE = ("ottla.sdk.prometheus", "ottla.spark.", "ottla.cli.demo.", "ottla.
 """Modules that may import an extra's packages, or pytest; their parent packages may not."""
 
 
-EXTENSIONS = ("_machine", "_records")
+EXTENSIONS = ("codec/_machine", "codec/_records", "sdk/produce/_append")
 OF_THIS_TEST = ("PYTHON", "VIRTUAL_ENV", "OTTLA_")
 
 
@@ -93,7 +93,7 @@ def test_the_wheel_holds_every_module_once_and_nothing_else(built: dict[str, Pat
     assert sorted(name for name in names if name.endswith(".py")) == sorted(modules())
     others = {name for name in names if not name.endswith(".py") and not name.startswith("ottla-")}
     assert others == {"ottla/py.typed"} | {
-        f"ottla/codec/{name}{suffix}" for name in EXTENSIONS for suffix in (".pyi", SUFFIX if COMPILER else ".pyi")
+        f"ottla/{name}{suffix}" for name in EXTENSIONS for suffix in (".pyi", SUFFIX if COMPILER else ".pyi")
     }
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
@@ -112,7 +112,7 @@ def test_the_sdist_holds_what_it_takes_to_build(built: dict[str, Path]) -> None:
     with tarfile.open(built["sdist"]) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     needed = {"pyproject.toml", "setup.py", "README.md", "LICENSE", "codec/wire.py", "src/ottla/py.typed"}
-    assert needed | {f"codec/{name}.pyx" for name in EXTENSIONS} <= names
+    assert needed | {f"{name}.pyx" for name in EXTENSIONS} <= names
     assert not [name for name in names if name.startswith(("tests/", "tools/"))]
 
 
@@ -133,6 +133,9 @@ def test_ottla_works_in_a_clean_environment(source: str, tree: Path, built: dict
     assert "Usage" in run(ottla, "--help", cwd=tmp_path)
     engine = "c" if COMPILER and source != "sdist without a compiler" else "python"
     assert run(ottla, "--version", cwd=tmp_path).endswith(f"(codec: {engine})\n")
+    of_producer = "from ottla.sdk.produce.append import SendSoon; print(SendSoon.__module__)"
+    module = {"c": "ottla.sdk.produce._append", "python": "ottla.sdk.produce._append_in_python"}[engine]
+    assert run(python, "-c", of_producer, cwd=tmp_path).split() == [module]
     entry_points = "from importlib.metadata import entry_points; print(*entry_points(group='pytest11').names)"
     assert "ottla" in run(python, "-c", entry_points, cwd=tmp_path)
     run(python, "-m", "pip", "check", cwd=tmp_path)

@@ -12,26 +12,28 @@ import pytest
 from tests.patience import HUNG
 
 ROOT = Path(__file__).parents[2]
-NAMES = ("_machine", "_records")
+NAMES = ("codec/_machine", "codec/_records", "sdk/produce/_append")
 
 
 @pytest.mark.slow
 def test_a_compiler_that_fails_is_told_in_a_line_and_no_older_extension_stays(tmp_path: Path) -> None:
-    script = (ROOT / "setup.py").read_text().replace("{name}.pyx", "{name}.c")  # this is no test of Cython
+    script = (ROOT / "setup.py").read_text().replace(".pyx", ".c")  # this is no test of Cython
     (tmp_path / "setup.py").write_text(script)
     (tmp_path / "README.md").write_text("# ottla\n")
-    (tmp_path / "codec").mkdir()
-    (tmp_path / "lib" / "ottla" / "codec").mkdir(parents=True)
-    older = [tmp_path / "lib" / "ottla" / "codec" / f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}" for name in NAMES]
-    for name, path in zip(NAMES, older, strict=True):
+    older = [tmp_path / "lib" / "ottla" / f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}" for name in NAMES]
+    sources = [tmp_path / f"{name}.c" for name in NAMES]
+    for path in (*older, *sources):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    for path, source in zip(older, sources, strict=True):
         path.write_bytes(b"of other sources")
-        (tmp_path / "codec" / f"{name}.c").write_text("#error no\n")
+        source.write_text("#error no\n")
     command = [sys.executable, "setup.py", "build_ext", "--build-lib", "lib"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0
     [said] = [line for line in done.stderr.splitlines() if line.startswith("ottla ")]
     assert said.startswith("ottla runs in Python, slower than C: ottla.codec._machine was not built (")
     assert "; ottla.codec._records was not built (" in said
+    assert "; ottla.sdk.produce._append was not built (" in said
     assert not any(path.exists() for path in older)
 
 

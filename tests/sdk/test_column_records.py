@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.codec.append import AppendFastPath, OpenBatch, PartitionBuffer, TopicBuffer
 from ottla.codec.columns import BinaryColumn, HeaderColumn
 from ottla.codec.partitioners import murmur2_partition
 from ottla.codec.records import BatchBuilder, Headers, parse_batch
+from ottla.sdk.produce.append import AppendFastPath, OpenBatch, PartitionBuffer, TopicBuffer
 from ottla.sdk.produce.column_records import ColumnRecords, append
 
 Row = tuple[bytes | None, bytes | None, Headers]

@@ -250,16 +250,18 @@ def _noted(end: Any, *, features: Counter[str]) -> Any:
 
     def noted(self: ClientTransactions, request: EndTxnRequest, now: float) -> Steps[tuple[int, float]]:
         steps = end(self, request, now)
+        result: tuple[int, float]
         try:
             wait = next(steps)
         except StopIteration as answered:
-            result: tuple[int, float] = answered.value
+            result = answered.value
             return result
         found = self._admission.producers.in_transaction(request.producer_id, request.producer_epoch)
         features["an EndTxn waits for records"] += 1
         features["an EndTxn waits for records whose topic is not described"] += bool(found and found[1].parked)
         yield wait
-        return (yield from steps)
+        result = yield from steps
+        return result
 
     return noted
 

@@ -1,30 +1,45 @@
 """The append fast path: it puts a record into its partition's batch, or leaves it to the caller; in each engine."""
 
 import gc
+import importlib
+import importlib.util
+import inspect
 import time
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count, repeat
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.codec import _loops
 from ottla.errors import EncodeError
-from tests.codec.record_engines import LOOPS
+from ottla.sdk.produce import _append_in_python
 
 NOW = 1_700_000_000_000
 PLACES = ("murmur2_partition", "crc32_partition", "fnv1a_partition", "fnv1a_reference_partition")
 
 
+def engine(appending: ModuleType, encoding: ModuleType) -> Any:
+    """The producer's part of an engine, with the codec's."""
+    return SimpleNamespace(**vars(encoding) | vars(appending))
+
+
+LOOPS = {"python": engine(_append_in_python, _loops)}
+"""The engines by name; C only if it is built."""
+if importlib.util.find_spec("ottla.sdk.produce._append"):
+    LOOPS["c"] = engine(*map(importlib.import_module, ("ottla.sdk.produce._append", "ottla.codec._records")))
+
+
 @pytest.fixture(params=LOOPS)
-def loops(request: pytest.FixtureRequest) -> ModuleType:
+def loops(request: pytest.FixtureRequest) -> Any:
     return LOOPS[request.param]
 
 
-def fast_path(loops: ModuleType, *rooms: int, free: int = 1 << 20, hash: Any = None, topic: str = "t") -> Any:
+def fast_path(loops: Any, *rooms: int, free: int = 1 << 20, hash: Any = None, topic: str = "t") -> Any:
     """A fast path with one topic, whose partitions have so many free bytes; records without a key go to the first."""
     made = loops.AppendFastPath(hash or loops.murmur2_partition, free)
     buffer = made.topics[topic] = loops.TopicBuffer(len(rooms))
@@ -40,7 +55,7 @@ def state(made: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_key_goes_where_its_hash_says(loops: ModuleType, place: str) -> None:
+def test_a_key_goes_where_its_hash_says(loops: Any, place: str) -> None:
     hash = getattr(loops, place)
     made = fast_path(loops, *repeat(10_000, 7), hash=hash)
     keys = [b"key-%d" % number for number in range(100)]
@@ -49,7 +64,7 @@ def test_a_key_goes_where_its_hash_says(loops: ModuleType, place: str) -> None:
     assert counts == [sum(hash(key, 7) == each for key in keys) for each in range(7)]
 
 
-def test_a_record_takes_from_its_batch_and_from_all(loops: ModuleType) -> None:
+def test_a_record_takes_from_its_batch_and_from_all(loops: Any) -> None:
     made = fast_path(loops, 100, free=150)
     assert made.append("t", b"12345", None, NOW, "somebody") and made.append("t", None, b"key", NOW + 1)
     [part] = made.topics["t"].partitions
@@ -62,7 +77,7 @@ def test_a_record_takes_from_its_batch_and_from_all(loops: ModuleType) -> None:
     assert part.open.builder.count == 2 and part.open.callbacks == ["another"] and made.free == 150 - 37 - 35 - 64
 
 
-def test_whom_to_tell_stands_at_the_number_of_the_record(loops: ModuleType) -> None:
+def test_whom_to_tell_stands_at_the_number_of_the_record(loops: Any) -> None:
     made = fast_path(loops, 1000)
     for number in range(5):
         made.append("t", b"", None, NOW + number, number if number in (1, 3) else None)
@@ -77,7 +92,7 @@ class Place(NamedTuple):
     timestamp: int
 
 
-def test_everybody_is_told_where_their_record_is_and_nobody_keeps_the_others_from_it(loops: ModuleType) -> None:
+def test_everybody_is_told_where_their_record_is_and_nobody_keeps_the_others_from_it(loops: Any) -> None:
     heard: list[Any] = []
     raised: list[Any] = []
 
@@ -100,7 +115,7 @@ def test_everybody_is_told_where_their_record_is_and_nobody_keeps_the_others_fro
     assert heard == [Place("t", 3, -1, 5)] * 2
 
 
-def test_who_is_told_may_change_the_list_or_end_it_all(loops: ModuleType) -> None:
+def test_who_is_told_may_change_the_list_or_end_it_all(loops: Any) -> None:
     made = fast_path(loops, 1000)
     batch = made.topics["t"].partitions[0].open
     for each in (lambda place: batch.callbacks.clear(), pytest.fail):
@@ -145,7 +160,7 @@ def liar(key: bytes, partitions: int) -> Any:
         *(("lied", b"", key) for key in (b"raises", b"beyond", b"before", b"none")),
     ],
 )
-def test_what_is_out_of_the_ordinary_is_left_to_the_caller(loops: ModuleType, topic: Any, value: Any, key: Any) -> None:
+def test_what_is_out_of_the_ordinary_is_left_to_the_caller(loops: Any, topic: Any, value: Any, key: Any) -> None:
     made = fast_path(loops, 1000, hash=liar if topic == "lied" else None, topic="lied" if topic == "lied" else "t")
     if key == b"unsent":
         made.topics["t"].partitions[0] = None
@@ -155,7 +170,7 @@ def test_what_is_out_of_the_ordinary_is_left_to_the_caller(loops: ModuleType, to
     assert state(made) == before
 
 
-def test_without_lanes_or_a_hash_nothing_is_put(loops: ModuleType) -> None:
+def test_without_lanes_or_a_hash_nothing_is_put(loops: Any) -> None:
     made = fast_path(loops, 1000)
     made.topics = {}
     assert made.append("t", b"", None, NOW) is False
@@ -164,7 +179,7 @@ def test_without_lanes_or_a_hash_nothing_is_put(loops: ModuleType) -> None:
     assert bare.append("t", b"", b"key", NOW) is False and bare.append("t", b"", None, NOW) is True
 
 
-def test_a_timestamp_that_is_none_is_refused_and_nothing_is_taken(loops: ModuleType) -> None:
+def test_a_timestamp_that_is_none_is_refused_and_nothing_is_taken(loops: Any) -> None:
     made = fast_path(loops, 1000)
     for bad in ("now", 1 << 63, None):
         with pytest.raises(EncodeError):
@@ -172,7 +187,7 @@ def test_a_timestamp_that_is_none_is_refused_and_nothing_is_taken(loops: ModuleT
     assert state(made) == state(fast_path(loops, 1000))
 
 
-def test_many_are_put_until_one_cannot_be_or_as_many_as_asked_for(loops: ModuleType) -> None:
+def test_many_are_put_until_one_cannot_be_or_as_many_as_asked_for(loops: Any) -> None:
     made = fast_path(loops, 32 * 10 + 10)
     pairs: Iterator[tuple[bytes | None, bytes | None]] = zip((b"%d" % number for number in count()), repeat(None))
     assert made.append_many("t", pairs, NOW, None, 4) == ()
@@ -184,7 +199,7 @@ def test_many_are_put_until_one_cannot_be_or_as_many_as_asked_for(loops: ModuleT
     assert made.topics["t"].partitions[0].open.callbacks == ["each", "each"]
 
 
-def test_what_the_pairs_raise_comes_out_and_what_was_put_stays(loops: ModuleType) -> None:
+def test_what_the_pairs_raise_comes_out_and_what_was_put_stays(loops: Any) -> None:
     def broken() -> Iterator[tuple[bytes, None]]:
         yield b"1", None
         raise KeyError("mine")
@@ -197,7 +212,7 @@ def test_what_the_pairs_raise_comes_out_and_what_was_put_stays(loops: ModuleType
     assert made.topics["t"].partitions[0].open.builder.count == 2
 
 
-def test_pairs_may_change_everything_meanwhile(loops: ModuleType) -> None:
+def test_pairs_may_change_everything_meanwhile(loops: Any) -> None:
     made = fast_path(loops, 1000)
 
     def mischief() -> Iterator[tuple[bytes, None]]:
@@ -231,7 +246,7 @@ def test_the_engines_agree(rooms: list[int], free: int, records: list[tuple[Any,
     assert state(both[0]) == state(both[1])
 
 
-def test_who_is_to_be_told_is_judged_once_as_long_as_it_is_the_same_code(loops: ModuleType) -> None:
+def test_who_is_to_be_told_is_judged_once_as_long_as_it_is_the_same_code(loops: Any) -> None:
     judged: list[Any] = []
 
     def check_callback(callback: Any) -> None:
@@ -253,7 +268,7 @@ def test_who_is_to_be_told_is_judged_once_as_long_as_it_is_the_same_code(loops: 
     assert made.topics["t"].partitions[0].open.builder.count == 6
 
 
-def test_from_another_thread_nothing_is_put(loops: ModuleType) -> None:
+def test_from_another_thread_nothing_is_put(loops: Any) -> None:
     made = fast_path(loops, 1000)
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(made.append, "t", b"", None, NOW).result() is False
@@ -270,18 +285,21 @@ def outcome(awaited: Any) -> Any:
     return done.value.value
 
 
-def door(made: Any, loops: ModuleType) -> tuple[Any, list[Any]]:
-    """The append function, with the calls to its owner. Its clock advances by 0.25 ms at each reading."""
+def door(made: Any, loops: Any) -> tuple[Any, list[Any]]:
+    """A face, and the records that its fast path has left. Its clock advances by 0.25 ms at each reading."""
     asked: list[Any] = []
     ticks = count(NOW * 1_000_000, 250_000)
 
-    async def otherwise(*args: Any, **named: Any) -> None:
-        asked.append((args, named))
+    class Door(loops.SendSoon):  # type: ignore[misc] # of either engine
+        async def _send_soon(self, *args: Any) -> None:
+            asked.append(args)
 
-    return loops.SendFastPath(made, otherwise, lambda: next(ticks)), asked
+    entrance = Door()
+    entrance._open_fast_path(made, lambda: next(ticks))
+    return entrance, asked
 
 
-def test_through_a_door_records_go_in_at_once(loops: ModuleType) -> None:
+def test_through_a_door_records_go_in_at_once(loops: Any) -> None:
     made = fast_path(loops, 10_000)
     entrance, asked = door(made, loops)
     for number in range(20):
@@ -294,16 +312,16 @@ def test_through_a_door_records_go_in_at_once(loops: ModuleType) -> None:
 
     assert outcome(awaits()) == "went on"
     batch = made.topics["t"].partitions[0].open
-    assert [args for args, _ in asked] == [("t", b"%d" % number) for number in range(0, 22, 4)]  # once a millisecond
+    assert [args[:2] for args in asked] == [("t", b"%d" % number) for number in range(0, 22, 4)]  # once a millisecond
     assert batch.builder.count == 16 and batch.callbacks == [str] * 15
     assert batch.timestamps == [NOW + number // 4 for number in range(20) if number % 4]
 
 
-def test_through_a_closed_door_nothing_goes(loops: ModuleType) -> None:
+def test_through_a_closed_door_nothing_goes(loops: Any) -> None:
     made = fast_path(loops, 10_000)
     entrance, asked = door(made, loops)
     other, _ = door(made, loops)
-    entrance.close()
+    entrance._close_fast_path()
     for _ in range(3):
         outcome(entrance.send_soon("t", b""))
     assert len(asked) == 3 and made.topics["t"].partitions[0].open.builder.count == 0
@@ -316,20 +334,20 @@ def test_through_a_closed_door_nothing_goes(loops: ModuleType) -> None:
     "given",
     [{"partition": 0}, {"timestamp": NOW}, {"headers": [("a", b"")]}, {"headers": (("a", b""),)}, {"key": "str"}],
 )
-def test_what_does_not_go_through_a_door_is_left_to_its_owner(loops: ModuleType, given: dict[str, Any]) -> None:
+def test_what_does_not_go_through_a_door_is_left_to_its_owner(loops: Any, given: dict[str, Any]) -> None:
     entrance, asked = door(fast_path(loops, 1000), loops)
     outcome(entrance.send_soon("t", b"first of the millisecond"))
     asked.clear()
-    whole = {"key": None, "partition": None, "headers": (), "timestamp": None, "on_delivery": None} | given
+    rest = {"key": None, "partition": None, "headers": (), "timestamp": None, "on_delivery": None} | given
     assert outcome(entrance.send_soon("t", b"", **given)) is None
-    assert asked == [(("t", b""), whole)]
+    assert asked == [("t", b"", *rest.values())]
     with pytest.raises(TypeError, match="nosuch"):
         entrance.send_soon("t", b"", nosuch=1)
     with pytest.raises(TypeError):
         entrance.send_soon("t")
 
 
-def test_what_was_accepted_at_once_is_a_coroutine_that_has_ended(loops: ModuleType) -> None:
+def test_what_was_accepted_at_once_is_a_coroutine_that_has_ended(loops: Any) -> None:
     entrance, _ = door(fast_path(loops, 1000), loops)
     outcome(entrance.send_soon("t", b""))
     accepted = entrance.send_soon("t", b"")
@@ -340,7 +358,7 @@ def test_what_was_accepted_at_once_is_a_coroutine_that_has_ended(loops: ModuleTy
 
 
 @pytest.mark.filterwarnings("default")
-def test_who_forgets_to_await_is_told_and_the_record_is_in(loops: ModuleType) -> None:
+def test_who_forgets_to_await_is_told_and_the_record_is_in(loops: Any) -> None:
     made = fast_path(loops, 1000)
     entrance, _ = door(made, loops)
     for number in range(4):
@@ -366,8 +384,10 @@ def test_what_was_never_initialized_or_is_no_lane_does_no_harm() -> None:
     made.topics = {"t": 5}
     assert made.append("t", b"", None, NOW) is False
     assert loops.AppendFastPath.__new__(loops.AppendFastPath).append("t", b"", None, NOW) is False
-    with pytest.raises(TypeError, match="initialized"):
-        loops.SendFastPath.__new__(loops.SendFastPath).send_soon("t", b"")
+    with pytest.raises(AttributeError, match="_send_soon"):
+        loops.SendSoon().send_soon("t", b"")
+    with pytest.raises(TypeError):
+        loops.SendSoon()._open_fast_path(None, time.time_ns)
     part.open = loops.OpenBatch(loops.Appender(), 1000)
     part.open.callbacks = None
     made.topics = {"t": loops.TopicBuffer(1)}
@@ -377,7 +397,7 @@ def test_what_was_never_initialized_or_is_no_lane_does_no_harm() -> None:
         made.append("t", b"", None, NOW, "somebody")
 
 
-def test_nothing_is_appended_while_somebody_is_inside_the_client(loops: ModuleType) -> None:
+def test_nothing_is_appended_while_somebody_is_inside_the_client(loops: Any) -> None:
     entered = bytearray(1)
     made = loops.AppendFastPath(loops.murmur2_partition, 1000, None, entered)
     made.topics = fast_path(loops, 1000).topics
@@ -387,7 +407,7 @@ def test_nothing_is_appended_while_somebody_is_inside_the_client(loops: ModuleTy
     assert made.append("t", b"", None, NOW)
 
 
-def test_what_a_callback_returns_is_checked(loops: ModuleType) -> None:
+def test_what_a_callback_returns_is_checked(loops: Any) -> None:
     class Place(NamedTuple):
         topic: str
         partition: int
@@ -405,7 +425,7 @@ def test_what_a_callback_returns_is_checked(loops: ModuleType) -> None:
     assert failed == [("'something'", ("t", 0, 6, NOW))]
 
 
-def test_nothing_is_appended_while_the_driver_wants_the_caller_to_come_by(loops: ModuleType) -> None:
+def test_nothing_is_appended_while_the_driver_wants_the_caller_to_come_by(loops: Any) -> None:
     entered = bytearray(2)
     made = loops.AppendFastPath(loops.murmur2_partition, 1000, None, entered)
     made.topics = fast_path(loops, 1000).topics
@@ -415,7 +435,7 @@ def test_nothing_is_appended_while_the_driver_wants_the_caller_to_come_by(loops:
     assert made.append("t", b"", None, NOW)
 
 
-def test_any_thread_appends_where_nothing_comes_in_between(loops: ModuleType) -> None:
+def test_any_thread_appends_where_nothing_comes_in_between(loops: Any) -> None:
     made = loops.AppendFastPath(loops.murmur2_partition, 1000, None, bytearray(2), True)
     made.topics = fast_path(loops, 1000).topics
     with ThreadPoolExecutor(1) as other:
@@ -423,9 +443,9 @@ def test_any_thread_appends_where_nothing_comes_in_between(loops: ModuleType) ->
     assert appended is (loops is LOOPS.get("c"))
 
 
-def test_a_partitioner_during_which_the_core_is_entered_appends_nothing(loops: ModuleType) -> None:
+def test_a_partitioner_during_which_the_core_is_entered_appends_nothing(loops: Any) -> None:
     """As another thread may do during the call."""
-    if loops is not LOOPS.get("c"):
+    if loops is LOOPS["python"]:
         pytest.skip("in Python, no other thread can append")
 
     def hash(key: bytes, partitions: int) -> int:
@@ -439,14 +459,43 @@ def test_a_partitioner_during_which_the_core_is_entered_appends_nothing(loops: M
     assert made.topics["t"].partitions[0].open.builder.count == 0
 
 
-def test_for_a_caller_that_blocks_a_record_is_accepted_or_left_to_another_function(loops: ModuleType) -> None:
+def test_for_a_caller_that_blocks_a_record_is_accepted_or_left_to_another_function(loops: Any) -> None:
     made, asked = fast_path(loops, 100), list[Any]()
-    fast = loops.SendFastPath(made, lambda *args, **given: asked.append((args, given)), lambda: NOW * 1_000_000)
-    assert fast.accept("t", b"1", key=None) is None
+
+    class Face(loops.BlockingSendSoon):  # type: ignore[misc] # of either engine
+        def _send_soon(self, *args: Any) -> None:
+            asked.append(args)
+
+    face = Face()
+    face._open_fast_path(made, lambda: NOW * 1_000_000)
+    assert face.send_soon("t", b"1", key=None) is None
     assert made.topics["t"].partitions[0].open.builder.count == 1 and not asked
-    assert fast.accept("t", b"2", headers=[("a", b"b")]) is None
-    assert fast.accept("t", bytes(1000), on_delivery=None) is None
-    assert [(args[1], given["headers"]) for args, given in asked] == [(b"2", [("a", b"b")]), (bytes(1000), ())]
-    fast.close()
-    fast.accept("t", b"3")
-    assert asked[-1][0] == ("t", b"3") and made.topics["t"].partitions[0].open.builder.count == 1
+    assert face.send_soon("t", b"2", headers=[("a", b"b")]) is None
+    assert face.send_soon("t", bytes(1000), on_delivery=None) is None
+    assert [(args[1], args[4]) for args in asked] == [(b"2", [("a", b"b")]), (bytes(1000), ())]
+    face._close_fast_path()
+    face.send_soon("t", b"3")
+    assert asked[-1][:2] == ("t", b"3") and made.topics["t"].partitions[0].open.builder.count == 1
+
+
+def test_a_fast_path_may_be_closed_while_it_appends(loops: Any) -> None:
+    entrance, asked = door(fast_path(loops, 1000), loops)
+    made = loops.AppendFastPath(loops.murmur2_partition, 1000, lambda callback: entrance._close_fast_path())
+    made.topics = fast_path(loops, 1000).topics
+    entrance._open_fast_path(made, lambda: NOW * 1_000_000)
+    topics = made.topics
+    del made  # only the face has it
+    for _ in range(3):
+        outcome(entrance.send_soon("t", b"", on_delivery=str))
+    assert len(asked) == 2 and topics["t"].partitions[0].open.builder.count == 1
+
+
+@pytest.mark.parametrize("face", ["SendSoon", "BlockingSendSoon"])
+def test_send_soon_is_described_alike_in_each_engine(loops: Any, face: str) -> None:
+    first, method = (getattr(each, face).send_soon for each in (_append_in_python, loops))
+    assert inspect.getdoc(method) == inspect.getdoc(first)
+    described = [
+        [(each.name, each.kind, each.default) for each in inspect.signature(of).parameters.values()]
+        for of in (method, _append_in_python.SendSoon.send_soon)
+    ]
+    assert described[0] == described[1]
