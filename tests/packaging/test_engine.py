@@ -107,7 +107,7 @@ def test_no_part_runs_in_c_if_the_codec_runs_in_python(
 def test_extensions_of_different_versions_do_not_load() -> None:
     if extension.stale():
         pytest.skip("the extensions are not built")
-    done = subprocess.run([sys.executable, "-c", MIXED], capture_output=True, text=True, timeout=240)
+    done = subprocess.run([sys.executable, "-c", MIXED], capture_output=True, text=True, timeout=PROGRAM)
     assert "ImportError" in done.stderr and "of different versions: build both again" in done.stderr
 
 
