@@ -89,7 +89,7 @@ class CalmCluster(ModelCluster):
         self.leaders[place] = Leadership(node, self.leaders[place].epoch + 1 if epoch is None else epoch)
         self.announce()
 
-    def recreate(self, topic: str, partitions: int | None = None, leader: int = 1, epoch: int = 0) -> None:
+    def recreate(self, topic: str, partitions: int | None = None, leader: int | None = None, epoch: int = 0) -> None:
         """Delete a topic, if it exists, and create it, by default with the same number of partitions."""
         self._quiet = True  # the nodes learn only the end
         self.delete(topic)
@@ -97,7 +97,7 @@ class CalmCluster(ModelCluster):
         self.create(topic)
         self._quiet = False
         for place in [place for place in self.leaders if place[0] == topic]:
-            self.leaders[place] = Leadership(leader, epoch)
+            self.leaders[place] = Leadership(min(self.nodes) if leader is None else leader, epoch)
         self.announce()
 
     def add_node(self, number: int) -> None:

@@ -57,7 +57,7 @@ class Stored(NamedTuple):
     """For a marker: the coordinator's epoch."""
 
     def read(self) -> list[Record]:
-        return parse_batch(self.data).records()
+        return list(parse_batch(self.data).records())
 
 
 class Ended(NamedTuple):

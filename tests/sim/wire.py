@@ -129,7 +129,7 @@ class Wire:
                     case Run(call=call):
                         runs.append(call)
                     case RunInThread(call=call):
-                        self.clock.later(self.delay(), lambda call=call: self.core.handle(call(), self.now))  # type: ignore[misc]
+                        self.clock.later(self.delay(), partial(self._work, call))
         for call in runs:
             call()
 
@@ -172,6 +172,9 @@ class Wire:
         """Let bytes arrive at the client, in order."""
         link.clear = max(self.now + after + self.delay(), link.clear)
         self.clock.at(link.clear, partial(self._hear, key, link, Received(key, data)))
+
+    def _work(self, call: Callable[[], Event]) -> None:
+        self.core.handle(call(), self.now)
 
     def _hear(self, key: Key, link: Link, event: Event) -> None:
         if self.links.get(key) is link:
