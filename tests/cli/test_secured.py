@@ -14,14 +14,13 @@ from typer.testing import CliRunner
 import ottla
 from ottla.cli import exits
 from ottla.cli.commands import app
-from ottla.codec.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from ottla.codec.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from ottla.codec.apis.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ottla.errors import SaslAuthenticationFailed
 from tests.cli.test_help import COMMANDS
 from tests.sdk import scripted as scripts
 from tests.sdk.scripted import Scripted, scripted
-from tests.sim.world import SERVED, ModelBroker
+from tests.sim.world import ModelBroker
 
 SECRET = "tell-nobody"
 
@@ -29,12 +28,12 @@ SECRET = "tell-nobody"
 class Guarded(ModelBroker):
     """A broker that requires SASL PLAIN from its only user, alice."""
 
+    def __init__(self, topics: dict[str, int]) -> None:
+        super().__init__(topics)
+        self.versions.update({17: (0, 1), 36: (0, 2)})
+
     def _answer(self, node: int, message: Any) -> Any:
         match message:
-            case ApiVersionsRequest():
-                served = {**SERVED, 17: (0, 1), 36: (0, 2)}.items()
-                keys = tuple(ApiVersion(api_key=k, min_version=a, max_version=b) for k, (a, b) in served)
-                return ApiVersionsResponse(error_code=0, api_keys=keys)
             case SaslHandshakeRequest():
                 return SaslHandshakeResponse(error_code=0, mechanisms=("PLAIN",))
             case SaslAuthenticateRequest(auth_bytes=token) if token == f"\0alice\0{SECRET}".encode():

@@ -1,45 +1,31 @@
-"""Upstream and clients for `ProxyCore` without sockets or time: real bytes, checks of sequences, cuts on demand.
+"""Upstream and clients for `ProxyCore` without sockets or time: real bytes, and cuts on demand.
 
-Rule: this file uses no rule of the proxy. The simulated broker checks sequences on its own, as Kafka does.
+Rule: upstream is the model cluster of the simulator, which uses no rule of the proxy.
 """
 
 from collections import defaultdict, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 from uuid import UUID
 
-from ottla.codec.apis import APIS
-from ottla.codec.apis.add_partitions_to_txn import (
-    AddPartitionsToTxnPartitionResult,
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopicResult,
-)
-from ottla.codec.apis.api_versions import ApiVersion, ApiVersionsResponse, FinalizedFeatureKey
+from ottla.codec.apis.add_partitions_to_txn import AddPartitionsToTxnResponse
+from ottla.codec.apis.api_versions import ApiVersionsResponse, FinalizedFeatureKey
 from ottla.codec.apis.end_txn import EndTxnRequest, EndTxnResponse
-from ottla.codec.apis.find_coordinator import Coordinator, FindCoordinatorResponse
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from ottla.codec.apis.metadata import (
-    MetadataRequest,
-    MetadataResponse,
-    MetadataResponseBroker,
-    MetadataResponsePartition,
-    MetadataResponseTopic,
-)
+from ottla.codec.apis.metadata import MetadataResponse
 from ottla.codec.apis.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
-    TopicProduceResponse,
 )
 from ottla.codec.compression import Compression
 from ottla.codec.frames import build_request, build_response, framed, parse_request, parse_response
-from ottla.codec.records import BatchBuilder, Record, parse_batch
-from ottla.codec.wire import Buffer
+from ottla.codec.records import BatchBuilder, Record, RecordBatch
+from ottla.errors import ConcurrentTransactions
 from ottla.proxy.config import ProxyConfig, parse_rule
 from ottla.proxy.core import ProxyCore
 from ottla.proxy.events import (
@@ -64,224 +50,149 @@ from ottla.proxy.events import (
 )
 from ottla.proxy.journal.journal import SEGMENT_BYTES, Journal
 from ottla.proxy.journal.restored import noted
+from tests.sim.calm import CalmCluster, Log
+from tests.sim.clock import Clock
+from tests.sim.data import Place
+from tests.sim.log import PartitionLog
+from tests.sim.network import PORT
 
-PORT = 9000
-"""The port of the simulated node 0; node n listens on PORT + n."""
 PROXY_PORT = 19000
 PRODUCE_VERSION = 9
+NEWEST = {0: (0, 13), 1: (0, 18), 3: (0, 13), 10: (0, 6), 18: (0, 4), 22: (0, 5), 24: (0, 5), 26: (0, 5), 28: (0, 5)}
+NEWEST |= {60: (0, 2)}
+"""API key -> the versions served."""
 ANSWERED, CUT_BEFORE, CUT_AFTER = "answered", "cut before", "cut after"
 
 
-@dataclass
-class _Memory:
-    """The state of a producer id in a partition."""
+class Nodes(CalmCluster):
+    """All nodes are at the same host."""
 
-    epoch: int
-    batches: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=5))
-    """Base sequence, count, base offset."""
+    def address(self, node: int) -> tuple[str, int]:
+        return "broker", PORT + node
 
 
 class Upstream:
-    """Brokers: topics, logs, sequences.
+    """The model cluster, which answers at once; the nodes are 0 to ``nodes`` - 1.
 
     Attributes:
-        leaders: (topic, partition) -> node.
-        logs: (topic, partition) -> the records stored.
         fate: called for each Produce request: answer it, or cut the connection before or after storing.
         errors: (topic, partition) -> error codes for its next batches, whatever they contain.
+        bend: may change an answer.
+        busy: the number of EndTxn and InitProducerId requests that get CONCURRENT_TRANSACTIONS.
+        unaddable: (topic, partition) -> the error code for adding it to a transaction.
+        features: finalized features beyond `transaction.version`, with their levels.
     """
 
     def __init__(self, topics: dict[str, int], nodes: int = 1) -> None:
-        self.nodes = {node: ("broker", PORT + node) for node in range(nodes)}
-        self.leaders = {(t, p): p % nodes for t, count in topics.items() for p in range(count)}
-        self.cluster_id = "cluster"
-        self.ids = {topic: UUID(int=number) for number, topic in enumerate(topics, 1)}
-        self.logs: dict[tuple[str, int], list[Record]] = defaultdict(list)
+        self.cluster = Nodes(Clock(), topics, nodes, NEWEST, first=0)
+        self.cluster.transaction_version = 0
+        self.cluster.cluster_id = "cluster"
+        self.cluster.refuse = self._refuse
         self.down: set[int] = set()
         self.fate: Callable[[ProduceRequest], str] = lambda request: ANSWERED
-        self.errors: dict[tuple[str, int], deque[int]] = defaultdict(deque)
-        self.max_batch = 10**9
+        self.errors: dict[Place, deque[int]] = defaultdict(deque)
+        self.bend: Callable[[Any, Any], Any] = lambda request, answer: answer
         self.throttle_ms = 0
-        self.produced: list[tuple[int, ProduceRequest]] = []
-        self.versions: list[int] = []
-        """The versions of these requests."""
-        self._memories: dict[tuple[str, int, int], _Memory] = {}
-        self._next_producer_id = 1000
-        self._transactional: dict[str, tuple[int, int]] = {}
-        """Transactional id -> producer id and epoch."""
-        self.of_transactions: list[Any] = []
-        """AddPartitionsToTxn and EndTxn requests, in the order of their arrival."""
+        self.requests: list[tuple[int, int, Any]] = []
+        """Node, version, message."""
         self.busy = 0
-        """The number of EndTxn and InitProducerId requests that get CONCURRENT_TRANSACTIONS."""
-        self.unaddable: dict[tuple[str, int], int] = {}
-        """(topic, partition) -> the error code for adding it to a transaction."""
-        self.newest = {0: 13, 1: 18, 3: 13, 10: 6, 18: 4, 22: 5, 24: 5, 26: 5, 28: 5, 60: 2}
-        """API key -> the newest version served."""
+        self.unaddable: dict[Place, int] = {}
         self.features: dict[str, int] = {}
 
-    def forget_producers(self) -> None:
-        """Forget all producers as if they had expired, but require the next sequence to be 0."""
-        self._memories = {key: _Memory(-1) for key in self._memories}
+    @property
+    def produced(self) -> list[tuple[int, ProduceRequest]]:
+        return [(node, message) for node, _, message in self.requests if isinstance(message, ProduceRequest)]
+
+    @property
+    def versions(self) -> list[int]:
+        """The versions of the Produce requests."""
+        return [version for _, version, message in self.requests if isinstance(message, ProduceRequest)]
+
+    def asked(self, *kinds: type) -> list[Any]:
+        """The requests of these kinds so far."""
+        return [message for _, _, message in self.requests if isinstance(message, kinds)]
+
+    @property
+    def logs(self) -> dict[Place, list[Record]]:
+        return {place: Log(self.cluster, place).records for place in sorted(self.cluster.places)}
+
+    def values(self, topic: str) -> list[bytes | None]:
+        return [record.value for (name, _), log in self.logs.items() if name == topic for record in log]
+
+    def lead(self, topic: str, partition: int, node: int) -> None:
+        """Give a partition a leader; it is created if it does not exist."""
+        self.cluster.create(topic)
+        if (topic, partition) not in self.cluster.leaders:
+            self.cluster.grow(topic, 1)
+        self.cluster.lead((topic, partition), node)
+
+    def hide(self, topic: str) -> None:
+        """Let the nodes not know the topic, until `show`."""
+        for node in self.cluster.nodes.values():
+            node.ids.pop(topic, None)
+            node.leaders = {place: each for place, each in node.leaders.items() if place[0] != topic}
+
+    def show(self) -> None:
+        self.cluster.announce()
 
     def lose_everything(self) -> None:
         """Lose all records and producers; producer ids are given out again."""
-        self._memories.clear()
-        self.logs.clear()
-        self._next_producer_id = 1000
-
-    def delete(self, topic: str) -> None:
-        del self.ids[topic]
-        self.leaders = {place: node for place, node in self.leaders.items() if place[0] != topic}
-
-    def values(self, topic: str) -> list[bytes | None]:
-        return [record.value for (t, _), log in sorted(self.logs.items()) if t == topic for record in log]
+        for place in self.cluster.logs:
+            self.cluster.logs[place] = PartitionLog()
+        self.cluster._producer_ids = 1000
 
     def answer(self, node: int, frame: bytes) -> tuple[bytes | None, str]:
         """The response without its length, and what to do with the connection."""
         request = parse_request(frame)
-        key, version = request.header.api_key, request.header.api_version
-        how = ANSWERED
-        if key == 0:
-            self.versions.append(version)
-            for topic in request.message.topic_data:
-                topic.name = topic.name or next((name for name, id in self.ids.items() if id == topic.topic_id), "")
-            self.produced.append((node, request.message))
-            how = self.fate(request.message)
+        version, message, how = request.header.api_version, request.message, ANSWERED
+        self.requests.append((node, version, message))
+        if isinstance(message, ProduceRequest):
+            for topic in message.topic_data:
+                topic.name = self.cluster.name(topic)
+            how = self.fate(message)
             if how == CUT_BEFORE:
                 return None, how
-        body = getattr(self, f"_{APIS[key].name.lower()}")(node, request.message)
-        if key == 0 and request.message.acks == 0:
+        answer = self.bend(message, self._answer(node, version, message))
+        if answer is None:
             return None, how
-        return build_response(body, version, request.header.correlation_id)[4:], how
+        said, version = answer if isinstance(answer, tuple) else (answer, version)
+        return build_response(said, version, request.header.correlation_id)[4:], how
 
-    def _apiversions(self, node: int, request: Any) -> ApiVersionsResponse:
-        keys = tuple(ApiVersion(api_key=key, min_version=0, max_version=high) for key, high in self.newest.items())
-        features = tuple(
-            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-            for name, level in self.features.items()
-        )
-        return ApiVersionsResponse(error_code=0, api_keys=keys, finalized_features_epoch=1, finalized_features=features)
-
-    def _metadata(self, node: int, request: MetadataRequest) -> MetadataResponse:
-        names = sorted(self.ids) if request.topics is None else [topic.name or "" for topic in request.topics]
-        return MetadataResponse(
-            cluster_id=self.cluster_id,
-            brokers=tuple(
-                MetadataResponseBroker(node_id=n, host=host, port=port) for n, (host, port) in self.nodes.items()
-            ),
-            topics=tuple(self._described(name) for name in names),
-        )
-
-    def _described(self, name: str) -> MetadataResponseTopic:
-        if name not in self.ids:
-            return MetadataResponseTopic(error_code=3, name=name, partitions=())
-        partitions = tuple(
-            MetadataResponsePartition(
-                error_code=0, partition_index=p, leader_id=leader, replica_nodes=(leader,), isr_nodes=(leader,)
-            )
-            for (topic, p), leader in sorted(self.leaders.items())
-            if topic == name
-        )
-        return MetadataResponseTopic(error_code=0, name=name, topic_id=self.ids[name], partitions=partitions)
-
-    def _findcoordinator(self, node: int, request: Any) -> FindCoordinatorResponse:
-        host, port = self.nodes[node]
-        found = Coordinator(key="g", node_id=node, host=host, port=port, error_code=0, error_message=None)
-        return FindCoordinatorResponse(coordinators=(found,))
-
-    def _initproducerid(self, node: int, request: Any) -> InitProducerIdResponse:
-        if self.busy:
+    def _answer(self, node: int, version: int, message: Any) -> Any:
+        if self.busy and isinstance(message, EndTxnRequest | InitProducerIdRequest):
             self.busy -= 1
-            return InitProducerIdResponse(error_code=51, producer_id=-1, producer_epoch=-1)
-        if request.transactional_id in self._transactional:
-            producer_id, epoch = self._transactional[request.transactional_id]
-        else:
-            self._next_producer_id += 1
-            producer_id, epoch = self._next_producer_id, -1
-        if request.transactional_id is not None:
-            self._transactional[request.transactional_id] = producer_id, epoch + 1
-        return InitProducerIdResponse(error_code=0, producer_id=producer_id, producer_epoch=epoch + 1)
-
-    def _addpartitionstotxn(self, node: int, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
-        self.of_transactions.append(request)
-        results = tuple(
-            AddPartitionsToTxnTopicResult(
-                name=topic.name,
-                results_by_partition=tuple(
-                    AddPartitionsToTxnPartitionResult(
-                        partition_index=each, partition_error_code=self.unaddable.get((topic.name, each), 0)
-                    )
-                    for each in topic.partitions
-                ),
-            )
-            for topic in request.v3_and_below_topics
-        )
-        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
-
-    def _endtxn(self, node: int, request: EndTxnRequest) -> EndTxnResponse:
-        if self.busy:
-            self.busy -= 1
-            return EndTxnResponse(error_code=51)
-        self.of_transactions.append(request)
-        if "transaction.version" not in self.features:
-            return EndTxnResponse(error_code=0)
-        producer_id, epoch = self._transactional[request.transactional_id]
-        self._transactional[request.transactional_id] = producer_id, epoch + 1
-        return EndTxnResponse(error_code=0, producer_id=producer_id, producer_epoch=epoch + 1)
-
-    def _produce(self, node: int, request: ProduceRequest) -> ProduceResponse:
-        return ProduceResponse(
-            responses=tuple(
-                TopicProduceResponse(
-                    name=topic.name,
-                    topic_id=topic.topic_id,
-                    partition_responses=tuple(
-                        self._store(node, topic.name, each.index, each.records or b"") for each in topic.partition_data
-                    ),
+            if isinstance(message, EndTxnRequest):
+                return EndTxnResponse(error_code=ConcurrentTransactions.code)
+            return InitProducerIdResponse(error_code=ConcurrentTransactions.code, producer_id=-1, producer_epoch=-1)
+        answer = self.cluster.ask(node, version, message)
+        match answer:
+            case ProduceResponse():
+                answer.throttle_time_ms = self.throttle_ms
+            case AddPartitionsToTxnResponse():
+                for topic in answer.results_by_topic_v3_and_below:
+                    for each in topic.results_by_partition:
+                        each.partition_error_code |= self.unaddable.get((topic.name, each.partition_index), 0)
+            case ApiVersionsResponse():
+                answer.finalized_features += tuple(
+                    FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+                    for name, level in self.features.items()
                 )
-                for topic in request.topic_data
-            ),
-            throttle_time_ms=self.throttle_ms,
-        )
+                answer.finalized_features_epoch = 1
+        return answer
 
-    def _store(self, node: int, topic: str, index: int, data: Buffer) -> PartitionProduceResponse:
-        place = topic, index
-        code, offset = 0, -1
-        if self.errors[place]:
-            code = self.errors[place].popleft()
-        elif not topic:
-            code = 100
-        elif self.leaders.get(place) != node:
-            code = 6 if place in self.leaders else 3
-        elif len(data) > self.max_batch:
-            code = 10
-        else:
-            code, offset = self._append(place, data)
-        return PartitionProduceResponse(index=index, error_code=code, base_offset=offset)
+    def _refuse(self, place: Place, batch: RecordBatch) -> int:
+        return self.errors[place].popleft() if self.errors[place] else 0
 
-    def _append(self, place: tuple[str, int], data: Buffer) -> tuple[int, int]:
-        batch, log = parse_batch(data), self.logs[place]
-        assert batch.crc_matches
-        if batch.producer_id >= 0:
-            key = (*place, batch.producer_id)
-            memory = self._memories.get(key)
-            if memory is None or batch.producer_epoch > memory.epoch:
-                if batch.base_sequence != 0:
-                    return 45, -1
-                memory = self._memories[key] = _Memory(batch.producer_epoch)
-            elif batch.producer_epoch < memory.epoch:
-                return 47, -1
-            else:
-                for first, count, offset in memory.batches:
-                    if (first, count) == (batch.base_sequence, batch.count):
-                        return 0, offset
-                last = memory.batches[-1]
-                if batch.base_sequence != last[0] + last[1]:
-                    return 45, -1
-            memory.batches.append((batch.base_sequence, batch.count, len(log)))
-        offset = len(log)
-        log += batch.records()
-        return 0, offset
+
+def naming(topic: str, topic_id: UUID) -> Callable[[Any, Any], Any]:
+    """A `bend` with which Metadata has another id of the topic, as from a node with stale metadata."""
+
+    def bend(request: Any, answer: Any) -> Any:
+        for each in answer.topics if isinstance(answer, MetadataResponse) else ():
+            each.topic_id = topic_id if each.name == topic else each.topic_id
+        return answer
+
+    return bend
 
 
 @dataclass
@@ -406,7 +317,7 @@ class World:
                 (self.held.update if held else self.held.difference_update)(clients)
 
     def _connect(self, link: int, address: Address) -> None:
-        node = next((n for n, at in self.upstream.nodes.items() if at == address), None)
+        node = next((n for n in self.upstream.cluster.nodes if self.upstream.cluster.address(n) == address), None)
         if node is None or node in self.upstream.down:
             self.core.handle(UpstreamLost(link, "refused"), self.now)
         else:

@@ -100,7 +100,7 @@ def test_every_record_is_stored_once_and_every_key_in_order(steps: list[tuple[ob
             case "wait", [float(seconds)]:
                 world.settle(seconds)
             case "move", [int(partition), int(node)]:
-                world.upstream.leaders["flights", partition] = node
+                world.upstream.lead("flights", partition, node)
         for client in clients:
             client.acknowledge()
     finish(world, clients)

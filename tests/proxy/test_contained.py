@@ -135,8 +135,9 @@ def test_nothing_is_taken_from_a_client_after_the_bytes_that_it_is_closed_for() 
 
 def test_an_answer_of_upstream_that_lacks_a_partition_ends_the_connection_that_waits_for_it() -> None:
     world = world_of()
-    store = world.upstream._produce
-    world.upstream._produce = lambda node, request: dataclasses.replace(store(node, request), responses=())  # type: ignore[method-assign]
+    world.upstream.bend = lambda request, answer: (
+        ProduceResponse(responses=()) if isinstance(request, ProduceRequest) else answer
+    )
     world.produce(1, {("plain", 0): batch([(b"k", b"v")])}, version=10)
     assert "lacks 1 of the partitions" in world.closed[1]
 

@@ -119,13 +119,12 @@ def test_6_short_connections_without_a_producer_id_leave_nothing_behind(monkeypa
 
 def test_7_a_topic_that_was_missing_once_is_not_gone_when_it_is_missing_again_long_after() -> None:
     world = world_of()
-    there = world.upstream.ids["flights"]
     for _ in range(2):
-        world.upstream.ids.pop("flights")
+        world.upstream.hide("flights")
         world.core.control.request_topics("flights")
         world.settle(1)
         assert not world.core.cluster.is_gone("flights", 0, world.now)
-        world.upstream.ids["flights"] = there
+        world.upstream.show()
         world.settle(1000)
     assert world.produce(1, {("flights", 0): batch([(key_at(0), b"v")])}).code == 0
 

@@ -11,6 +11,8 @@ from uuid import UUID
 import pytest
 from typer.testing import CliRunner
 
+from ottla.codec.apis.init_producer_id import InitProducerIdRequest
+from ottla.codec.apis.produce import ProduceRequest
 from ottla.codec.compression import Compression
 from ottla.codec.messages import build
 from ottla.codec.wire import Buffer
@@ -23,7 +25,7 @@ from ottla.proxy.journal.state_directory import StateDirectory, read, segments
 from tests.brokerlite.running import BrokerProcess
 from tests.patience import WHOLE
 from tests.proxy.kills import Kills
-from tests.proxy.simulated import ANSWERED, CUT_AFTER, CUT_BEFORE, Pair, Upstream, World, batch
+from tests.proxy.simulated import ANSWERED, CUT_AFTER, CUT_BEFORE, Pair, Upstream, World, batch, naming
 from tests.proxy.test_rewriting import key_at, make_known, world_of
 from tests.sim.proxy import transfers
 from tests.sim.proxy.world import play
@@ -268,7 +270,7 @@ def test_what_was_on_its_way_is_sent_again_by_the_proxy_itself(world: World) -> 
     world.slow = True  # upstream stores it, but the response does not arrive
     data = batch([(key_at(n), b"%d" % n) for n in range(6)], producer, 0, 0)
     assert world.produce(1, {("flights", 0): data}).frame is None
-    world.upstream.logs["flights", 3].clear()
+    world.upstream.cluster.logs["flights", 3].batches.clear()
     world.slow = False
     world.restart()
     world.settle(2)
@@ -308,7 +310,7 @@ def test_records_of_refused_batches_are_known_after_a_restart(world: World) -> N
 def test_the_number_of_partitions_stays_pinned(world: World) -> None:
     producer = world.producer_id(1)
     assert code(world, batch([(key_at(1), b"1")], producer, 0, 0)) == 0
-    world.upstream.leaders["flights", 6] = 0
+    world.upstream.lead("flights", 6, 0)
     world.restart()
     assert code(world, batch([(key_at(1), b"2")], producer, 0, 1)) == 0
     assert world.core.topics.pins["flights"].partitions == 6
@@ -410,10 +412,10 @@ def test_the_journal_keeps_nothing_of_a_producer_that_is_forgotten() -> None:
 @pytest.mark.parametrize("restarts", [False, True])
 def test_records_that_several_topics_may_have_are_not_stored_twice(restarts: bool) -> None:
     world = world_of(journal=True)
-    own, true = world.producer_id(1), world.upstream.ids["flights"]
+    own, true = world.producer_id(1), world.upstream.cluster.ids["flights"]
 
     def named(topic_id: UUID, seconds: float) -> None:
-        world.upstream.ids["flights"] = topic_id
+        world.upstream.bend = naming("flights", topic_id)
         world.core.control.request_topics("flights")
         world.settle(seconds)
 
@@ -438,7 +440,7 @@ def test_a_state_is_for_one_cluster(caplog: pytest.LogCaptureFixture) -> None:
     world.slow = True
     world.produce(1, {("flights", 0): batch([(key_at(0), b"for the first")], own, 0, 0)})
     world.upstream = Upstream({"flights": 6, "plain": 2})
-    world.upstream.cluster_id = "other"
+    world.upstream.cluster.cluster_id = "other"
     world.slow = False
     world.restart()
     world.settle(100)
@@ -456,9 +458,7 @@ def test_a_rule_that_is_taken_away_is_told_once_and_finds_the_pin_when_it_is_bac
 ) -> None:
     world = world_of(journal=True)
     world.produce(1, {("flights", 0): batch([(key_at(0), b"x")])})
-    grown = Upstream({"flights": 9, "plain": 2})
-    grown.ids = world.upstream.ids
-    world.upstream = grown
+    world.upstream = Upstream({"flights": 9, "plain": 2})
     for _ in range(2):
         world.use("fligths=rewrite")
     assert caplog.text.count("no longer rewritten") == 1
@@ -491,9 +491,9 @@ def test_nothing_goes_to_another_cluster_that_has_a_nodes_address(
 ) -> None:
     world = world_of(nodes=2, journal=journal, request_timeout=5.0, delivery_timeout=1000.0)
     own, right = world.producer_id(1), world.upstream
-    partition = next(index for (topic, index), node in right.leaders.items() if (topic, node) == ("flights", stolen))
+    partition = next(index for index in range(6) if right.cluster.leaders["flights", index].node == stolen)
     other = Upstream({"flights": 6, "plain": 2}, nodes=2)
-    other.cluster_id = "other"
+    other.cluster.cluster_id = "other"
     world.kill(stolen)
     world.settle(1)
     right.down.clear()
@@ -506,7 +506,7 @@ def test_nothing_goes_to_another_cluster_that_has_a_nodes_address(
     world.produce(2, {("plain", stolen): batch([(b"k", b"z")])}, node=stolen)
     world.settle(20)
     assert world.core.ready, "the other node still answers"
-    assert not other.produced and other._next_producer_id == 1000
+    assert not other.asked(ProduceRequest, InitProducerIdRequest)
     assert "it belongs to cluster other, and this proxy's records are for cluster cluster" in caplog.text
     assert "it belongs to cluster other" in world.closed[2]
     right.answer = answer  # type: ignore[method-assign]
@@ -520,7 +520,7 @@ def test_a_topic_that_is_gone_after_a_restart_harms_no_other() -> None:
     make_known(world)
     own = world.producer_id(1)
     assert world.produce(1, {("flights", 0): batch([(b"k", b"1")], own, 0, 0)}).code == 0
-    world.upstream.delete("flights")
+    world.upstream.cluster.delete("flights")
     world.restart()
     world.settle(1)
     world.produce(2, {("flights", 0): batch([(b"k", b"2")], own, 0, 1)})

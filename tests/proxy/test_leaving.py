@@ -22,7 +22,7 @@ from tests.patience import HUNG
 from tests.proxy.running import ProxyThread
 from tests.proxy.simulated import Upstream, World, batch
 from tests.proxy.test_rewriting import world_of
-from tests.proxy.test_transactions import code, end, ends, opened, produce
+from tests.proxy.test_transactions import add, code, end, ends, opened, produce
 
 MB = 2**20
 PRODUCE, VERSIONS, LIST_OFFSETS = 9, 3, 7
@@ -77,7 +77,9 @@ def test_a_transaction_is_ended_though_its_client_has_left(commit: bool) -> None
     assert not ends(world), "it waits for the transaction's records"
     world.release()
     assert [each.committed for each in ends(world)] == [commit]
-    assert code(end(world, opened(world), commit=False)) == 0
+    following = opened(world)
+    add(world, following, {"flights": (0,)})
+    assert code(end(world, following, commit=False)) == 0
 
 
 def test_requests_before_a_client_was_refused_are_passed_on() -> None:

@@ -13,7 +13,7 @@ VERSIONS, METADATA = 3, 9
 def an_outage(nodes: int = 1, **options: Any) -> World:
     """A proxy that was connected to upstream before that became unavailable."""
     world = World(Upstream({"flights": 6, "plain": 2}, nodes=nodes), "flights=rewrite", **options)
-    for node in world.upstream.nodes:
+    for node in world.upstream.cluster.nodes:
         world.kill(node)
     world.settle(1)
     return world
@@ -122,14 +122,15 @@ def test_upstream_judges_the_versions_of_clients_that_waited_while_it_was_replac
 
     def strict(node: int, frame: bytes) -> tuple[bytes | None, str]:
         header = parse_request(frame).header
-        return answer(node, frame) if header.api_version <= upstream.newest[header.api_key] else (None, CUT_BEFORE)
+        newest = upstream.cluster.release[header.api_key][1]
+        return answer(node, frame) if header.api_version <= newest else (None, CUT_BEFORE)
 
     upstream.answer = strict  # type: ignore[method-assign]  # like Kafka's broker, it closes the connection
     ask_versions(world, 1)
     ask_versions(world, 2)
     new = world.request(1, MetadataRequest(topics=()), 13)
     old = world.request(2, MetadataRequest(topics=()), 8)
-    upstream.newest = upstream.newest | {3: 8}
+    upstream.cluster.release[3] = (0, 8)
     comes_back(world)
     assert list(world.closed) == [1] and new.frame is None
     assert old.frame is not None
@@ -139,7 +140,7 @@ def test_upstream_judges_the_versions_of_clients_that_waited_while_it_was_replac
 def test_each_broker_is_remembered_by_itself() -> None:
     world = World(Upstream({"plain": 2}, nodes=2))
     ask_versions(world, 1, node=0)
-    world.upstream.newest = world.upstream.newest | {3: 8}
+    world.upstream.cluster.release[3] = (0, 8)
     ask_versions(world, 2, node=1)
     for node in (0, 1):
         world.kill(node)

@@ -33,20 +33,22 @@ def test_metadata_names_the_proxys_addresses_and_keeps_node_ids(world: World) ->
 
 
 def test_a_new_node_gets_its_port_before_a_client_hears_of_it(world: World) -> None:
-    world.upstream.nodes[7] = ("broker", 9007)
+    world.upstream.cluster.add_node(7)
     reply = world.request(1, MetadataRequest(topics=()), 9)
     assert world.listens == [0, 1, 2, 7]
     assert addresses(reply.parsed(MetadataResponse))[7] == ("proxy", PROXY_PORT + 7)
 
 
 def test_coordinators_are_at_the_proxys_addresses(world: World) -> None:
+    world.upstream.cluster.lead(world.upstream.cluster.groups.place("g"), 2)
     reply = world.request(1, FindCoordinatorRequest(coordinator_keys=("g",)), 4, node=2)
     (found,) = reply.parsed(FindCoordinatorResponse).coordinators
     assert (found.node_id, found.host, found.port) == (2, "proxy", PROXY_PORT + 2)
 
 
 def test_a_coordinator_that_is_not_known_yet_is_asked_for_again(world: World) -> None:
-    world.upstream.nodes[5] = ("broker", 9005)
+    world.upstream.cluster.add_node(5)
+    world.upstream.cluster.lead(world.upstream.cluster.groups.place("g"), 5)
     world.core.cluster.nodes[5] = ("broker", 9005)
     reply = world.request(1, FindCoordinatorRequest(coordinator_keys=("g",)), 4, node=5)
     (found,) = reply.parsed(FindCoordinatorResponse).coordinators
@@ -140,7 +142,6 @@ def test_an_answer_for_a_client_that_left_is_dropped(world: World) -> None:
 
 
 def test_a_fetch_is_not_read_on_its_way(world: World) -> None:
-    world.upstream.__dict__["_fetch"] = lambda node, request: None
     sent: list[bytes] = []
 
     def answer(node: int, frame: bytes) -> tuple[bytes | None, str]:

@@ -21,7 +21,7 @@ from ottla.proxy.upstream.connections import IDLE_CONNECTION
 from ottla.proxy.upstream.delivery import LIMIT_LASTS, Delivery
 from ottla.proxy.upstream.streams import LAST_EPOCH
 from tests.proxy.simulated import Pair, World, batch
-from tests.proxy.test_rewriting import SIX, key_at, pairs, world_of
+from tests.proxy.test_rewriting import key_at, pairs, world_of
 
 
 def numbers(world: World) -> list[tuple[int, int, int]]:
@@ -91,14 +91,14 @@ def test_behind_a_refused_batch_the_numbers_begin_again_in_another_epoch() -> No
 
 def test_what_is_too_large_for_upstream_goes_in_parts() -> None:
     world = world_of()
-    world.upstream.max_batch = 300
+    world.upstream.cluster.data.max_message_bytes = 300
     assert world.produce(1, {("flights", 0): batch([(key_at(0), b"%d" % n + bytes(50)) for n in range(16)])}).code == 0
     assert [int((value or b"").rstrip(b"\0")) for value in world.upstream.values("flights")] == list(range(16))
 
 
 def test_what_was_too_large_once_is_not_tried_again() -> None:
     world = world_of()
-    world.upstream.max_batch = 300
+    world.upstream.cluster.data.max_message_bytes = 300
     sizes = []
     for round_ in range(5):
         tried, before = len(world.upstream.produced), world.now
@@ -107,7 +107,7 @@ def test_what_was_too_large_once_is_not_tried_again() -> None:
         sizes.append((len(world.upstream.produced) - tried, world.now - before))
     assert sizes[0][0] > sizes[1][0] == sizes[4][0], "from the second batch on, the proxy splits each at once"
     world.settle(LIMIT_LASTS)
-    world.upstream.max_batch = 2**20
+    world.upstream.cluster.data.max_message_bytes = 2**20
     tried = len(world.upstream.produced)
     assert world.produce(1, {("flights", 0): batch([(key_at(0), bytes(50)) for _ in range(16)])}).code == 0
     assert len(world.upstream.produced) == tried + 1, "after a rest, the proxy tries whole batches again"
@@ -115,7 +115,7 @@ def test_what_was_too_large_once_is_not_tried_again() -> None:
 
 def test_a_batch_of_many_clients_that_is_too_large_does_not_part_those_that_fit() -> None:
     world = world_of()
-    world.upstream.max_batch = 700
+    world.upstream.cluster.data.max_message_bytes = 700
     producer = world.producer_id(1)
     assert world.produce(1, {("flights", 0): batch([(key_at(0), b"x")], producer, 0, 0)}).code == 0
     world.slow = True
@@ -132,7 +132,7 @@ def test_a_batch_of_many_clients_that_is_too_large_does_not_part_those_that_fit(
 
 def test_one_record_that_is_too_large_is_refused() -> None:
     world = world_of()
-    world.upstream.max_batch = 300
+    world.upstream.cluster.data.max_message_bytes = 300
     data = batch([(key_at(0), b"a"), (key_at(0), bytes(400)), (key_at(0), b"b")])
     assert world.produce(1, {("flights", 0): data}).code == MessageTooLarge.code
 
@@ -140,32 +140,17 @@ def test_one_record_that_is_too_large_is_refused() -> None:
 def test_a_topic_that_is_deleted_fences_nobody() -> None:
     world = world_of()
     producer = world.producer_id(1)
-    world.upstream.leaders.clear()
-    identity = world.upstream.ids.pop("flights")
+    world.upstream.hide("flights")
     reply = world.produce(1, {("flights", 0): batch([(key_at(0), b"x")], producer, 0, 0)})
     world.settle(30)
     assert reply.code == UnknownTopicOrPartition.code
-    world.upstream.ids["flights"] = identity
-    world.upstream.leaders |= {("flights", index): 0 for index in range(SIX)}
+    world.upstream.show()
     world.core.control.request_topics("flights")
     world.settle(1)
     assert world.produce(1, {("flights", 0): batch([(key_at(0), b"x")], producer, 0, 0)}).code == 0
 
 
 # -- clients without a producer id
-
-
-def opened(world: World) -> list[Any]:
-    """A list that collects upstream's InitProducerId requests from now on."""
-    asked: list[Any] = []
-    give = world.upstream._initproducerid
-
-    def noted(node: int, request: InitProducerIdRequest) -> Any:
-        asked.append(request)
-        return give(node, request)
-
-    world.upstream._initproducerid = noted  # type: ignore[method-assign]
-    return asked
 
 
 def test_each_client_without_a_producer_id_is_lent_one_for_itself() -> None:
@@ -177,17 +162,17 @@ def test_each_client_without_a_producer_id_is_lent_one_for_itself() -> None:
 
 def test_a_lent_producer_id_is_lent_again_when_its_client_has_left() -> None:
     world = world_of()
-    asked = opened(world)
+    before = len(world.upstream.asked(InitProducerIdRequest))
     for client in range(1, 6):
         assert world.produce(client, {("flights", 0): batch([(key_at(0), b"x")])}).code == 0
         world.leave(client)
-    assert len(asked) == 1
+    assert len(world.upstream.asked(InitProducerIdRequest)) == before + 1
     assert [sequence for _, _, sequence in numbers(world)] == [0, 1, 2, 3, 4]
 
 
 def test_a_lent_producer_id_is_not_lent_again_before_its_records_are_settled() -> None:
     world = world_of()
-    asked = opened(world)
+    before = len(world.upstream.asked(InitProducerIdRequest))
     world.slow = True
     world.produce(1, {("flights", 0): batch([(key_at(0), b"x")])})
     world.leave(1)
@@ -195,7 +180,7 @@ def test_a_lent_producer_id_is_not_lent_again_before_its_records_are_settled() -
     world.slow = False
     world.release()
     world.settle(1)
-    assert len(asked) == 2
+    assert len(world.upstream.asked(InitProducerIdRequest)) == before + 2
     assert sorted(world.upstream.values("flights"), key=repr) == [b"x", b"y"]
 
 
@@ -224,7 +209,7 @@ def test_a_producer_id_that_upstream_gives_again_is_not_used_by_two(lent_first: 
 def test_what_waits_under_a_lent_id_that_is_a_clients_now_is_given_back() -> None:
     world = world_of()
     assert world.produce(1, {("flights", 0): batch([(key_at(0), b"old")])}).code == 0
-    world.upstream.leaders["flights", 3] = -1
+    world.upstream.lead("flights", 3, -1)
     world.core.control.request_topics("flights")
     world.settle(1)
     waiting = world.produce(1, {("flights", 3): batch([(key_at(3), b"waits")])})
@@ -255,7 +240,7 @@ def test_streams_are_led_to_new_leaders_so_many_at_a_time(monkeypatch: pytest.Mo
     monkeypatch.setattr(Delivery, "pump", pumped)
     monkeypatch.setattr(Delivery, "_steer", counted)
     for place in (1, 3, 5):
-        world.upstream.leaders["flights", place] = 0
+        world.upstream.lead("flights", place, 0)
     world.core.control.request_topics("flights")
     world.settle(5)
     assert {each.error_code for reply in waiting for each in reply.produced.values()} == {0}
@@ -264,7 +249,7 @@ def test_streams_are_led_to_new_leaders_so_many_at_a_time(monkeypatch: pytest.Mo
 
 def test_clients_within_their_share_do_not_pay_for_what_others_hold() -> None:
     world = world_of(max_buffered=60_000)
-    world.upstream.leaders["flights", 3] = -1
+    world.upstream.lead("flights", 3, -1)
     world.core.control.request_topics("flights")
     world.settle(1)
     for client in range(2, 20):

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from typing import Any
-from uuid import UUID, uuid4
 
 import pytest
 from crc32c import crc32c
@@ -257,7 +256,7 @@ def test_records_of_unknown_topics_are_bounded_too() -> None:
 
 def test_refusals_that_are_alike_are_one_line_and_their_number(caplog: pytest.LogCaptureFixture) -> None:
     world = world_of(delivery_timeout=5)
-    world.upstream.leaders["flights", 3] = -1
+    world.upstream.lead("flights", 3, -1)
     world.core.control.request_topics("flights")
     world.settle(1)
     for _ in range(30):
@@ -286,8 +285,7 @@ def test_no_more_than_so_many_topics_are_waited_for() -> None:
 def test_records_wait_for_a_topic_that_is_just_being_made() -> None:
     world = World(Upstream({"flights": 1}), "*=rewrite")
     replies = [world.produce(1, {("new", 0): batch([(b"k", b"%d" % n)])}) for n in range(3)]
-    world.upstream.ids["new"] = UUID(int=99)
-    world.upstream.leaders["new", 0] = 0
+    world.upstream.lead("new", 0, 0)
     world.settle(1)
     assert [reply.code for reply in replies] == [0, 0, 0]
     assert world.upstream.values("new") == [b"0", b"1", b"2"]
@@ -296,8 +294,7 @@ def test_records_wait_for_a_topic_that_is_just_being_made() -> None:
 def test_records_do_not_overtake_those_that_wait_for_their_topic() -> None:
     world = World(Upstream({"flights": 1}), "*=rewrite")
     first = world.produce(1, {("new", 0): batch([(b"k", b"0")])})
-    world.upstream.ids["new"] = UUID(int=99)
-    world.upstream.leaders["new", 0] = 0
+    world.upstream.lead("new", 0, 0)
     # Another client's response describes the topic before the proxy's own request is answered.
     world.request(2, MetadataRequest(topics=(MetadataRequestTopic(name="new"),)), 12)
     assert world.core.cluster.is_described("new") and first.frame is None
@@ -316,7 +313,7 @@ def test_what_upstream_refuses_is_told_to_the_client(world: World) -> None:
 
 def test_in_a_shared_batch_that_is_refused_only_the_culprit_fails(world: World) -> None:
     home = key_at(3)
-    world.upstream.max_batch = 500
+    world.upstream.cluster.data.max_message_bytes = 500
     world.slow = True
     sizes = [10, 10, 700, 10]
     replies = [
@@ -355,7 +352,8 @@ def test_errors_that_pass_are_waited_out(world: World, code: int) -> None:
 def test_records_follow_a_leader_that_moves() -> None:
     world = world_of(nodes=3)
     world.produce(1, {("flights", 3): batch(pairs())})
-    world.upstream.leaders = {place: (node + 1) % 3 for place, node in world.upstream.leaders.items()}
+    for place in world.upstream.cluster.places:
+        world.upstream.cluster.lead(place, (world.upstream.cluster.leaders[place].node + 1) % 3)
     reply = world.produce(1, {("flights", 3): batch(pairs())})
     world.settle(5)
     assert reply.code == 0
@@ -422,7 +420,7 @@ def test_what_may_be_stored_is_given_back_as_doubtful_and_never_taken_for_the_ne
 def test_what_was_never_sent_is_not_told_as_stored() -> None:
     world = world_of(delivery_timeout=20)
     assert world.produce(1, {("flights", 1): batch([(key_at(1), b"stored")])}).code == 0
-    world.upstream.leaders["flights", 1] = -1
+    world.upstream.lead("flights", 1, -1)
     world.core.control.request_topics("flights")
     world.settle(1)
     reply = world.produce(1, {("flights", 1): batch([(key_at(1), b"never sent")])})
@@ -435,7 +433,7 @@ def test_a_partition_without_a_leader_holds_the_others_up_for_a_time_only() -> N
     world.upstream.fate = lambda request: CUT_AFTER
     replies = [world.produce(1, {("flights", 1): batch([(key_at(1), bytes(500))])})]
     world.upstream.fate = lambda request: ANSWERED
-    world.upstream.leaders["flights", 1] = -1
+    world.upstream.lead("flights", 1, -1)
     while not world.held:
         replies.append(world.produce(1, {("flights", 1): batch([(key_at(1), bytes(500))])}))
     world.settle(30)
@@ -448,44 +446,41 @@ def test_a_partition_without_a_leader_holds_the_others_up_for_a_time_only() -> N
 def test_records_on_their_way_when_a_topic_is_recreated_go_where_its_keys_go_now_when_they_come_again() -> None:
     world = world_of()
     world.produce(1, {("flights", 1): batch([(key_at(4), b"learn")])})
-    for partition in range(2, SIX):
-        del world.upstream.leaders["flights", partition]
-    world.upstream.ids["flights"] = uuid4()
+    world.upstream.cluster.recreate("flights", 2)
     data = batch([(key, key) for key in KEYS])
     reply = world.produce(1, {("flights", 0): data})
     world.settle(5)
     assert reply.code == NotLeaderOrFollower.code, "an error that clients retry"
-    assert not world.upstream.values("flights")[1:]
+    assert not world.upstream.values("flights")
     assert world.produce(1, {("flights", 0): data}).code == 0
     for (_, partition), log in world.upstream.logs.items():
-        assert all(murmur2_partition(each.key or b"", 2) == partition for each in log if each.value != b"learn")
-    assert len(world.upstream.values("flights")) == 1 + len(KEYS)
+        assert all(murmur2_partition(each.key or b"", 2) == partition for each in log)
+    assert len(world.upstream.values("flights")) == len(KEYS)
     assert world.core.idle
 
 
-def test_records_do_not_wait_for_a_producer_id_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_do_not_wait_for_a_producer_id_for_ever() -> None:
     refused = InitProducerIdResponse(error_code=14, producer_id=-1, producer_epoch=-1)
-    monkeypatch.setattr(Upstream, "_initproducerid", lambda *_: refused)
     world = world_of(delivery_timeout=20)
+    usual = world.upstream.bend
+    world.upstream.bend = lambda request, answer: refused if isinstance(answer, InitProducerIdResponse) else answer
     replies = [world.produce(1, {("flights", n): batch([(key_at(n), b"x")])}) for n in range(3)]
     world.settle(30)
     assert [reply.code for reply in replies] == [5] * 3
-    monkeypatch.undo()
+    world.upstream.bend = usual
     world.settle(5)
     assert world.produce(1, {("flights", 1): batch([(key_at(1), b"x")])}).code == 0
     assert world.upstream.values("flights") == [b"x"]
 
 
 def test_records_for_a_topic_that_was_deleted_are_given_back_soon(world: World) -> None:
-    world.upstream.leaders.clear()
-    identity = world.upstream.ids.pop("flights")
+    world.upstream.hide("flights")
     reply = world.produce(1, {("flights", 0): batch(pairs())})
     world.settle(10)
     assert reply.frame is None
     world.settle(10)
     assert reply.code == 3
-    world.upstream.ids["flights"] = identity
-    world.upstream.leaders |= {("flights", index): 0 for index in range(SIX)}
+    world.upstream.show()
     again = world.produce(1, {("flights", 0): batch(pairs())})
     world.settle(1)
     assert again.code == 0
@@ -554,7 +549,8 @@ def test_a_full_buffer_takes_no_records_of_new_connections_either() -> None:
 def test_clients_that_come_again_and_again_do_not_fill_the_buffer_for_others() -> None:
     world = world_of(nodes=2, max_buffered=30_000)
     assert world.produce(1, {("flights", 2): batch([(key_at(2), b"x")])}).code == 0
-    near, far = (next(p for p in range(SIX) if world.upstream.leaders["flights", p] == node) for node in (0, 1))
+    leaders = world.upstream.cluster.leaders
+    near, far = (next(p for p in range(SIX) if leaders["flights", p].node == node) for node in (0, 1))
     world.kill(1)
     for client in range(2, 60):
         world.produce(client, {("flights", far): batch([(key_at(far), bytes(6000))])})
@@ -575,7 +571,7 @@ def test_a_request_without_partitions_is_answered(world: World) -> None:
 
 def test_the_number_of_partitions_is_pinned(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.produce(1, {("flights", 3): batch(pairs())})
-    world.upstream.leaders["flights", SIX] = 0
+    world.upstream.lead("flights", SIX, 0)
     world.core.control.request_topics("flights")
     world.settle(1)
     reply = world.produce(1, {("flights", 3): batch(pairs()), ("flights", SIX): batch(pairs())})
@@ -587,7 +583,7 @@ def test_the_number_of_partitions_is_pinned(world: World, caplog: pytest.LogCapt
 def test_a_stated_number_of_partitions_outlives_the_proxy(caplog: pytest.LogCaptureFixture) -> None:
     world = world_of(rule="flights=rewrite::6")
     assert world.produce(1, {("flights", 3): batch(pairs())}).code == 0
-    world.upstream.leaders |= {("flights", SIX): 0, ("flights", SIX + 1): 0}
+    world.upstream.cluster.grow("flights", 2)
     world.restart()
     make_known(world)
     assert world.produce(1, {("flights", 3): batch(pairs())}).code == 0
@@ -602,7 +598,7 @@ def test_a_topic_with_fewer_partitions_than_are_stated_is_refused(caplog: pytest
     assert refused.code == 44
     assert "flights has 6 partitions" in (refused.produced["flights", 3].error_message or "")
     assert [record for record in caplog.records if "records are refused" in record.getMessage()]
-    world.upstream.leaders["flights", SIX] = 0
+    world.upstream.lead("flights", SIX, 0)
     assert world.produce(1, {("flights", 3): batch(pairs())}).code == 44
     world.settle(1)
     assert world.produce(1, {("flights", 3): batch(pairs())}).code == 0
@@ -611,9 +607,7 @@ def test_a_topic_with_fewer_partitions_than_are_stated_is_refused(caplog: pytest
 def test_a_topic_that_was_recreated_is_pinned_again(world: World) -> None:
     world.produce(1, {("flights", 3): batch(pairs())})
     world.settle(1)
-    world.upstream.ids["flights"] = world.upstream.ids["plain"]
-    del world.upstream.leaders["flights", 5]
-    world.upstream.logs.clear()
+    world.upstream.cluster.recreate("flights", 5)
     world.core.control.request_topics("flights")
     world.settle(1)
     world.produce(1, {("flights", 3): batch(pairs())})
@@ -669,7 +663,7 @@ def test_the_offset_of_a_batch_that_stays_in_place_is_true_also_where_upstream_t
     world = world_of()
     own, key = world.producer_id(1), key_at(0)
     assert world.produce(1, {("flights", 0): batch([(key, b"first")], own, 0, 0)}).code == 0
-    world.upstream.max_batch = 3000
+    world.upstream.cluster.data.max_message_bytes = 3000
     big = batch([(key, b"%02d" % number * 20) for number in range(100)], own, 0, 1)
     reply = world.produce(1, {("flights", 0): big})
     world.settle(5)

@@ -1,16 +1,18 @@
 """Nodes with stale metadata: their responses about topics that were recreated or have grown do no harm."""
 
 from collections.abc import Callable
+from typing import Any
 from uuid import UUID
 
 import pytest
 
 from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.codec.partitioners import murmur2_partition
-from tests.proxy.simulated import ANSWERED, CUT_AFTER, Upstream, World, batch
+from tests.proxy.simulated import ANSWERED, CUT_AFTER, Upstream, World, batch, naming
 from tests.proxy.test_rewriting import key_at
 
-OLD, NEW = UUID(int=76), UUID(int=77)
+OLD, NEW = UUID(int=7), UUID(int=1001)
+"""The ids that upstream gives the topic."""
 FLIGHTS = ("flights", 3)
 Change = Callable[[MetadataResponse], None]
 
@@ -21,18 +23,17 @@ def ask(world: World) -> None:
     world.settle(1)
 
 
-def lagging(world: World, change: Change, *, times: int, patch: pytest.MonkeyPatch) -> None:
+def lagging(world: World, change: Change, *, times: int) -> None:
     """Make the next Metadata responses those of a node with stale metadata."""
-    own, left = world.upstream._metadata, [times]
+    left = [times]
 
-    def answer(node: int, request: MetadataRequest) -> MetadataResponse:
-        told: MetadataResponse = own(node, request)
-        if left[0]:
+    def bend(request: object, answer: Any) -> Any:
+        if isinstance(answer, MetadataResponse) and left[0]:
             left[0] -= 1
-            change(told)
-        return told
+            change(answer)
+        return answer
 
-    patch.setattr(world.upstream, "_metadata", answer)
+    world.upstream.bend = bend
 
 
 def as_it_was(told: MetadataResponse) -> None:
@@ -51,22 +52,18 @@ def lose_the_next_answer(world: World) -> None:
 
 @pytest.fixture
 def world() -> World:
-    world = World(Upstream({"flights": 6}), "flights=rewrite")
-    world.upstream.ids["flights"] = OLD
-    return world
+    return World(Upstream({"flights": 6}), "flights=rewrite")
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["the old id was known", "the old id was never seen"])
-def test_records_are_not_stored_twice_because_a_node_tells_of_the_topic_before(
-    world: World, known: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_records_are_not_stored_twice_because_a_node_tells_of_the_topic_before(world: World, known: bool) -> None:
     if known:
         ask(world)
-    world.upstream.ids["flights"] = NEW
+    world.upstream.cluster.recreate("flights")
     ask(world)
     own = world.producer_id(1)
     assert world.produce(1, {FLIGHTS: batch([(key_at(3), b"first")], own, 0, 0)}).code == 0
-    lagging(world, as_it_was, times=1, patch=monkeypatch)
+    lagging(world, as_it_was, times=1)
     lose_the_next_answer(world)
     reply = world.produce(1, {FLIGHTS: batch([(key_at(3), b"once")], own, 0, 1)})
     world.settle(40)
@@ -76,24 +73,21 @@ def test_records_are_not_stored_twice_because_a_node_tells_of_the_topic_before(
     assert reply.frame is not None
 
 
-def test_a_key_stays_where_it_is_although_a_node_tells_of_the_topic_before(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_stays_where_it_is_although_a_node_tells_of_the_topic_before(world: World) -> None:
     key = next(
         key for key in (b"N%d" % n for n in range(40)) if murmur2_partition(key, 6) != murmur2_partition(key, 12)
     )
-    world.upstream.ids["flights"] = NEW
+    world.upstream.cluster.recreate("flights")
     ask(world)
     world.produce(1, {FLIGHTS: batch([(key, b"before")])})
-    for partition in range(6, 12):
-        world.upstream.leaders["flights", partition] = 0
+    world.upstream.cluster.grow("flights", 6)
 
     def six_of_old(told: MetadataResponse) -> None:
         as_it_was(told)
         for topic in told.topics:
             topic.partitions = topic.partitions[:6]
 
-    lagging(world, six_of_old, times=1, patch=monkeypatch)
+    lagging(world, six_of_old, times=1)
     ask(world)
     world.produce(1, {FLIGHTS: batch([(key, b"meanwhile")])})
     world.settle(20)
@@ -104,9 +98,7 @@ def test_a_key_stays_where_it_is_although_a_node_tells_of_the_topic_before(
     assert there == [("flights", murmur2_partition(key, 6))]
 
 
-def test_records_are_not_given_back_because_a_node_does_not_know_of_new_partitions(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_records_are_not_given_back_because_a_node_does_not_know_of_new_partitions() -> None:
     world = World(Upstream({"flights": 12}), "flights=rewrite::12")
     ask(world)
     key = next(key for key in (b"N%d" % n for n in range(99)) if murmur2_partition(key, 12) == 8)
@@ -116,7 +108,7 @@ def test_records_are_not_given_back_because_a_node_does_not_know_of_new_partitio
         for topic in told.topics:
             topic.partitions = tuple(each for each in topic.partitions if each.partition_index < 6)
 
-    lagging(world, six, times=3, patch=monkeypatch)
+    lagging(world, six, times=3)
     lose_the_next_answer(world)
     reply = world.produce(1, {("flights", 8): batch([(key, b"once")], own, 0, 0)})
     world.settle(10)
@@ -127,7 +119,7 @@ def test_records_are_not_given_back_because_a_node_does_not_know_of_new_partitio
 def test_an_id_that_was_replaced_is_believed_again_where_nobody_names_the_other_any_more(world: World) -> None:
     ask(world)
     for topic_id in (NEW, OLD):
-        world.upstream.ids["flights"] = topic_id
+        world.upstream.bend = naming("flights", topic_id)
         ask(world)
     assert world.core.cluster.topics["flights"].topic_id == NEW
     world.settle(20)

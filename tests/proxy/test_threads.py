@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from crc32c import crc32c
@@ -298,9 +297,7 @@ def test_a_batch_that_was_opened_for_a_topic_that_was_recreated_meanwhile_is_not
     own = world.producer_id(1)
     reply = world.produce(1, {FLIGHTS: batch(LARGE, own, 0, 0)})
     assert len(world.work) == 1
-    for place in range(4, SIX):
-        del world.upstream.leaders["flights", place]
-    world.upstream.ids["flights"] = uuid4()
+    world.upstream.cluster.recreate("flights", 4)
     world.core.control.request_topics("flights")
     world.settle(1)
     finish_all(world)
@@ -334,9 +331,9 @@ def test_the_end_of_a_transaction_waits_until_its_batches_are_opened(world: Worl
     data = batch(LARGE, own, 0, 0, transactional=True)
     reply = world.produce(1, {FLIGHTS: data}, transactional_id="t", version=12)  # which adds the partitions
     ending = EndTxnRequest(transactional_id="t", producer_id=own, producer_epoch=0, committed=committed)
-    end = world.request(2, ending, 3)
+    end = world.request(2, ending, 5)
     assert (reply.frame, end.frame) == (None, None)
-    assert ending not in world.upstream.of_transactions
+    assert not world.upstream.asked(EndTxnRequest)
     assert len(world.work) == 1
     finish_all(world)
     assert end.parsed(EndTxnResponse).error_code == 0
@@ -364,7 +361,7 @@ def test_the_end_of_a_transaction_waits_for_its_turn_behind_records_that_are_not
     with monkeypatch.context() as patch:
         patch.setattr(world, "settle", lambda: None)
         reply = world.produce(1, {("flights", place): data for place in range(SIX)}, transactional_id="t", version=12)
-        end = world.request(2, ending, 3)
+        end = world.request(2, ending, 5)
     assert len(read) == 2, "the limit of a step"
     assert (reply.frame, end.frame) == (None, None)
     world.settle(1)

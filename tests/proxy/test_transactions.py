@@ -1,7 +1,6 @@
 """Transactions on a rewritten topic, with an upstream that records its requests."""
 
 from typing import Any
-from uuid import UUID
 
 import pytest
 
@@ -25,6 +24,7 @@ from ottla.errors import (
     OperationNotAttempted,
     OutOfOrderSequenceNumber,
     PolicyViolation,
+    ProducerFenced,
     TopicAuthorizationFailed,
     TransactionAbortable,
     UnknownProducerId,
@@ -49,6 +49,8 @@ ABORTABLE = {9: PolicyViolation.code, 11: TransactionAbortable.code}
 def opened(world: World, client: int = 1) -> tuple[int, int]:
     """The id and epoch of a new transactional producer."""
     reply = world.request(client, InitProducerIdRequest(transactional_id=NAME, transaction_timeout_ms=1000), 4)
+    if reply.frame is None:  # upstream aborts the transaction before first
+        world.settle(1)
     answer: InitProducerIdResponse = reply.parsed(InitProducerIdResponse)
     return answer.producer_id, answer.producer_epoch
 
@@ -94,14 +96,14 @@ def add(world: World, producer: tuple[int, int], topics: dict[str, tuple[int, ..
 
 def added(world: World) -> dict[str, tuple[int, ...]]:
     """The partitions in upstream's latest AddPartitionsToTxn request."""
-    request: AddPartitionsToTxnRequest = world.upstream.of_transactions[-1]
+    request: AddPartitionsToTxnRequest = world.upstream.asked(AddPartitionsToTxnRequest)[-1]
     assert (request.v3_and_below_transactional_id, request.v3_and_below_producer_id) == (NAME, 1001)
     return {topic.name: topic.partitions for topic in request.v3_and_below_topics}
 
 
 def ends(world: World) -> list[EndTxnRequest]:
     """Upstream's EndTxn requests."""
-    return [each for each in world.upstream.of_transactions if isinstance(each, EndTxnRequest)]
+    return world.upstream.asked(EndTxnRequest)
 
 
 def test_all_partitions_that_keys_go_to_are_added_and_those_that_were_named_are_answered() -> None:
@@ -115,7 +117,7 @@ def test_so_many_wait_until_a_topic_is_described_and_no_more(monkeypatch: pytest
     monkeypatch.setattr(transactions, "MOST_WIDENING", 3)
     world = world_of(rule="*=rewrite")
     producer = opened(world)
-    world.upstream.ids.pop("plain")
+    world.upstream.hide("plain")
     topics = (AddPartitionsToTxnTopic(name="plain", partitions=(0,)),)
     request = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=NAME,
@@ -146,7 +148,7 @@ def test_a_topic_that_is_named_again_and_again_is_widened_once() -> None:
     answer = world.request(2, request, 3).parsed(AddPartitionsToTxnResponse)
     results = [each for topic in answer.results_by_topic_v3_and_below for each in topic.results_by_partition]
     assert {each.partition_error_code for each in results} == {0}
-    asked = world.upstream.of_transactions[-1]
+    asked = world.upstream.asked(AddPartitionsToTxnRequest)[-1]
     assert [(topic.name, topic.partitions) for topic in asked.v3_and_below_topics] == [("flights", tuple(range(SIX)))]
 
 
@@ -276,7 +278,7 @@ def test_an_epoch_that_the_proxy_does_not_know_gets_no_records_in_and_is_not_fen
 
 def test_upstream_tells_the_next_epoch_of_version_2() -> None:
     world = world_of()
-    world.upstream.features = {"transaction.version": 2}
+    world.upstream.cluster.transaction_version = 2
     producer = opened(world)
     assert produce(world, producer, 0, 3, version=12).code == 0
     answer: EndTxnResponse = end(world, producer, commit=True, version=5).parsed(EndTxnResponse)
@@ -289,8 +291,9 @@ def test_upstream_tells_the_next_epoch_of_version_2() -> None:
 @pytest.mark.parametrize(("lacks", "offered"), [({}, True), ({0: 11}, False), ({26: 4}, False), ({28: 4}, False)])
 def test_version_2_is_offered_where_upstream_has_all_that_it_takes(lacks: dict[int, int], offered: bool) -> None:
     world = world_of()
-    world.upstream.newest |= lacks
-    world.upstream.features = {"transaction.version": 2, "group.version": 1}
+    world.upstream.cluster.release |= {key: (0, newest) for key, newest in lacks.items()}
+    world.upstream.cluster.transaction_version = 2
+    world.upstream.features["group.version"] = 1
     asked = ApiVersionsRequest(client_software_name="c", client_software_version="1")
     answer: Any = world.request(9, asked, 4).parsed(ApiVersionsResponse)
     names = {each.name for each in answer.finalized_features}
@@ -321,9 +324,7 @@ def test_an_upstream_that_begins_again_is_believed_to_have_nothing() -> None:
         assert world.produce(1, {("flights", 0): batch([(key_at(3), b"x")], idempotent, 0, 0)}).code == 0
         assert produce(world, transactional, 0, 4).code == 0
         assert len(world.upstream.values("flights")) == 2
-        fresh = type(world.upstream)({"flights": SIX, "plain": 2})
-        fresh.ids = world.upstream.ids
-        world.upstream = fresh
+        world.upstream = Upstream({"flights": SIX, "plain": 2})
 
 
 def test_only_the_transactional_id_of_a_producer_ends_its_transaction_or_adds_to_it() -> None:
@@ -334,7 +335,7 @@ def test_only_the_transactional_id_of_a_producer_ends_its_transaction_or_adds_to
     foreign = EndTxnRequest(
         transactional_id="other", producer_id=producer[0], producer_epoch=producer[1], committed=False
     )
-    assert code(world.request(2, foreign, 4)) == 0  # left to upstream's coordinator
+    assert code(world.request(2, foreign, 4)) == InvalidProducerIdMapping.code  # what upstream's coordinator says
     world.slow = False
     world.release()
     assert records.code == 0
@@ -361,8 +362,7 @@ def test_records_go_to_partitions_only_that_were_added(restarts: bool) -> None:
     world = world_of(journal=True)
     producer = opened(world)
     assert produce(world, producer, 0, 3).code == 0
-    world.upstream.ids["flights"] = UUID(int=99)  # the topic is recreated with more partitions
-    world.upstream.leaders |= {("flights", index): 0 for index in range(2 * SIX)}
+    world.upstream.cluster.recreate("flights", 2 * SIX)
     if restarts:
         world.restart()
     world.core.control.request_topics("flights")
@@ -422,8 +422,9 @@ def test_an_answer_to_an_older_producer_changes_nothing_of_the_newer_one() -> No
 def test_an_end_waits_for_records_whose_topic_is_not_described() -> None:
     world = world_of(rule="*=rewrite")
     producer = opened(world)
+    add(world, producer, {"flights": (0,)})
     data = batch([(b"k", b"v")], *producer, 0, transactional=True)
-    world.upstream.ids.pop("plain")
+    world.upstream.hide("plain")
     records = world.produce(1, {("plain", 0): data}, transactional_id=NAME, version=12)
     ending = end(world, producer, commit=False)
     assert records.frame is None and ending.frame is None
@@ -439,10 +440,8 @@ def test_an_end_that_waits_goes_on_when_the_producer_has_another_epoch() -> None
     records, ending = produce(world, producer, 0, 3), end(world, producer, commit=True)
     assert ending.frame is None
     following = opened(world)
-    assert (records.code, code(ending)) == (
-        InvalidProducerEpoch.code,
-        0,
-    )  # upstream judges the latter
+    # Upstream judges the latter.
+    assert (records.code, code(ending)) == (InvalidProducerEpoch.code, ProducerFenced.code)
     world.release()
     world.slow = False
     assert produce(world, following, 0, 3).code == 0
@@ -457,7 +456,7 @@ def test_a_coordinator_that_is_busy_has_ended_nothing() -> None:
     assert code(end(world, producer, commit=False)) == ConcurrentTransactions.code
     assert code(end(world, producer, commit=True)) == TransactionAbortable.code
     assert code(end(world, producer, commit=False)) == 0
-    assert code(end(world, producer, commit=True)) == 0
+    assert code(end(world, producer, commit=True)) == InvalidTxnState.code  # what upstream's coordinator says
 
 
 @pytest.mark.parametrize("refused", [False, True])

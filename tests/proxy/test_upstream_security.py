@@ -30,18 +30,16 @@ VERSIONS, HANDSHAKE, AUTHENTICATE, METADATA, PRODUCE = 18, 17, 36, 3, 0
 class Guarded(Upstream):
     """Accepts one password, or any token; sessions last for `SESSION` seconds."""
 
-    def _apiversions(self, node: int, request: Any) -> Any:
-        answer = super()._apiversions(node, request)
-        keys = {each.api_key: each for each in answer.api_keys}
-        for key in (HANDSHAKE, AUTHENTICATE):
-            keys[key] = type(keys[PRODUCE])(api_key=key, min_version=0, max_version=1)
-        return type(answer)(error_code=0, api_keys=tuple(keys.values()))
+    def __init__(self, topics: dict[str, int]) -> None:
+        super().__init__(topics)
+        self.cluster.release |= {HANDSHAKE: (0, 1), AUTHENTICATE: (0, 1)}
 
-    def _saslhandshake(self, node: int, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
-        return SaslHandshakeResponse(error_code=0, mechanisms=(request.mechanism,))
-
-    def _saslauthenticate(self, node: int, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
-        right = bytes(request.auth_bytes).endswith((b"\0" + SECRET.encode(), b"\x01\x01"))
+    def _answer(self, node: int, version: int, message: Any) -> Any:
+        if isinstance(message, SaslHandshakeRequest):
+            return SaslHandshakeResponse(error_code=0, mechanisms=(message.mechanism,))
+        if not isinstance(message, SaslAuthenticateRequest):
+            return super()._answer(node, version, message)
+        right = bytes(message.auth_bytes).endswith((b"\0" + SECRET.encode(), b"\x01\x01"))
         code, said = (0, None) if right else (SaslAuthenticationFailed.code, "Authentication failed")
         lifetime = int(SESSION * 1000)
         return SaslAuthenticateResponse(

@@ -5,6 +5,7 @@ The requests that every client sends first (ApiVersions, Metadata, FindCoordinat
 
 import random
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -24,8 +25,9 @@ from ottla.codec.apis.metadata import (
     MetadataResponseTopic,
 )
 from ottla.sdk.core import ClientCore
-from ottla.sdk.events import Close, Connect, Connected, Key, Lost, Received, Run, Send, Written
+from ottla.sdk.events import Key
 from ottla.sdk.options import Options
+from tests.sim.wire import Link, Wire
 
 M = TypeVar("M")
 
@@ -40,12 +42,13 @@ class Asked:
     """A request without an answer yet."""
 
     key: Key
+    link: Link
     message: Any
     version: int
     correlation_id: int
 
 
-class Coordinator:
+class Coordinator(Wire):
     """One node that leads every partition, except those in `leaders`, and coordinates every group, unless `home` names
     another node.
 
@@ -70,10 +73,9 @@ class Coordinator:
         transactions: int = 1,
         more: dict[int, tuple[int, int]] | None = None,
     ) -> None:
+        super().__init__(core=ClientCore([("one", 9001)], options or Options(), random.Random(1)))
         self.topics = topics
         self._versions = VERSIONS | (more or {})
-        self.core = ClientCore([("one", 9001)], options or Options(), random.Random(1))
-        self.now = 0.0
         self.transactions = transactions
         self.waiting: list[Asked] = []
         self.lookups = 0
@@ -85,36 +87,18 @@ class Coordinator:
         self.replicas: tuple[int, ...] = ()
         self.leaders: dict[tuple[str, int], int] = {}
         self.ids: dict[str, uuid.UUID] = {}
-        self._open: dict[Key, None] = {}
         self.core.connect(self.now)
         self.run()
 
-    def run(self) -> None:
-        """Do everything that is due now."""
-        while actions := self.core.poll(self.now):
-            for action in actions:
-                match action:
-                    case Connect(key=key) if self.reachable:
-                        self._open[key] = None
-                        self.core.handle(Connected(key), self.now)
-                    case Connect(key=key):
-                        self.core.handle(Lost(key, "connection refused"), self.now)
-                    case Send(key=key, parts=parts):
-                        self.core.handle(Written(key), self.now)
-                        self._receive(key, b"".join(parts))
-                    case Run(call=call):
-                        call()
-                    case Close(key=key):
-                        self._drop(key)
+    def delay(self) -> float:
+        return 0.0
+
+    def accepts(self, link: Link) -> bool:
+        return self.reachable
 
     def later(self, seconds: float) -> None:
         """Let time pass, and do everything that becomes due meanwhile."""
-        end = self.now + seconds
-        while (deadline := self.core.deadline) is not None and deadline <= end:
-            self.now = max(self.now, deadline)
-            self.run()
-        self.now = end
-        self.run()
+        self.run(float(seconds))
 
     def catch_up(self) -> None:
         """Answer Metadata without delay again."""
@@ -124,9 +108,7 @@ class Coordinator:
 
     def break_connections(self) -> None:
         """Break every connection; pending requests get no answer."""
-        for key in list(self._open):
-            self._drop(key)
-            self.core.handle(Lost(key, "the wire broke"), self.now)
+        self.cut()
         self.run()
 
     def pending(self, kind: type[M]) -> list[M]:
@@ -145,40 +127,38 @@ class Coordinator:
         self._reply(asked, response)
         self.run()
 
-    def _drop(self, key: Key) -> None:
-        self._open.pop(key, None)
+    def ended(self, key: Key) -> None:
+        super().ended(key)
         self.waiting = [each for each in self.waiting if each.key != key]
 
-    def _receive(self, key: Key, data: bytes) -> None:
-        reader = frames.FrameReader()
-        for frame in reader.feed(data):
-            request = frames.parse_request(frame)
-            asked = Asked(key, request.message, request.header.api_version, request.header.correlation_id)
-            match request.message:
-                case ApiVersionsRequest():
-                    keys = tuple(
-                        ApiVersion(api_key=k, min_version=a, max_version=b) for k, (a, b) in self._versions.items()
-                    )
-                    level = self.transactions
-                    feature = FinalizedFeatureKey(
-                        name="transaction.version", max_version_level=level, min_version_level=level
-                    )
-                    answer = ApiVersionsResponse(
-                        error_code=0, api_keys=keys, finalized_features_epoch=level, finalized_features=(feature,)
-                    )
-                    self._reply(asked, answer)
-                case MetadataRequest() if not self.slow:
-                    self._reply(asked, self._metadata(request.message))
-                case FindCoordinatorRequest():
-                    self.lookups += 1
-                    node_id, host, port = self.home
-                    self._reply(asked, FindCoordinatorResponse(node_id=node_id, host=host, port=port))
-                case _:
-                    self.waiting.append(asked)
+    def serve(self, key: Key, link: Link, frame: bytes, reply: Callable[[bytes | None], None]) -> None:
+        request = frames.parse_request(frame)
+        asked = Asked(key, link, request.message, request.header.api_version, request.header.correlation_id)
+        match request.message:
+            case ApiVersionsRequest():
+                keys = tuple(
+                    ApiVersion(api_key=k, min_version=a, max_version=b) for k, (a, b) in self._versions.items()
+                )
+                level = self.transactions
+                feature = FinalizedFeatureKey(
+                    name="transaction.version", max_version_level=level, min_version_level=level
+                )
+                answer = ApiVersionsResponse(
+                    error_code=0, api_keys=keys, finalized_features_epoch=level, finalized_features=(feature,)
+                )
+                self._reply(asked, answer)
+            case MetadataRequest() if not self.slow:
+                self._reply(asked, self._metadata(request.message))
+            case FindCoordinatorRequest():
+                self.lookups += 1
+                node_id, host, port = self.home
+                self._reply(asked, FindCoordinatorResponse(node_id=node_id, host=host, port=port))
+            case _:
+                self.waiting.append(asked)
+        reply(None)  # the test may answer requests of one connection in any order
 
     def _reply(self, asked: Asked, response: Any) -> None:
-        data = frames.build_response(response, asked.version, asked.correlation_id)
-        self.core.handle(Received(asked.key, data), self.now)
+        self.deliver(asked.key, asked.link, frames.build_response(response, asked.version, asked.correlation_id))
 
     def _metadata(self, message: MetadataRequest) -> MetadataResponse:
         names = list(self.topics) if message.topics is None else [each.name or "" for each in message.topics]

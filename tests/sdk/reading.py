@@ -5,7 +5,8 @@ from typing import Any
 
 from ottla.sdk.consume.partitions.position import Fetched, Start
 from ottla.sdk.consume.reading.fetcher import Fetcher
-from tests.sdk.leaders import Leaders, Place
+from tests.sdk.leaders import Leaders
+from tests.sim.data import Place
 
 
 def reader(leaders: Leaders, starts: Mapping[Place, Start], **options: Any) -> Fetcher:

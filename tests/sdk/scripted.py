@@ -55,6 +55,8 @@ class Scripted:
     seen: list[Any] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
     """How each connection ended: ``end`` if the client closed it in order, else the error or OpenSSL's reason."""
+    turn: threading.Lock = field(default_factory=threading.Lock)
+    """The model answers one request at a time."""
 
     def serve(self, connection: socket.socket) -> None:
         reader, budget = frames.FrameReader(), self.torn.pop(0) if self.torn else None
@@ -84,7 +86,8 @@ class Scripted:
                         self.seen.append(frames.parse_request(bytes(frame)).message)
                         if self.mute:
                             continue
-                        answer = self.model.handle(1, bytes(frame))
+                        with self.turn:
+                            answer = self.model.handle(1, bytes(frame))
                         if answer is None:
                             continue
                         if budget is not None:
@@ -111,7 +114,7 @@ def scripted(topics: dict[str, int] | None = None, **script: Any) -> Iterator[tu
         server.bind(("127.0.0.1", 0))
         server.listen()
         port = server.getsockname()[1]
-        broker.model.host, broker.model.port = "127.0.0.1", port
+        broker.model.cluster.addresses[1] = ("127.0.0.1", port)
 
         def accept() -> None:
             while True:

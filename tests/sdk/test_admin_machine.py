@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ottla.codec.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from ottla.codec.apis.api_versions import ApiVersionsRequest
 from ottla.codec.apis.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -76,7 +76,7 @@ from ottla.sdk.consume.reading.fetcher import Offset, Time
 from ottla.sdk.core import ClientCore
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Outcome
-from tests.sim.world import SERVED, ModelBroker, Partition, World
+from tests.sim.world import ModelBroker, World
 
 NEWEST = {8: (2, 10), 9: (1, 10), 10: (0, 6), 15: (0, 6), 16: (0, 5), 37: (0, 3), 42: (0, 2), 47: (0, 0)}
 SILENCE = object()
@@ -111,26 +111,19 @@ class Groups(ModelBroker):
         super().__init__(topics, nodes)
         self.groups: dict[str, Group] = {}
         self.coordinator: dict[str, int] = {}
-        self.versions = SERVED | NEWEST
+        self.versions.update(NEWEST)
         self.script: Callable[[int, Any], Any] = lambda node, message: None
-
-    def grow(self) -> None:
-        self.logs["t", 2] = Partition()
-        self.leader["t", 2] = 1
 
     def asked(self, kind: type) -> list[tuple[int, Any]]:
         return [(node, message) for node, message in self.requests if isinstance(message, kind)]
 
     def _answer(self, node: int, message: Any) -> Any:
-        if isinstance(message, ApiVersionsRequest):
-            keys = [ApiVersion(api_key=k, min_version=a, max_version=b) for k, (a, b) in self.versions.items()]
-            return ApiVersionsResponse(error_code=0, api_keys=tuple(keys))
-        if (answer := self.script(node, message)) is not None:
+        if not isinstance(message, ApiVersionsRequest) and (answer := self.script(node, message)) is not None:
             return None if answer is SILENCE else answer
         match message:
             case FindCoordinatorRequest(key=key):
                 where = self.coordinator.get(key, 1)
-                return FindCoordinatorResponse(node_id=where, host="sim", port=9000 + where)
+                return FindCoordinatorResponse(node_id=where, host=f"n{where}", port=9000 + where)
             case ListGroupsRequest():
                 mine = [(name, each) for name, each in self.groups.items() if self.coordinator.get(name, 1) == node]
                 return ListGroupsResponse(
@@ -332,7 +325,7 @@ def test_a_broker_that_cannot_tell_its_groups_is_named_beside_those_of_the_other
     broker, world = cluster(2, a=Group(), b=Group())
     broken = ListGroupsResponse(error_code=CoordinatorLoadInProgress.code, groups=())
     broker.script = lambda node, message: broken if node == 2 and isinstance(message, ListGroupsRequest) else None
-    with pytest.raises(PartialFailure, match=r"node 2 \(sim:9002\).*COORDINATOR_LOAD") as failed:
+    with pytest.raises(PartialFailure, match=r"node 2 \(n2:9002\).*COORDINATOR_LOAD") as failed:
         world.call(lambda now: calls.list_groups(world.core, (), (), now))
     assert [each.group for each in failed.value.found] == ["a"]
     assert world.now < 6
@@ -348,7 +341,7 @@ def test_a_broker_that_cannot_tell_its_groups_is_named_beside_those_of_the_other
         ),
         pytest.param(
             MetadataResponse(
-                brokers=(MetadataResponseBroker(node_id=1, host="sim", port=9001),), cluster_id="another", topics=()
+                brokers=(MetadataResponseBroker(node_id=1, host="n1", port=9001),), cluster_id="another", topics=()
             ),
             id="a broker of another cluster",
         ),
@@ -417,7 +410,7 @@ def test_a_group_that_was_deleted_without_an_answer_counts_as_deleted() -> None:
 def test_what_the_broker_has_done_without_saying_so_counts_as_done(asked: type, silent: bool) -> None:
     """When its timeout passes, a broker answers REQUEST_TIMED_OUT and continues the work."""
     broker, world = cluster(a=Group())
-    broker.versions |= {CREATE: (0, 4), DELETE: (0, 4)}
+    broker.versions.update({CREATE: (0, 4), DELETE: (0, 4)})
 
     def answer(message: Any, code: int) -> Any:
         match message:
@@ -455,7 +448,7 @@ def test_what_the_broker_has_done_without_saying_so_counts_as_done(asked: type, 
 def test_a_topic_that_the_brokers_disk_keeps_back_is_an_error_at_once(call: str) -> None:
     """`ottla broker` answers so for a topic with a damaged file, until a restart."""
     broker, _ = cluster()
-    broker.versions |= {CREATE: (0, 4), DELETE: (0, 4), DESCRIBE_CONFIGS: (1, 4)}
+    broker.versions.update({CREATE: (0, 4), DELETE: (0, 4), DESCRIBE_CONFIGS: (1, 4)})
     world = World(broker)
     world.call(world.core.connect)
     bad: dict[str, Any] = {"name": "t", "error_code": KafkaStorageError.code}
@@ -499,7 +492,7 @@ def test_an_api_that_a_broker_lacks_is_named_with_the_version_that_brought_it(ke
 def test_a_topic_that_grew_without_an_answer_counts_as_grown(before: int) -> None:
     broker, world = cluster()
     if before == 3:
-        broker.grow()
+        broker.cluster.grow("t", 1)
     refused = CreatePartitionsTopicResult(name="t", error_code=InvalidPartitions.code, error_message="has 3")
     answers = iter([SILENCE] if before == 2 else [])
 
@@ -507,7 +500,7 @@ def test_a_topic_that_grew_without_an_answer_counts_as_grown(before: int) -> Non
         if not isinstance(message, CreatePartitionsRequest):
             return None
         if ("t", 2) not in broker.logs:
-            broker.grow()
+            broker.cluster.grow("t", 1)
         return next(answers, CreatePartitionsResponse(results=(refused,)))
 
     broker.script = script
@@ -553,8 +546,7 @@ def test_a_topic_that_goes_while_offsets_are_looked_up_is_told_once_brokers_have
     def script(node: int, message: Any) -> Any:
         if not isinstance(message, ListOffsetsRequest):
             return None
-        broker.leader.clear()
-        broker.logs.clear()
+        broker.cluster.delete("t")
         unknown = ListOffsetsPartitionResponse(partition_index=0, error_code=UnknownTopicOrPartition.code)
         return ListOffsetsResponse(topics=(ListOffsetsTopicResponse(name="t", partitions=(unknown,)),))
 
@@ -571,8 +563,7 @@ def test_a_topic_that_has_fewer_partitions_while_offsets_are_looked_up_is_told_o
     def script(node: int, message: Any) -> Any:
         if not isinstance(message, ListOffsetsRequest):
             return None
-        broker.leader.pop(("t", 1), None)
-        broker.logs.pop(("t", 1), None)
+        broker.cluster.recreate("t", 1)
         unknown = ListOffsetsPartitionResponse(partition_index=1, error_code=UnknownTopicOrPartition.code)
         return ListOffsetsResponse(topics=(ListOffsetsTopicResponse(name="t", partitions=(unknown,)),))
 
@@ -593,21 +584,21 @@ def test_the_largest_timestamp_is_not_taken_for_a_time_by_old_brokers() -> None:
 @pytest.mark.parametrize("target", [Offset(5), Time(0), resets.Current()])
 def test_a_reset_that_waits_for_a_leader_says_so_at_its_deadline(target: resets.Target) -> None:
     broker, world = cluster(a=Group())
-    broker.leader["t", 0] = -1
+    broker.cluster.lead(("t", 0), -1)
     with pytest.raises(TimeoutExpired, match=r"resetting offsets of group 'a': not done .*t-0 has no leader"):
         world.call(lambda now: resets.reset_offsets(world.core, "a", target, ["t"], False, now))
 
 
 def test_an_offset_before_a_time_that_waits_for_a_leader_says_so_at_its_deadline() -> None:
     broker, world = cluster()
-    broker.leader["t", 0] = -1
+    broker.cluster.lead(("t", 0), -1)
     with pytest.raises(TimeoutExpired, match=r"t-0 has no leader"):
         world.call(lambda now: calls.offsets_before(world.core, {("t", 0): 5}, now))
 
 
 def test_lag_is_told_where_it_can_be_and_why_where_it_cannot() -> None:
     broker, world = cluster(a=Group({("t", 0): 5, ("gone", 0): 9, ("t", 7): 1}, (MEMBER,)))
-    broker.logs["t", 0].end = 12
+    broker.logs["t", 0].append(*[b""] * 12)
     lag = world.call(lambda now: calls.group_lags(world.core, ["a"], now))["a"]
     rows = [(each.topic, each.partition, each.committed, each.end, each.lag) for each in lag.partitions]
     assert rows == [
@@ -624,7 +615,7 @@ def test_lag_is_told_where_it_can_be_and_why_where_it_cannot() -> None:
 @pytest.mark.parametrize(("partitions", "replication_factor"), [(-1, 1), (2, -1)])
 def test_a_number_is_not_left_to_brokers_that_have_no_default(partitions: int, replication_factor: int) -> None:
     broker, world = cluster()
-    broker.versions |= {CREATE: (0, 3)}
+    broker.versions[CREATE] = (0, 3)
     with pytest.raises(UnsupportedVersion, match=r"before Kafka 2\.4 .*: give partitions and replication_factor"):
         world.call(lambda now: calls.create_topic(world.core, "new", partitions, replication_factor, {}, now))
     assert not broker.asked(CreateTopicsRequest)
@@ -633,7 +624,7 @@ def test_a_number_is_not_left_to_brokers_that_have_no_default(partitions: int, r
 def test_a_broker_has_less_time_than_it_is_waited_for() -> None:
     """The request has a shorter timeout than the client, so that the broker's REQUEST_TIMED_OUT arrives in time."""
     broker, world = cluster()
-    broker.versions |= {CREATE: (0, 7), DELETE: (0, 6)}
+    broker.versions.update({CREATE: (0, 7), DELETE: (0, 6)})
     broker.script = lambda node, message: (
         SILENCE if isinstance(message, CreateTopicsRequest | DeleteTopicsRequest) else None
     )
@@ -662,7 +653,7 @@ Start = Callable[[ClientCore, float], Outcome[Any]]
 )
 def test_nothing_more_is_asked_about_a_topic_whose_caller_is_gone(start: Start) -> None:
     broker, world = cluster()
-    broker.versions |= {CREATE: (0, 4)}
+    broker.versions[CREATE] = (0, 4)
 
     def script(node: int, message: Any) -> Any:
         if isinstance(message, CreateTopicsRequest):
@@ -678,7 +669,7 @@ def test_nothing_more_is_asked_about_a_topic_whose_caller_is_gone(start: Start) 
             MetadataResponseTopic(error_code=LeaderNotAvailable.code, name=each.name, partitions=())
             for each in message.topics or ()
         ]
-        return replace(broker._metadata(MetadataRequest(topics=())), topics=tuple(topics))
+        return replace(broker.cluster._metadata(1, 9, MetadataRequest(topics=())), topics=tuple(topics))
 
     broker.script = script
     outcome = start(world.core, world.now)

@@ -1,7 +1,5 @@
 """The core as a whole: which node gets metadata requests, and how it finds the cluster again after a move."""
 
-import heapq
-import itertools
 import random
 from collections.abc import Callable
 from typing import Any
@@ -29,102 +27,41 @@ from ottla.errors import (
 )
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.core import ClientCore
-from ottla.sdk.events import (
-    DATA,
-    FETCH,
-    PRODUCE,
-    Action,
-    Close,
-    Connect,
-    Connected,
-    Key,
-    Lost,
-    Node,
-    Received,
-    Run,
-    RunInThread,
-    Send,
-    Written,
-)
+from ottla.sdk.events import DATA, FETCH, PRODUCE, Key, Node
 from ottla.sdk.options import Options
-from ottla.sdk.outcome import Outcome
+from tests.sim.wire import Link, Wire
 
 Address = tuple[str, int]
 REFUSES, SILENT, MUTE = "refuses", "never connects", "connects and says nothing"
 
 
-class Net:
+class Net(Wire):
     """Addresses with a `Fake` behind each, or the way in which it fails; time jumps from event to event."""
 
     def __init__(self, seeds: list[Address], options: Options | None = None, findable: bool = False) -> None:
         find = (lambda: [f"{host}:{port}" for host, port in self.found or ()]) if findable else None
-        self.core = ClientCore(seeds, options or Options(), random.Random(1), find=find)
+        super().__init__(core=ClientCore(seeds, options or Options(), random.Random(1), find=find))
         self.at: dict[Address, Fake | str] = {}
         self.found: list[Address] | None = None
-        self.now = 0.0
-        self.tried: list[tuple[float, Address]] = []
-        self._links: dict[Key, tuple[int, Fake | str]] = {}
-        self._events: list[tuple[float, int, Key | None, int, Any]] = []
-        self._numbers = itertools.count()
-
-    def run(self, until: Outcome[Any] | Callable[[], bool], limit: float = 100.0) -> None:
-        def done() -> bool:
-            return until.done if isinstance(until, Outcome) else until()
-
-        end = self.now + limit
-        self._act()
-        while not done():
-            due = [
-                each for each in (self.core.deadline, self._events[0][0] if self._events else None) if each is not None
-            ]
-            assert due and min(due) <= end, f"not done at {self.now:g} s: {list(self.core.explain(self.now))}"
-            self.now = max(self.now, *([min(due)]))
-            while self._events and self._events[0][0] <= self.now:
-                _, _, key, link, event = heapq.heappop(self._events)
-                if key is None or self._links.get(key, (-1, ""))[0] == link:
-                    if isinstance(event, Lost) and key:
-                        del self._links[key]
-                    self.core.handle(event, self.now)
-            self._act()
+        self.tried: list[Address] = []
 
     def stop(self, address: Address, how: str = REFUSES) -> None:
         """Stop the broker at an address, with its connections."""
         gone, self.at[address] = self.at[address], how
-        for key, (link, fake) in list(self._links.items()):
-            if fake is gone:
-                self._soon(key, link, Lost(key, "closed by the broker"))
+        for key in [key for key, link in self.links.items() if link.peer is gone]:
+            self.cut(key, "closed by the broker")
 
-    def _soon(self, key: Key | None, link: int, event: Any) -> None:
-        heapq.heappush(self._events, (self.now + 0.001, next(self._numbers), key, link, event))
+    def delay(self) -> float:
+        return 0.0005
 
-    def _act(self) -> None:
-        while actions := self.core.poll(self.now):
-            for action in actions:
-                self._do(action)
+    def accepts(self, link: Link) -> bool | None:
+        self.tried.append(link.address)
+        link.peer = self.at[link.address]
+        return None if link.peer is SILENT else link.peer is not REFUSES
 
-    def _do(self, action: Action) -> None:
-        match action:
-            case Connect(key=key, host=host, port=port):
-                self.tried.append((self.now, (host, port)))
-                fake = self.at[host, port]
-                link = next(self._numbers)
-                self._links[key] = (link, fake)
-                if fake is REFUSES:
-                    self._soon(key, link, Lost(key, "connection refused"))
-                elif fake is not SILENT:
-                    self._soon(key, link, Connected(key))
-            case Send(key=key, parts=parts):
-                link, fake = self._links[key]
-                self.core.handle(Written(key), self.now)
-                if isinstance(fake, Fake):
-                    for frame in frames.FrameReader().feed(b"".join(parts)):
-                        self._soon(key, link, Received(key, fake.answer(frame)))
-            case Run(call=call):
-                call()
-            case Close(key=key):
-                self._links.pop(key, None)
-            case RunInThread(call=call):
-                self._soon(None, -1, call())
+    def serve(self, key: Key, link: Link, frame: bytes, reply: Callable[[bytes | None], None]) -> None:
+        if isinstance(link.peer, Fake):
+            reply(link.peer.answer(frame))
 
 
 class Fake:
@@ -213,9 +150,9 @@ def test_a_slow_node_is_given_time_while_another_is_asked_as_well() -> None:
     net = Net([A, B])
     net.at = {A: Fake({1: A, 2: B}, ("t",)), B: Fake({1: A, 2: B}, ("t",))}
     connected(net)
-    used = next(node for node in net.core._nodes.seeds if any(key[0] == node.id for key in net._links))
-    for key, (link, _) in list(net._links.items()):
-        net._links[key] = (link, MUTE)  # it is stopped, and sends no more answers
+    used = next(node for node in net.core._nodes.seeds if any(key[0] == node.id for key in net.links))
+    for link in net.links.values():
+        link.peer = MUTE  # it is stopped, and sends no more answers
     net.at[used.host, used.port] = MUTE
     before = net.now
     topic = net.core.metadata.topic("t", net.now)
@@ -249,9 +186,9 @@ def test_a_node_that_stopped_to_answer_is_waited_for_only_while_the_cluster_has_
     ask()
     net.run(lambda: bool(ended))
     ended.clear()
-    for key, (link, _) in list(net._links.items()):
+    for key, link in net.links.items():
         if key[0] == 2:
-            net._links[key] = (link, MUTE)  # its machine is stopped: it sends no answer, and closes no connection
+            link.peer = MUTE  # its machine is stopped: it sends no answer, and closes no connection
     if given_up:
         fake.cluster = {1: A}
     ask()
@@ -288,7 +225,7 @@ def test_what_waits_for_a_node_goes_to_its_new_address() -> None:
     net.core.submit(
         net.core.cluster.nodes[1], Exchange(MetadataRequest(topics=()), lambda a, now: answers.append(a), 30.0), net.now
     )
-    net.run(lambda: any(each == B for _, each in net.tried))
+    net.run(lambda: B in net.tried)
     fake = net.at[A]
     assert isinstance(fake, Fake)
     fake.cluster = {1: C}
@@ -317,7 +254,7 @@ def test_a_broker_may_ask_for_a_new_start() -> None:
     answers: list[Any] = []
     wait = Exchange(MetadataRequest(topics=()), lambda a, now: answers.append(a), 1000.0)
     net.core.submit(net.core.cluster.nodes[2], wait, net.now)
-    net.run(lambda: len(net._links) == 2)
+    net.run(lambda: len(net.links) == 2)
     asked = []
 
     def once() -> MetadataResponse | None:
@@ -383,12 +320,12 @@ def test_nodes_that_are_gone_are_forgotten_with_their_connections_and_metrics() 
     connected(net)
     for node in list(net.core.cluster.nodes.values()):
         ask(net, node)
-    assert len(net._links) == 4, "one to the bootstrap address, and one to each node"
+    assert len(net.links) == 4, "one to the bootstrap address, and one to each node"
     fake.cluster = {1: A}
     net.core.metadata.refresh(net.now)
     net.run(lambda: list(net.core.cluster.nodes) == [1])
     net.core.poll(net.now)
-    assert {key[0] for key in net._links} == {-1, 1} and set(net.core.connections._peers) == {-1, 1}
+    assert {key[0] for key in net.links} == {-1, 1} and set(net.core.connections._peers) == {-1, 1}
     tags = {each.tags.get("node-id") for each in net.core.metrics.snapshot(net.now)}
     assert "node-1" in tags and not tags & {"node-2", "node-3"}
 
@@ -449,13 +386,13 @@ def test_each_channel_of_a_node_has_a_connection_of_its_own_that_is_opened_at_on
     before = net.now
     for channel in (PRODUCE, FETCH):
         ask(net, node, channel)
-    assert net.now - before < 0.01 and {(1, DATA), (1, PRODUCE), (1, FETCH)} <= set(net._links)
+    assert net.now - before < 0.01 and {(1, DATA), (1, PRODUCE), (1, FETCH)} <= set(net.links)
     net.core.connections._connections[1, DATA].lost("reset", net.now)
     assert not net.core.connected(node), "only the data channel counts"
     end = net.now + 100.0
     net.core.later(end, lambda now: None)
     net.run(lambda: net.now >= end)
-    assert not {(1, PRODUCE), (1, FETCH)} & set(net._links)
+    assert not {(1, PRODUCE), (1, FETCH)} & set(net.links)
 
 
 def test_what_waits_on_one_channel_keeps_nothing_of_another() -> None:
@@ -466,8 +403,7 @@ def test_what_waits_on_one_channel_keeps_nothing_of_another() -> None:
     node, ends = net.core.cluster.nodes[1], list[str]()
     ask(net, node)
     ask(net, node, PRODUCE)
-    [link] = [(key, link) for key, (link, _) in net._links.items() if key == (1, PRODUCE)]
-    net._links[link[0]] = (link[1], MUTE)  # the broker waits for its replicas
+    net.links[1, PRODUCE].peer = MUTE  # the broker waits for its replicas
     net.core.submit(node, Exchange(MetadataRequest(topics=()), lambda *_: ends.append("p"), 1e3), net.now, PRODUCE)
     before = net.now
     net.core.submit(node, Exchange(MetadataRequest(topics=()), lambda *_: ends.append("c"), 1e3), net.now)
@@ -480,7 +416,7 @@ def test_a_topic_asked_for_while_metadata_are_under_way_costs_no_pause() -> None
     net.at = {A: Fake({1: A}, ("t", "u"))}
     connected(net)
     one = net.core.metadata.topic("t", net.now)
-    net._act()
+    net.act()
     two = net.core.metadata.topic("u", net.now)
     before = net.now
     net.run(two)

@@ -1,7 +1,6 @@
 """Damaged logs: records before the damage are read once; the error says where, whose fault, what to do; no loop."""
 
 import struct
-import uuid
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from ottla.sdk.calls.reads import How, fetch_many
 from ottla.sdk.consume.partitions.position import Fetched
 from ottla.sdk.consume.reading.fetcher import READ_COMMITTED, READ_UNCOMMITTED, Fetcher, Offset, Time
 from ottla.sdk.options import Options
-from tests.sdk.leaders import NEW, Leaders, Log
+from tests.sdk.leaders import NEW, Leaders
 from tests.sdk.reading import read, reader, values
 
 T = ("t", 0)
@@ -28,12 +27,6 @@ def log_of(*records: bytes) -> Leaders:
     for value in records:
         leaders.logs[T].append(value)
     return leaders
-
-
-def damage(leaders: Leaders, which: int, at: int, new: bytes) -> None:
-    first, end, epoch, data = leaders.logs[T].batches[which]
-    at %= len(data)
-    leaders.logs[T].batches[which] = first, end, epoch, data[:at] + new + data[at + len(new) :]
 
 
 @pytest.fixture
@@ -72,13 +65,13 @@ def test_the_checksum_of_a_transactional_batch_is_compared_once(isolation: int, 
 
 def test_a_recreated_topic_is_told_of_behind_the_good_batches_before_a_damaged_one() -> None:
     leaders = log_of(b"a", b"b", b"c")
-    damage(leaders, 1, VALUE, b"!")
+    leaders.logs[T].damage(1, VALUE, b"!")
     fetcher = reader(leaders, {T: Offset(0)})
     leaders.run(fetcher.wait())
-    leaders.ids["t"], leaders.logs[T] = uuid.UUID(int=999), Log()
+    leaders.cluster.recreate("t")
     for value in (b"x0", b"x1", b"x2"):
         leaders.logs[T].append(value)
-    leaders.sessions.clear()
+    leaders.drop_sessions()
     leaders.core.metadata.refresh(leaders.now)
     leaders.run(3.0)
     assert read(leaders, fetcher, 1) == {T: [b"a"]}
@@ -93,7 +86,7 @@ def test_a_batch_that_seems_to_end_behind_the_log_is_no_truncated_log(
     leaders = Leaders({"t": 1}, versions=NEW | {1: versions})
     for value in (b"a", b"b", b"c"):
         leaders.logs[T].append(value)
-    damage(leaders, 2, LAST_DELTA, struct.pack(">i", 1 << 20))
+    leaders.logs[T].damage(2, LAST_DELTA, struct.pack(">i", 1 << 20))
     fetcher = reader(leaders, {T: Offset(0)}, reset=Time(LATEST))
     leaders.run(30.0)
     assert (len(leaders.asked(FetchRequest)), len(leaders.asked(MetadataRequest))) <= (3, 3), "no endless retries"
@@ -105,7 +98,7 @@ def test_a_batch_that_seems_to_end_behind_the_log_is_no_truncated_log(
 
 def test_what_is_wrong_says_where_to_go_on() -> None:
     leaders = log_of(b"a", b"b", b"c")
-    damage(leaders, 1, VALUE, b"!")
+    leaders.logs[T].damage(1, VALUE, b"!")
     fetcher = reader(leaders, {T: Offset(0)})
     assert read(leaders, fetcher, 1) == {T: [b"a"]}
     for _ in range(2):
@@ -139,7 +132,7 @@ def test_a_partition_in_trouble_stops_no_other_and_its_error_is_raised_once_unti
     for index in range(3):
         for number in range(2):
             leaders.logs["t", index].append(b"%d-%d" % (index, number))
-    damage(leaders, 1, VALUE, b"!")  # in the first partition
+    leaders.logs[T].damage(1, VALUE, b"!")  # in the first partition
     fetcher = reader(leaders, {("t", index): Offset(0) for index in range(3)})
     seen = taken(leaders, fetcher, 6)
     assert sorted(map(str, seen)) == sorted(
@@ -164,7 +157,7 @@ def test_the_error_of_a_paused_partition_waits_for_its_turn() -> None:
     leaders = Leaders({"t": 2})
     damaged = leaders.logs[T]
     damaged.append(b"a")
-    damage(leaders, 0, VALUE, b"!")
+    leaders.logs[T].damage(0, VALUE, b"!")
     fetcher = reader(leaders, {T: Offset(0), ("t", 1): Offset(0)})
     leaders.run(fetcher.wait())
     fetcher.pause([T])
@@ -180,8 +173,7 @@ def test_where_no_partition_is_left_to_read_the_error_is_raised_each_time() -> N
     leaders = Leaders({"t": 2})
     for index in range(2):
         leaders.logs["t", index].append(b"a")
-        first, end, epoch, data = leaders.logs["t", index].batches[0]
-        leaders.logs["t", index].batches[0] = first, end, epoch, data[:-2] + b"!" + data[-1:]
+        leaders.logs["t", index].damage(0, VALUE, b"!")
     fetcher = reader(leaders, {("t", index): Offset(0) for index in range(2)})
     assert taken(leaders, fetcher, 5) == [ChecksumMismatch.__name__] * 5
     assert fetcher.wait().done
@@ -189,7 +181,7 @@ def test_where_no_partition_is_left_to_read_the_error_is_raised_each_time() -> N
 
 def test_counts_are_of_what_the_user_got() -> None:
     leaders = log_of(b"a", b"b", b"c")
-    damage(leaders, 1, COUNT, struct.pack(">i", -5000))
+    leaders.logs[T].damage(1, COUNT, struct.pack(">i", -5000))
     fetcher = reader(leaders, {T: Offset(0)})
     leaders.run(fetcher.wait())
     fetched = fetcher.take()
@@ -205,9 +197,9 @@ def test_counts_are_of_what_the_user_got() -> None:
 
 def test_the_leader_epoch_is_that_of_the_last_good_batch() -> None:
     leaders = log_of(b"a")
-    leaders.logs[T].leader_epoch = 3
+    leaders.logs[T].lead(1, 3)
     leaders.logs[T].append(b"b")
-    damage(leaders, 1, VALUE, b"!")
+    leaders.logs[T].damage(1, VALUE, b"!")
     fetcher = reader(leaders, {T: Offset(0)})
     leaders.run(fetcher.wait())
     fetched = fetcher.take()
@@ -217,7 +209,7 @@ def test_the_leader_epoch_is_that_of_the_last_good_batch() -> None:
 
 def test_batches_that_overlap_are_neither_read_twice_nor_backwards() -> None:
     leaders = log_of(b"a", b"b", b"c", b"d")
-    damage(leaders, 2, BASE_OFFSET, struct.pack(">q", 0))  # the checksum does not cover it
+    leaders.logs[T].damage(2, BASE_OFFSET, struct.pack(">q", 0))  # the checksum does not cover it
     fetcher = reader(leaders, {T: Offset(0)})
     assert read(leaders, fetcher, 1) == {T: [b"a"]}
     with pytest.raises(
@@ -230,7 +222,7 @@ def test_batches_that_overlap_are_neither_read_twice_nor_backwards() -> None:
 @pytest.mark.parametrize("size", [1000, 1 << 30])
 def test_a_batch_that_says_it_is_longer_than_all_that_comes_is_an_error_and_no_loop(size: int) -> None:
     leaders = log_of(b"a", b"b")
-    damage(leaders, 1, LENGTH, struct.pack(">i", size))
+    leaders.logs[T].damage(1, LENGTH, struct.pack(">i", size))
     fetcher = reader(leaders, {T: Offset(0)})
     assert read(leaders, fetcher, 1) == {T: [b"a"]}
     with pytest.raises((DecodeError, RecordTooLarge), match=r"t-0 from offset 1: .*its length is damaged"):
@@ -241,10 +233,10 @@ def test_a_batch_that_says_it_is_longer_than_all_that_comes_is_an_error_and_no_l
 def test_what_a_near_replica_has_damaged_is_read_from_the_leader() -> None:
     leaders = Leaders({"t": 1}, nodes=2, options=Options(rack="r2"))
     log = leaders.logs[T]
-    log.followers, log.prefer = (2,), 2
+    leaders.prefer[T] = 2
     for value in (b"a", b"b", b"c"):
         log.append(value)
-    good = log.batches[1][-1]
+    good = log.batches[1].data
 
     def rot(node: int, request: Any, answer: Any) -> Any:
         if isinstance(request, FetchRequest) and node == 2:
@@ -302,7 +294,7 @@ def fetched_once(leaders: Leaders, offset: int) -> Fetched:
 
 def test_a_single_fetch_gives_what_is_good_and_then_the_error() -> None:
     leaders = log_of(b"a", b"b")
-    damage(leaders, 1, VALUE, b"!")
+    leaders.logs[T].damage(1, VALUE, b"!")
     assert values(fetched_once(leaders, 0)) == [b"a"]
     with pytest.raises(ChecksumMismatch, match="t-0 from offset 1, batch at offset 1"):
         fetched_once(leaders, 1)
@@ -310,7 +302,7 @@ def test_a_single_fetch_gives_what_is_good_and_then_the_error() -> None:
 
 def test_a_single_fetch_of_a_batch_that_lies_about_its_length_ends() -> None:
     leaders = log_of(b"a")
-    damage(leaders, 0, LENGTH, struct.pack(">i", 1000))
+    leaders.logs[T].damage(0, LENGTH, struct.pack(">i", 1000))
     with pytest.raises(
         DecodeError, match=r"t-0 from offset 0: .*the batch says it has 1012 bytes.*its length is damaged"
     ):

@@ -64,7 +64,7 @@ def test_what_a_slow_broker_does_not_take_at_once_is_written_bit_by_bit_and_in_o
                 await producer.flush()
 
         loop.run(scenario)
-        assert [record.value for record in broker.model.logs["t", 0].records()] == values
+        assert [record.value for record in broker.model.logs["t", 0].records] == values
 
 
 def test_who_cancels_a_call_that_is_not_answered_goes_on_at_once_and_the_client_is_whole(loop: Loop) -> None:
@@ -88,7 +88,7 @@ def test_a_client_that_is_left_waits_until_a_slow_broker_has_read_what_it_does_n
         async def scenario() -> int:
             async with loop.connect(address) as client, client.producer(acks=0, batch_size=1000) as producer:
                 await producer.send_many("t", [b"%0999d" % number for number in range(300)])
-            return len(broker.model.logs["t", 0].records())
+            return len(broker.model.logs["t", 0].records)
 
         assert loop.run(scenario) == 300
 
@@ -110,9 +110,9 @@ def test_records_without_acks_arrive_also_if_their_block_is_left_early(loop: Loo
 
         loop.run(scenario)
         until = time.monotonic() + HUNG
-        while len(log.records()) < 100 and time.monotonic() < until:
+        while len(log.records) < 100 and time.monotonic() < until:
             time.sleep(0.01)
-        assert len(log.records()) == 100
+        assert len(log.records) == 100
 
 
 def test_nobody_listening_is_said_in_time(loop: Loop) -> None:

@@ -12,8 +12,7 @@ from ottla.codec.apis.describe_transactions import (
 from ottla.errors import InvalidProducerEpoch, ProducerFenced, TransactionalIdAuthorizationFailed
 from ottla.sdk.produce.producer_identity import Identity
 from ottla.sdk.transaction.fencing import LIMIT, Fenced, explained, find_out
-from tests.sdk.test_transaction_admin_machine import NEWEST, SILENCE, Cluster, Id, client
-from tests.sim.world import SERVED
+from tests.sdk.test_transaction_admin_machine import SILENCE, Cluster, Id, client
 
 ANOTHER = (
     "another producer with transactional id 't-1' has been initialized, or an administrator has fenced it: give each"
@@ -64,7 +63,7 @@ def test_a_producer_that_its_coordinator_has_not_fenced_is_told_so() -> None:
 
 def test_what_the_coordinator_cannot_say_or_may_not_is_left_out() -> None:
     old = Cluster()
-    old.versions = SERVED | {key: each for key, each in NEWEST.items() if key != 65}
+    del old.versions[65]
     unknown = "(this one has producer id 7, epoch 3; the coordinator's state is unknown: "
     for open_for, cause in ((20.0, ANOTHER), (61.0, TIMED_OUT)):
         text = said(old, open_for)

@@ -1,7 +1,5 @@
 """The contents of Fetch requests: every partition, or the changes to a session."""
 
-import uuid
-
 import pytest
 
 from ottla.codec.apis.fetch import FetchRequest, FetchResponse
@@ -13,7 +11,7 @@ from ottla.codec.wire import NO_UUID
 from ottla.errors import DataLoss, DecodeError, FetchSessionTopicIdError, KafkaStorageError, RecordTooLarge
 from ottla.sdk.consume.partitions.position import Offset, Time
 from ottla.sdk.options import Options
-from tests.sdk.leaders import NEW, Leaders, Log
+from tests.sdk.leaders import NEW, Leaders
 from tests.sdk.reading import read, reader
 
 T = [("t", index) for index in range(3)]
@@ -113,9 +111,10 @@ def test_a_session_that_the_broker_has_dropped_begins_again() -> None:
     leaders = Leaders({"t": 3})
     fetcher = reader(leaders, dict.fromkeys(T, Offset(0)))
     leaders.run(1.2)
-    leaders.sessions.clear()
+    leaders.drop_sessions()
     leaders.logs["t", 0].append(b"a")
     assert read(leaders, fetcher, 1) == {("t", 0): [b"a"]}
+    leaders.run(0.1)
     [id, epoch, named, _] = next(each for each in fetches(leaders)[1:] if each[1] == 0)
     assert (id, epoch, sorted(named)) == (0, 0, [0, 1, 2])
 
@@ -128,6 +127,7 @@ def test_an_epoch_that_the_broker_does_not_expect_replaces_the_session() -> None
     leaders.sessions[1, id].epoch += 5
     leaders.logs["t", 0].append(b"a")
     assert read(leaders, fetcher, 1) == {("t", 0): [b"a"]}
+    leaders.run(0.1)
     assert any(each[:2] == (id, 0) for each in fetches(leaders)), "names the session to drop"
     assert len(leaders.sessions) == 1
 
@@ -231,7 +231,7 @@ def test_a_session_that_the_broker_closes_in_an_answer_is_not_asked_for_again() 
 
     def close(node, request, answer):  # type: ignore[no-untyped-def] # any message
         if isinstance(request, FetchRequest):
-            leaders.sessions.clear()
+            leaders.drop_sessions()
             leaders.bend = lambda node, request, answer: answer
             answer.session_id = 0
         return answer
@@ -248,7 +248,7 @@ def test_a_broker_that_is_upgraded_to_topic_ids_gets_a_new_session() -> None:
     leaders = Leaders({"t": 3}, versions=NEW | {1: (4, 12)})
     fetcher = reader(leaders, dict.fromkeys(T, Offset(0)))
     leaders.run(1.2)
-    leaders.versions[1] = (4, 17)
+    leaders.cluster.release[1] = (4, 17)
     leaders.cut()
     leaders.logs["t", 0].append(b"a")
     assert read(leaders, fetcher, 1) == {("t", 0): [b"a"]}
@@ -263,10 +263,9 @@ def test_a_recreated_topic_is_not_read_on_as_if_nothing_had_happened() -> None:
     lenient = reader(leaders, {("t", 0): Offset(0)}, reset=Time(-2))
     for each in (strict, lenient):
         assert read(leaders, each, 1) == {("t", 0): [b"old"]}
-    leaders.ids["t"] = uuid.UUID(int=999)
-    leaders.logs["t", 0] = Log()
+    leaders.cluster.recreate("t")
     leaders.logs["t", 0].append(b"new", b"newer")
-    leaders.sessions.clear()
+    leaders.drop_sessions()
     leaders.run(lambda: bool(strict.failed))
     with pytest.raises(DataLoss, match="t-0 from offset 1: the topic was deleted and recreated"):
         strict.take()
@@ -278,8 +277,8 @@ def test_a_topic_recreated_within_a_session_is_not_forgotten_where_topics_go_by_
     leaders = Leaders({"t": 1, "u": 1}, versions=NEW | {1: (4, newest)})
     fetcher = reader(leaders, {("t", 0): Offset(0), ("u", 0): Offset(0)}, reset=Time(EARLIEST))
     leaders.run(1.2)
-    old, leaders.ids["t"] = leaders.ids["t"], uuid.UUID(int=999)
-    leaders.logs["t", 0] = Log()
+    old = leaders.ids["t"]
+    leaders.cluster.recreate("t")
     leaders.core.metadata.refresh(leaders.now)
     leaders.run(1.2)
     leaders.logs["t", 0].append(b"new")
@@ -294,24 +293,30 @@ def test_a_broker_that_tells_no_topic_ids_has_not_recreated_the_topic() -> None:
     leaders.logs["t", 0].append(b"a")
     fetcher = reader(leaders, {("t", 0): Offset(0)}, reset=Time(LATEST))
     assert read(leaders, fetcher, 1) == {("t", 0): [b"a"]}
-    id = leaders.ids["t"]
+    id, usual = leaders.ids["t"], leaders.bend
+
+    def without_ids(node, request, answer):  # type: ignore[no-untyped-def] # any message
+        for topic in answer.topics if isinstance(request, MetadataRequest) else ():
+            topic.topic_id = NO_UUID
+        return answer
+
     fetcher.pause([("t", 0)])
     leaders.logs["t", 0].append(b"b")
-    leaders.ids["t"] = NO_UUID  # half of the nodes run an older version
+    leaders.bend = without_ids  # half of the nodes run an older version
     leaders.core.metadata.refresh(leaders.now)
     leaders.run(0.1)
     assert leaders.core.cluster.topic_id("t") == id
-    leaders.ids["t"] = id
+    leaders.bend = usual
     fetcher.resume([("t", 0)])
     assert read(leaders, fetcher, 1) == {("t", 0): [b"b"]}
     fetcher.pause([("t", 0)])
     leaders.logs["t", 0].append(b"c")
     leaders.core.metadata.forget("t")
-    leaders.ids["t"] = NO_UUID
+    leaders.bend = without_ids
     leaders.core.metadata.refresh(leaders.now)
     leaders.run(0.1)
     assert leaders.core.cluster.topic_id("t") == NO_UUID
-    leaders.ids["t"] = id
+    leaders.bend = usual
     leaders.core.metadata.refresh(leaders.now)
     leaders.run(0.1)
     fetcher.resume([("t", 0)])
@@ -405,7 +410,7 @@ def test_a_batch_that_is_cut_because_the_answer_is_full_is_no_damage(
     versions: tuple[int, int], size: int, options: Options
 ) -> None:
     leaders = Leaders({"t": 6}, nodes=2, versions=NEW | {1: versions}, options=options)
-    leaders.cuts = True
+    leaders.cluster.data.cuts = True
     places, expected = large_records(leaders, size, 6)
     fetcher = reader(leaders, dict.fromkeys(places, Offset(0)))
     assert read(leaders, fetcher, 18) == expected
@@ -414,12 +419,12 @@ def test_a_batch_that_is_cut_because_the_answer_is_full_is_no_damage(
 
 def test_what_was_cut_is_asked_for_first_with_room_for_all_of_it() -> None:
     leaders = Leaders({"t": 3}, options=Options(partition_max_bytes=1000, fetch_max_bytes=100_000))
-    leaders.cuts = True
+    leaders.cluster.data.cuts = True
     for place, value in zip(T, (b"a", b"b" * 5000, b"c" * 5000), strict=True):
         leaders.logs[place].append(value)
     fetcher = reader(leaders, dict.fromkeys(T, Offset(0)))
     assert sum(map(len, read(leaders, fetcher, 3).values())) == 3
-    size = len(leaders.logs["t", 1].batches[0][3])
+    size = len(leaders.logs["t", 1].batches[0].data)
     second = leaders.asked(FetchRequest)[1]
     assert (second.session_epoch, second.topics[0].partitions[0].partition) == (0, 1), "a full request, in this order"
     assert second.topics[0].partitions[0].partition_max_bytes == size and second.max_bytes >= size
@@ -428,7 +433,7 @@ def test_what_was_cut_is_asked_for_first_with_room_for_all_of_it() -> None:
 def test_a_batch_larger_than_the_whole_buffer_waits_until_the_user_has_taken_what_is_in_it() -> None:
     options = Options(partition_max_bytes=1000, fetch_buffer_bytes=3000)
     leaders = Leaders({"t": 3}, options=options)
-    leaders.cuts = True
+    leaders.cluster.data.cuts = True
     for place in T[:2]:
         for _ in range(10):
             leaders.logs[place].append(b"x" * 400)
@@ -445,9 +450,8 @@ def test_a_batch_larger_than_the_whole_buffer_waits_until_the_user_has_taken_wha
 
 def test_a_batch_of_a_near_replica_that_is_cut_though_there_is_room_is_asked_of_the_leader() -> None:
     leaders = Leaders({"t": 1}, nodes=2, options=Options(rack="r2"))
-    log = leaders.logs["t", 0]
-    log.followers, log.prefer = (2,), 2
-    log.append(b"a")
+    leaders.prefer["t", 0] = 2
+    leaders.logs["t", 0].append(b"a")
 
     def cut(node, request, answer):  # type: ignore[no-untyped-def] # any message
         if isinstance(request, FetchRequest) and node == 2:
@@ -463,8 +467,7 @@ def test_a_batch_that_is_cut_though_it_was_asked_for_alone_and_with_room_is_dama
     leaders = Leaders({"t": 3})
     for place in T:
         leaders.logs[place].append(b"a")
-    first, end, epoch, data = leaders.logs["t", 1].batches[0]
-    leaders.logs["t", 1].batches[0] = first, end, epoch, data[:8] + (1000).to_bytes(4, "big") + data[12:]
+    leaders.logs["t", 1].damage(0, 8, (1000).to_bytes(4, "big"))
     fetcher = reader(leaders, dict.fromkeys(T, Offset(0)))
     assert read(leaders, fetcher, 2) == {("t", 0): [b"a"], ("t", 2): [b"a"]}
     with pytest.raises(

@@ -183,11 +183,11 @@ def test_a_request_that_was_not_sent_yet_never_is_once_its_flow_has_ended(world:
 
 
 def test_a_sleep_that_is_cut_off_leaves_no_timer(world: Coordinator) -> None:
-    before = [timer for _, _, timer in world.core.timers._heap if timer.call]
+    before = {timer for _, _, timer in world.core.timers._heap if timer.call}
 
     def steps() -> Steps[None]:
         yield from sleep(world.core, 100.0)
 
     Flow(world.core, steps()).cancel()
     world.run()
-    assert [timer for _, _, timer in world.core.timers._heap if timer.call] == before
+    assert {timer for _, _, timer in world.core.timers._heap if timer.call} == before

@@ -8,7 +8,6 @@ import pytest
 
 from ottla.codec.apis.list_offsets import LATEST
 from ottla.codec.apis.metadata import MetadataRequest
-from ottla.codec.records import Record, build_batch
 from ottla.errors import DeliveryFailed, OttlaError, UnknownTopicOrPartition
 from ottla.sdk import calls
 from ottla.sdk.calls.offsets import reachable_offsets
@@ -21,7 +20,7 @@ from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.records import PendingRecord
 from ottla.sdk.steps import Steps
 from tests.sdk.calling import Call
-from tests.sim.world import TOPIC_ID, ModelBroker, Partition, World
+from tests.sim.world import ModelBroker, World
 
 NEW, MISSING = ("t", 1), ("t", 2)
 
@@ -31,9 +30,8 @@ def grown() -> World:
     world = World(ModelBroker({"t": 1}))
     world.core.metadata.hold("t")
     world.call(lambda now: world.core.metadata.topic("t", now))
-    world.broker.logs[NEW] = Partition()
-    world.broker.leader[NEW] = 1
-    world.broker.logs[NEW].append(build_batch([Record(0, 1000, None, b"new")]))
+    world.broker.cluster.grow("t", 1)
+    world.broker.logs[NEW].append(b"new", timestamp=1000)
     world.broker.requests.clear()
     return world
 
@@ -109,7 +107,7 @@ def test_a_consumer_of_partitions_by_hand_asks_once_before_it_refuses_one() -> N
 
 def test_a_range_of_a_partition_that_is_new_is_read_and_not_lost() -> None:
     world = grown()
-    reading = RangeReader(world.core, [OffsetRange(*NEW, 0, 1, TOPIC_ID)])
+    reading = RangeReader(world.core, [OffsetRange(*NEW, 0, 1, world.broker.cluster.ids["t"])])
     taken = reading.take()
     while taken is None:
         world.run(reading.wait())

@@ -1,7 +1,6 @@
 """A consumer without a group that reads topics by pattern: they may be created, deleted and recreated."""
 
 import functools
-import uuid
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from ottla.sdk.consume.reading.fetcher import Fetcher
 from ottla.sdk.options import Options
 from ottla.sdk.steps import Steps
 from tests.sdk.calling import Call, Tasks
-from tests.sdk.leaders import Leaders, Log
+from tests.sdk.leaders import Leaders
 from tests.sdk.reading import values
 
 
@@ -45,15 +44,14 @@ class Reader:
 
     def create(self, topic: str, *values: bytes) -> None:
         """Create the topic, or recreate it."""
-        self.leaders.ids[topic] = uuid.uuid5(uuid.NAMESPACE_DNS, repr(self.leaders.ids))
-        self.leaders.logs[topic, 0] = Log()
+        self.leaders.cluster.recreate(topic)
         for value in values:
             self.leaders.logs[topic, 0].append(value)
-        self.leaders.sessions.clear()
+        self.leaders.drop_sessions()
 
     def delete(self, topic: str) -> None:
-        del self.leaders.logs[topic, 0], self.leaders.ids[topic]
-        self.leaders.sessions.clear()
+        self.leaders.cluster.delete(topic)
+        self.leaders.drop_sessions()
 
     def read(self, seconds: float) -> list[bytes]:
         got: list[bytes] = []
@@ -134,8 +132,8 @@ def test_a_topic_that_is_read_by_name_is_still_data_loss() -> None:
     entering.go_on()
     leaders.run(1.0)  # and so is its first offset
     assert entering.go_on().over and called(leaders, machine.next_batch("task")).result
-    leaders.ids["t"], leaders.logs["t", 0] = uuid.UUID(int=999), Log()
-    leaders.sessions.clear()
+    leaders.cluster.recreate("t")
+    leaders.drop_sessions()
     leaders.core.metadata.refresh(leaders.now)
     loop = called(leaders, machine.next_batch("task"))
     leaders.run(5.0)

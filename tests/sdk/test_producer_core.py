@@ -11,9 +11,8 @@ from typing import Any, cast
 
 import pytest
 
-from ottla.codec.apis.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
+from ottla.codec.apis.metadata import MetadataRequest
 from ottla.codec.apis.produce import ProduceRequest
-from ottla.codec.records import parse_batch
 from ottla.errors import (
     BufferFull,
     ConfigurationError,
@@ -35,8 +34,8 @@ from ottla.sdk.produce.producer_identity import TRANSITIONS, ProducerIdentity, P
 from ottla.sdk.produce.records import AwaitedReceipt, PendingRecord, Receipt
 from ottla.sdk.produce.room import BATCH_OVERHEAD
 from ottla.sdk.steps import CHECK, TURN, Shielded, Steps
-from tests.sim import world as simulated
-from tests.sim.world import ModelBroker, Partition, World
+from tests.sim.log import PartitionLog
+from tests.sim.world import ModelBroker, World
 
 
 class Cancelled(BaseException):
@@ -57,7 +56,7 @@ def known(world: World) -> World:
 
 
 def values(world: World, topic: str = "t") -> list[bytes | None]:
-    return [record.value for record in world.broker.logs[topic, 0].records()]
+    return world.broker.logs[topic, 0].values
 
 
 def sleep(world: World, seconds: float) -> None:
@@ -386,7 +385,7 @@ def test_what_is_kept_is_copied_when_it_is_accepted(wait_for: str) -> None:
     headers[0][1][:] = b"x"
     sleep(world, 1.0)
     Call(world, producer.flush()).finish()
-    found = [(each.value, each.key, each.headers) for each in world.broker.logs["t", 0].records()]
+    found = [(each.value, each.key, each.headers) for each in world.broker.logs["t", 0].records]
     digits = [b"%d" % number for number in range(5)]
     assert found[wait_for == "room" :][:4] == [(each, each, (("number", each),)) for each in digits[:4]]
 
@@ -409,7 +408,7 @@ def test_no_timer_keeps_a_batch_that_was_acknowledged() -> None:
 def test_a_batch_takes_about_what_it_is_charged() -> None:
     world = known(World(ModelBroker({"t": 1})))
     producer = producer_in(world, batch_size=1)
-    world.broker.leader["t", 0] = -1
+    world.broker.cluster.lead(("t", 0), -1)
     world.core.metadata.refresh(world.now)
     sleep(world, 0.1)
     tracemalloc.start()
@@ -443,7 +442,7 @@ class Slow(World):
 
     stuck = False
 
-    def _act(self) -> None:
+    def act(self) -> None:
         handle, late = self.core.handle, self._late
 
         def held(event: Any, now: float) -> None:
@@ -451,7 +450,7 @@ class Slow(World):
 
         self.core.handle = held  # type: ignore[method-assign] # to hold events back
         try:
-            super()._act()
+            super().act()
         finally:
             self.core.handle = handle  # type: ignore[method-assign]
 
@@ -476,7 +475,7 @@ def test_with_acks_0_memory_is_bounded_and_flush_waits_until_the_bytes_are_writt
     with pytest.raises(BufferFull):
         while accepted < 1000:
             producer.append(a_record(bytes(10_000)), world.now)
-            world._act()
+            world.act()
             accepted += 1
     flush = Call(world, producer.flush())
     sleep(world, 10.0)
@@ -514,26 +513,19 @@ class Recreating(ModelBroker):
     epoch = 5
     gone = False
 
-    def _metadata(self, message: Any) -> MetadataResponse:
-        answer = super()._metadata(message)
-        topics = tuple(self._topic(each) for each in answer.topics if not self.gone)
-        return MetadataResponse(brokers=answer.brokers, controller_id=1, topics=topics)
+    def __init__(self, topics: dict[str, int]) -> None:
+        super().__init__(topics)
+        self.versions[3] = (1, 12)
 
-    def _topic(self, topic: MetadataResponseTopic) -> MetadataResponseTopic:
-        partitions = tuple(
-            MetadataResponsePartition(
-                error_code=0,
-                partition_index=each.partition_index,
-                leader_id=each.leader_id,
-                leader_epoch=self.epoch,
-                replica_nodes=(),
-                isr_nodes=(),
-            )
-            for each in topic.partitions
-        )
-        return MetadataResponseTopic(
-            error_code=topic.error_code, name=topic.name, topic_id=self.topic_id, partitions=partitions
-        )
+    def _answer(self, node: int, message: Any) -> Any:
+        answer = super()._answer(node, message)
+        if isinstance(message, MetadataRequest):
+            for topic in answer.topics:
+                topic.topic_id = self.topic_id
+                for each in topic.partitions:
+                    each.leader_epoch = self.epoch
+            answer.topics = () if self.gone else answer.topics
+        return answer
 
 
 def by_id(broker: Recreating, refresh: Callable[[], None]) -> None:
@@ -556,9 +548,8 @@ def by_absence(broker: Recreating, refresh: Callable[[], None]) -> None:
 @pytest.mark.parametrize("in_flight", [False, True])
 @pytest.mark.parametrize("recreated", [by_id, by_epoch, by_absence])
 def test_records_to_a_recreated_topic_keep_their_order(
-    recreated: Callable[[Recreating, Callable[[], None]], None], in_flight: bool, monkeypatch: pytest.MonkeyPatch
+    recreated: Callable[[Recreating, Callable[[], None]], None], in_flight: bool
 ) -> None:
-    monkeypatch.setitem(simulated.SERVED, 3, (1, 12))
     world = known(World(broker := Recreating({"t": 1})))
     if recreated is by_id:
         broker.topic_id = uuid.UUID(int=1)
@@ -578,7 +569,7 @@ def test_records_to_a_recreated_topic_keep_their_order(
         world.core.metadata.refresh(world.now)
         sleep(world, 0.5)
 
-    broker.logs["t", 0] = Partition()
+    broker.cluster.logs["t", 0] = PartitionLog()
     recreated(broker, refresh)
     broker.handle = handle  # type: ignore[method-assign]
     codes = iter([NotEnoughReplicas.code])
@@ -588,12 +579,11 @@ def test_records_to_a_recreated_topic_keep_their_order(
     Call(world, producer.flush()).finish()
     expected = [b"unanswered0", b"unanswered1"] * in_flight + [b"new0", b"new1", b"new2"]
     assert values(world) == expected
-    batches = [parse_batch(each) for each in broker.logs["t", 0].batches]
-    assert [(each.producer_epoch, each.base_sequence) for each in batches[-3:]] == [(1, 0), (1, 1), (1, 2)]
+    last = broker.logs["t", 0].batches[-3:]
+    assert [(each.producer[1], each.span[0]) for each in last] == [(1, 0), (1, 1), (1, 2)]
 
 
-def test_the_same_topic_that_was_not_known_for_a_moment_is_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(simulated.SERVED, 3, (1, 12))
+def test_the_same_topic_that_was_not_known_for_a_moment_is_no_other() -> None:
     world = World(broker := Recreating({"t": 1}))
     broker.topic_id = uuid.UUID(int=1)
     known(world)
@@ -613,7 +603,7 @@ def test_produce_has_a_connection_of_its_own_which_is_made_before_the_first_batc
     producer = producer_in(world, linger=5.0)
     producer.append(a_record(), world.now)
     sleep(world, 1.0)
-    assert (1, "produce") in world._links
+    assert (1, "produce") in world.links
     kinds = {type(message) for key, message in world.broker.requests if key == 1}
     assert ProduceRequest not in kinds
     other = producer_in(world, acks=0)

@@ -14,13 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.codec.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.codec.apis.metadata import MetadataRequest
 from ottla.codec.apis.produce import (
     BatchIndexAndErrorMessage,
-    LeaderIdAndEpoch,
-    NodeEndpoint,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -56,7 +53,7 @@ from ottla.errors import (
     UnsupportedVersion,
 )
 from ottla.sdk.connection.exchange import Exchange, ignored
-from ottla.sdk.events import PRODUCE, Connected, Key
+from ottla.sdk.events import PRODUCE, Key
 from ottla.sdk.metrics import Metrics
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Abandoned, Outcome
@@ -67,8 +64,8 @@ from ottla.sdk.produce.producer_identity import ProducerIdentity
 from ottla.sdk.produce.records import PendingRecord, Receipt
 from ottla.sdk.produce.room import BATCH_OVERHEAD
 from tests.sdk.test_producer_core import Recreating
-from tests.sim import world as simulated
-from tests.sim.world import ModelBroker, Partition, World
+from tests.sim.wire import Link
+from tests.sim.world import ModelBroker, World
 
 Place = tuple[str, int]
 
@@ -94,7 +91,7 @@ def sleep(world: World, seconds: float) -> None:
 
 
 def values(world: World, place: Place = ("t", 0)) -> list[bytes | None]:
-    return [record.value for record in world.broker.logs[place].records()]
+    return world.broker.logs[place].values
 
 
 class Answering(ModelBroker):
@@ -103,10 +100,10 @@ class Answering(ModelBroker):
     alter: Callable[[PartitionProduceResponse], PartitionProduceResponse] = staticmethod(lambda result: result)
     around: Callable[[ProduceResponse], ProduceResponse] = staticmethod(lambda answer: answer)
 
-    def _produce(self, node: int, message: ProduceRequest) -> ProduceResponse | None:
-        answer = super()._produce(node, message)
-        if answer is None:
-            return None
+    def _answer(self, node: int, message: Any) -> Any:
+        answer = super()._answer(node, message)
+        if not isinstance(answer, ProduceResponse):
+            return answer
         topics = tuple(
             TopicProduceResponse(name=topic.name, partition_responses=tuple(map(self.alter, topic.partition_responses)))
             for topic in answer.responses
@@ -141,11 +138,10 @@ def play(seed: int, breaks: float, trouble: float) -> None:
         if chance.random() < trouble:
             error = chance.choice(RETRIABLE)
             if error in STORED_ALL_THE_SAME and chance.random() < 0.5:
-                code, _ = world.broker.logs[place].append(batch.data)
-                return code or error.code
+                return world.broker.logs[place].produce(batch.data) or error.code
             return error.code
-        log = world.broker.logs[place]
-        stored = (batch.base_sequence, batch.last_sequence) in log.recent.get(batch.producer_id, {})
+        state = world.broker.logs[place].model.producers.get(batch.producer_id)
+        stored = state is not None and (batch.base_sequence, batch.last_sequence) in state.recent
         if not stored and chance.random() < trouble / 20:
             return chance.choice((UnknownProducerId, InvalidProducerEpoch)).code
         return 0
@@ -171,7 +167,7 @@ def play(seed: int, breaks: float, trouble: float) -> None:
         assert [each for each in values(world, ("t", partition)) if each not in unsure] == told
         for value in told:
             at = asked[value].result().offset
-            assert at == -1 or world.broker.logs["t", partition].records()[at].value == value
+            assert at == -1 or world.broker.logs["t", partition].records[at].value == value
     lost = {type(each.error) for value, each in asked.items() if each.error and value not in unsure}
     assert lost <= {TopicAuthorizationFailed}
     assert max(Counter(values(world, ("t", 0)) + values(world, ("t", 1))).values()) == 1
@@ -207,7 +203,7 @@ def test_a_batch_that_is_too_large_is_split_until_it_fits_and_keeps_its_order_an
     assert [each.result().offset for each in asked] == list(range(7))
     assert values(world) == [b"%d" % i for i in range(7)]
     assert counts == [7, 3, 1, 2, 4, 2, 2]
-    sequences = [parse_batch(data).base_sequence for data in world.broker.logs["t", 0].batches]
+    sequences = [each.span[0] for each in world.broker.logs["t", 0].batches]
     assert sequences == [0, 1, 3, 5]
     assert world.core.metrics.value("batch-split-total", world.now) == 3
 
@@ -267,11 +263,11 @@ def test_numbers_of_a_refused_batch_are_not_used_again_while_something_sent_behi
     refused, behind = ask(producer, world, b"no"), ask(producer, world, b"1")
     world.call(producer.start_flush)
     assert isinstance(refused.error, TopicAuthorizationFailed) and behind.error is None
-    last = parse_batch(world.broker.logs["t", 0].batches[-1])
+    last = parse_batch(world.broker.logs["t", 0].batches[-1].data)
     assert (last.producer_epoch, last.base_sequence) == (1, 0)
     world.run(refused := ask(producer, world, b"no"))
     world.run(ask(producer, world, b"2"))
-    last = parse_batch(world.broker.logs["t", 0].batches[-1])
+    last = parse_batch(world.broker.logs["t", 0].batches[-1].data)
     assert (last.producer_epoch, last.base_sequence) == (1, 1)  # no later batch was in flight, so the epoch stays
 
 
@@ -288,7 +284,7 @@ def appends_and_says(world: World, error: type[BrokerError], value: bytes, times
         if batch.records()[0].value != value or left[0] <= 0:
             return 0
         left[0] -= 1
-        return world.broker.logs[place].append(batch.data)[0] or error.code
+        return world.broker.logs[place].produce(batch.data) or error.code
 
     world.broker.refuse = refuse
 
@@ -319,7 +315,7 @@ def test_a_batch_that_may_be_in_the_log_keeps_its_number_when_another_partition_
     sleep(world, 3.7)  # the fourth attempt follows two seconds later, after the other partition's second
     world.broker.refuse = lambda place, batch: UnknownProducerId.code if place[1] and not batch.producer_epoch else 0
     world.run(ask(producer, world, b"X", 1))
-    assert parse_batch(world.broker.logs["t", 1].batches[-1]).producer_epoch == 1 and not asked.done
+    assert parse_batch(world.broker.logs["t", 1].batches[-1].data).producer_epoch == 1 and not asked.done
     world.run(asked)
     assert values(world) == [b"0", b"A"] and asked.result().offset == 1
 
@@ -352,7 +348,7 @@ def test_records_that_were_never_appended_cost_no_epoch(error: type[BrokerError]
     assert "certainly not stored" in str(refused.error)
     world.broker.refuse = lambda place, batch: 0
     world.run(ask(producer, world, b"2"))
-    last = parse_batch(world.broker.logs["t", 0].batches[-1])
+    last = parse_batch(world.broker.logs["t", 0].batches[-1].data)
     assert (last.producer_epoch, last.base_sequence) == (0, 1)
 
 
@@ -366,15 +362,11 @@ def takes_nothing(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
 
 
 def recreated(broker: Recreating, partitions: int) -> None:
-    broker.logs = {("t", index): Partition() for index in range(partitions)}
-    broker.leader = dict.fromkeys(broker.logs, 1)
+    broker.cluster.recreate("t", partitions)
     broker.topic_id = uuid.UUID(int=broker.topic_id.int + 1)
 
 
-def test_records_for_a_partition_that_a_recreated_topic_lacks_are_given_up_by_name(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(simulated.SERVED, 3, (1, 12))
+def test_records_for_a_partition_that_a_recreated_topic_lacks_are_given_up_by_name() -> None:
     world = World(broker := Recreating({"t": 3}))
     broker.topic_id = uuid.UUID(int=1)
     producer = producer_in(world, linger=0)
@@ -401,12 +393,12 @@ def test_records_wait_for_a_partition_that_a_broker_does_not_know_yet() -> None:
     world = World(ModelBroker({"t": 3}))
     producer = producer_in(world, linger=0)
     world.run(ask(producer, world, b"0", 2))
-    place, leader = ("t", 2), world.broker.leader
-    log, world.broker.leader = world.broker.logs.pop(place), {each: 1 for each in leader if each != place}
+    place = ("t", 2)
+    leads = world.broker.cluster.nodes[1].leaders.pop(place)
     asked = ask(producer, world, b"1", 2)
     sleep(world, 30.0)
     assert not asked.done
-    world.broker.logs[place], world.broker.leader = log, leader
+    world.broker.cluster.nodes[1].leaders[place] = leads
     world.run(asked)
     assert values(world, place) == [b"0", b"1"]
 
@@ -450,7 +442,7 @@ def test_a_partition_without_a_leader_is_in_the_log(caplog: pytest.LogCaptureFix
     world = World(ModelBroker({"t": 2}))
     producer = producer_in(world, linger=0)
     world.run(ask(producer, world, b"0", 1))
-    world.broker.leader["t", 1] = -1
+    world.broker.cluster.lead(("t", 1), -1)
     world.core.metadata.refresh(world.now)
     sleep(world, 1.0)
     ask(producer, world, b"1", 1)
@@ -568,7 +560,7 @@ def test_a_request_without_an_answer_ends_at_the_delivery_deadline_and_so_does_a
     world.run(flush)
     assert world.now == pytest.approx(5.0, abs=0.1)
     assert asked.done and "t-0" in str(asked.error) and "may or may not be stored" in str(asked.error)
-    assert "leader is node 1 at sim:9001, sent, no response yet" in str(asked.error)
+    assert "leader is node 1 at n1:9001, sent, no response yet" in str(asked.error)
 
 
 def test_only_what_was_given_to_a_connection_is_called_sent() -> None:
@@ -591,10 +583,10 @@ def test_only_what_was_given_to_a_connection_is_called_sent() -> None:
 def test_what_was_reported_as_failed_is_not_sent_once_the_connection_is_there(end: str, acks: int) -> None:
     world = World(ModelBroker({"t": 2}), options=Options(delivery_timeout=3.0, request_timeout=30.0))
     world.call(lambda now: world.core.metadata.topic("t", now))
-    dialing: list[Key] = []
-    later = world._later
-    world._later = lambda key, what: (  # type: ignore[method-assign] # slow to connect
-        dialing.append(key) if isinstance(what, Connected) and key[1].startswith(PRODUCE) else later(key, what)
+    dialing: list[tuple[Key, Link]] = []
+    connected = world.connected
+    world.connected = lambda key, link: (  # type: ignore[method-assign] # slow to connect
+        dialing.append((key, link)) if key[1].startswith(PRODUCE) else connected(key, link)
     )
     producer = producer_in(world, acks=acks, linger=9.0)
     failed = ask(producer, world, b"1", 0)
@@ -611,8 +603,8 @@ def test_what_was_reported_as_failed_is_not_sent_once_the_connection_is_there(en
         producer.close(Closed("the producer is closed"))
         world.run(failed)
         assert isinstance(failed.error, Closed)
-    for key in filter(world._links.__contains__, dialing):  # with acks=0 the producer had a connection of its own
-        later(key, Connected(key))
+    for key, link in dialing:  # with acks=0 the producer had a connection of its own
+        connected(key, link)
     sleep(world, 0.2)
     if end == "the deadline":
         again = ask(producer, world, b"3", 0)
@@ -629,7 +621,7 @@ def test_a_record_that_comes_while_a_batch_cannot_be_sent_has_its_own_time(linge
     world.call(lambda now: world.core.metadata.topic("t", now))
     producer = producer_in(world, linger=linger, batch_size=10_000)
     world.run(ask(producer, world, b"0"))
-    world.broker.leader["t", 0] = -1
+    world.broker.cluster.lead(("t", 0), -1)
     world.core.metadata.refresh(world.now)
     sleep(world, 0.1)
     failed: dict[float, float] = {}
@@ -652,7 +644,7 @@ def test_a_record_that_comes_while_a_batch_cannot_be_sent_has_its_own_time(linge
 def test_records_that_waited_for_their_topic_have_each_their_own_time_for_the_rest() -> None:
     world = World(broker := ModelBroker({"t": 1}), options=Options(delivery_timeout=20.0, connect_timeout=2.0))
     handle = broker.handle
-    broker.leader["t", 0] = -1
+    broker.cluster.lead(("t", 0), -1)
     broker.handle = lambda node, frame: None if world.now < 11 else handle(node, frame)  # type: ignore[method-assign] # starts late
     producer = producer_in(world)
     first = ask(producer, world, b"1")
@@ -725,31 +717,10 @@ def test_waiting_for_room_ends_at_the_delivery_deadline() -> None:
 
 def test_a_new_leader_that_comes_with_the_error_is_used_at_once() -> None:
     world = World(broker := Answering({"t": 1}, 2))
-    versions = ModelBroker._answer
-
-    def newer(node: int, message: Any) -> Any:
-        answer = versions(broker, node, message)
-        if isinstance(message, ApiVersionsRequest):
-            keys = tuple(
-                ApiVersion(api_key=0, min_version=3, max_version=12) if each.api_key == 0 else each
-                for each in answer.api_keys
-            )
-            return ApiVersionsResponse(error_code=0, api_keys=keys)
-        return answer
-
-    broker._answer = newer  # type: ignore[method-assign] # of a newer Kafka
+    broker.versions[0] = (3, 12)
     producer = producer_in(world, linger=0)
     world.run(ask(producer, world, b"0"))
-    broker.leader["t", 0] = 2
-    broker.alter = lambda result: PartitionProduceResponse(
-        index=0,
-        error_code=result.error_code,
-        base_offset=result.base_offset,
-        current_leader=LeaderIdAndEpoch(leader_id=2, leader_epoch=7) if result.error_code else LeaderIdAndEpoch(),
-    )
-    broker.around = lambda answer: ProduceResponse(
-        responses=answer.responses, node_endpoints=(NodeEndpoint(node_id=2, host="sim", port=9002),)
-    )
+    broker.cluster.lead(("t", 0), 2)
     gone(world, 3)  # metadata requests get no more answers
     before = world.now
     world.run(asked := ask(producer, world, b"1"))
@@ -785,15 +756,8 @@ def test_a_shorter_throttle_does_not_end_a_longer_one() -> None:
 
 
 def test_a_broker_that_has_held_its_answer_back_already_is_not_left_alone() -> None:
-    class BeforeKafka2(Answering):
-        def _answer(self, node: int, message: Any) -> Any:
-            if isinstance(message, ApiVersionsRequest):
-                oldest = {0: (3, 5), 3: (1, 5), 18: (0, 1), 22: (0, 0)}
-                keys = tuple(ApiVersion(api_key=k, min_version=a, max_version=b) for k, (a, b) in oldest.items())
-                return ApiVersionsResponse(error_code=0, api_keys=keys)
-            return super()._answer(node, message)
-
-    world = World(broker := BeforeKafka2({"t": 1}))
+    world = World(broker := Answering({"t": 1}))
+    broker.cluster.release = {0: (3, 5), 3: (1, 5), 18: (0, 1), 22: (0, 0)}  # before Kafka 2.0
     producer = producer_in(world, linger=0, batch_size=1)
     broker.around = lambda answer: ProduceResponse(responses=answer.responses, throttle_time_ms=2000)
     world.run(ask(producer, world, b"1"))
@@ -806,15 +770,12 @@ class Old(ModelBroker):
 
     def __init__(self, topics: dict[str, int]) -> None:
         super().__init__(topics)
+        self.cluster.release = {0: (0, 2), 3: (0, 1), 18: (0, 0)}
         self.sets: list[Message] = []
 
     def _answer(self, node: int, message: Any) -> Any:
-        if isinstance(message, ApiVersionsRequest):
-            keys = tuple(ApiVersion(api_key=k, min_version=0, max_version=v) for k, v in ((0, 2), (3, 1), (18, 0)))
-            return ApiVersionsResponse(error_code=0, api_keys=keys)
-        return super()._answer(node, message)
-
-    def _produce(self, node: int, message: ProduceRequest) -> ProduceResponse | None:
+        if not isinstance(message, ProduceRequest):
+            return super()._answer(node, message)
         for topic in message.topic_data:
             for data in topic.partition_data:
                 for each in read_record_set(data.records or b""):
@@ -836,9 +797,7 @@ def test_an_old_broker_gets_message_sets_and_the_log_says_what_is_lost(
     assert asked.error is None
     assert [each.value for each in broker.sets] == [b"1", b"2", None]
     warnings = [each for each in caplog.records if each.levelno == logging.WARNING]
-    assert (
-        len(warnings) == 1 and "no idempotence" in warnings[0].getMessage() and "sim:9001" in warnings[0].getMessage()
-    )
+    assert len(warnings) == 1 and "no idempotence" in warnings[0].getMessage() and "n1:9001" in warnings[0].getMessage()
 
 
 def test_an_old_broker_is_refused_by_name_where_idempotence_was_asked_for() -> None:
@@ -846,7 +805,7 @@ def test_an_old_broker_is_refused_by_name_where_idempotence_was_asked_for() -> N
     producer = producer_in(world, idempotent=True)
     world.run(asked := ask(producer, world, b"1"))
     assert isinstance(asked.error, UnsupportedVersion)
-    assert "idempotence was requested" in str(asked.error) and "sim:9001" in str(asked.error)
+    assert "idempotence was requested" in str(asked.error) and "n1:9001" in str(asked.error)
 
 
 def test_what_message_sets_cannot_hold_fails_alone() -> None:
@@ -880,7 +839,7 @@ def test_keyless_records_move_away_from_a_partition_that_is_slow() -> None:
 
 def test_keyless_records_avoid_partitions_without_a_leader() -> None:
     world = World(ModelBroker({"t": 3}))
-    world.broker.leader["t", 1] = -1
+    world.broker.cluster.lead(("t", 1), -1)
     world.call(lambda now: world.core.metadata.topic("t", now))
     producer = producer_in(world, batch_size=50)
     for _ in range(50):
@@ -940,8 +899,7 @@ def test_keys_are_placed_again_when_the_topic_grows() -> None:
     ask(producer, world, b"1")
     assert producer.appends.append("t", b"2", b"k", 1000)
     world.call(producer.start_flush)
-    log = type(world.broker.logs["t", 0])
-    world.broker.logs["t", 1], world.broker.leader["t", 1] = log(), 1
+    world.broker.cluster.grow("t", 1)
     world.call(lambda now: world.core.metadata.topic("t", now, fresh=True))
     assert not producer.appends.append("t", b"3", b"k", 1000)
     producer.append(PendingRecord("t", b"3", b"k", None, (), 1000), world.now)
@@ -953,7 +911,7 @@ def test_metadata_are_asked_for_ever_less_often_while_a_partition_has_no_leader(
     world = World(broker := ModelBroker({"t": 2}))
     producer = producer_in(world, linger=0)
     world.run(ask(producer, world, b"0"))
-    broker.leader["t", 0] = -1
+    broker.cluster.lead(("t", 0), -1)
     world.core.metadata.refresh(world.now)
     sleep(world, 0.1)
     before, asked = len(broker.requests), ask(producer, world, b"1")
@@ -962,16 +920,16 @@ def test_metadata_are_asked_for_ever_less_often_while_a_partition_has_no_leader(
         world.run(ask(producer, world, b"", 1))
     count = sum(isinstance(message, MetadataRequest) for _, message in broker.requests[before:])
     assert 25 <= count <= 45
-    broker.leader["t", 0] = 1
+    broker.cluster.lead(("t", 0), 1)
     found = world.now
     world.run(asked)
     assert asked.error is None and world.now - found < 1.3
-    broker.leader["t", 0] = -1
+    broker.cluster.lead(("t", 0), -1)
     world.core.metadata.refresh(world.now)
     sleep(world, 0.1)
     before, asked = len(broker.requests), ask(producer, world, b"2")
     sleep(world, 0.15)
-    broker.leader["t", 0] = 1
+    broker.cluster.lead(("t", 0), 1)
     found = world.now
     world.run(asked)  # for a new problem, the requests begin at short intervals again
     assert world.now - found < 0.3
@@ -1010,7 +968,7 @@ def test_a_topic_that_nothing_is_sent_to_is_forgotten_and_may_come_again() -> No
     world.call(producer.start_flush)
     assert [each.offset for each in told] == [0, 1, 2, 3]
     assert values(world, ("u", 0)) == [b"0", b"1", b"2", b"3"]
-    last = parse_batch(broker.logs["u", 0].batches[-1])
+    last = parse_batch(broker.logs["u", 0].batches[-1].data)
     assert (last.producer_epoch, last.base_sequence) == (1, 1)
     world.run(ask(producer, world, b"80"))
     assert values(world) == [b"%d" % i for i in range(81)]
@@ -1021,13 +979,13 @@ def test_a_topic_whose_records_still_wait_is_not_forgotten() -> None:
     world = World(broker := ModelBroker({"t": 1}))
     producer = producer_in(world, linger=0, delivery_timeout=2000.0)
     world.run(ask(producer, world, b"0"))
-    broker.leader["t", 0] = -1
+    broker.cluster.lead(("t", 0), -1)
     world.core.metadata.refresh(world.now)
     sleep(world, 0.1)
     asked = ask(producer, world, b"1")
     for _ in range(4):
         sleep(world, 250.0)
-    broker.leader["t", 0] = 1
+    broker.cluster.lead(("t", 0), 1)
     world.run(asked)
     assert asked.error is None and values(world) == [b"0", b"1"]
 
@@ -1051,7 +1009,7 @@ def test_the_short_way_and_the_long_way_store_the_same() -> None:
     assert short > 200
     assert sorted(int(v or b"") for place in world.broker.logs for v in values(world, place)) == list(range(300))
     for receipt in told:
-        record = world.broker.logs[receipt.topic, receipt.partition].records()[receipt.offset]
+        record = world.broker.logs[receipt.topic, receipt.partition].records[receipt.offset]
         assert int(record.value or b"") == receipt.timestamp - 1000 == record.timestamp - 1000
     assert producer.appends.free == producer._options.buffer_memory
 
@@ -1148,7 +1106,7 @@ def test_topics_are_compressed_each_in_its_own_way() -> None:
     for topic in ("t", "u"):
         producer.append(PendingRecord(topic, bytes(200), None, 0, (), 1000), world.now)
     world.call(producer.start_flush)
-    kinds = {topic: parse_batch(world.broker.logs[topic, 0].batches[0]).compression for topic in ("t", "u")}
+    kinds = {topic: parse_batch(world.broker.logs[topic, 0].batches[0].data).compression for topic in ("t", "u")}
     assert kinds == {"t": Compression.LZ4, "u": Compression.GZIP}
     assert world.core.metrics.value("compression-rate-avg", world.now) < 0.6
 
@@ -1227,5 +1185,5 @@ def test_explain_says_which_partition_waits_for_whom_and_what_was_tried() -> Non
     sleep(world, 3.0)
     [line] = producer.explain(world.now)
     assert "1 record(s) for t-0 wait" in line and "attempt(s) in 3.0 s" in line
-    assert "leader is node 1 at sim:9001" in line and "NOT_ENOUGH_REPLICAS" in line
+    assert "leader is node 1 at n1:9001" in line and "NOT_ENOUGH_REPLICAS" in line
     assert any("t-0" in each for each in world.core.explain(world.now))

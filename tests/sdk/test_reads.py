@@ -33,11 +33,11 @@ def one_fetch(leaders: Leaders, offset: int, max_bytes: int = 2**20, wait: float
 def test_a_leader_is_found_and_an_election_waited_for() -> None:
     leaders = Leaders({"t": 2}, nodes=2)
     assert done(leaders, leader(leaders.core, ("t", 1), leaders.now)).id == 2
-    leaders.logs["t", 1].leader, leaders.logs["t", 1].leader_epoch = -1, 1
+    leaders.logs["t", 1].lead(-1)
     found = leader(leaders.core, ("t", 1), leaders.now)
     leaders.run(2.0)
     assert not found.done
-    leaders.logs["t", 1].leader, leaders.logs["t", 1].leader_epoch = 1, 2
+    leaders.logs["t", 1].lead(1)
     assert done(leaders, found).id == 1
     with pytest.raises(UnknownTopicOrPartition, match="'t' has partitions 0 to 1, not 7"):
         done(leaders, leader(leaders.core, ("t", 7), leaders.now))
@@ -63,7 +63,7 @@ def test_a_fetch_follows_the_leader() -> None:
     leaders = Leaders({"t": 1}, nodes=2)
     leaders.logs[P].append(b"a")
     one_fetch(leaders, 0)
-    leaders.logs[P].leader, leaders.logs[P].leader_epoch = 2, 1
+    leaders.logs[P].lead(2)
     assert [each.value for each in one_fetch(leaders, 0)] == [b"a"]
 
 

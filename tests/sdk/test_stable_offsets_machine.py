@@ -2,32 +2,21 @@
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from ottla.codec.apis.describe_producers import (
-    DescribeProducersRequest,
-    DescribeProducersResponse,
-    PartitionResponse,
-    ProducerState,
-    TopicResponse,
-)
-from ottla.codec.apis.describe_transactions import (
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-    TopicData,
-    TransactionState,
-)
-from ottla.codec.apis.fetch import FetchPartition, FetchRequest, PartitionData
-from ottla.codec.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from ottla.codec.apis.list_transactions import ListTransactionsRequest, ListTransactionsResponse
-from ottla.codec.apis.list_transactions import TransactionState as Listed
+from ottla.codec.apis.describe_producers import DescribeProducersRequest
+from ottla.codec.apis.list_transactions import ListTransactionsRequest
+from ottla.codec.records import BatchBuilder
 from ottla.errors import TopicAuthorizationFailed
 from ottla.sdk.consume.reading.fetcher import READ_COMMITTED, READ_UNCOMMITTED, Fetcher, Offset
 from ottla.sdk.consume.reading.stable_offsets import REPORT, STILL
-from tests.sdk.leaders import NEW, Leaders, Place
+from tests.sdk.leaders import NEW, Leaders
 from tests.sdk.reading import read, reader
+from tests.sim.data import Place
+from tests.sim.transactions import COMPLETE_ABORT, ONGOING, Transaction
 
 ASKED = {10: (0, 3), 61: (0, 0), 65: (0, 0), 66: (0, 2)}
 WALL = 1_000_000.0
@@ -36,102 +25,64 @@ PRODUCER = 4711
 
 
 class Cluster(Leaders):
-    """Leaders of partitions that may have an open transaction of one producer; node 1 coordinates it."""
+    """Leaders of partitions that may have an open transaction of one producer.
 
-    def __init__(self, topics: dict[str, int], *, versions: Mapping[int, tuple[int, int]] = ASKED, **more: Any) -> None:
+    Attributes:
+        code: the error code of DescribeProducers.
+        listed: whether the client is authorized for the transactional id.
+    """
+
+    def __init__(
+        self,
+        topics: dict[str, int],
+        *,
+        versions: Mapping[int, tuple[int, int]] = ASKED,
+        state: str = ONGOING,
+        **more: Any,
+    ) -> None:
         super().__init__(topics, versions=NEW | dict(versions), **more)
-        self.stable: dict[Place, int] = {}
-        """The first offset of the open transaction."""
-        self.listed = True
-        """Whether the client is authorized for the transactional id."""
-        self.state = "Ongoing"
-        self.code = 0
-        """The error code of DescribeProducers."""
+        self._transaction = Transaction(
+            name="billing", producer_id=PRODUCER, epoch=3, timeout_ms=60_000, state=state, started=WALL - 2
+        )
+        self.listed, self.code = True, 0
+        self.bend = self._conceal
 
     def open(self, place: Place, *committed: bytes) -> None:
         """Append these committed records, and two records of an open transaction."""
-        log = self.logs[place]
-        for value in committed:
-            log.append(value)
-        self.stable[place] = log.end
-        log.append(b"open", b"open, too")
+        for number, value in enumerate(committed):
+            self._append(place, 1, number, value)
+        self._append(place, PRODUCER, 0, b"open", b"open, too")
+        if self._transaction.state == ONGOING:
+            self._transaction = replace(self._transaction, places=(*self._transaction.places, place))
+        self.cluster.transactions.known["billing"] = self._transaction
 
     def end(self, place: Place) -> None:
-        del self.stable[place]
+        self.cluster.logs[place].mark((PRODUCER, 3), commits=True, coordinator_epoch=0, leader_epoch=0, rises=False)
+        self.logs[place].replicate()
 
-    def _answer(self, node: int, version: int, message: Any) -> tuple[Any, float]:
-        match message:
-            case DescribeProducersRequest(topics=topics):
-                return DescribeProducersResponse(
-                    topics=tuple(
-                        TopicResponse(
-                            name=topic.name,
-                            partitions=tuple(self._producers((topic.name, index)) for index in topic.partition_indexes),
-                        )
-                        for topic in topics
-                    )
-                ), 0.0
-            case FindCoordinatorRequest():
-                return FindCoordinatorResponse(node_id=1, host="leaders", port=9001), 0.0
-            case ListTransactionsRequest(producer_id_filters=ids):
-                mine = self.listed and node == 1 and PRODUCER in ids
-                found = Listed(transactional_id="billing", producer_id=PRODUCER, transaction_state=self.state)
-                states = (found,) if mine else ()
-                return ListTransactionsResponse(error_code=0, unknown_state_filters=(), transaction_states=states), 0.0
-            case DescribeTransactionsRequest():
-                return DescribeTransactionsResponse(transaction_states=(self._described(),)), 0.0
-        return super()._answer(node, version, message)
-
-    def _producers(self, place: Place) -> PartitionResponse:
-        other = ProducerState(producer_id=1, producer_epoch=0, coordinator_epoch=0)
-        holder = ProducerState(
-            producer_id=PRODUCER,
-            producer_epoch=3,
-            coordinator_epoch=-1,
-            current_txn_start_offset=self.stable.get(place, -1),
+    def _append(self, place: Place, producer: int, sequence: int, *values: bytes) -> None:
+        builder, opens = BatchBuilder(), producer == PRODUCER
+        builder.extend((0, None, value, ()) for value in values)
+        data = builder.build(
+            producer_id=producer, producer_epoch=3 * opens, base_sequence=sequence, transactional=opens
         )
-        producers = () if self.code else (other, holder)
-        return PartitionResponse(partition_index=place[1], error_code=self.code, active_producers=producers)
+        assert self.cluster.logs[place].append(data, 0)[0] == 0
+        self.logs[place].replicate()
 
-    def _described(self) -> TransactionState:
-        held = list(self.stable) if self.state == "Ongoing" else []
-        return TransactionState(
-            error_code=0,
-            transactional_id="billing",
-            transaction_state=self.state,
-            transaction_timeout_ms=60_000,
-            transaction_start_time_ms=int((WALL - 2) * 1000),
-            producer_id=PRODUCER,
-            producer_epoch=3,
-            topics=tuple(TopicData(topic=topic, partitions=(index,)) for topic, index in held),
-        )
-
-    def _read(
-        self,
-        node: int,
-        version: int,
-        place: Place,
-        asked: FetchPartition,
-        message: FetchRequest,
-        left: int,
-        first: bool,
-    ) -> PartitionData:
-        stable = self.stable.get(place) if message.isolation_level == READ_COMMITTED else None
-        log, everything = self.logs[place], self.logs[place].batches
-        if stable is not None:
-            log.batches = [each for each in everything if each[0] < stable]
-        result = super()._read(node, version, place, asked, message, left, first)
-        log.batches = everything
-        if stable is not None and not result.error_code:
-            result.last_stable_offset = stable
-        return result
+    def _conceal(self, node: int, request: Any, answer: Any) -> Any:
+        if isinstance(request, DescribeProducersRequest) and self.code:
+            for each in answer.topics[0].partitions:
+                each.error_code, each.active_producers = self.code, ()
+        if isinstance(request, ListTransactionsRequest) and not self.listed:
+            answer.transaction_states = ()
+        return answer
 
 
 def waiting(cluster: Cluster, isolation: int = READ_COMMITTED) -> Fetcher:
     """A reader of all partitions that has read every stable record."""
     starts = {place: Offset(0) for place in cluster.logs}
     fetcher = reader(cluster, starts, isolation=isolation, wall=lambda: WALL + cluster.now)
-    before = sum(cluster.stable[place] for place in cluster.logs)
+    before = sum(cluster.cluster.logs[place].stable for place in cluster.logs)
     read(cluster, fetcher, before if isolation == READ_COMMITTED else before + 2 * len(cluster.logs))
     return fetcher
 
@@ -233,8 +184,7 @@ def test_a_transactional_id_that_is_not_told_is_left_out_and_asked_for_again() -
 
 
 def test_a_transaction_that_its_coordinator_does_not_know_is_said_to_hang() -> None:
-    cluster = Cluster({"t": 1})
-    cluster.state = "CompleteAbort"
+    cluster = Cluster({"t": 1}, state=COMPLETE_ABORT)
     cluster.open(("t", 0), b"a")
     waiting(cluster)
     cluster.run(2 * STILL)

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from ottla.codec.apis.list_offsets import EARLIEST
-from ottla.codec.apis.metadata import MetadataRequest, MetadataResponse
+from ottla.codec.apis.metadata import MetadataRequest
 from ottla.errors import LeaderNotAvailable
 from ottla.sdk.consume.assignment.subscription import Subscription
 from ottla.sdk.consume.options import ConsumerPlan, TopicFilter
@@ -23,9 +24,9 @@ Stop = Callable[[], object]
 class Leaderless(ModelBroker):
     """A broker that lists its topics, which have no leader yet."""
 
-    def _metadata(self, message: MetadataRequest) -> MetadataResponse:
-        answer = super()._metadata(message)
-        if message.topics is None:
+    def _answer(self, node: int, message: Any) -> Any:
+        answer = super()._answer(node, message)
+        if not isinstance(message, MetadataRequest) or message.topics is None:
             return answer
         topics = [replace(each, error_code=LeaderNotAvailable.code, partitions=()) for each in answer.topics]
         return replace(answer, topics=tuple(topics))

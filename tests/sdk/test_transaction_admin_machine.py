@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ottla.codec.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from ottla.codec.apis.api_versions import ApiVersionsRequest
 from ottla.codec.apis.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -47,7 +47,7 @@ from ottla.sdk.admin import HangingTransaction
 from ottla.sdk.calls.transactions import Writer
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Outcome
-from tests.sim.world import SERVED, ModelBroker, World
+from tests.sim.world import ModelBroker, World
 
 NEWEST = {10: (0, 6), 27: (0, 2), 61: (0, 0), 65: (0, 0), 66: (0, 2)}
 SILENCE = object()
@@ -102,21 +102,18 @@ class Cluster(ModelBroker):
 
     def __post_init__(self) -> None:
         super().__init__({"t": self.count}, self.size)
-        self.versions = SERVED | NEWEST
+        self.versions.update(NEWEST)
 
     def asked(self, kind: type) -> list[tuple[int, Any]]:
         return [(node, message) for node, message in self.requests if isinstance(message, kind)]
 
     def _answer(self, node: int, message: Any) -> Any:
-        if isinstance(message, ApiVersionsRequest):
-            keys = [ApiVersion(api_key=k, min_version=a, max_version=b) for k, (a, b) in self.versions.items()]
-            return ApiVersionsResponse(error_code=0, api_keys=tuple(keys))
-        if (answer := self.script(node, message)) is not None:
+        if not isinstance(message, ApiVersionsRequest) and (answer := self.script(node, message)) is not None:
             return None if answer is SILENCE else answer
         match message:
             case FindCoordinatorRequest(key=key):
                 where = self.coordinator.get(key, 1)
-                return FindCoordinatorResponse(node_id=where, host="sim", port=9000 + where)
+                return FindCoordinatorResponse(node_id=where, host=f"n{where}", port=9000 + where)
             case ListTransactionsRequest():
                 return self._listed(node, message)
             case DescribeTransactionsRequest(transactional_ids=names):
@@ -171,7 +168,7 @@ class Cluster(ModelBroker):
         )
 
     def _remembered(self, node: int, place: tuple[str, int]) -> PartitionResponse:
-        code = 0 if self.leader[place] == node else NotLeaderOrFollower.code
+        code = 0 if self.cluster.leaders[place].node == node else NotLeaderOrFollower.code
         states = () if code or place not in self.open else (self.open[place].state(),)
         return PartitionResponse(partition_index=place[1], error_code=code, active_producers=states)
 
@@ -180,7 +177,7 @@ class Cluster(ModelBroker):
         [marker] = message.markers
         [topic] = marker.topics
         [index] = topic.partition_indexes
-        if self.leader[topic.name, index] != node:
+        if self.cluster.leaders[topic.name, index].node != node:
             code = NotLeaderOrFollower.code
         if not code:
             self.open.pop((topic.name, index), None)
@@ -246,7 +243,7 @@ def test_a_broker_that_cannot_tell_its_ids_is_named_beside_those_of_the_others()
         LOADING if node == 2 and isinstance(message, ListTransactionsRequest) else None
     )
     world = client(cluster)
-    with pytest.raises(PartialFailure, match=r"node 2 \(sim:9002\).*COORDINATOR_LOAD") as failed:
+    with pytest.raises(PartialFailure, match=r"node 2 \(n2:9002\).*COORDINATOR_LOAD") as failed:
         world.call(lambda now: calls.list_transactions(world.core, (), (), None, now))
     assert [each.transactional_id for each in failed.value.found] == ["a"]
 
@@ -325,7 +322,7 @@ def test_a_partition_that_has_another_leader_by_now_is_asked_about_there() -> No
     cluster = Cluster(open={T0: Open()}, size=2)
     world = client(cluster)
     world.call(lambda now: calls.describe_producers(world.core, [T0, T1], now))
-    cluster.leader[T0] = 2
+    cluster.cluster.lead(T0, 2)
     told = world.call(lambda now: calls.describe_producers(world.core, [T0, T1], now))
     assert [each.transaction_start for each in told[T0]] == [5] and told[T1] == ()
 
@@ -397,10 +394,10 @@ def test_what_ends_while_its_coordinator_is_asked_does_not_hang(then: Open | Non
 
 def test_what_a_broker_that_is_gone_may_know_does_not_count_as_hanging() -> None:
     cluster = Cluster(ids={"a": Id(partitions=())}, open={T0: Open(), T1: Open(8)}, size=3)
-    cluster.leader = {T0: 1, T1: 1}
+    cluster.cluster.lead(T1, 1)
     cluster.script = lambda node, message: SILENCE if node == 3 else None
     world = client(cluster)
-    with pytest.raises(PartialFailure, match=r"node 3 \(sim:9003\)") as failed:
+    with pytest.raises(PartialFailure, match=r"node 3 \(n3:9003\)") as failed:
         find(world)
     assert [(each.partition, each.transactional_id) for each in failed.value.found] == [(0, "a")]
     cluster.open[T0] = Open(8)
@@ -429,7 +426,7 @@ def test_an_id_that_may_not_be_described_may_own_what_seems_to_hang() -> None:
 
 def test_a_partition_that_nobody_leads_is_named_beside_what_hangs_elsewhere() -> None:
     cluster = Cluster(open={T0: Open()})
-    cluster.leader[T1] = -1
+    cluster.cluster.lead(T1, -1)
     world = client(cluster)
     with pytest.raises(PartialFailure, match="t-1 has no leader") as failed:
         find(world)
@@ -473,8 +470,8 @@ def test_a_marker_goes_to_the_leader_that_there_is_by_then(which: int | Writer, 
 
     def script(node: int, message: Any) -> Any:
         if isinstance(message, WriteTxnMarkersRequest):
-            cluster.leader[T0] = 2
-        return SILENCE if gone and node == 1 and cluster.leader[T0] == 2 else None
+            cluster.cluster.lead(T0, 2)
+        return SILENCE if gone and node == 1 and cluster.cluster.leaders[T0].node == 2 else None
 
     cluster.script = script
     abort(client(cluster), which)

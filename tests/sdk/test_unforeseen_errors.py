@@ -86,7 +86,7 @@ def test_a_consumer_reads_on(what: str, code: int) -> None:
     fetcher = reader(leaders, {P: Time(EARLIEST)})
     leaders.logs[P].append(b"a")
     assert read(leaders, fetcher, 1) == {P: [b"a"]}
-    leaders.logs[P].leader_epoch += 1  # makes the client validate its position
+    leaders.logs[P].lead(1)  # makes the client validate its position
     leaders.logs[P].append(b"b")
     assert read(leaders, fetcher, 1) == {P: [b"b"]}
     assert not fetcher.failed

@@ -18,6 +18,11 @@ class Clock:
     def later(self, delay: float, call: Callable[[], object]) -> None:
         self.at(self.now + delay, call)
 
+    @property
+    def due(self) -> float | None:
+        """When the next call runs; ``None``: no call is left."""
+        return self._heap[0][0] if self._heap else None
+
     def step(self) -> bool:
         """Advance the time to the next call and run it; ``False`` if no call is left."""
         if not self._heap:

@@ -129,6 +129,7 @@ class ModelCluster:
         topics: the number of partitions of each topic.
         release: one of `RELEASES`.
         transactions: there are transaction coordinators.
+        first: the number of the first node.
     """
 
     def __init__(
@@ -142,6 +143,7 @@ class ModelCluster:
         release: str,
         *,
         transactions: bool = False,
+        first: int = 1,
     ) -> None:
         self.clock, self._chance, self.network, self._history = clock, chance, network, history
         self.release = RELEASES[release]
@@ -150,7 +152,7 @@ class ModelCluster:
         """Before they append, leaders verify that a partition belongs to the transaction (KIP-890)."""
         self.epochs_rise = release >= "4"
         """The cluster knows transactions that bump epochs, and checks epochs more strictly (KIP-890)."""
-        self.nodes = {number: Node(number) for number in range(1, nodes + 1)}
+        self.nodes = {number: Node(number) for number in range(first, first + nodes)}
         self.ids = {name: UUID(int=7 + index) for index, name in enumerate([*topics, OFFSETS, STATE])}
         self._named = {each: name for name, each in self.ids.items()}
         """Id -> name of every topic, also of deleted ones."""
@@ -161,11 +163,13 @@ class ModelCluster:
         places: list[Place] = [(name, index) for name, count in topics.items() for index in range(count)]
         places += [(OFFSETS, index) for index in range(2)]
         places += [(STATE, index) for index in range(STATE_PARTITIONS) if transactions]
-        self.leaders = {place: Leadership(1 + i % nodes, 0) for i, place in enumerate(places)}
+        self.leaders = {place: Leadership(first + i % nodes, 0) for i, place in enumerate(places)}
         self._strict = release < "2.5"
         self.logs = {place: PartitionLog(strict=self._strict) for place in places}
         self.lagging: dict[Place, tuple[int, float]] = {}
         """The high watermark that a new leader knows, and until when it is behind."""
+        self.addresses: dict[int, tuple[str, int]] = {}
+        """The nodes with another host and port than usual."""
         self.cluster_id: str | None = "model"
         """``None``: brokers do not name their cluster."""
         self.ghost = ""
@@ -177,11 +181,14 @@ class ModelCluster:
         self.data = Leaders(self, chance)
         self.data.strict = self._strict
         self.groups = Coordinators(self, chance, history)
-        self.transactions = Transactions(self, Random(chance.getrandbits(32)) if transactions else chance)
+        self.transactions = Transactions(self, type(chance)(chance.getrandbits(32)) if transactions else chance)
         for node in self.nodes:
             self._learn(node)
 
     # -- requests ----------------------------------------------------------------------------------------------------
+
+    def address(self, node: int) -> tuple[str, int]:
+        return self.addresses.get(node, (f"n{node}", PORT + node))
 
     def up(self, node: int) -> bool:
         return node in self.nodes and self.nodes[node].up
@@ -270,11 +277,15 @@ class ModelCluster:
             self.data.features["a topic is listed that is gone"] += 1
             topics_there.append(MetadataResponseTopic(error_code=0, name=self.ghost, partitions=(gone,)))
         return MetadataResponse(
-            brokers=tuple(MetadataResponseBroker(node_id=n, host=f"n{n}", port=PORT + n) for n in known.brokers),
+            brokers=tuple(self._broker(n) for n in known.brokers),
             cluster_id=self.cluster_id,
             controller_id=known.brokers[0] if known.brokers else -1,
             topics=tuple(topics_there),
         )
+
+    def _broker(self, node: int) -> MetadataResponseBroker:
+        host, port = self.address(node)
+        return MetadataResponseBroker(node_id=node, host=host, port=port)
 
     def _topic(self, known: Node, name: str, indexes: list[int]) -> MetadataResponseTopic:
         if not indexes:
@@ -311,8 +322,8 @@ class ModelCluster:
             return Coordinator(
                 key=key,
                 node_id=leader if there else -1,
-                host=f"n{leader}" if there else "",
-                port=PORT + leader if there else -1,
+                host=self.address(leader)[0] if there else "",
+                port=self.address(leader)[1] if there else -1,
                 error_code=0 if there else CoordinatorNotAvailable.code,
                 error_message=None,
             )

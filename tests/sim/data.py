@@ -84,7 +84,7 @@ from ottla.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from tests.sim.network import PORT, Reply
+from tests.sim.network import Reply
 from tests.sim.transactions import Asking
 
 if TYPE_CHECKING:
@@ -159,11 +159,6 @@ class Endpoint(TypedDict):
     port: int
 
 
-def _endpoint(node: int) -> dict[int, Endpoint]:
-    """The address of the leader that an answer names (KIP-951)."""
-    return {node: Endpoint(node_id=node, host=f"n{node}", port=PORT + node)} if node >= 0 else {}
-
-
 class Leaders:
     def __init__(self, cluster: "ModelCluster", chance: Random) -> None:
         self._cluster, self._clock, self._chance = cluster, cluster.clock, chance
@@ -180,6 +175,12 @@ class Leaders:
         """Whether this answer is over a quota. If so, its client has to wait, and a Fetch gets no records (KIP-219)."""
         self.cuts = False
         """A batch that does not fit into an answer is sent in part."""
+        self.full: Callable[[], bool] = lambda: self._chance.random() < 0.1
+        """Whether there is no room for another Fetch session."""
+        self.nearest: Callable[[int, Place, str], int] = self._near_by_rack
+        """The replica to which a node, a leader, sends readers of a rack; -1: to itself."""
+        self.diverging = False
+        """Leaders say in Fetch that a reader's log diverges from theirs (KIP-595), and not only when asked."""
         self.features: Counter[str] = Counter()
         """How often each rare event happened."""
         self.strict = False
@@ -397,7 +398,7 @@ class Leaders:
             view = self._cluster.nodes[node].leaders.get((topic, index))
             if view and version >= 10 and code == NotLeaderOrFollower.code:
                 each.current_leader = produced.LeaderIdAndEpoch(leader_id=view.node, leader_epoch=view.epoch)
-                hints |= _endpoint(view.node)
+                hints |= self._endpoint(view.node)
             answers.setdefault(topic, []).append(each)
         over = self.over_quota()
         self.features["a Produce is throttled"] += over
@@ -437,6 +438,7 @@ class Leaders:
                 or each.error_code
                 or each.records
                 or each.preferred_read_replica >= 0
+                or each.diverging_epoch.end_offset >= 0
                 or session.told.get(place) != each.high_watermark
             }
             session.told |= {place: each.high_watermark for place, each in told.items()}
@@ -465,7 +467,7 @@ class Leaders:
         if version < 7 or message.session_epoch <= 0:
             if version >= 7:
                 sessions.pop(message.session_id, None)
-            if version < 7 or message.session_epoch < 0 or self._chance.random() < 0.1:
+            if version < 7 or message.session_epoch < 0 or self.full():
                 return 0, 0, Session(wanted=asked), False
             self._session_ids += 1
             session = sessions[self._session_ids] = Session(wanted=asked)
@@ -479,8 +481,10 @@ class Leaders:
         known.wanted |= asked
         for topic in message.forgotten_topics_data:
             for partition in topic.partitions:
-                known.wanted.pop((_key(topic, version), partition), None)
-                known.told.pop((_key(topic, version), partition), None)
+                key = (_key(topic, version), partition)
+                assert key in known.wanted, f"{key} is in forgotten_topics, but is not in the session"
+                del known.wanted[key]
+                known.told.pop(key, None)
         return 0, message.session_id, known, True
 
     def _read(
@@ -496,7 +500,14 @@ class Leaders:
             follower = code == NotLeaderOrFollower.code and self._follows(node, version, place)
             end = self._heard_of(node, place) if follower else log.end if log else 0
             code = 0 if follower else code
-            if not code and log is not None and not 0 <= each.fetch_offset <= end:
+            if not code and log is not None and self.diverging and each.last_fetched_epoch >= 0:
+                epoch, diverges = log.end_of_epoch(each.last_fetched_epoch)
+                if 0 <= diverges < each.fetch_offset:
+                    failed = True
+                    found[key] = self._failed(node, version, place, 0)
+                    found[key].diverging_epoch = wire.EpochEndOffset(epoch=epoch, end_offset=diverges)
+                    continue
+            if not code and log is not None and not log.start <= each.fetch_offset <= end:
                 code = OffsetOutOfRange.code
             if code or log is None:  # without a log there is always a code
                 failed = True
@@ -512,10 +523,12 @@ class Leaders:
                     for ended in log.aborted(each.fetch_offset, visible)
                 )
             most = min(each.partition_max_bytes, max(message.max_bytes - size, 0))
-            near = -1 if follower else self._preferred(node, version, message.rack_id)
+            near = -1 if follower or version < FOLLOWERS else self.nearest(node, place, message.rack_id)
             data, more = b"", 0
             if near < 0:
-                data, more = log.read(each.fetch_offset, visible, most, first=not size, cut=self.cuts)
+                data, more = log.read(
+                    each.fetch_offset, visible, most, first=not size and version >= 3, cut=self.cuts or version < 3
+                )
             self.features["a batch comes cut"] += 0 < len(data) < 12 + int.from_bytes(data[8:12], "big")
             size += more
             failed = failed or near >= 0
@@ -526,7 +539,7 @@ class Leaders:
                 error_code=0,
                 high_watermark=watermark,
                 last_stable_offset=min(watermark, log.stable),
-                log_start_offset=0,
+                log_start_offset=log.start,
                 aborted_transactions=aborted,
                 records=data,
                 preferred_read_replica=near,
@@ -534,9 +547,9 @@ class Leaders:
             )
         return found, size, failed
 
-    def _preferred(self, node: int, version: int, rack: str) -> int:
-        """The replica in this rack to which the node, a leader, sends readers; -1: to itself."""
-        if version < FOLLOWERS or not rack:
+    def _near_by_rack(self, node: int, place: Place, rack: str) -> int:
+        """The replica in this rack, if the node believes that it is alive."""
+        if not rack:
             return -1
         near = int(rack.removeprefix("r"))
         return near if near != node and near in self._cluster.nodes[node].brokers else -1
@@ -559,9 +572,16 @@ class Leaders:
             partition_index=place[1], error_code=code, high_watermark=-1, aborted_transactions=None, records=b""
         )
         view = self._cluster.nodes[node].leaders.get(place)
+        if code == OffsetOutOfRange.code:
+            failed.log_start_offset = self._cluster.logs[place].start
         if view and version >= 12 and code in (NotLeaderOrFollower.code, FencedLeaderEpoch.code):
             failed.current_leader = wire.LeaderIdAndEpoch(leader_id=view.node, leader_epoch=view.epoch)
         return failed
+
+    def _endpoint(self, node: int) -> dict[int, Endpoint]:
+        """The address of the leader that an answer names (KIP-951)."""
+        host, port = self._cluster.address(node)
+        return {node: Endpoint(node_id=node, host=host, port=port)} if node >= 0 else {}
 
     def _fetched(self, version: int, session_id: int, told: dict[Place, PartitionData]) -> FetchResponse:
         topics: dict[str, list[PartitionData]] = {}
@@ -569,7 +589,7 @@ class Leaders:
         for (topic, _), each in told.items():
             topics.setdefault(topic, []).append(each)
             if version >= 16 and each.current_leader.leader_id >= 0:
-                hints |= _endpoint(each.current_leader.leader_id)
+                hints |= self._endpoint(each.current_leader.leader_id)
         return FetchResponse(
             session_id=session_id,
             responses=tuple(
@@ -597,7 +617,11 @@ class Leaders:
                         visible = min(visible, self._cluster.logs[place].stable)
                     offset = self._offset(place, timestamp, visible)
             return ListOffsetsPartitionResponse(
-                partition_index=place[1], error_code=code, offset=offset, leader_epoch=leader_epoch
+                partition_index=place[1],
+                error_code=code,
+                offset=offset if version else -1,
+                old_style_offsets=(offset,) if not version and offset >= 0 else (),
+                leader_epoch=leader_epoch,
             )
 
         return ListOffsetsResponse(
@@ -615,7 +639,7 @@ class Leaders:
 
     def _offset(self, place: Place, timestamp: int, visible: int) -> int:
         if timestamp in (EARLIEST, LATEST):
-            return 0 if timestamp == EARLIEST else visible
+            return self._cluster.logs[place].start if timestamp == EARLIEST else visible
         for stored in self._cluster.logs[place].batches:
             for record in parse_batch(stored.data).records():
                 if record.timestamp >= timestamp and record.offset < visible:

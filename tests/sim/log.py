@@ -21,7 +21,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ottla.codec.records import BatchBuilder, RecordBatch, parse_batch, rebased
+from ottla.codec.records import BatchBuilder, Record, RecordBatch, parse_batch, rebased
 from ottla.codec.stored.control import ABORT, COMMIT, ControlRecord, EndTxnMarker, build_control
 from ottla.codec.wire import Buffer
 from ottla.errors import (
@@ -55,6 +55,9 @@ class Stored(NamedTuple):
     """For a marker: whether it commits."""
     coordinator_epoch: int = -1
     """For a marker: the coordinator's epoch."""
+
+    def read(self) -> list[Record]:
+        return list(parse_batch(self.data).records())
 
 
 class Ended(NamedTuple):
@@ -118,11 +121,13 @@ class PartitionLog:
     """By producer id; only this leader knows them."""
     strict: bool = False
     """Kafka up to 2.4: a producer id without state has to begin at sequence 0."""
+    start: int = 0
+    """The first offset that retention has left."""
     _bases: list[int] = field(default_factory=list)
 
     @property
     def end(self) -> int:
-        return self.batches[-1].end if self.batches else 0
+        return self.batches[-1].end if self.batches else self.start
 
     @property
     def stable(self) -> int:
@@ -181,6 +186,10 @@ class PartitionLog:
         )
         self._add(stored)
         return 0, base, stored.end
+
+    def store(self, data: bytes, count: int, leader_epoch: int) -> None:
+        """Append these bytes unread, as ``count`` records without a producer: damaged batches, and old message sets."""
+        self._add(Stored(data, self.end, self.end + count, leader_epoch, (-1, -1), (-1, -1)))
 
     def note(self, producer: tuple[int, int], leader_epoch: int) -> None:
         """Append a batch of the broker itself to a transaction, as for a commit of offsets; its value is arbitrary."""
