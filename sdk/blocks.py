@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 
-class Named:
+class Suggesting:
     """Suggests a public attribute whose name is near.
 
     Not a base of `Producer` and `Transaction`: if a class has `__getattr__`, Python 3.11 creates a bound method for

@@ -38,7 +38,7 @@ from ottla.sdk.admin import (
     TransactionListing,
 )
 from ottla.sdk.arguments import by_topic_partition, integer, listed, scoped, seconds, strings
-from ottla.sdk.blocks import Named
+from ottla.sdk.blocks import Suggesting
 from ottla.sdk.calls import resets
 from ottla.sdk.calls.transactions import Writer
 from ottla.sdk.client_parts import ClientParts
@@ -93,7 +93,7 @@ def _never_left(driver: Stepper[Any]) -> None:
         logger("ottla.sdk").error(why, extra={"records": records})
 
 
-class Client(Named, ClientParts):
+class Client(Suggesting, ClientParts):
     """Produces, consumes and administers over one set of connections. Created by `connect`.
 
     In addition to the errors that it documents, every call may raise `TimeoutExpired` (after `api_timeout`; says what

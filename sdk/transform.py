@@ -23,7 +23,7 @@ from typing import Any, Generic, Self
 from ottla.codec.records import Record
 from ottla.errors import LocalProtocolError
 from ottla.sdk.arguments import seconds
-from ottla.sdk.blocks import AsyncBlock, Named
+from ottla.sdk.blocks import AsyncBlock, Suggesting
 from ottla.sdk.consume.core import Taken
 from ottla.sdk.consumer import Batch, Consumer
 from ottla.sdk.drivers.driver import Driver
@@ -93,7 +93,7 @@ class TransformTransaction(Transaction[K, V]):
             raise
 
 
-class Transform(Named, AsyncBlock, Generic[K, V]):
+class Transform(Suggesting, AsyncBlock, Generic[K, V]):
     """Reads batches as a member of a group, and commits the records sent for them together with their offsets.
 
     Created by `Client.transform`, used as ``async with client.transform(...) as transform``. Leaving the block leaves

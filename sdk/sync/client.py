@@ -29,7 +29,7 @@ from ottla.sdk.admin import (
     TransactionListing,
 )
 from ottla.sdk.arguments import by_topic_partition, integer, listed, scoped, seconds, strings
-from ottla.sdk.blocks import Named
+from ottla.sdk.blocks import Suggesting
 from ottla.sdk.calls import resets
 from ottla.sdk.client import (
     _check_what_to_read,
@@ -63,7 +63,7 @@ from ottla.sdk.transaction.options import TransformOptions
 from ottla.topic_configs import of_strings
 
 
-class Client(Named, ClientParts):
+class Client(Suggesting, ClientParts):
     """Produces, consumes and administers over one set of connections. Created by `connect`.
 
     In addition to the errors that it documents, every call may raise `TimeoutExpired` (after `api_timeout`; says what

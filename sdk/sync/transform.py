@@ -9,7 +9,7 @@ from typing import Generic, Self
 from ottla.codec.records import Record
 from ottla.errors import LocalProtocolError
 from ottla.sdk.arguments import seconds
-from ottla.sdk.blocks import BlockingBlock, Named
+from ottla.sdk.blocks import BlockingBlock, Suggesting
 from ottla.sdk.consume.core import Taken
 from ottla.sdk.drivers.threads import ThreadDriver
 from ottla.sdk.produce.records import K, V
@@ -77,7 +77,7 @@ class TransformTransaction(Transaction[K, V]):
             raise
 
 
-class Transform(Named, BlockingBlock, Generic[K, V]):
+class Transform(Suggesting, BlockingBlock, Generic[K, V]):
     """Reads batches as a member of a group, and commits the records sent for them together with their offsets.
 
     Created by `Client.transform`, used as ``with client.transform(...) as transform``. Leaving the block leaves
