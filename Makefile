@@ -64,7 +64,7 @@ figure: $(VENV)/.dev ## draw the parts in docs/design.md from the import contrac
 faces: $(VENV)/.dev ## generate sdk/sync from sdk/client.py, producer.py and consumer.py
 	@$(BIN)/python -m tools.faces
 
-extension: $(VENV)/.dev ## build the C of codec/ and sdk/ if its .pyx files were edited; check, test and bench do it too
+extension: $(VENV)/.dev ## build the C of codec/ and sdk/ if a .pyx file was edited; check, test and bench do it too
 	@$(BIN)/python tests/packaging/extension.py
 
 clean: ## remove .venv, builds and caches

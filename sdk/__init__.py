@@ -13,6 +13,7 @@ This is the map of the folder, in the order in which it handles a record:
     core.py              `ClientCore`, the whole client as one machine: events go in, actions come out (`events.py`).
     produce/             `core.py`: all that a producer's calls decide. Then preparation, turns, placing, room,
                          accumulator, batches, sender, results, deliveries; `producer_identity.py`: its id.
+                         `append.py`: the base class that has `send_soon`, and the append of most records, in C.
     transaction/         `core.py`: one transaction, from the beginning of its block to the end.
                          `producer_transactions.py`: the producer's id and epoch, and EndTxn; its states are
                          a table (`states.py`). `explicit_joining.py`, `offsets.py`: adding partitions and

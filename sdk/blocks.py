@@ -8,8 +8,12 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 
-class _Named:
-    """Suggests a public attribute whose name is near."""
+class Suggesting:
+    """Suggests a public attribute whose name is near.
+
+    Not a base of `Producer` and `Transaction`: if a class has `__getattr__`, Python 3.11 creates a bound method for
+    each call, which costs 80 ns, a quarter of a `send_soon`. For these, Python's own traceback suggests the name.
+    """
 
     __slots__ = ()
 
@@ -23,7 +27,7 @@ class _Named:
             return object.__getattribute__(self, name)  # raises Python's error, or the one of a property
 
 
-class AsyncBlock(_Named):
+class AsyncBlock:
     """A base of the asynchronous classes."""
 
     __slots__ = ()
@@ -40,7 +44,7 @@ class AsyncBlock(_Named):
             """Python looks it up before it calls `__enter__`."""
 
 
-class BlockingBlock(_Named):
+class BlockingBlock:
     """A base of the blocking classes."""
 
     __slots__ = ()

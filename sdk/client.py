@@ -38,7 +38,7 @@ from ottla.sdk.admin import (
     TransactionListing,
 )
 from ottla.sdk.arguments import by_topic_partition, derived, integer, listed, scoped, seconds, strings
-from ottla.sdk.blocks import AsyncBlock
+from ottla.sdk.blocks import AsyncBlock, Suggesting
 from ottla.sdk.calls import resets
 from ottla.sdk.calls.transactions import Writer
 from ottla.sdk.cluster.cluster import TopicPartition
@@ -59,7 +59,8 @@ from ottla.sdk.options import ClientOptions, announced_name, parse_bootstrap, wi
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions, compressors
 from ottla.sdk.produce.partitioners import Chooser, Hash, Keyed
-from ottla.sdk.producer import K, Producer, ProducerInterceptor, V
+from ottla.sdk.produce.records import K, V
+from ottla.sdk.producer import Producer, ProducerInterceptor
 from ottla.sdk.signatures import advising, advising_call, declared_by
 from ottla.sdk.transaction.transform import TransformOptions
 from ottla.sdk.transform import Transform
@@ -92,7 +93,7 @@ def _never_left(driver: Stepper[Any]) -> None:
         logger("ottla.sdk").error(why, extra={"records": records})
 
 
-class Client(AsyncBlock):
+class Client(Suggesting, AsyncBlock):
     """Produces, consumes and administers over one set of connections. Created by `connect`.
 
     In addition to the errors that it documents, every call may raise `TimeoutExpired` (after `api_timeout`; says what

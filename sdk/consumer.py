@@ -18,7 +18,7 @@ from ottla.codec.records import Record, Records
 from ottla.errors import LocalProtocolError
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.arguments import by_topic_partition, listed, seconds
-from ottla.sdk.blocks import AsyncBlock
+from ottla.sdk.blocks import AsyncBlock, Suggesting
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.assignment.committing import BatchAssignment
 from ottla.sdk.consume.core import ConsumerCore, Taken
@@ -196,7 +196,7 @@ class Batch:
         return f"<Batch of {self.topic}-{self.partition}, {len(self)} records>"
 
 
-class Consumer(AsyncBlock):
+class Consumer(Suggesting, AsyncBlock):
     """Reads partitions; created by `Client.consumer`, used as ``async with client.consumer("t") as consumer``.
 
         async for batch in consumer:

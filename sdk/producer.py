@@ -33,37 +33,29 @@ from contextlib import suppress
 from functools import partial
 from itertools import repeat
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, cast
+from typing import Any, Generic, NoReturn, Self, cast
 
 from ottla.codec.records import Headers
 from ottla.errors import Closed, LocalProtocolError, OttlaError
 from ottla.sdk.blocks import AsyncBlock
 from ottla.sdk.consumer import Batch
 from ottla.sdk.drivers.driver import Driver
-from ottla.sdk.produce.append import AppendFastPath, SendFastPath
+from ottla.sdk.produce.append import AppendFastPath, SendSoon
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.partitioners import named
 from ottla.sdk.produce.preparation import Preparation
 from ottla.sdk.produce.records import (
     DeliveryCallback,
+    K,
     PendingRecord,
     ProducerInterceptor,
     ProducerRecord,
     Receipt,
     Timestamp,
+    V,
 )
 from ottla.sdk.transaction.core import TransactionCore
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar
-
-    K = TypeVar("K", default=bytes)
-    V = TypeVar("V", default=bytes)
-else:
-    from typing import TypeVar
-
-    K, V = TypeVar("K"), TypeVar("V")
 
 __all__ = ["Producer", "ProducerInterceptor", "ProducerRecord", "Timestamp", "Transaction"]
 
@@ -78,7 +70,7 @@ class Unopened:
         raise Closed("the producer was never opened: use it as `async with client.producer(...) as producer`")
 
 
-class Transaction(AsyncBlock, Generic[K, V]):
+class Transaction(AsyncBlock, SendSoon[K, V], Generic[K, V]):
     """Records that are stored all together or not at all; created by `Producer.transaction`, used as
     ``async with producer.transaction() as txn``.
 
@@ -93,15 +85,15 @@ class Transaction(AsyncBlock, Generic[K, V]):
 
     def __init__(self, producer: "Producer[K, V]", driver: Driver[Any], core: TransactionCore) -> None:
         self._producer, self._driver, self._core = producer, driver, core
-        self._fast: SendFastPath | None = None
 
     async def __aenter__(self) -> Self:
         try:
             await self._driver.run(self._core.begin(), lambda _: self._core.undo())
-            if "send_soon" in vars(self._producer):  # transactions need no extra checks
-                again = Transaction.send_soon.__get__(self)
-                fast = self._fast = SendFastPath(self._producer._appends, again, time.time_ns)
-                self.send_soon = fast.send_soon  # type: ignore[method-assign] # as in Producer.__aenter__
+            producer = self._producer
+            # Records of an open transaction need the same checks as all of its producer's. So the fast path skips the
+            # producer's `send_soon`, unless a subclass or a tracer has replaced it: those expect every record.
+            if producer._preparation.plain and type(producer).send_soon is SendSoon.send_soon:
+                self._open_fast_path(producer._appends, time.time_ns)
             return self
         except BaseException as error:
             if not isinstance(error, OttlaError):  # an OttlaError means that it has not begun
@@ -112,7 +104,7 @@ class Transaction(AsyncBlock, Generic[K, V]):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            self._close()
+            self._close_fast_path()
             if not self._driver.is_gone(error):
                 await self._driver.run(self._core.leave(error))
         except BaseException:
@@ -123,12 +115,6 @@ class Transaction(AsyncBlock, Generic[K, V]):
         """Abort the transaction if it is open: Ctrl-C came between two lines, and no block will end it."""
         with suppress(Closed):
             self._driver.do(self._core.undo)
-
-    def _close(self) -> None:
-        """Route further records through the checks in `send_soon`."""
-        if self._fast is not None:
-            self._fast.close()
-            vars(self).pop("send_soon", None)  # breaks a reference cycle, too
 
     @property
     def committed(self) -> bool | None:
@@ -151,18 +137,17 @@ class Transaction(AsyncBlock, Generic[K, V]):
             topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp
         )
 
-    async def send_soon(
+    async def _send_soon(
         self,
         topic: str,
         value: V | None,
-        *,
-        key: K | None = None,
-        partition: int | None = None,
-        headers: Headers = (),
-        timestamp: Timestamp | None = None,
-        on_delivery: DeliveryCallback | None = None,
+        key: K | None,
+        partition: int | None,
+        headers: Headers,
+        timestamp: Timestamp | None,
+        on_delivery: DeliveryCallback | None,
     ) -> None:
-        """Like `Producer.send_soon`; if the record fails later, the end of the block raises the error."""
+        """Accept a record that the fast path of `send_soon` has left."""
         self._core.check()
         await self._producer.send_soon(
             topic,
@@ -236,7 +221,7 @@ class Transaction(AsyncBlock, Generic[K, V]):
             self._driver.do(partial(self._core.commit_offsets, committer, place, at, claim))
 
 
-class Producer(AsyncBlock, Generic[K, V]):
+class Producer(AsyncBlock, SendSoon[K, V], Generic[K, V]):
     """Sends records; created by `Client.producer`, used as ``async with client.producer() as producer``.
 
     Leaving the block flushes. A failure that neither a caller nor a callback received is never silent: the next `send`,
@@ -274,21 +259,15 @@ class Producer(AsyncBlock, Generic[K, V]):
         core = self._core = self._driver.do(self._make)
         self._appends = core.appends
         self._preparation = self._prepare(core.placing, core.appends.check)
-        # The fast path skips subclasses and anything that replaced send_soon: they expect every call.
-        if self._preparation.plain and type(self).send_soon is _SEND_SOON:
-            fast = SendFastPath(self._appends, _SEND_SOON.__get__(self), time.time_ns)
-            self.send_soon = fast.send_soon  # type: ignore[method-assign] # calls of send_soon go to C directly
+        if self._preparation.plain:
+            self._open_fast_path(core.appends, time.time_ns)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._driver.is_gone(error):
-            return
-        try:
+        if not self._driver.is_gone(error):
             await self._driver.run(self._core.leave(error))
-        finally:
-            vars(self).pop("send_soon", None)  # breaks a reference cycle, too
 
     async def aclose(self) -> None:
         """Flush and close; within `delivery_timeout`, or twice that if records arrive meanwhile.
@@ -299,10 +278,7 @@ class Producer(AsyncBlock, Generic[K, V]):
         Raises:
             DeliveryFailed: records were not stored.
         """
-        try:
-            await self._driver.run(self._core.aclose())
-        finally:
-            vars(self).pop("send_soon", None)
+        await self._driver.run(self._core.aclose())
 
     async def send(
         self,
@@ -335,34 +311,17 @@ class Producer(AsyncBlock, Generic[K, V]):
         record = self._preparation.record(topic, value, key, partition, headers, timestamp)
         return await self._driver.run(core.send(record))
 
-    async def send_soon(
+    async def _send_soon(
         self,
         topic: str,
         value: V | None,
-        *,
-        key: K | None = None,
-        partition: int | None = None,
-        headers: Headers = (),
-        timestamp: Timestamp | None = None,
-        on_delivery: DeliveryCallback | None = None,
+        key: K | None,
+        partition: int | None,
+        headers: Headers,
+        timestamp: Timestamp | None,
+        on_delivery: DeliveryCallback | None,
     ) -> None:
-        """Accept a record, waiting only for buffer space; arguments as in `send`.
-
-        If there is space, the call itself may accept the record, before you await it. Await it in any case: no record
-        is sent while your task never waits.
-
-        Records of `send`, `send_soon` and `send_many` are accepted in the order of the calls, across all tasks. Only
-        `send_nowait` may overtake calls of other tasks, because it cannot wait as they do.
-
-        Args:
-            on_delivery: is called with the `Receipt` or the error, so no error is raised later.
-
-        Raises:
-            DeliveryFailed: records accepted earlier have failed.
-            DeliveryTimeout: there was no space within `delivery_timeout`.
-            RecordTooLarge, EncodeError: this record was refused.
-            ConfigurationError: ``on_delivery`` is not callable, or is async.
-        """
+        """Accept a record that the fast path of `send_soon` has left."""
         core = self._core
         record = self._preparation.record(topic, value, key, partition, headers, timestamp, on_delivery)
         await self._driver.run(core.send_soon(record))
@@ -445,6 +404,3 @@ class Producer(AsyncBlock, Generic[K, V]):
             DeliveryFailed: some records were not stored.
         """
         await self._driver.run(self._core.flush())
-
-
-_SEND_SOON = Producer.send_soon

@@ -23,11 +23,12 @@ from typing import Any, Generic, Self
 from ottla.codec.records import Record
 from ottla.errors import LocalProtocolError
 from ottla.sdk.arguments import seconds
-from ottla.sdk.blocks import AsyncBlock
+from ottla.sdk.blocks import AsyncBlock, Suggesting
 from ottla.sdk.consume.core import Taken
 from ottla.sdk.consumer import Batch, Consumer
 from ottla.sdk.drivers.driver import Driver
-from ottla.sdk.producer import K, Producer, Transaction, V
+from ottla.sdk.produce.records import K, V
+from ottla.sdk.producer import Producer, Transaction
 from ottla.sdk.steps import Steps
 from ottla.sdk.transaction.transform import TransformCore, TransformOptions, TransformTransactionCore
 
@@ -84,14 +85,14 @@ class TransformTransaction(Transaction[K, V]):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
         try:
-            self._close()
+            self._close_fast_path()
             return False if self._driver.is_gone(error) else await self._driver.run(self._core.end(error))
         except BaseException:
             self._undo()
             raise
 
 
-class Transform(AsyncBlock, Generic[K, V]):
+class Transform(Suggesting, AsyncBlock, Generic[K, V]):
     """Reads batches as a member of a group, and commits the records sent for them together with their offsets.
 
     Created by `Client.transform`, used as ``async with client.transform(...) as transform``. Leaving the block leaves

@@ -18,7 +18,7 @@ RUFF = Path(sys.executable).parent / "ruff"
 FOLDER = ROOT / "sdk/sync"
 TAKEN = {
     "client": ("Client",),
-    "producer": ("_MANY", "Unopened", "Transaction", "Producer", "_SEND_SOON"),
+    "producer": ("_MANY", "Unopened", "Transaction", "Producer"),
     "consumer": ("RebalanceListener", "_Listening", "ConsumerInterceptor", "Batch", "Consumer"),
     "transform": ("Batches", "TransformTransaction", "Transform"),
 }
@@ -42,20 +42,13 @@ SYNTAX = [
     (r"\bDriver\[Any\]", "ThreadDriver"),
     (r"\bDriverType\b", "type[ThreadDriver]"),
     (r"from ottla\.sdk\.drivers\.driver import .*", "from ottla.sdk.drivers.threads import ThreadDriver"),
-    (r"\bfast\.send_soon\b", "fast.accept"),
+    (r"\bSendSoon\b", "BlockingSendSoon"),
     (r"\b_MANY = 256\b", "_MANY = 2**14"),  # another thread can run at any time, so the clock may be read less often
 ]
 """Substitutions in all faces."""
 WORDS = {
     "client": [],
     "producer": [
-        (
-            "If there is space, the call itself may accept the record, before you await it. Await it in any case: "
-            "no record is sent while your task never waits.",
-            "It waits for space only; the client's own thread sends the batches, whatever yours does.",
-        ),
-        ("across all tasks.", "across all threads."),
-        ("calls of other tasks, because", "calls of other threads, because"),
         ("or the call is cancelled, records that", "or the call is interrupted, records that"),
         (
             "An earlier `send_soon`, `send` or `send_many` of another task may be waiting only to let other tasks run: "
@@ -75,11 +68,6 @@ WORDS = {
         (
             "If cancelled before the record is accepted, the record is not sent. If cancelled after that",
             "If interrupted before the record is accepted, the record is not sent. If interrupted after that",
-        ),
-        (
-            "is called with the `Receipt` or the error, so no error is raised later.",
-            "is called with the `Receipt` or the error, so no error is raised later: in your thread, or another that "
-            "uses the client, within a call of it.",
         ),
     ],
     "consumer": [
@@ -161,8 +149,12 @@ def _indent(line: str) -> int:
 
 def _imports(name: str, tree: ast.Module) -> str:
     """All imports that the face may need, including from its own source module; ruff removes the unused ones."""
-    lines = ["from ottla.sdk.blocks import BlockingBlock", "from ottla.sdk.drivers.threads import ThreadDriver"]
-    shared = {"K", "V"} if name == "producer" else set()
+    lines = [
+        "from ottla.sdk.blocks import BlockingBlock",
+        "from ottla.sdk.drivers.threads import ThreadDriver",
+        "from ottla.sdk.produce.append import BlockingSendSoon",
+    ]
+    shared: set[str] = set()
     for node in tree.body:
         if isinstance(node, ast.Import):
             lines.append(ast.unparse(node))

@@ -20,6 +20,8 @@ from ottla.sdk import kafka_meanings, kafka_security
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "reference"
 OPTIONS = ROOT / "sdk" / "options.py"
+BASES = {"SendSoon": "sdk/produce/_append_in_python.py"}
+"""Base classes in other files, whose public methods are documented with each class that derives from them."""
 
 GENERATED = "<!-- Generated, do not edit: `make reference` writes this page from the docstrings of the source. -->\n"
 """The first line of every page."""
@@ -201,11 +203,23 @@ def klass(source: list[str], node: ast.ClassDef, *, brief: bool, meanings: bool)
     yield described(node.name, node) + "\n"
     if meanings:
         yield explained(node) + "\n"
-    for each in node.body:
-        if not isinstance(each, Definition) or brief or is_overload(each):
-            continue
-        if not each.name.startswith("_") or f"{node.name}.{each.name}" in SPOKEN:
-            yield method(node.name, source, each)
+    for text, of in [(source, node), *bases(node)]:
+        for each in of.body:
+            if not isinstance(each, Definition) or brief or is_overload(each):
+                continue
+            if not each.name.startswith("_") or f"{node.name}.{each.name}" in SPOKEN:
+                yield method(node.name, text, each)
+
+
+def bases(node: ast.ClassDef) -> Iterator[tuple[list[str], ast.ClassDef]]:
+    """The base classes of `BASES`, each with its source."""
+    for each in node.bases:
+        name = ast.unparse(each).partition("[")[0]
+        if name in BASES:
+            text = (ROOT / BASES[name]).read_text()
+            for found in ast.parse(text).body:
+                if isinstance(found, ast.ClassDef) and found.name == name:
+                    yield text.splitlines(), found
 
 
 def alias(name: str, source: list[str], module: ast.Module) -> str:

@@ -20,6 +20,7 @@ from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_SIZE, PyTuple_SET_ITE
 from libc.stdint cimport INT32_MAX, int64_t, uint8_t, uint32_t
 
 import warnings
+from types import GenericAlias
 
 from ottla.codec._records import APPEND_RECORD, FIND_HASH, Appender
 from ottla.sdk.produce._append_in_python import NOT_AWAITED, RECORD_OVERHEAD
@@ -325,51 +326,94 @@ cdef class Accepted:
         self.awaited = True
 
 
-@cython.final
-cdef class SendFastPath:
-    """See `ottla.sdk.produce._append_in_python.SendFastPath`."""
+@cython.auto_pickle(False)
+cdef class _FastPath:
+    """See `ottla.sdk.produce._append_in_python._FastPath`."""
     cdef AppendFastPath appends
-    cdef object otherwise, clock, stamp
+    cdef object clock, stamp
     cdef int64_t now
 
-    def __init__(self, AppendFastPath appends not None, otherwise, clock):
-        self.appends, self.otherwise, self.clock = appends, otherwise, clock
-        self.stamp = 0
+    __class_getitem__ = classmethod(GenericAlias)
 
-    def close(self):
-        """See `ottla.sdk.produce._append_in_python.SendFastPath.close`."""
-        self.appends = AppendFastPath(None, 0)
+    def _open_fast_path(self, AppendFastPath appends not None, clock):
+        """See `ottla.sdk.produce._append_in_python._FastPath`."""
+        self.appends, self.clock, self.now, self.stamp = appends, clock, 0, 0
 
-    def accept(
-        self, topic, value, *, key=None, partition=None, headers=(), timestamp=None, on_delivery=None
-    ):
-        """See `ottla.sdk.produce._append_in_python.SendFastPath.accept`."""
-        cdef int64_t now
-        if self.appends is None:
-            raise TypeError("it was not initialized")
-        if partition is None and timestamp is None and PyTuple_CheckExact(headers) and not PyTuple_GET_SIZE(headers):
-            now = <int64_t>self.clock() // 1_000_000
-            if now != self.now:
-                self.now, self.stamp = now, now
-            if self.appends.take(topic, value, key, self.stamp, on_delivery):
-                return
-        self.otherwise(
-            topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp, on_delivery=on_delivery
-        )
+    def _close_fast_path(self):
+        """See `ottla.sdk.produce._append_in_python._FastPath`."""
+        self.appends = None
+
+
+@cython.auto_pickle(False)
+cdef class SendSoon(_FastPath):
+    """See `ottla.sdk.produce._append_in_python.SendSoon`."""
 
     def send_soon(
         self, topic, value, *, key=None, partition=None, headers=(), timestamp=None, on_delivery=None
     ):
-        """See `ottla.sdk.produce._append_in_python.SendFastPath.send_soon`."""
+        """Accept a record, waiting only for buffer space; arguments as in `send`.
+
+        If the record fails later, another call or the end of the block raises the error.
+
+        If there is space, the call itself may accept the record, before you await it. Await it in any case: no record
+        is sent while your task never waits.
+
+        Records of `send`, `send_soon` and `send_many` are accepted in the order of the calls, across all tasks. Only
+        `send_nowait` may overtake calls of other tasks, because it cannot wait as they do.
+
+        Args:
+            on_delivery: is called with the `Receipt` or the error, so no error is raised later.
+
+        Raises:
+            DeliveryFailed: records accepted earlier have failed.
+            DeliveryTimeout: there was no space within `delivery_timeout`.
+            RecordTooLarge, EncodeError: this record was refused.
+            ConfigurationError: ``on_delivery`` is not callable, or is async.
+        """
+        cdef AppendFastPath appends = self.appends  # kept: the check of a callback may close the fast path
         cdef int64_t now
-        if self.appends is None:
-            raise TypeError("it was not initialized")
-        now = <int64_t>self.clock() // 1_000_000
-        if now != self.now:
-            self.now, self.stamp = now, now
-        elif partition is None and timestamp is None and PyTuple_CheckExact(headers) and not PyTuple_GET_SIZE(headers):
-            if self.appends.take(topic, value, key, self.stamp, on_delivery):
-                return Accepted.__new__(Accepted)
-        return self.otherwise(
-            topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp, on_delivery=on_delivery
-        )
+        if appends is not None:
+            now = <int64_t>self.clock() // 1_000_000
+            if now != self.now:
+                self.now, self.stamp = now, now
+            elif partition is None and timestamp is None and PyTuple_CheckExact(headers) and not PyTuple_GET_SIZE(headers):
+                if appends.take(topic, value, key, self.stamp, on_delivery):
+                    return Accepted.__new__(Accepted)
+        return self._send_soon(topic, value, key, partition, headers, timestamp, on_delivery)
+
+
+@cython.auto_pickle(False)
+cdef class BlockingSendSoon(_FastPath):
+    """See `ottla.sdk.produce._append_in_python.BlockingSendSoon`."""
+
+    def send_soon(
+        self, topic, value, *, key=None, partition=None, headers=(), timestamp=None, on_delivery=None
+    ):
+        """Accept a record, waiting only for buffer space; arguments as in `send`.
+
+        If the record fails later, another call or the end of the block raises the error.
+
+        It waits for space only; the client's own thread sends the batches, whatever yours does.
+
+        Records of `send`, `send_soon` and `send_many` are accepted in the order of the calls, across all threads. Only
+        `send_nowait` may overtake calls of other threads, because it cannot wait as they do.
+
+        Args:
+            on_delivery: is called with the `Receipt` or the error, so no error is raised later: in your thread, or
+                another that uses the client, within a call of it.
+
+        Raises:
+            DeliveryFailed: records accepted earlier have failed.
+            DeliveryTimeout: there was no space within `delivery_timeout`.
+            RecordTooLarge, EncodeError: this record was refused.
+            ConfigurationError: ``on_delivery`` is not callable, or is async.
+        """
+        cdef AppendFastPath appends = self.appends  # kept: the check of a callback may close the fast path
+        cdef int64_t now
+        if appends is not None and partition is None and timestamp is None and PyTuple_CheckExact(headers) and not PyTuple_GET_SIZE(headers):
+            now = <int64_t>self.clock() // 1_000_000
+            if now != self.now:
+                self.now, self.stamp = now, now
+            if appends.take(topic, value, key, self.stamp, on_delivery):
+                return
+        self._send_soon(topic, value, key, partition, headers, timestamp, on_delivery)

@@ -9,9 +9,10 @@ import warnings
 from _thread import get_ident  # no other import from threading: machines know nothing of threads
 from collections.abc import Callable, Coroutine, Iterator
 from itertools import islice
-from typing import Any, NoReturn
+from typing import Any, Generic, NoReturn
 
 from ottla.codec.records import Appender, Headers
+from ottla.sdk.produce.records import DeliveryCallback, K, Timestamp, V
 
 _INT32_MAX = (1 << 31) - 1
 
@@ -257,67 +258,131 @@ class Accepted:
 NOT_AWAITED = "send_soon was never awaited: without `await` the producer gets no chance to send, nor to say what failed"
 
 
-class SendFastPath:
-    """`AppendFastPath` for a caller that has one record at a time, and awaits that it is accepted.
+class _FastPath(Generic[K, V]):
+    """The append fast path of `SendSoon` and `BlockingSendSoon`, closed at first."""
 
-    The first record of each millisecond goes to ``otherwise``, so that other tasks get their turn.
+    _fast_path: AppendFastPath | None = None
 
-    Args:
-        otherwise: gets all arguments of that record, and of records that cannot be appended; its result is awaited.
-        clock: returns the nanoseconds since 1970; the records' timestamps come from it.
+    def _open_fast_path(self, appends: AppendFastPath, clock: Callable[[], int]) -> None:
+        """Use ``appends`` from now on.
+
+        Args:
+            clock: returns the nanoseconds since 1970; the records' timestamps come from it.
+        """
+        self._fast_path, self._fast_clock, self._fast_stamp = appends, clock, 0
+
+    def _close_fast_path(self) -> None:
+        """Give each record to `_send_soon`."""
+        self._fast_path = None
+
+
+class SendSoon(_FastPath[K, V]):
+    """Base of the producers and transactions that await: `send_soon`, one call in C for nearly every record.
+
+    While the fast path is open, the call itself appends the record, and makes no coroutine. All other records go to
+    `_send_soon`, and so does the first of each millisecond, so that other tasks get their turn.
     """
-
-    __slots__ = ("_appends", "_clock", "_otherwise", "_stamp")
-
-    def __init__(
-        self,
-        appends: AppendFastPath,
-        otherwise: Callable[..., Coroutine[Any, Any, None] | None],
-        clock: Callable[[], int],
-    ) -> None:
-        self._appends, self._otherwise, self._clock = appends, otherwise, clock
-        self._stamp = 0
-
-    def close(self) -> None:
-        """Pass everything to ``otherwise`` from now on."""
-        self._appends = AppendFastPath(None, 0)
-
-    def accept(
-        self,
-        topic: str,
-        value: Any,
-        *,
-        key: Any = None,
-        partition: int | None = None,
-        headers: Headers = (),
-        timestamp: Any = None,
-        on_delivery: Any = None,
-    ) -> None:
-        """Accept a record for a blocking caller: other tasks need no turn, and ``otherwise`` is called, not awaited."""
-        plain = partition is None and timestamp is None and type(headers) is tuple and not headers
-        if plain and self._appends.append(topic, value, key, self._clock() // 1_000_000, on_delivery):
-            return
-        self._otherwise(
-            topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp, on_delivery=on_delivery
-        )
 
     def send_soon(
         self,
         topic: str,
-        value: Any,
+        value: V | None,
         *,
-        key: Any = None,
+        key: K | None = None,
         partition: int | None = None,
         headers: Headers = (),
-        timestamp: Any = None,
-        on_delivery: Any = None,
-    ) -> Any:
-        """Accept a record: now if it can be appended, else when the caller awaits the result."""
-        stamp = self._clock() // 1_000_000
-        first, self._stamp = stamp != self._stamp, stamp
-        plain = partition is None and timestamp is None and type(headers) is tuple and not headers
-        if not first and plain and self._appends.append(topic, value, key, stamp, on_delivery):
-            return Accepted()
-        return self._otherwise(
-            topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp, on_delivery=on_delivery
-        )
+        timestamp: Timestamp | None = None,
+        on_delivery: DeliveryCallback | None = None,
+    ) -> Coroutine[Any, Any, None]:
+        """Accept a record, waiting only for buffer space; arguments as in `send`.
+
+        If the record fails later, another call or the end of the block raises the error.
+
+        If there is space, the call itself may accept the record, before you await it. Await it in any case: no record
+        is sent while your task never waits.
+
+        Records of `send`, `send_soon` and `send_many` are accepted in the order of the calls, across all tasks. Only
+        `send_nowait` may overtake calls of other tasks, because it cannot wait as they do.
+
+        Args:
+            on_delivery: is called with the `Receipt` or the error, so no error is raised later.
+
+        Raises:
+            DeliveryFailed: records accepted earlier have failed.
+            DeliveryTimeout: there was no space within `delivery_timeout`.
+            RecordTooLarge, EncodeError: this record was refused.
+            ConfigurationError: ``on_delivery`` is not callable, or is async.
+        """
+        if self._fast_path is not None:
+            stamp = self._fast_clock() // 1_000_000
+            first, self._fast_stamp = stamp != self._fast_stamp, stamp
+            plain = partition is None and timestamp is None and type(headers) is tuple and not headers
+            if not first and plain and self._fast_path.append(topic, value, key, stamp, on_delivery):
+                return Accepted()
+        return self._send_soon(topic, value, key, partition, headers, timestamp, on_delivery)
+
+    def _send_soon(
+        self,
+        topic: str,
+        value: V | None,
+        key: K | None,
+        partition: int | None,
+        headers: Headers,
+        timestamp: Timestamp | None,
+        on_delivery: DeliveryCallback | None,
+    ) -> Coroutine[Any, Any, None]:
+        """Accept a record that the fast path has left."""
+        raise NotImplementedError
+
+
+class BlockingSendSoon(_FastPath[K, V]):
+    """`SendSoon` for blocking code, where other tasks need no turn."""
+
+    def send_soon(
+        self,
+        topic: str,
+        value: V | None,
+        *,
+        key: K | None = None,
+        partition: int | None = None,
+        headers: Headers = (),
+        timestamp: Timestamp | None = None,
+        on_delivery: DeliveryCallback | None = None,
+    ) -> None:
+        """Accept a record, waiting only for buffer space; arguments as in `send`.
+
+        If the record fails later, another call or the end of the block raises the error.
+
+        It waits for space only; the client's own thread sends the batches, whatever yours does.
+
+        Records of `send`, `send_soon` and `send_many` are accepted in the order of the calls, across all threads. Only
+        `send_nowait` may overtake calls of other threads, because it cannot wait as they do.
+
+        Args:
+            on_delivery: is called with the `Receipt` or the error, so no error is raised later: in your thread, or
+                another that uses the client, within a call of it.
+
+        Raises:
+            DeliveryFailed: records accepted earlier have failed.
+            DeliveryTimeout: there was no space within `delivery_timeout`.
+            RecordTooLarge, EncodeError: this record was refused.
+            ConfigurationError: ``on_delivery`` is not callable, or is async.
+        """
+        if self._fast_path is not None:
+            plain = partition is None and timestamp is None and type(headers) is tuple and not headers
+            if plain and self._fast_path.append(topic, value, key, self._fast_clock() // 1_000_000, on_delivery):
+                return
+        self._send_soon(topic, value, key, partition, headers, timestamp, on_delivery)
+
+    def _send_soon(
+        self,
+        topic: str,
+        value: V | None,
+        key: K | None,
+        partition: int | None,
+        headers: Headers,
+        timestamp: Timestamp | None,
+        on_delivery: DeliveryCallback | None,
+    ) -> None:
+        """Accept a record that the fast path has left."""
+        raise NotImplementedError

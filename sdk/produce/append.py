@@ -1,14 +1,14 @@
 """How a producer accepts records: the hot path of sending, in one place.
 
-    SendFastPath ──► AppendFastPath ── topics ──► TopicBuffer ── partitions ──► PartitionBuffer ── open ──► OpenBatch
+    SendSoon ──► AppendFastPath ── topics ──► TopicBuffer ── partitions ──► PartitionBuffer ── open ──► OpenBatch
 
 `AppendFastPath.append` handles nearly every record, in C if the extension is built: it hashes the key, checks that
 there is room, and appends. It knows nothing of time, sequences or the fate of a batch. Anything unusual it leaves to
 its caller: a full batch, the first record of a partition, headers, values that are not bytes, a call from another
 thread, or a call while the client is in the middle of a step.
 
-A `SendFastPath` is for a caller that has one record at a time: `await fast.send_soon(topic, value)` is one call in C,
-and makes no coroutine if it need not wait.
+`SendSoon`, a base class of the faces, is for a caller that has one record at a time: `await producer.send_soon(topic,
+value)` is one call in C, and makes no coroutine if it need not wait. `BlockingSendSoon` is its like for blocking code.
 
 Derive from these classes: a producer's own batches and partitions are the objects that records go into, so no data has
 to be kept twice.
@@ -25,12 +25,28 @@ from ottla.sdk.produce._append_in_python import RECORD_OVERHEAD
 if TYPE_CHECKING or engine_of("producer", "ottla.sdk.produce._append") == "python":
     from ottla.sdk.produce._append_in_python import (
         AppendFastPath,
+        BlockingSendSoon,
         OpenBatch,
         PartitionBuffer,
-        SendFastPath,
+        SendSoon,
         TopicBuffer,
     )
 else:
-    from ottla.sdk.produce._append import AppendFastPath, OpenBatch, PartitionBuffer, SendFastPath, TopicBuffer
+    from ottla.sdk.produce._append import (
+        AppendFastPath,
+        BlockingSendSoon,
+        OpenBatch,
+        PartitionBuffer,
+        SendSoon,
+        TopicBuffer,
+    )
 
-__all__ = ["RECORD_OVERHEAD", "AppendFastPath", "OpenBatch", "PartitionBuffer", "SendFastPath", "TopicBuffer"]
+__all__ = [
+    "RECORD_OVERHEAD",
+    "AppendFastPath",
+    "BlockingSendSoon",
+    "OpenBatch",
+    "PartitionBuffer",
+    "SendSoon",
+    "TopicBuffer",
+]

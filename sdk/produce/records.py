@@ -3,13 +3,23 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.codec.records import Headers
 from ottla.errors import OttlaError
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import AfterCallbacks
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    K = TypeVar("K", default=bytes)
+    V = TypeVar("V", default=bytes)
+else:
+    from typing import TypeVar
+
+    K, V = TypeVar("K"), TypeVar("V")
 
 log = logger("ottla.sdk.producer")
 

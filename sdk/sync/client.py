@@ -29,7 +29,7 @@ from ottla.sdk.admin import (
     TransactionListing,
 )
 from ottla.sdk.arguments import by_topic_partition, derived, integer, listed, scoped, seconds, strings
-from ottla.sdk.blocks import BlockingBlock
+from ottla.sdk.blocks import BlockingBlock, Suggesting
 from ottla.sdk.calls import resets
 from ottla.sdk.client import (
     _check_what_to_read,
@@ -53,7 +53,8 @@ from ottla.sdk.metrics import Metric
 from ottla.sdk.options import ClientOptions, announced_name, parse_bootstrap, within_bounds
 from ottla.sdk.produce.options import ProducerOptions, compressors
 from ottla.sdk.produce.partitioners import Chooser, Hash, Keyed
-from ottla.sdk.producer import K, ProducerInterceptor, V
+from ottla.sdk.produce.records import K, V
+from ottla.sdk.producer import ProducerInterceptor
 from ottla.sdk.signatures import advising, advising_call
 from ottla.sdk.sync.consumer import Consumer, ConsumerInterceptor, RebalanceListener
 from ottla.sdk.sync.producer import Producer
@@ -62,7 +63,7 @@ from ottla.sdk.transaction.transform import TransformOptions
 from ottla.topic_configs import of_strings
 
 
-class Client(BlockingBlock):
+class Client(Suggesting, BlockingBlock):
     """Produces, consumes and administers over one set of connections. Created by `connect`.
 
     In addition to the errors that it documents, every call may raise `TimeoutExpired` (after `api_timeout`; says what

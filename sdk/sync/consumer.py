@@ -12,7 +12,7 @@ from ottla.codec.records import Record, Records
 from ottla.errors import LocalProtocolError
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.arguments import by_topic_partition, listed, seconds
-from ottla.sdk.blocks import BlockingBlock
+from ottla.sdk.blocks import BlockingBlock, Suggesting
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.assignment.committing import BatchAssignment
 from ottla.sdk.consume.core import ConsumerCore, Taken
@@ -181,7 +181,7 @@ class Batch:
         return f"<Batch of {self.topic}-{self.partition}, {len(self)} records>"
 
 
-class Consumer(BlockingBlock):
+class Consumer(Suggesting, BlockingBlock):
     """Reads partitions; created by `Client.consumer`, used as ``with client.consumer("t") as consumer``.
 
         for batch in consumer:

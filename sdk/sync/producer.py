@@ -14,19 +14,20 @@ from ottla.codec.records import Headers
 from ottla.errors import Closed, LocalProtocolError, OttlaError
 from ottla.sdk.blocks import BlockingBlock
 from ottla.sdk.drivers.threads import ThreadDriver
-from ottla.sdk.produce.append import AppendFastPath, SendFastPath
+from ottla.sdk.produce.append import AppendFastPath, BlockingSendSoon
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.partitioners import named
 from ottla.sdk.produce.preparation import Preparation
 from ottla.sdk.produce.records import (
     DeliveryCallback,
+    K,
     PendingRecord,
     ProducerInterceptor,
     Receipt,
     Timestamp,
+    V,
 )
-from ottla.sdk.producer import K, V
 from ottla.sdk.sync.consumer import Batch
 from ottla.sdk.transaction.core import TransactionCore
 
@@ -40,7 +41,7 @@ class Unopened:
         raise Closed("the producer was never opened: use it as `with client.producer(...) as producer`")
 
 
-class Transaction(BlockingBlock, Generic[K, V]):
+class Transaction(BlockingBlock, BlockingSendSoon[K, V], Generic[K, V]):
     """Records that are stored all together or not at all; created by `Producer.transaction`, used as
     ``with producer.transaction() as txn``.
 
@@ -55,15 +56,15 @@ class Transaction(BlockingBlock, Generic[K, V]):
 
     def __init__(self, producer: "Producer[K, V]", driver: ThreadDriver, core: TransactionCore) -> None:
         self._producer, self._driver, self._core = producer, driver, core
-        self._fast: SendFastPath | None = None
 
     def __enter__(self) -> Self:
         try:
             self._driver.run(self._core.begin(), lambda _: self._core.undo())
-            if "send_soon" in vars(self._producer):  # transactions need no extra checks
-                again = Transaction.send_soon.__get__(self)
-                fast = self._fast = SendFastPath(self._producer._appends, again, time.time_ns)
-                self.send_soon = fast.accept  # type: ignore[method-assign] # as in Producer.__enter__
+            producer = self._producer
+            # Records of an open transaction need the same checks as all of its producer's. So the fast path skips the
+            # producer's `send_soon`, unless a subclass or a tracer has replaced it: those expect every record.
+            if producer._preparation.plain and type(producer).send_soon is BlockingSendSoon.send_soon:
+                self._open_fast_path(producer._appends, time.time_ns)
             return self
         except BaseException as error:
             if not isinstance(error, OttlaError):  # an OttlaError means that it has not begun
@@ -74,7 +75,7 @@ class Transaction(BlockingBlock, Generic[K, V]):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            self._close()
+            self._close_fast_path()
             if not self._driver.is_gone(error):
                 self._driver.run(self._core.leave(error))
         except BaseException:
@@ -85,12 +86,6 @@ class Transaction(BlockingBlock, Generic[K, V]):
         """Abort the transaction if it is open: Ctrl-C came between two lines, and no block will end it."""
         with suppress(Closed):
             self._driver.do(self._core.undo)
-
-    def _close(self) -> None:
-        """Route further records through the checks in `send_soon`."""
-        if self._fast is not None:
-            self._fast.close()
-            vars(self).pop("send_soon", None)  # breaks a reference cycle, too
 
     @property
     def committed(self) -> bool | None:
@@ -111,18 +106,17 @@ class Transaction(BlockingBlock, Generic[K, V]):
         self._core.check()
         return self._producer.send(topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp)
 
-    def send_soon(
+    def _send_soon(
         self,
         topic: str,
         value: V | None,
-        *,
-        key: K | None = None,
-        partition: int | None = None,
-        headers: Headers = (),
-        timestamp: Timestamp | None = None,
-        on_delivery: DeliveryCallback | None = None,
+        key: K | None,
+        partition: int | None,
+        headers: Headers,
+        timestamp: Timestamp | None,
+        on_delivery: DeliveryCallback | None,
     ) -> None:
-        """Like `Producer.send_soon`; if the record fails later, the end of the block raises the error."""
+        """Accept a record that the fast path of `send_soon` has left."""
         self._core.check()
         self._producer.send_soon(
             topic,
@@ -196,7 +190,7 @@ class Transaction(BlockingBlock, Generic[K, V]):
             self._driver.do(partial(self._core.commit_offsets, committer, place, at, claim))
 
 
-class Producer(BlockingBlock, Generic[K, V]):
+class Producer(BlockingBlock, BlockingSendSoon[K, V], Generic[K, V]):
     """Sends records; created by `Client.producer`, used as ``with client.producer() as producer``.
 
     Leaving the block flushes. A failure that neither a caller nor a callback received is never silent: the next `send`,
@@ -234,21 +228,15 @@ class Producer(BlockingBlock, Generic[K, V]):
         core = self._core = self._driver.do(self._make)
         self._appends = core.appends
         self._preparation = self._prepare(core.placing, core.appends.check)
-        # The fast path skips subclasses and anything that replaced send_soon: they expect every call.
-        if self._preparation.plain and type(self).send_soon is _SEND_SOON:
-            fast = SendFastPath(self._appends, _SEND_SOON.__get__(self), time.time_ns)
-            self.send_soon = fast.accept  # type: ignore[method-assign] # calls of send_soon go to C directly
+        if self._preparation.plain:
+            self._open_fast_path(core.appends, time.time_ns)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._driver.is_gone(error):
-            return
-        try:
+        if not self._driver.is_gone(error):
             self._driver.run(self._core.leave(error))
-        finally:
-            vars(self).pop("send_soon", None)  # breaks a reference cycle, too
 
     def close(self) -> None:
         """Flush and close; within `delivery_timeout`, or twice that if records arrive meanwhile.
@@ -259,10 +247,7 @@ class Producer(BlockingBlock, Generic[K, V]):
         Raises:
             DeliveryFailed: records were not stored.
         """
-        try:
-            self._driver.run(self._core.aclose())
-        finally:
-            vars(self).pop("send_soon", None)
+        self._driver.run(self._core.aclose())
 
     def send(
         self,
@@ -295,34 +280,17 @@ class Producer(BlockingBlock, Generic[K, V]):
         record = self._preparation.record(topic, value, key, partition, headers, timestamp)
         return self._driver.run(core.send(record))
 
-    def send_soon(
+    def _send_soon(
         self,
         topic: str,
         value: V | None,
-        *,
-        key: K | None = None,
-        partition: int | None = None,
-        headers: Headers = (),
-        timestamp: Timestamp | None = None,
-        on_delivery: DeliveryCallback | None = None,
+        key: K | None,
+        partition: int | None,
+        headers: Headers,
+        timestamp: Timestamp | None,
+        on_delivery: DeliveryCallback | None,
     ) -> None:
-        """Accept a record, waiting only for buffer space; arguments as in `send`.
-
-        It waits for space only; the client's own thread sends the batches, whatever yours does.
-
-        Records of `send`, `send_soon` and `send_many` are accepted in the order of the calls, across all threads. Only
-        `send_nowait` may overtake calls of other threads, because it cannot wait as they do.
-
-        Args:
-            on_delivery: is called with the `Receipt` or the error, so no error is raised later: in your thread, or
-                another that uses the client, within a call of it.
-
-        Raises:
-            DeliveryFailed: records accepted earlier have failed.
-            DeliveryTimeout: there was no space within `delivery_timeout`.
-            RecordTooLarge, EncodeError: this record was refused.
-            ConfigurationError: ``on_delivery`` is not callable, or is async.
-        """
+        """Accept a record that the fast path of `send_soon` has left."""
         core = self._core
         record = self._preparation.record(topic, value, key, partition, headers, timestamp, on_delivery)
         self._driver.run(core.send_soon(record))
@@ -403,6 +371,3 @@ class Producer(BlockingBlock, Generic[K, V]):
             DeliveryFailed: some records were not stored.
         """
         self._driver.run(self._core.flush())
-
-
-_SEND_SOON = Producer.send_soon

@@ -9,10 +9,10 @@ from typing import Generic, Self
 from ottla.codec.records import Record
 from ottla.errors import LocalProtocolError
 from ottla.sdk.arguments import seconds
-from ottla.sdk.blocks import BlockingBlock
+from ottla.sdk.blocks import BlockingBlock, Suggesting
 from ottla.sdk.consume.core import Taken
 from ottla.sdk.drivers.threads import ThreadDriver
-from ottla.sdk.producer import K, V
+from ottla.sdk.produce.records import K, V
 from ottla.sdk.steps import Steps
 from ottla.sdk.sync.consumer import Batch, Consumer
 from ottla.sdk.sync.producer import Producer, Transaction
@@ -69,14 +69,14 @@ class TransformTransaction(Transaction[K, V]):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
         try:
-            self._close()
+            self._close_fast_path()
             return False if self._driver.is_gone(error) else self._driver.run(self._core.end(error))
         except BaseException:
             self._undo()
             raise
 
 
-class Transform(BlockingBlock, Generic[K, V]):
+class Transform(Suggesting, BlockingBlock, Generic[K, V]):
     """Reads batches as a member of a group, and commits the records sent for them together with their offsets.
 
     Created by `Client.transform`, used as ``with client.transform(...) as transform``. Leaving the block leaves

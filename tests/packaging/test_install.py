@@ -132,7 +132,7 @@ def test_ottla_works_in_a_clean_environment(source: str, tree: Path, built: dict
     assert "Usage" in run(ottla, "--help", cwd=tmp_path)
     engine = "c" if COMPILER and source != "sdist without a compiler" else "python"
     assert run(ottla, "--version", cwd=tmp_path).endswith(f"(codec: {engine})\n")
-    of_producer = "from ottla.sdk.produce.append import SendFastPath; print(SendFastPath.__module__)"
+    of_producer = "from ottla.sdk.produce.append import SendSoon; print(SendSoon.__module__)"
     module = {"c": "ottla.sdk.produce._append", "python": "ottla.sdk.produce._append_in_python"}[engine]
     assert run(python, "-c", of_producer, cwd=tmp_path).split() == [module]
     entry_points = "from importlib.metadata import entry_points; print(*entry_points(group='pytest11').names)"

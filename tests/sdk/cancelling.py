@@ -23,6 +23,7 @@ from typing import Any, Protocol
 from ottla.errors import TopicAlreadyExists, UnknownTopicOrPartition
 from ottla.sdk.client import Client
 from ottla.sdk.outcome import Outcome
+from ottla.sdk.produce.append import SendSoon
 
 HOUSEKEEPING = frozenset({"ApiVersions", "Metadata", "FindCoordinator", "InitProducerId"})
 """Requests that any call may need to send first, to learn about the cluster or to get a producer id."""
@@ -101,7 +102,8 @@ def public(of: type) -> set[str]:
     return {
         name
         for name, each in inspect.getmembers(of)
-        if inspect.iscoroutinefunction(inspect.unwrap(each)) and (not name.startswith("_") or name.startswith("__a"))
+        if (inspect.iscoroutinefunction(inspect.unwrap(each)) or each is SendSoon.send_soon)
+        and (not name.startswith("_") or name.startswith("__a"))
     }
 
 

@@ -3,6 +3,7 @@
 import gc
 import importlib
 import importlib.util
+import inspect
 import time
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -285,14 +286,17 @@ def outcome(awaited: Any) -> Any:
 
 
 def door(made: Any, loops: Any) -> tuple[Any, list[Any]]:
-    """The append function, with the calls to its owner. Its clock advances by 0.25 ms at each reading."""
+    """A face, and the records that its fast path has left. Its clock advances by 0.25 ms at each reading."""
     asked: list[Any] = []
     ticks = count(NOW * 1_000_000, 250_000)
 
-    async def otherwise(*args: Any, **named: Any) -> None:
-        asked.append((args, named))
+    class Door(loops.SendSoon):  # type: ignore[misc] # of either engine
+        async def _send_soon(self, *args: Any) -> None:
+            asked.append(args)
 
-    return loops.SendFastPath(made, otherwise, lambda: next(ticks)), asked
+    entrance = Door()
+    entrance._open_fast_path(made, lambda: next(ticks))
+    return entrance, asked
 
 
 def test_through_a_door_records_go_in_at_once(loops: Any) -> None:
@@ -308,7 +312,7 @@ def test_through_a_door_records_go_in_at_once(loops: Any) -> None:
 
     assert outcome(awaits()) == "went on"
     batch = made.topics["t"].partitions[0].open
-    assert [args for args, _ in asked] == [("t", b"%d" % number) for number in range(0, 22, 4)]  # once a millisecond
+    assert [args[:2] for args in asked] == [("t", b"%d" % number) for number in range(0, 22, 4)]  # once a millisecond
     assert batch.builder.count == 16 and batch.callbacks == [str] * 15
     assert batch.timestamps == [NOW + number // 4 for number in range(20) if number % 4]
 
@@ -317,7 +321,7 @@ def test_through_a_closed_door_nothing_goes(loops: Any) -> None:
     made = fast_path(loops, 10_000)
     entrance, asked = door(made, loops)
     other, _ = door(made, loops)
-    entrance.close()
+    entrance._close_fast_path()
     for _ in range(3):
         outcome(entrance.send_soon("t", b""))
     assert len(asked) == 3 and made.topics["t"].partitions[0].open.builder.count == 0
@@ -334,9 +338,9 @@ def test_what_does_not_go_through_a_door_is_left_to_its_owner(loops: Any, given:
     entrance, asked = door(fast_path(loops, 1000), loops)
     outcome(entrance.send_soon("t", b"first of the millisecond"))
     asked.clear()
-    whole = {"key": None, "partition": None, "headers": (), "timestamp": None, "on_delivery": None} | given
+    rest = {"key": None, "partition": None, "headers": (), "timestamp": None, "on_delivery": None} | given
     assert outcome(entrance.send_soon("t", b"", **given)) is None
-    assert asked == [(("t", b""), whole)]
+    assert asked == [("t", b"", *rest.values())]
     with pytest.raises(TypeError, match="nosuch"):
         entrance.send_soon("t", b"", nosuch=1)
     with pytest.raises(TypeError):
@@ -380,8 +384,10 @@ def test_what_was_never_initialized_or_is_no_lane_does_no_harm() -> None:
     made.topics = {"t": 5}
     assert made.append("t", b"", None, NOW) is False
     assert loops.AppendFastPath.__new__(loops.AppendFastPath).append("t", b"", None, NOW) is False
-    with pytest.raises(TypeError, match="initialized"):
-        loops.SendFastPath.__new__(loops.SendFastPath).send_soon("t", b"")
+    with pytest.raises(AttributeError, match="_send_soon"):
+        loops.SendSoon().send_soon("t", b"")
+    with pytest.raises(TypeError):
+        loops.SendSoon()._open_fast_path(None, time.time_ns)
     part.open = loops.OpenBatch(loops.Appender(), 1000)
     part.open.callbacks = None
     made.topics = {"t": loops.TopicBuffer(1)}
@@ -439,7 +445,7 @@ def test_any_thread_appends_where_nothing_comes_in_between(loops: Any) -> None:
 
 def test_a_partitioner_during_which_the_core_is_entered_appends_nothing(loops: Any) -> None:
     """As another thread may do during the call."""
-    if loops is not LOOPS.get("c"):
+    if "c" not in LOOPS or loops is not LOOPS["c"]:
         pytest.skip("in Python, no other thread can append")
 
     def hash(key: bytes, partitions: int) -> int:
@@ -455,12 +461,41 @@ def test_a_partitioner_during_which_the_core_is_entered_appends_nothing(loops: A
 
 def test_for_a_caller_that_blocks_a_record_is_accepted_or_left_to_another_function(loops: Any) -> None:
     made, asked = fast_path(loops, 100), list[Any]()
-    fast = loops.SendFastPath(made, lambda *args, **given: asked.append((args, given)), lambda: NOW * 1_000_000)
-    assert fast.accept("t", b"1", key=None) is None
+
+    class Face(loops.BlockingSendSoon):  # type: ignore[misc] # of either engine
+        def _send_soon(self, *args: Any) -> None:
+            asked.append(args)
+
+    face = Face()
+    face._open_fast_path(made, lambda: NOW * 1_000_000)
+    assert face.send_soon("t", b"1", key=None) is None
     assert made.topics["t"].partitions[0].open.builder.count == 1 and not asked
-    assert fast.accept("t", b"2", headers=[("a", b"b")]) is None
-    assert fast.accept("t", bytes(1000), on_delivery=None) is None
-    assert [(args[1], given["headers"]) for args, given in asked] == [(b"2", [("a", b"b")]), (bytes(1000), ())]
-    fast.close()
-    fast.accept("t", b"3")
-    assert asked[-1][0] == ("t", b"3") and made.topics["t"].partitions[0].open.builder.count == 1
+    assert face.send_soon("t", b"2", headers=[("a", b"b")]) is None
+    assert face.send_soon("t", bytes(1000), on_delivery=None) is None
+    assert [(args[1], args[4]) for args in asked] == [(b"2", [("a", b"b")]), (bytes(1000), ())]
+    face._close_fast_path()
+    face.send_soon("t", b"3")
+    assert asked[-1][:2] == ("t", b"3") and made.topics["t"].partitions[0].open.builder.count == 1
+
+
+def test_a_fast_path_may_be_closed_while_it_appends(loops: Any) -> None:
+    entrance, asked = door(fast_path(loops, 1000), loops)
+    made = loops.AppendFastPath(loops.murmur2_partition, 1000, lambda callback: entrance._close_fast_path())
+    made.topics = fast_path(loops, 1000).topics
+    entrance._open_fast_path(made, lambda: NOW * 1_000_000)
+    topics = made.topics
+    del made  # only the face has it
+    for _ in range(3):
+        outcome(entrance.send_soon("t", b"", on_delivery=str))
+    assert len(asked) == 2 and topics["t"].partitions[0].open.builder.count == 1
+
+
+@pytest.mark.parametrize("face", ["SendSoon", "BlockingSendSoon"])
+def test_send_soon_is_described_alike_in_each_engine(loops: Any, face: str) -> None:
+    first, method = (getattr(each, face).send_soon for each in (_append_in_python, loops))
+    assert inspect.getdoc(method) == inspect.getdoc(first)
+    described = [
+        [(each.name, each.kind, each.default) for each in inspect.signature(of).parameters.values()][1:]  # without self
+        for of in (method, _append_in_python.SendSoon.send_soon)
+    ]
+    assert described[0] == described[1]

@@ -38,6 +38,12 @@ def test_a_misspelt_method_is_answered_with_the_right_one(connect: Any) -> None:
     assert not hasattr(client, "_missing")
 
 
+@pytest.mark.parametrize("name", ["Producer", "Transaction"])
+def test_a_class_with_a_hot_method_has_no_getattr(name: str) -> None:
+    """Python 3.11 would create a bound method for each call."""
+    assert not any(hasattr(getattr(module, name), "__getattr__") for module in (ottla, faces))
+
+
 @pytest.mark.parametrize("name", BLOCKS)
 def test_every_block_advises(name: str) -> None:
     plain, blocking = getattr(ottla, name), getattr(faces, name)

@@ -6,10 +6,11 @@ import gc
 import inspect
 import json
 import weakref
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from random import Random
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from ottla.errors import (
     OttlaError,
     RecordTooLarge,
 )
+from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.records import PendingRecord, Receipt
 from ottla.sdk.producer import Producer, ProducerInterceptor, ProducerRecord
 from ottla.testing import Broker
@@ -538,7 +540,27 @@ async def test_what_is_put_before_send_soon_sees_every_record(
     async with loop.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
         for number in range(20):
             await producer.send_soon("t", b"%d" % number)
-    assert seen == [b"%d" % number for number in range(20)]
+        assert seen == [b"%d" % number for number in range(20)]
+        async with client.producer(transactional_id="t") as transactional, transactional.transaction() as txn:
+            for number in range(20, 40):
+                await txn.send_soon("t", b"%d" % number)
+        assert seen == [b"%d" % number for number in range(40)]
+
+
+async def test_a_derived_class_that_extends_send_soon_sees_every_record(loop: Loop, ottla_broker: Broker) -> None:
+    class Counting(Producer[bytes, bytes]):
+        count = 0
+
+        def send_soon(self, *args: Any, **rest: Any) -> Coroutine[Any, Any, None]:
+            self.count += 1
+            return super().send_soon(*args, **rest)
+
+    async with loop.connect(ottla_broker.bootstrap) as client:
+        async with Counting(client._driver, ProducerOptions(), Random(0)) as producer:
+            for number in range(20):
+                await producer.send_soon("t", b"%d" % number)
+            assert producer.count == 20
+        assert [each.value for each in await stored(loop, client, "t", 20)] == [b"%d" % number for number in range(20)]
 
 
 async def test_a_producer_that_was_left_leaves_no_circle(loop: Loop, ottla_broker: Broker) -> None:
