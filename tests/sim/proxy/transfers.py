@@ -249,12 +249,11 @@ def _noted(end: Any, *, features: Counter[str]) -> Any:
     """Count how often EndTxn waits, and for what."""
 
     def noted(self: ClientTransactions, request: EndTxnRequest, now: float) -> Steps[tuple[int, float]]:
-        steps = end(self, request, now)
+        steps: Steps[tuple[int, float]] = end(self, request, now)
         try:
             wait = next(steps)
         except StopIteration as answered:
-            result: tuple[int, float] = answered.value
-            return result
+            return answered.value  # type: ignore[no-any-return]
         found = self._admission.producers.in_transaction(request.producer_id, request.producer_epoch)
         features["an EndTxn waits for records"] += 1
         features["an EndTxn waits for records whose topic is not described"] += bool(found and found[1].parked)
