@@ -34,6 +34,7 @@ from ottla.sdk.connection.connection import Connection
 from ottla.sdk.connection.connections import Connections
 from ottla.sdk.connection.outages import Outages
 from ottla.sdk.connection.pipeline import Pipeline
+from ottla.sdk.connection.session import Session
 from ottla.sdk.connection.versions import FETCH_BY_ID
 from ottla.sdk.consume.ahead import Ahead
 from ottla.sdk.consume.asking import Asking
@@ -850,7 +851,7 @@ _mutation("beside a slow answer about all no other node is asked about all", (Qu
 _mutation("a question about all that failed is not asked again", (Questions, "failed", _nothing))
 _mutation(
     "sessions are not renewed",
-    (Connection, "_can_renew", lambda _: lambda self, now: False),
+    (Session, "renewable", lambda _: lambda self, now: False),
     (Connection, "_hold", lambda _: lambda self, now: self._send_next(now)),
 )
 _mutation("requests are sent while a session is renewed", (Connection, "_renew", _sends_within_a_renewal))
