@@ -142,7 +142,7 @@ class Fetched:
                 parts[:1] = first._cut_at(most)
         return parts
 
-    def end_with(self, batch: AnyBatch) -> None:
+    def _end_with(self, batch: AnyBatch) -> None:
         """Commit the offset after ``batch``, with its leader epoch: the batch is the last here, or was skipped."""
         self.next_offset, self.leader_epoch = batch.next_offset, _epoch_of(batch)
 
@@ -154,7 +154,7 @@ class Fetched:
             batches, size = self.batches[start:end], self.size * end // len(self.batches)
             part = replace(self, first_offset=first_offset, batches=batches, size=size - done)
             if end < len(self.batches):
-                part.end_with(batches[-1])
+                part._end_with(batches[-1])
             part.fits = len(batches) > 1  # a single batch may have to be cut
             parts.append(part)
             first_offset, start, done = part.next_offset, end, size
@@ -337,7 +337,7 @@ class Position:
             self.buffered += size
             return fetched
         if self.buffer:
-            self.buffer[-1].end_with(last)
+            self.buffer[-1]._end_with(last)
         else:
             self.position, self.position_epoch = self.fetch_offset, self.fetch_epoch
         return None
