@@ -1,6 +1,5 @@
 """Transactions through the whole machine: the records that readers get, restarts, and requests that wait."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -123,14 +122,6 @@ class Producing:
 @pytest.fixture(params=[V1, V2], ids=["v1", "v2"])
 def version(request: pytest.FixtureRequest) -> int:
     return int(request.param)
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
-    machine = Machine(tmp_path / "data")
-    machine.core.create_topic("t", 3, {})
-    yield machine
-    machine.folder.abandon()
 
 
 def read(machine: Machine, *, committed: bool, offset: int = 0, partition: int = 0) -> Any:

@@ -1,8 +1,7 @@
 """Topics whose file is damaged or of a later version: they are not served, and keep their data."""
 
 import shutil
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -15,15 +14,6 @@ from ottla.codec.wire import NO_UUID
 from ottla.errors import CoordinatorNotAvailable, CorruptMessage, KafkaStorageError
 from tests.brokerlite.machine import Machine, a_batch, values_of, work_off
 from tests.brokerlite.test_group_log import commit, offsets
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
-    machine = Machine(tmp_path / "data")
-    machine.core.create_topic("t", 3, {})
-    yield machine
-    machine.folder.abandon()
-
 
 LATER_CONFIG = {"retention.of.a.later.version": "1"}
 TOPIC_DAMAGES: dict[str, Callable[[bytes], bytes | None]] = {

@@ -284,10 +284,8 @@ def test_metadata_of_another_cluster_are_refused_and_the_error_says_so(caplog: p
     net.core.metadata.hold("t")
     net.run(net.core.metadata.topic("t", net.now))
     fake.name, fake.cluster = "c2", {7: A}
-    end = net.now + 10
     net.core.metadata.refresh(net.now)
-    net.core.later(end, lambda now: None)
-    net.run(lambda: net.now >= end)
+    net.run(10.0)
     assert net.core.cluster.cluster_id == "c1" and list(net.core.cluster.nodes) == [1]
     line: Any
     [line] = [each for each in caplog.records if each.levelname == "ERROR"]
@@ -389,9 +387,7 @@ def test_each_channel_of_a_node_has_a_connection_of_its_own_that_is_opened_at_on
     assert net.now - before < 0.01 and {(1, DATA), (1, PRODUCE), (1, FETCH)} <= set(net.links)
     net.core.connections._connections[1, DATA].lost("reset", net.now)
     assert not net.core.connected(node), "only the data channel counts"
-    end = net.now + 100.0
-    net.core.later(end, lambda now: None)
-    net.run(lambda: net.now >= end)
+    net.run(100.0)
     assert not {(1, PRODUCE), (1, FETCH)} & set(net.links)
 
 

@@ -59,12 +59,6 @@ def values(world: World, topic: str = "t") -> list[bytes | None]:
     return world.broker.logs[topic, 0].values
 
 
-def sleep(world: World, seconds: float) -> None:
-    end = world.now + seconds
-    world.core.later(end, lambda now: None)
-    world.run(lambda: world.now >= end)
-
-
 class Call:
     """A user's call, run as a driver would run it."""
 
@@ -252,7 +246,7 @@ def test_cancelled_after_that_delivery_goes_on_and_a_failure_is_raised_by_the_ne
     for cancelled_after in (0.0, 1.0):  # before it fails, and between its failure and the caller's next step
         call = Call(world, producer.send(a_record(b"refused")))
         call.go_on()
-        sleep(world, cancelled_after)
+        world.run(cancelled_after)
         call.go_on(Cancelled())
         with pytest.raises(DeliveryFailed, match=r"1 record\(s\)"):
             Call(world, producer.flush()).finish()
@@ -344,7 +338,7 @@ def test_a_cancelled_wait_for_room_leaves_nothing_behind() -> None:
     del call  # and its traceback
     gc.collect()
     assert all(any(each is other for other in others) for each in pending_records())
-    sleep(world, 10.0)
+    world.run(10.0)
     Call(world, producer.send(a_record(b"the client goes on"))).finish()
     assert values(world) == [bytes(900), b"the client goes on"] and len(world.core.timers) <= timers
 
@@ -383,7 +377,7 @@ def test_what_is_kept_is_copied_when_it_is_accepted(wait_for: str) -> None:
         headers[0] = ("number", memoryview(bytearray(b"%d" % number)))
         producer.offer(PendingRecord("t", value, value, 0, headers, 1000), world.now)  # type: ignore[arg-type] # as users may
     headers[0][1][:] = b"x"
-    sleep(world, 1.0)
+    world.run(1.0)
     Call(world, producer.flush()).finish()
     found = [(each.value, each.key, each.headers) for each in world.broker.logs["t", 0].records]
     digits = [b"%d" % number for number in range(5)]
@@ -410,7 +404,7 @@ def test_a_batch_takes_about_what_it_is_charged() -> None:
     producer = producer_in(world, batch_size=1)
     world.broker.cluster.lead(("t", 0), -1)
     world.core.metadata.refresh(world.now)
-    sleep(world, 0.1)
+    world.run(0.1)
     tracemalloc.start()
     for _ in range(1000):
         producer.append(a_record(b"-", callback=print), world.now)
@@ -433,7 +427,7 @@ def test_a_full_buffer_is_sent_at_once_and_does_not_linger() -> None:
         for _ in range(100):
             producer.append(a_record(bytes(1000)), world.now)
     stored = len(values(world))
-    sleep(world, 0.1)
+    world.run(0.1)
     assert len(values(world)) > stored
 
 
@@ -478,7 +472,7 @@ def test_with_acks_0_memory_is_bounded_and_flush_waits_until_the_bytes_are_writt
             world.act()
             accepted += 1
     flush = Call(world, producer.flush())
-    sleep(world, 10.0)
+    world.run(10.0)
     assert accepted < 10 and isinstance(flush.waits_for, Outcome) and not flush.waits_for.done
     world.take_all()
     flush.finish()
@@ -496,7 +490,7 @@ def test_partitions_that_are_refused_together_are_retried_together() -> None:
     broker.requests.clear()
     for partition in range(1000):
         producer.append(a_record(partition=partition), world.now)
-    sleep(world, 10.0)
+    world.run(10.0)
     asked = Counter(type(message).__name__ for _, message in broker.requests)
     assert asked["ProduceRequest"] < 10 * 10 + 10 and asked["MetadataRequest"] <= 10 * 10
     last = [message for _, message in broker.requests if isinstance(message, ProduceRequest)][-1]
@@ -563,11 +557,11 @@ def test_records_to_a_recreated_topic_keep_their_order(
         broker.handle = lambda node, frame: None if frame[:2] == b"\0\0" else handle(node, frame)  # type: ignore[method-assign]
         for number in range(2):
             producer.append(a_record(b"unanswered%d" % number), world.now)
-        sleep(world, 0.1)
+        world.run(0.1)
 
     def refresh() -> None:
         world.core.metadata.refresh(world.now)
-        sleep(world, 0.5)
+        world.run(0.5)
 
     broker.cluster.logs["t", 0] = PartitionLog()
     recreated(broker, refresh)
@@ -591,7 +585,7 @@ def test_the_same_topic_that_was_not_known_for_a_moment_is_no_other() -> None:
 
     def refresh() -> None:
         world.core.metadata.refresh(world.now)
-        sleep(world, 0.5)
+        world.run(0.5)
 
     by_absence(broker, refresh)
     known(world)
@@ -602,7 +596,7 @@ def test_produce_has_a_connection_of_its_own_which_is_made_before_the_first_batc
     world = known(World(ModelBroker({"t": 1})))
     producer = producer_in(world, linger=5.0)
     producer.append(a_record(), world.now)
-    sleep(world, 1.0)
+    world.run(1.0)
     assert (1, "produce") in world.links
     kinds = {type(message) for key, message in world.broker.requests if key == 1}
     assert ProduceRequest not in kinds

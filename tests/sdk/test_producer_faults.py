@@ -84,12 +84,6 @@ def offer(producer: ProducerCore, world: World, size: int) -> Outcome[None]:
     return producer.offer(PendingRecord("t", bytes(size), None, 0, (), 1000), world.now)
 
 
-def sleep(world: World, seconds: float) -> None:
-    target = world.now + seconds
-    world.core.later(target, lambda now: None)
-    world.run(lambda: world.now >= target)
-
-
 def values(world: World, place: Place = ("t", 0)) -> list[bytes | None]:
     return world.broker.logs[place].values
 
@@ -152,7 +146,7 @@ def play(seed: int, breaks: float, trouble: float) -> None:
         value = b"%d%s" % (i, b" never" if chance.random() < 0.03 else b"")
         asked[value] = ask(producer, world, value, i % 2)
         if chance.random() < 0.2:
-            sleep(world, chance.choice((0.001, 0.01, 0.3)))
+            world.run(chance.choice((0.001, 0.01, 0.3)))
     world.call(producer.start_flush)
     # A batch without an answer that is out of sequence later has an unknown outcome.
     unsure = {
@@ -312,7 +306,7 @@ def test_a_batch_that_may_be_in_the_log_keeps_its_number_when_another_partition_
     world.run(ask(producer, world, b"1", 1))
     appends_and_says(world, error, b"A", times=3)
     asked = ask(producer, world, b"A", 0)
-    sleep(world, 3.7)  # the fourth attempt follows two seconds later, after the other partition's second
+    world.run(3.7)  # the fourth attempt follows two seconds later, after the other partition's second
     world.broker.refuse = lambda place, batch: UnknownProducerId.code if place[1] and not batch.producer_epoch else 0
     world.run(ask(producer, world, b"X", 1))
     assert parse_batch(world.broker.logs["t", 1].batches[-1].data).producer_epoch == 1 and not asked.done
@@ -327,7 +321,7 @@ def test_what_was_in_doubt_once_stays_so_when_a_later_attempt_is_refused() -> No
     for error in (TopicAuthorizationFailed, NotEnoughReplicas):  # the first fails at once, the second at the deadline
         appends_and_says(world, NotLeaderOrFollower, b"A")
         refused = ask(producer, world, b"A")
-        sleep(world, 0.05)
+        world.run(0.05)
         world.broker.refuse = lambda place, batch: error.code  # noqa: B023 # used up before the next iteration
         world.run(refused)
         assert refused.error is not None
@@ -384,7 +378,7 @@ def test_records_for_a_partition_that_a_recreated_topic_lacks_are_given_up_by_na
     assert isinstance(refused.error, UnknownTopicOrPartition) and "partitions 0 to 1, not 2" in str(refused.error)
     recreated(broker, 3)
     world.core.metadata.refresh(world.now)
-    sleep(world, 1.0)
+    world.run(1.0)
     world.run(back := ask(producer, world, b"back", 2))
     assert back.error is None and values(world, ("t", 2)) == [b"back"]
 
@@ -396,7 +390,7 @@ def test_records_wait_for_a_partition_that_a_broker_does_not_know_yet() -> None:
     place = ("t", 2)
     leads = world.broker.cluster.nodes[1].leaders.pop(place)
     asked = ask(producer, world, b"1", 2)
-    sleep(world, 30.0)
+    world.run(30.0)
     assert not asked.done
     world.broker.cluster.nodes[1].leaders[place] = leads
     world.run(asked)
@@ -410,9 +404,9 @@ def test_a_partition_that_takes_nothing_is_in_the_log(caplog: pytest.LogCaptureF
     for partition in range(3):
         ask(producer, world, b"0", partition)
         ask(producer, world, b"1", partition)
-    sleep(world, 29.0)
+    world.run(29.0)
     assert not takes_nothing(caplog)
-    sleep(world, 40.0)
+    world.run(40.0)
     first, second = takes_nothing(caplog)
     assert (first["topic"], first["partitions"], first["records"]) == ("t", 2, 4)
     assert first["seconds"] in range(30, 42) and second["seconds"] in range(60, 72)
@@ -425,16 +419,16 @@ def test_of_records_that_linger_or_come_late_or_have_others_before_them_nothing_
     world = World(ModelBroker({"t": 2}))
     lingering = producer_in(world, linger=50.0, batch_size=100_000)
     ask(lingering, world, b"0", 1)
-    sleep(world, 45.0)
+    world.run(45.0)
     producer = producer_in(world, linger=0, batch_size=1, idempotent=False)
     codes = itertools.cycle((NotEnoughReplicas.code, NotEnoughReplicas.code, 0))
     world.broker.refuse = lambda place, batch: 0 if place[1] else next(codes)
     for number in range(400):
         ask(producer, world, b"%d" % number)
-    sleep(world, 60.0)
+    world.run(60.0)
     assert len(values(world)) > 100 and any(producer.explain(world.now))
     world.now += 300.0  # as if the machine had slept
-    sleep(world, 1.0)
+    world.run(1.0)
     assert not takes_nothing(caplog)
 
 
@@ -444,9 +438,9 @@ def test_a_partition_without_a_leader_is_in_the_log(caplog: pytest.LogCaptureFix
     world.run(ask(producer, world, b"0", 1))
     world.broker.cluster.lead(("t", 1), -1)
     world.core.metadata.refresh(world.now)
-    sleep(world, 1.0)
+    world.run(1.0)
     ask(producer, world, b"1", 1)
-    sleep(world, 45.0)
+    world.run(45.0)
     [line] = takes_nothing(caplog)
     assert (line["partition"], line["records"]) == (1, 1) and "no leader" in line["why"]
 
@@ -457,7 +451,7 @@ def test_of_a_broker_that_is_away_only_the_client_tells(caplog: pytest.LogCaptur
     world.run(ask(producer, world, b"0"))
     gone(world)
     ask(producer, world, b"1")
-    sleep(world, 60.0)
+    world.run(60.0)
     assert not takes_nothing(caplog)
 
 
@@ -477,7 +471,7 @@ def test_each_record_of_an_unknown_topic_has_a_deadline_of_its_own() -> None:
     gone(world)
     producer = producer_in(world)
     first = ask(producer, world, b"1")
-    sleep(world, 2.0)
+    world.run(2.0)
     second = ask(producer, world, b"2")
     world.run(first)
     assert world.now == pytest.approx(5.0) and not second.done
@@ -514,7 +508,7 @@ def test_another_broker_is_asked_for_a_producer_id_where_the_first_does_not_answ
     assert stored.error is None and len(set(asked)) == 2
     assert isinstance(producer._sender.identity, ProducerIdentity)
     assert 3.0 <= world.now < 3.1 and not producer._sender.identity._asked
-    sleep(world, 10.0)
+    world.run(10.0)
     assert len(asked) == 2, "no other node gets the request"
 
 
@@ -535,7 +529,7 @@ def test_a_producer_id_is_asked_for_again_where_brokers_refuse_it_or_hang(hangs:
     world.broker._answer = refusing  # type: ignore[method-assign] # a cluster with problems
     producer = producer_in(world)
     stored = ask(producer, world, b"1")
-    sleep(world, 10.0)
+    world.run(10.0)
     assert len(asked) == 4 if hangs else len(asked) > 10
     [line] = producer.explain(world.now)
     assert "no broker has given a producer id" in line and ("no answer yet" in line or "COORDINATOR_LOAD" in line)
@@ -568,7 +562,7 @@ def test_only_what_was_given_to_a_connection_is_called_sent() -> None:
     producer = producer_in(world, linger=0)
     gone(world, 0)
     ask(producer, world, b"1")
-    sleep(world, 2.0)
+    world.run(2.0)
     [line] = producer.explain(world.now)
     assert "1 attempt(s) in 2.0 s" in line and "sent, no response yet" in line
     [batch] = producer._sender.queues["t", 0].batches
@@ -590,7 +584,7 @@ def test_what_was_reported_as_failed_is_not_sent_once_the_connection_is_there(en
     )
     producer = producer_in(world, acks=acks, linger=9.0)
     failed = ask(producer, world, b"1", 0)
-    sleep(world, 0.4)
+    world.run(0.4)
     stored = ask(producer, world, b"2", 1)
     producer.start_flush(world.now)
     if end == "the deadline":
@@ -605,11 +599,11 @@ def test_what_was_reported_as_failed_is_not_sent_once_the_connection_is_there(en
         assert isinstance(failed.error, Closed)
     for key, link in dialing:  # with acks=0 the producer had a connection of its own
         connected(key, link)
-    sleep(world, 0.2)
+    world.run(0.2)
     if end == "the deadline":
         again = ask(producer, world, b"3", 0)
         world.call(producer.start_flush)
-        sleep(world, 0.1)  # with acks=0, until the record arrives
+        world.run(0.1)  # with acks=0, until the record arrives
         assert stored.error is None and again.error is None
         assert values(world) == [b"3"] and values(world, ("t", 1)) == [b"2"]
     assert b"1" not in values(world) and producer._sender._nodes[1].in_flight == 0
@@ -623,7 +617,7 @@ def test_a_record_that_comes_while_a_batch_cannot_be_sent_has_its_own_time(linge
     world.run(ask(producer, world, b"0"))
     world.broker.cluster.lead(("t", 0), -1)
     world.core.metadata.refresh(world.now)
-    sleep(world, 0.1)
+    world.run(0.1)
     failed: dict[float, float] = {}
     for _ in range(80):
         sent = world.now
@@ -634,7 +628,7 @@ def test_a_record_that_comes_while_a_batch_cannot_be_sent_has_its_own_time(linge
 
         if not producer.appends.append("t", b"1", None, 1000, told):
             producer.append(PendingRecord("t", b"1", None, 0, (), 1000, callback=told), world.now)
-        sleep(world, 0.25)
+        world.run(0.25)
     batches = len(producer._sender.queues["t", 0].batches)
     world.call(producer.start_flush)
     assert len(failed) == 80 and 20.0 - linger - 1.6 <= min(failed.values()) <= max(failed.values()) <= 20.1
@@ -648,7 +642,7 @@ def test_records_that_waited_for_their_topic_have_each_their_own_time_for_the_re
     broker.handle = lambda node, frame: None if world.now < 11 else handle(node, frame)  # type: ignore[method-assign] # starts late
     producer = producer_in(world)
     first = ask(producer, world, b"1")
-    sleep(world, 10.0)
+    world.run(10.0)
     second = ask(producer, world, b"2")
     world.run(first)
     assert world.now == pytest.approx(20.0, abs=0.1) and "no leader" in str(first.error) and not second.done
@@ -702,7 +696,7 @@ def test_waiting_for_room_ends_at_the_delivery_deadline() -> None:
     gone(world)
     producer = producer_in(world, buffer_memory=1000)
     offer(producer, world, 800)
-    sleep(world, 4.0)
+    world.run(4.0)
     late = offer(producer, world, 900)
     later = offer(producer, world, 900)
     world.run(late)
@@ -830,7 +824,7 @@ def test_keyless_records_move_away_from_a_partition_that_is_slow() -> None:
     producer = producer_in(world, batch_size=150)
     for _ in range(200):
         ask(producer, world, bytes(10), None)
-        sleep(world, 0.02)
+        world.run(0.02)
     slow.clear()
     world.call(producer.start_flush)
     counts = [len(values(world, ("t", index))) for index in (0, 1)]
@@ -913,9 +907,9 @@ def test_metadata_are_asked_for_ever_less_often_while_a_partition_has_no_leader(
     world.run(ask(producer, world, b"0"))
     broker.cluster.lead(("t", 0), -1)
     world.core.metadata.refresh(world.now)
-    sleep(world, 0.1)
+    world.run(0.1)
     before, asked = len(broker.requests), ask(producer, world, b"1")
-    sleep(world, 30.0)
+    world.run(30.0)
     for _ in range(20):  # other records cause no more metadata requests
         world.run(ask(producer, world, b"", 1))
     count = sum(isinstance(message, MetadataRequest) for _, message in broker.requests[before:])
@@ -926,9 +920,9 @@ def test_metadata_are_asked_for_ever_less_often_while_a_partition_has_no_leader(
     assert asked.error is None and world.now - found < 1.3
     broker.cluster.lead(("t", 0), -1)
     world.core.metadata.refresh(world.now)
-    sleep(world, 0.1)
+    world.run(0.1)
     before, asked = len(broker.requests), ask(producer, world, b"2")
-    sleep(world, 0.15)
+    world.run(0.15)
     broker.cluster.lead(("t", 0), 1)
     found = world.now
     world.run(asked)  # for a new problem, the requests begin at short intervals again
@@ -947,7 +941,7 @@ def test_a_topic_that_nothing_is_sent_to_is_forgotten_and_may_come_again() -> No
     one_for_u(b"1")
     world.run(ask(producer, world, b"0"))
     for i in range(1, 80):
-        sleep(world, 10.0)
+        world.run(10.0)
         world.run(ask(producer, world, b"%d" % i))
         world.core.metadata.refresh(world.now)
         if i == 28:
@@ -981,10 +975,10 @@ def test_a_topic_whose_records_still_wait_is_not_forgotten() -> None:
     world.run(ask(producer, world, b"0"))
     broker.cluster.lead(("t", 0), -1)
     world.core.metadata.refresh(world.now)
-    sleep(world, 0.1)
+    world.run(0.1)
     asked = ask(producer, world, b"1")
     for _ in range(4):
-        sleep(world, 250.0)
+        world.run(250.0)
     broker.cluster.lead(("t", 0), 1)
     world.run(asked)
     assert asked.error is None and values(world) == [b"0", b"1"]
@@ -1182,7 +1176,7 @@ def test_explain_says_which_partition_waits_for_whom_and_what_was_tried() -> Non
     assert not list(producer.explain(world.now))
     world.broker.refuse = lambda place, batch: NotEnoughReplicas.code
     ask(producer, world, b"1")
-    sleep(world, 3.0)
+    world.run(3.0)
     [line] = producer.explain(world.now)
     assert "1 record(s) for t-0 wait" in line and "attempt(s) in 3.0 s" in line
     assert "leader is node 1 at n1:9001" in line and "NOT_ENOUGH_REPLICAS" in line

@@ -507,7 +507,6 @@ def test_nothing_more_is_asked_for_a_caller_that_is_gone() -> None:
     with world.core.gate:
         outcome.cancel()
     before = len(cluster.requests)
-    world.core.later(world.now + 20.0, lambda now: None)
-    world.run(lambda: world.now >= 20.0)
+    world.run(20.0)
     kinds = {type(message) for _, message in cluster.requests[before:]}
     assert not kinds & {ListTransactionsRequest, DescribeTransactionsRequest, WriteTxnMarkersRequest}
