@@ -35,18 +35,9 @@ from ottla.codec.apis.list_offsets import (
 from ottla.codec.apis.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
 from ottla.codec.apis.offset_commit import (
     OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
 )
 from ottla.codec.apis.offset_fetch import (
     OffsetFetchRequest,
-    OffsetFetchResponse,
-    OffsetFetchResponseGroup,
-    OffsetFetchResponsePartition,
-    OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopic,
-    OffsetFetchResponseTopics,
 )
 from ottla.codec.consumer_protocol import ConsumerProtocolAssignment, TopicPartition, build_assignment
 from ottla.errors import (
@@ -63,7 +54,6 @@ from ottla.errors import (
     RequestTimedOut,
     TimeoutExpired,
     TopicAlreadyExists,
-    UnknownMemberId,
     UnknownTopicOrPartition,
     UnsupportedVersion,
 )
@@ -76,6 +66,7 @@ from ottla.sdk.consume.reading.fetcher import Offset, Time
 from ottla.sdk.core import ClientCore
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Outcome
+from tests.sim.groups import State
 from tests.sim.world import ModelBroker, World
 
 NEWEST = {8: (2, 10), 9: (1, 10), 10: (0, 6), 15: (0, 6), 16: (0, 5), 37: (0, 3), 42: (0, 2), 47: (0, 0)}
@@ -135,10 +126,8 @@ class Groups(ModelBroker):
                 )
             case DescribeGroupsRequest(groups=names):
                 return DescribeGroupsResponse(groups=tuple(self._described(node, name) for name in names))
-            case OffsetFetchRequest():
-                return self._fetched(message)
-            case OffsetCommitRequest():
-                return self._committed(message)
+            case OffsetFetchRequest() | OffsetCommitRequest():
+                return self._offsets(message)
         return super()._answer(node, message)
 
     def _described(self, node: int, name: str) -> DescribedGroup:
@@ -153,61 +142,19 @@ class Groups(ModelBroker):
             members=group.members if group else (),
         )
 
-    def _fetched(self, message: OffsetFetchRequest) -> OffsetFetchResponse:
-        if not message.groups:
-            of = self.groups.get(message.group_id, Group()).offsets
-            return OffsetFetchResponse(
-                topics=tuple(
-                    OffsetFetchResponseTopic(
-                        name=topic,
-                        partitions=(
-                            OffsetFetchResponsePartition(
-                                partition_index=index, committed_offset=offset, metadata="", error_code=0
-                            ),
-                        ),
-                    )
-                    for (topic, index), offset in of.items()
-                )
-            )
-        return OffsetFetchResponse(
-            groups=tuple(
-                OffsetFetchResponseGroup(
-                    group_id=each.group_id,
-                    topics=tuple(
-                        OffsetFetchResponseTopics(
-                            name=topic,
-                            partitions=(
-                                OffsetFetchResponsePartitions(
-                                    partition_index=index, committed_offset=offset, metadata="", error_code=0
-                                ),
-                            ),
-                        )
-                        for (topic, index), offset in self.groups.get(each.group_id, Group()).offsets.items()
-                    ),
-                )
-                for each in message.groups
-            )
-        )
-
-    def _committed(self, message: OffsetCommitRequest) -> OffsetCommitResponse:
-        group = self.groups.setdefault(message.group_id, Group())
-        assert message.generation_id_or_member_epoch == -1 and message.member_id == ""
-        code = UnknownMemberId.code if group.members else 0
-        for topic in message.topics:
-            for each in topic.partitions:
-                group.offsets[topic.name, each.partition_index] = each.committed_offset
-        return OffsetCommitResponse(
-            topics=tuple(
-                OffsetCommitResponseTopic(
-                    name=topic.name,
-                    partitions=tuple(
-                        OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
-                        for each in topic.partitions
-                    ),
-                )
-                for topic in message.topics
-            )
-        )
+    def _offsets(self, message: OffsetCommitRequest | OffsetFetchRequest) -> Any:
+        """Let the model's coordinator read or write the offsets of the groups."""
+        coordinators, answers = self.cluster.groups, list[Any]()
+        for name, each in self.groups.items():
+            known = coordinators.group(name)
+            known.state = State.STABLE if each.members else State.EMPTY
+            known.offsets = {place: (offset, -1, "") for place, offset in each.offsets.items()}
+        coordinators.act(coordinators.group(message.group_id), "", self._version, message, answers.append)
+        for name, known in coordinators.groups.items():
+            if known.offsets:
+                offsets = {place: offset for place, (offset, *_) in known.offsets.items()}
+                self.groups.setdefault(name, Group()).offsets = offsets
+        return answers[0]
 
 
 def cluster(nodes: int = 1, **groups: Group) -> tuple[Groups, World]:

@@ -172,16 +172,17 @@ class Coordinators:
         elif self._cluster.leaders[place].node != node:
             refuse = partial(reply, _refusal(message, version, NotCoordinator.code))
             self._withheld.setdefault(node, []).append((place, refuse))
-        elif (group := self._group(group_id)).load_ends > self._clock.now:
+        elif (group := self.group(group_id)).load_ends > self._clock.now:
             code = 0 if isinstance(message, HeartbeatRequest) else CoordinatorLoadInProgress.code
             reply(_refusal(message, version, code))
         else:
-            self._act(group, client, version, message, reply)
+            self.act(group, client, version, message, reply)
 
-    def _group(self, name: str) -> Group:
+    def group(self, name: str) -> Group:
         return self.groups.setdefault(name, Group(name))
 
-    def _act(self, group: Group, client: str, version: int, message: Any, reply: Reply) -> None:
+    def act(self, group: Group, client: str, version: int, message: Any, reply: Reply) -> None:
+        """Carry out a request as the group's coordinator."""
         match message:
             case JoinGroupRequest():
                 self._join(group, client, version, message, reply)
@@ -702,8 +703,8 @@ class Coordinators:
 
     def _found(self, name: str, topics: Iterable[Any] | None, stable: bool) -> dict[str, list[dict[str, Any]]]:
         """Topic -> fields of each partition's answer."""
-        offsets = self._group(name).offsets
-        pending = {place for each in self._group(name).uncommitted.values() for place in each} if stable else set()
+        offsets = self.group(name).offsets
+        pending = {place for each in self.group(name).uncommitted.values() for place in each} if stable else set()
         wanted = (
             list(offsets)
             if topics is None

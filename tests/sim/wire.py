@@ -118,7 +118,7 @@ class Wire:
                 match action:
                     case Connect(key=key):
                         link = self.links[key] = Link((action.host, action.port))
-                        self.clock.later(self.delay(), partial(self.connected, key, link))
+                        self.clock.later(self.delay(), partial(self._open, key, link))
                     case Send(key=key, parts=parts) if key in self.links:
                         link = self.links[key]
                         link.sent_clear = max(self.now + self.delay(), link.sent_clear)
@@ -142,6 +142,9 @@ class Wire:
     def ended(self, key: Key) -> None:
         """A connection has ended."""
         self.links.pop(key, None)
+
+    def _open(self, key: Key, link: Link) -> None:
+        self.connected(key, link)
 
     def connected(self, key: Key, link: Link) -> None:
         """The node gets the connection."""
