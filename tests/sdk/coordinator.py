@@ -49,8 +49,7 @@ class Asked:
 
 
 class Coordinator(Wire):
-    """One node that leads every partition, except those in `leaders`, and coordinates every group, unless `home` names
-    another node.
+    """One node, which leads all partitions but those in `leaders`, and coordinates all groups unless `home` is another.
 
     Args:
         topics: the number of partitions of each.

@@ -21,7 +21,7 @@ from tests.sim.transactions import STATE
 
 
 class Calm(Random):
-    """No delay, the first choice, and a draw above what the model takes for rare and below what it takes for usual."""
+    """No delays and first choices; a draw neither triggers the model's rare events nor prevents its usual ones."""
 
     def random(self) -> float:
         return 0.65
@@ -36,7 +36,7 @@ class Calm(Random):
 class CalmCluster(ModelCluster):
     """
     Args:
-        versions: the versions that the nodes serve of each API; by default those of Kafka 4.3.
+        versions: the versions that the nodes serve of each API; by default as Kafka 4.3.
         first: the number of the first node.
 
     Attributes:
@@ -68,7 +68,7 @@ class CalmCluster(ModelCluster):
         return [place for place in self.logs if place[0] not in (OFFSETS, STATE)]
 
     def ask(self, node: int, version: int, message: Any) -> Any:
-        """Answer a request at once, as if time ran ahead, and finish what it begins; ``None``: it gets no answer."""
+        """Answer a request at once, as if time ran ahead, and finish its changes; ``None``: no answer."""
         answers: list[Any] = []
         end = self.clock.now + 0.1
         self.handle(node, "client", version, message, answers.append)
@@ -110,7 +110,7 @@ class CalmCluster(ModelCluster):
 
 
 class Log:
-    """The log of one partition in a `CalmCluster`; readers see at once what a test appends."""
+    """The log of one partition in a `CalmCluster`; readers see appended records at once."""
 
     def __init__(self, cluster: CalmCluster, place: Place) -> None:
         self._cluster, self._place = cluster, place

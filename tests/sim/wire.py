@@ -2,7 +2,7 @@
 
 Rules:
 - A connection keeps the order of its bytes. A node answers its requests one by one, as Kafka does.
-- There is no chance here: a subclass may change the delays, and what happens to a request.
+- Delays are the same for all bytes, and nothing breaks; a subclass may change both.
 """
 
 import random
@@ -26,7 +26,7 @@ class Link:
     """One connection.
 
     Attributes:
-        peer: what is behind it, if a subclass wants to know.
+        peer: the other end, for subclasses.
         sent_clear: when the last bytes for the node arrive.
         clear: when the last bytes for the client arrive.
     """
@@ -60,7 +60,7 @@ class Wire:
     def now(self, now: float) -> None:
         self.clock.now = now
 
-    # -- what a subclass decides -------------------------------------------------------------------------------------
+    # -- for subclasses ----------------------------------------------------------------------------------------------
 
     def delay(self) -> float:
         """Seconds for bytes in one direction."""
@@ -111,7 +111,7 @@ class Wire:
     # -- connections -------------------------------------------------------------------------------------------------
 
     def act(self) -> None:
-        """Carry out what the core wants now; users' calls run last."""
+        """Carry out the core's actions; users' calls run last."""
         runs: list[Callable[[], object]] = []
         while actions := self.core.poll(self.now):
             for action in actions:
