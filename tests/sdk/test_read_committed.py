@@ -279,7 +279,8 @@ async def wait_and_ask_why(loop: Loop, bootstrap: str, topic: str, caplog: pytes
                 open_ = (await client.describe_transactions(f"{topic}-third"))[f"{topic}-third"]
                 while f"transactional id '{topic}-third'" not in client.explain() or not caplog.records:
                     assert await consumer.poll(0.1) is None
-                [line] = client.explain().splitlines()
+                # A paused process may also wait for a response.
+                [line] = [each for each in client.explain().splitlines() if each.startswith(f"{topic}-0")]
                 assert line.startswith(f"{topic}-0 at 0: the last stable offset has stood still for ")
                 assert "with 2 record(s) behind it" in line
                 assert f"(producer id {open_.producer_id}, epoch {open_.producer_epoch}) is open there, for " in line
@@ -287,7 +288,7 @@ async def wait_and_ask_why(loop: Loop, bootstrap: str, topic: str, caplog: pytes
                 assert line.endswith(f"`ottla transactions fence {topic}-third` ends it now")
             [record] = [each for each in caplog.records if "wait behind" in each.getMessage()]
             assert (record.__dict__["topic"], record.__dict__["producer_id"]) == (topic, open_.producer_id)
-            assert client.explain() == ""
+            assert f"{topic}-0" not in client.explain()
 
 
 @pytest.fixture
@@ -323,4 +324,4 @@ async def test_explain_says_what_older_brokers_tell(old_kafka: ApacheKafka, impa
             with trio.fail_after(HUNG):
                 while known not in client.explain():
                     assert await consumer.poll(0.1) is None
-            assert client.explain().startswith("waiting-0 at 0: the last stable offset has stood still")
+            assert "waiting-0 at 0: the last stable offset has stood still" in client.explain()
