@@ -313,11 +313,11 @@ class SendSoon(_FastPath[K, V]):
             RecordTooLarge, EncodeError: this record was refused.
             ConfigurationError: ``on_delivery`` is not callable, or is async.
         """
-        if self._fast_path is not None:
+        if (fast_path := self._fast_path) is not None:  # once: another thread may close it
             stamp = self._fast_clock() // 1_000_000
             first, self._fast_stamp = stamp != self._fast_stamp, stamp
             plain = partition is None and timestamp is None and type(headers) is tuple and not headers
-            if not first and plain and self._fast_path.append(topic, value, key, stamp, on_delivery):
+            if not first and plain and fast_path.append(topic, value, key, stamp, on_delivery):
                 return Accepted()  # a coroutine by its methods, not by its bases
         return self._send_soon(topic, value, key, partition, headers, timestamp, on_delivery)
 
@@ -368,9 +368,9 @@ class BlockingSendSoon(_FastPath[K, V]):
             RecordTooLarge, EncodeError: this record was refused.
             ConfigurationError: ``on_delivery`` is not callable, or is async.
         """
-        if self._fast_path is not None:
+        if (fast_path := self._fast_path) is not None:  # once: another thread may close it
             plain = partition is None and timestamp is None and type(headers) is tuple and not headers
-            if plain and self._fast_path.append(topic, value, key, self._fast_clock() // 1_000_000, on_delivery):
+            if plain and fast_path.append(topic, value, key, self._fast_clock() // 1_000_000, on_delivery):
                 return
         self._send_soon(topic, value, key, partition, headers, timestamp, on_delivery)
 

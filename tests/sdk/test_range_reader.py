@@ -19,3 +19,4 @@ def test_a_read_that_no_broker_answers_ends_with_the_ranges_it_waited_for(pause:
         while True:
             world.run(reading.wait())
             assert reading.take() is None
+    assert world.now <= max(1.0, pause), "not later than its limit"

@@ -206,8 +206,8 @@ class RangeReader:
             if isinstance(found.error, _LOSS):
                 for place in self._places_of(topic):
                     self._lose(place, found.error)
-            elif isinstance(found.error, BrokerUnreachable):  # the limit of `take` ends that, and names the ranges
-                self._look_up(topic, fresh=False)
+            elif isinstance(found.error, BrokerUnreachable):  # within the same limit as the records
+                raise self._nothing_came(str(found.error)) from found.error
             else:
                 self._learn_topic(found.result())
         for place, (_, ends) in [(place, each) for place, each in self._ends.items() if each[1].done]:
@@ -270,12 +270,15 @@ class RangeReader:
         reached = sum(self._fetcher.position(place) or 0 for place in self._fetcher.assignment)
         if self._waiting is None or self._waiting[1] != reached:
             self._waiting = now, reached
-        if now - self._waiting[0] <= timeout:
-            return
+        if now - self._waiting[0] > timeout:
+            # Without metadata the fetcher waits for nothing.
+            waits = [*islice(self._fetcher.explain(now), 3)] or islice(self._core.explain(now), 3)
+            raise self._nothing_came("; ".join(waits))
+
+    def _nothing_came(self, why: str) -> TimeoutExpired:
         assigned = [(place, self._fetcher.position(place)) for place in islice(self._fetcher.assignment, 3)]
         # A partition is not assigned to the fetcher while its topic is looked up.
         places = assigned or [(place, each[0].start) for place, each in islice(self._ranges.items(), 3)]
         where = ", ".join(f"{t}-{p} at offset {at}, wanted up to {self._ranges[t, p][0].end}" for (t, p), at in places)
-        # Without metadata the fetcher waits for nothing.
-        why = "; ".join(islice(self._fetcher.explain(now), 3)) or "; ".join(islice(self._core.explain(now), 3))
-        raise TimeoutExpired(f"{where}: no records for {timeout:g} s{f' ({why})' if why else ''}")
+        timeout = self._core.options.api_timeout
+        return TimeoutExpired(f"{where}: no records for {timeout:g} s{f' ({why})' if why else ''}")
