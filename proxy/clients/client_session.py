@@ -111,7 +111,7 @@ class ClientSession:
         if key == PRODUCE:
             self._produce.produce(request, frame, self._dialect, now)
         elif key == API_VERSIONS:
-            run(self._api_versions(request, frame, now), self._client)
+            run(self._api_versions(request, parse_request(frame).message, now), self._client)
         elif key == METADATA:
             run(self._metadata(request, self._link.ask(frame, now)), self._client)
         elif key == FIND_COORDINATOR:
@@ -125,9 +125,8 @@ class ClientSession:
         else:
             self._link.forward(frame, partial(self._client.pass_back, request), now)
 
-    def _api_versions(self, request: ClientRequest, frame: Buffer, now: float) -> Steps[None]:
+    def _api_versions(self, request: ClientRequest, software: ApiVersionsRequest, now: float) -> Steps[None]:
         """Answer with the versions and features that upstream and the proxy both have."""
-        software: ApiVersionsRequest = parse_request(frame).message
         self._dialect = dialect_of(software.client_software_name, software.client_software_version)
         upstream, features = yield from self._link.offered(now)
         versions = offered(upstream)

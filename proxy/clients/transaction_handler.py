@@ -95,6 +95,7 @@ class TransactionHandler:
         if not any(self._shared.rules.rewrites(topic.name) for topic in asked.v3_and_below_topics):
             self._link.forward(frame, partial(self._client.pass_back, request), now)
             return
+        del frame  # up to 1 MiB, which would be held during the wait
         unknown, now = yield from self._shared.transactions.described(asked, now)
         if unknown is not None:
             self._client.respond(request, refused(asked, unknown))
@@ -102,8 +103,10 @@ class TransactionHandler:
         widened = self._shared.transactions.widened(asked)
         if self._client.closed:
             return
-        frame = build_request(widened, request.version, request.correlation_id, parsed.header.client_id)[4:]
-        reply, now = yield from self._link.ask(frame, now)
+        forwarded = build_request(widened, request.version, request.correlation_id, parsed.header.client_id)[4:]
+        answered = self._link.ask(forwarded, now)
+        del forwarded
+        reply, now = yield from answered
         _, answer = parse_response(AddPartitionsToTxnResponse, request.version, reply)
         self._shared.transactions.added(asked, answer)
         self._client.respond(request, narrowed(asked, answer))
