@@ -21,7 +21,7 @@ from ottla.sdk.transform import Transform
 
 
 class ClientParts(AsyncBlock):
-    """Has the calls of a client that take many options; `Client` says what they do."""
+    """The calls of a client that take many options. `Client` carries them out."""
 
     @advising
     def producer(

@@ -35,7 +35,7 @@ HEAD = '''# Generated, do not edit: `make faces` writes this file from the decla
 {imports}
 
 class ClientParts(AsyncBlock):
-    """Has the calls of a client that take many options; `Client` says what they do."""
+    """The calls of a client that take many options. `Client` carries them out."""
 '''
 INDENT = " " * 8
 """The indentation of a method's docstring."""

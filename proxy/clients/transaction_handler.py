@@ -1,6 +1,7 @@
 """Handles the requests of transactional producers: InitProducerId, AddPartitionsToTxn and EndTxn.
 
-Each is a generator of steps (see `ottla.proxy.clients.steps`); what they mean for records: `ClientTransactions`.
+Each method is a generator of steps (see `ottla.proxy.clients.steps`). `ClientTransactions` knows what they mean for
+records.
 """
 
 from functools import partial

@@ -26,8 +26,8 @@ Rules:
   this epoch is lost: the transaction cannot be committed, and no more batches are sent before the next epoch.
 
 The client's producer follows the same rules (`ottla.sdk.produce.batches`), but for two. It splits a batch that is too
-large, and the halves keep their sequences; here parts of several clients share a batch, so the parts are batched anew,
-under new sequences. It tries a batch again until the batch expires; here a client behind each part would send it again.
+large, and the halves keep their sequences; here parts of several clients share a batch, so the proxy builds new batches
+with new sequences. It tries a batch again until the batch expires; here a client behind each part would send it again.
 
 Source: ProducerStateManager.java, ProducerAppendInfo.java (NUM_BATCHES_TO_RETAIN = 5).
 """

@@ -353,9 +353,9 @@ class Commits:
         due = {place: each for place, each in self._pending.items() if each.retry_at <= core.now}
         if identity is None or not due:
             return
+        request, sent_at = self._request(due, identity), core.now
         self._pending = {place: each for place, each in self._pending.items() if place not in due}
         self._in_flight = due
-        request, sent_at = self._request(due, identity), core.now
         until = sent_at + core.options.request_timeout
         try:
             try:

@@ -22,7 +22,7 @@ from ottla.sdk.transaction.options import TransformOptions
 
 
 class ClientParts(BlockingBlock):
-    """Has the calls of a client that take many options; `Client` says what they do."""
+    """The calls of a client that take many options. `Client` carries them out."""
 
     @advising
     def producer(

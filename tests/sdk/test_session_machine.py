@@ -1,4 +1,4 @@
-"""The session of a connection: when it sends what, and what it says when the broker is silent or closes."""
+"""The session of a connection: its requests, its renewal, and its hints if the broker is silent or closes."""
 
 import math
 from random import Random
