@@ -3,6 +3,7 @@
 import importlib
 import math
 import mmap
+import socket
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -17,7 +18,7 @@ from ottla.codec.apis.metadata import MetadataRequest, MetadataResponse
 from ottla.codec.records import read_batches
 from ottla.errors import FetchSessionIdNotFound, UnsupportedVersion
 from ottla.testing import Broker
-from tests.bench.clients.canned import ANSWER, ENDLESS, KEYS, CannedBroker, topic_names
+from tests.bench.clients.canned import ANSWER, ENDLESS, HOST, KEYS, CannedBroker, topic_names
 from tests.bench.clients.cases import CASES, MODULES, Case, Column
 from tests.bench.clients.process import Broken, run
 from tests.bench.clients.task import Meter, Task
@@ -45,6 +46,12 @@ def done(broker: CannedBroker | Broker, client: str, way: str, **more: Any) -> d
         warnings.simplefilter("ignore")  # peers warn at their import and at their close
         figures: dict[str, float] = getattr(importlib.import_module(f"tests.bench.clients.of_{client}"), way)(task)
     return figures
+
+
+def test_a_closed_broker_accepts_nobody(broker: CannedBroker) -> None:
+    broker.close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((HOST, broker.port))
 
 
 # -- the clients -----------------------------------------------------------------------------------------------------

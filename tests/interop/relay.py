@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
+from tests.accepting import AcceptingThread
 from tests.patience import HUNG
 
 PRODUCE = 0
@@ -102,7 +103,6 @@ class Relay:
         self._orders: list[Cuts] = []
         self._links: set[_Link] = set()
         self._threads: list[threading.Thread] = []
-        self._closed = False
 
     @property
     def host(self) -> str:
@@ -136,38 +136,28 @@ class Relay:
         return len(links)
 
     def __enter__(self) -> Self:
-        self._listener = socket.create_server(self.listen)
-        self.listen = self._listener.getsockname()[:2]
-        self._start(self._accept)
+        self._accepting = AcceptingThread(socket.create_server(self.listen), self._accepted)
+        self.listen = self._accepting.address
+        self._accepting.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._closed = True
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread, which close() does not do
-        self._listener.close()
+        self._accepting.close()
         self.cut_all()
         for thread in list(self._threads):
             thread.join(HUNG)
 
-    def _accept(self) -> None:
-        while not self._closed:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            try:
-                broker = socket.create_connection(self.upstream, timeout=HUNG)
-            except OSError:
-                client.close()
-                continue
-            link = _Link(client, broker)
-            with self._lock:
-                self._links.add(link)
-            self._start(self._pass_requests, link)
-            self._start(self._pass_answers, link)
-            if self._closed:
-                link.cut()
+    def _accepted(self, client: socket.socket) -> None:
+        try:
+            broker = socket.create_connection(self.upstream, timeout=HUNG)
+        except OSError:
+            client.close()
+            return
+        link = _Link(client, broker)
+        with self._lock:
+            self._links.add(link)
+        self._start(self._pass_requests, link)
+        self._start(self._pass_answers, link)
 
     def _start(self, run: Callable[..., None], *args: object) -> None:
         thread = threading.Thread(target=run, args=args, name=f"relay {self.address}", daemon=True)

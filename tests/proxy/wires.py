@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from typing import Self
 
+from tests.accepting import AcceptingThread
 from tests.patience import HUNG
 
 CHUNK = 2**16
@@ -106,44 +107,35 @@ class Wires:
         self.upstream = upstream
         """The address of upstream; it may be set later, and connections are refused until then."""
         self.done: dict[str, int] = {"cut": 0, "cut in a frame": 0, "held": 0, "half closed": 0}
-        self._listener = socket.create_server(listen)
-        self.address = "{}:{}".format(*self._listener.getsockname()[:2])
+        self._accepting = AcceptingThread(socket.create_server(listen), self._accepted)
+        self.address = "{}:{}".format(*self._accepting.address)
         self._wires: list[_Wire] = []
 
     def __enter__(self) -> Self:
-        self._accepting = threading.Thread(target=self._accept, name="wires", daemon=True)
         self._accepting.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread, which close() does not do
-        self._accepting.join(HUNG)
-        self._listener.close()
+        self._accepting.close()
         for wire in self._wires:
             wire.cut()
         for wire in self._wires:
             wire.close()
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            self._sweep()
-            try:
-                assert self.upstream is not None, "upstream must be set before the first connection"
-                server = socket.create_connection(self.upstream, timeout=HUNG)
-            except OSError:
-                client.close()
-                continue
-            for end in (client, server):
-                end.settimeout(None)
-                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            wire = _Wire(client, server)
-            self._wires.append(wire)
-            wire.start()
+    def _accepted(self, client: socket.socket) -> None:
+        self._sweep()
+        try:
+            assert self.upstream is not None, "upstream must be set before the first connection"
+            server = socket.create_connection(self.upstream, timeout=HUNG)
+        except OSError:
+            client.close()
+            return
+        for end in (client, server):
+            end.settimeout(None)
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        wire = _Wire(client, server)
+        self._wires.append(wire)
+        wire.start()
 
     def _sweep(self) -> None:
         """Close connections that have ended on both sides."""

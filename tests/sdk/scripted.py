@@ -12,6 +12,7 @@ from typing import Any
 
 from ottla.codec import frames
 from ottla.errors import RemoteProtocolError
+from tests.accepting import AcceptingThread
 from tests.patience import HUNG
 from tests.sim.world import ModelBroker
 
@@ -116,26 +117,20 @@ def scripted(topics: dict[str, int] | None = None, **script: Any) -> Iterator[tu
         port = server.getsockname()[1]
         broker.model.cluster.addresses[1] = ("127.0.0.1", port)
 
-        def accept() -> None:
-            while True:
-                try:
-                    connection, _ = server.accept()
-                except OSError:
-                    return
-                open_.append(connection)
-                thread = threading.Thread(target=broker.serve, args=(connection,), daemon=True)
-                threads.append(thread)
-                thread.start()
+        def accepted(connection: socket.socket) -> None:
+            open_.append(connection)
+            thread = threading.Thread(target=broker.serve, args=(connection,), daemon=True)
+            threads.append(thread)
+            thread.start()
 
-        accepting = threading.Thread(target=accept, daemon=True)
+        accepting = AcceptingThread(server, accepted)
         accepting.start()
         try:
             yield f"127.0.0.1:{port}", broker
         finally:
-            server.shutdown(socket.SHUT_RDWR)
+            accepting.close()
             for connection in open_:
                 with suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
-            accepting.join(HUNG)
             for thread in threads:
                 thread.join(HUNG)

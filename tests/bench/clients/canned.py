@@ -61,6 +61,7 @@ from ottla.codec.compression import Compression
 from ottla.codec.records import BatchBuilder
 from ottla.codec.wire import Buffer
 from ottla.errors import FetchSessionIdNotFound, OttlaError, UnknownTopicOrPartition, UnsupportedVersion
+from tests.accepting import AcceptingThread
 
 Place = tuple[str, int]
 
@@ -153,23 +154,20 @@ class CannedBroker:
         self._sessions: dict[int, Session] = {}
         self._numbers = itertools.count(1)
         self._outlines: dict[Any, list[bytes]] = {}
-        self._listener = socket.create_server((HOST, 0), backlog=64)
-        self.port: int = self._listener.getsockname()[1]
+        self._accepting = AcceptingThread(
+            socket.create_server((HOST, 0), backlog=64),
+            lambda connection: threading.Thread(target=self._serve, args=(connection,), daemon=True).start(),
+        )
+        self.port = self._accepting.address[1]
         self.bootstrap = f"{HOST}:{self.port}"
         self.produced = 0
         """The number of acknowledged records."""
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting.start()
 
     def close(self) -> None:
-        self._listener.close()
+        self._accepting.close()
 
     # -- connections -------------------------------------------------------------------------------------------------
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):  # closed
-            while True:
-                connection, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
