@@ -1,5 +1,6 @@
 """The benchmark of clients itself: the canned broker answers every client, and the counted work was done."""
 
+import gc
 import importlib
 import math
 import mmap
@@ -8,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from aiokafka.errors import KafkaConnectionError
 
 import ottla.sync
 from ottla.codec import frames
@@ -100,6 +102,17 @@ def test_columns_are_read(broker: CannedBroker) -> None:
     assert done(broker, "ottla", "consume_columns", seconds=0.05)["records"] % len(KEYS) == 0
 
 
+def test_aiokafka_is_stopped_even_if_it_cannot_start(broker: CannedBroker) -> None:
+    """Otherwise its warning fails the test that runs when Python collects it."""
+    broker.close()
+    with pytest.raises(KafkaConnectionError):
+        done(broker, "aiokafka", "lone")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        gc.collect()
+    assert [text for each in said if "AIOKafka" in (text := str(each.message))] == []
+
+
 @pytest.mark.deep
 @pytest.mark.parametrize("client", ["ottla", BLOCKING, "confluent", "aiokafka"])
 def test_each_client_commits_every_record_that_it_counts(ottla_broker: Broker, client: str) -> None:
@@ -174,6 +187,13 @@ def test_a_session_tells_only_of_partitions_with_something_new(peer: Reader) -> 
 
 def test_a_session_that_there_is_not_is_refused(peer: Reader) -> None:
     assert peer.fetch(99, 5, (0, 0)).error_code == FetchSessionIdNotFound.code
+
+
+def test_a_closed_broker_accepts_no_connection(broker: CannedBroker) -> None:
+    Peer(broker.port).close()
+    broker.close()
+    with pytest.raises(ConnectionRefusedError):
+        Peer(broker.port)
 
 
 def test_a_version_of_the_first_request_that_is_not_served_is_refused_as_kafka_does(peer: Reader) -> None:

@@ -145,10 +145,10 @@ class Relay:
         self._closed = True
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread, which close() does not do
-        self._listener.close()
         self.cut_all()
         for thread in list(self._threads):
             thread.join(HUNG)
+        self._listener.close()  # now that no thread can meet its reused descriptor
 
     def _accept(self) -> None:
         while not self._closed:

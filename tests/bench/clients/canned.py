@@ -158,9 +158,15 @@ class CannedBroker:
         self.bootstrap = f"{HOST}:{self.port}"
         self.produced = 0
         """The number of acknowledged records."""
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread, which close() does not do
+        # When a paused process goes on, the system calls accept() again with the same descriptor. The thread would then
+        # take connections of whichever listener has got that descriptor since.
+        self._accepting.join()
         self._listener.close()
 
     # -- connections -------------------------------------------------------------------------------------------------
