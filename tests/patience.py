@@ -4,6 +4,8 @@ They make no promise about speed. A test passes as soon as the expected event ha
 nothing; a small one fails on a machine that is busy with other programs.
 """
 
+from collections.abc import Iterator
+
 HUNG = 120.0
 """Seconds to wait for the expected outcome of a task, a thread, a connection or a subprocess."""
 PROGRAM = 10 * round(HUNG)  # PySpark takes no fractions
@@ -14,3 +16,13 @@ test has a limit of its own, because a busy machine exceeds any figure that fits
 FAR = 10 * HUNG
 """A timeout longer than any test: code that finishes within `HUNG` has not waited for it. That proves "at once" on any
 machine, which an upper bound in seconds cannot."""
+
+
+def longer_and_longer(seconds: float) -> Iterator[float]:
+    """Timeouts, each twice as long as the one before, for code that fails in any case when its timeout has passed.
+
+    Its error says what happened until then. On a busy machine that may be nothing yet, so try a longer timeout.
+    """
+    while seconds < HUNG:
+        yield seconds
+        seconds *= 2

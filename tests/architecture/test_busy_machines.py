@@ -25,6 +25,7 @@ ALLOWED = {
     "interop/librdkafka_transact.py: flush": "its caller tries again",
     "kafka.py: known_brokers": "one of many attempts",
     "sdk/test_drivers.py: elsewhere": "it asserts that nothing has happened",
+    "sdk/test_loops.py: _is_left_in_a_finalizer": "the finalizer outlasts the timeout, which has to pass within it",
     "sdk/test_loops.py: test_a_thread_leaves_the_loop_free": "the timeout is what it expects",
     "sdk/test_loops.py: test_what_takes_too_long_is_cancelled_and_fails": "the timeout is what it expects",
     "sdk/test_read_committed.py: test_a_batch_in_hand_is_not_committed_by_what_is_hidden_behind_it": (
@@ -51,13 +52,14 @@ ENDS_NOWHERE = {0, 1, 9}
 """Ports: any free one, and unused ones."""
 DIALS = {"bind", "connect", "connect_ex", "create_connection", "create_server", "open_tcp_listeners", "open_tcp_stream"}
 SLEEPS = {"asyncio.sleep", "loop.sleep", "time.sleep", "trio.sleep"}
-POSITIONAL = {"awaitTermination", "fail_after", "flush", "join", "result", "wait"}
-GUARDS = POSITIONAL | {"communicate", "create_connection", "run", "urlopen"}
+WAITS_TO_BE_CANCELLED = SLEEPS - {"time.sleep"} | {"loop.sleep_forever", "trio.sleep_forever"}
+POSITIONAL = {"awaitTermination", "fail_after", "flush", "join", "result", "settimeout", "wait"}
+GUARDS = POSITIONAL | {"communicate", "consume", "create_connection", "run", "urlopen"}
 """Calls with a timeout that only guards against hanging; those of `POSITIONAL` may have it as their first argument."""
 FUNCTIONS = ast.FunctionDef, ast.AsyncFunctionDef
 BLOCKS = *FUNCTIONS, ast.For, ast.AsyncFor, ast.While, ast.If, ast.With, ast.AsyncWith, ast.Try
 PARTS = ("body", "orelse", "finalbody")
-MOMENTARY = {"awaitTermination", "wait"}
+MOMENTARY = {"awaitTermination", "consume", "wait"}
 """Those that loops call again and again."""
 
 
@@ -171,6 +173,16 @@ def guards_in_seconds(module: ast.Module) -> Iterator[ast.AST]:
         if _seconds(timeout, constants) > (ATTEMPT if name_of(call.func) in MOMENTARY else 0):
             yield call
     for function in functions(module):
+        in_time = {
+            name_of(each.test.operand.value)
+            for each in nodes(function, ast.Assert)
+            if isinstance(each.test, ast.UnaryOp)
+            and isinstance(each.test.operand, ast.Attribute)
+            and each.test.operand.attr == "cancelled_caught"
+        }
+        for call, scope, _ in _timed_scopes(function):
+            if name_of(scope) in in_time and _seconds(call.args[0], constants) > 0:
+                yield call
         optional = [*function.args.posonlyargs, *function.args.args][-len(function.args.defaults) or None :]
         defaults = zip(optional, function.args.defaults, strict=False)
         named = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
@@ -181,6 +193,25 @@ def guards_in_seconds(module: ast.Module) -> Iterator[ast.AST]:
         is_later = isinstance(node.op, ast.Add) and any(calls(node.left, STEADY_CLOCKS))
         if is_later and _seconds(node.right, constants) >= 1:
             yield node
+
+
+def cancellations_by_time(module: ast.Module) -> Iterator[ast.AST]:
+    """The work before the sleep may take longer on a busy machine: cancel the scope after the work instead."""
+    if jumps(module):
+        return
+    for call, _, body in _timed_scopes(module):
+        sleeps = (each for part in body for each in calls(part, {"sleep", "sleep_forever"}))
+        works = len(body) > 1 or not isinstance(body[0], ast.Expr)
+        if works and any(ast.unparse(each.func) in WAITS_TO_BE_CANCELLED for each in sleeps):
+            yield call
+
+
+def _timed_scopes(tree: ast.AST) -> Iterator[tuple[ast.Call, ast.AST, list[ast.stmt]]]:
+    """Each call of ``move_on_after`` in a ``with``, the name of its scope, and the body."""
+    for node in nodes(tree, ast.With):
+        for item in node.items:
+            if isinstance(item.context_expr, ast.Call) and name_of(item.context_expr.func) == "move_on_after":
+                yield item.context_expr, item.optional_vars or item.context_expr, node.body
 
 
 def _seconds(node: ast.AST | None, constants: dict[str, float]) -> float:
@@ -217,6 +248,7 @@ RULES: list[Callable[[ast.Module], Iterator[ast.AST]]] = [
     ports_that_are_written_down,
     guards_in_seconds,
     sleeps_before_an_assertion,
+    cancellations_by_time,
 ]
 
 
@@ -283,6 +315,13 @@ def test_no_test_has_a_limit_of_its_own() -> None:
         (guards_in_seconds, "thread.join(5)"),
         (guards_in_seconds, "def consume(topic, timeout: float = 60.0): ..."),
         (guards_in_seconds, "deadline = time.monotonic() + 30"),
+        (guards_in_seconds, "connection.settimeout(5)"),
+        (guards_in_seconds, "consumer.consume(100, timeout=20)"),
+        (
+            guards_in_seconds,
+            "def test():\n with trio.move_on_after(10) as scope: ...\n assert not scope.cancelled_caught",
+        ),
+        (cancellations_by_time, "with trio.move_on_after(0.1):\n txn.send(b'v')\n trio.sleep_forever()"),
         (sleeps_before_an_assertion, "async def test():\n await trio.sleep(1)\n assert done"),
     ],
 )
@@ -297,6 +336,8 @@ def test_a_rule_rejects(rule: Callable[[ast.Module], Iterator[ast.AST]], source:
         "def test():\n began = time.monotonic()\n assert time.monotonic() - began > 2",
         "def test():\n began = time.process_time()\n assert time.process_time() - began < 2",
         "def test():\n before = time.time() - 1\n assert before <= record.timestamp <= time.time()",
+        "def test():\n with trio.move_on_after(0.1) as nothing: ...\n assert nothing.cancelled_caught",
+        "with trio.move_on_after(0.1):\n trio.sleep_forever()",
         'server.bind(("127.0.0.1", 0))\nsubprocess.run(command, timeout=HUNG)\n", ".join(names)',
     ],
 )

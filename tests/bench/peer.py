@@ -4,12 +4,13 @@ import socket
 from typing import Any
 
 from ottla.codec import frames
+from tests.patience import HUNG
 
 
 class Peer:
     """Blocks; raises an `OSError` if the broker does not answer."""
 
-    def __init__(self, port: int, host: str = "127.0.0.1", timeout: float = 10.0) -> None:
+    def __init__(self, port: int, host: str = "127.0.0.1", timeout: float = HUNG) -> None:
         self._socket = socket.create_connection((host, port), timeout=timeout)
         self._stream = self._socket.makefile("rb")
 

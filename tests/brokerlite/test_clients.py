@@ -225,6 +225,6 @@ def test_a_consumer_that_assigns_its_partitions_itself_follows_new_records(ottla
     assert reader.poll(0.3) is None
     for i in range(5):
         LIBRDKAFKA.produce(ottla_broker.bootstrap, [Message("t", None, b"%d" % i)])
-        message = reader.poll(10)
+        message = reader.poll(HUNG)
         assert message is not None and message.error() is None and message.value() == b"%d" % i
     reader.close()

@@ -163,9 +163,9 @@ def test_librdkafkas_admin_lists_describes_resets_and_deletes_groups(ottla_broke
     ottla_broker.create_topic("t", PARTITIONS)
     admin = AdminClient({"bootstrap.servers": bootstrap})
     with joined(bootstrap, [MEMBERS["librdkafka"]]) as members:
-        (listed,) = admin.list_consumer_groups(request_timeout=20).result().valid
+        (listed,) = admin.list_consumer_groups(request_timeout=HUNG).result().valid
         assert (listed.group_id, listed.state) == ("g", ConsumerGroupState.STABLE)
-        described = admin.describe_consumer_groups(["g"], request_timeout=20)["g"].result()
+        described = admin.describe_consumer_groups(["g"], request_timeout=HUNG)["g"].result()
         (member,) = described.members
         assert described.partition_assignor == "roundrobin" and member.host == "/127.0.0.1"
         assert {place.partition for place in member.assignment.topic_partitions} == set(range(PARTITIONS))
@@ -176,7 +176,7 @@ def test_librdkafkas_admin_lists_describes_resets_and_deletes_groups(ottla_broke
     admin.alter_consumer_group_offsets([reset])["g"].result(timeout=HUNG)
     assert committed(bootstrap) == 42
     admin.delete_consumer_groups(["g"])["g"].result(timeout=HUNG)
-    assert not admin.list_consumer_groups(request_timeout=20).result().valid
+    assert not admin.list_consumer_groups(request_timeout=HUNG).result().valid
 
 
 @pytest.mark.deep

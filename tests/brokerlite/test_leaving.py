@@ -26,7 +26,7 @@ JOIN, LEAVE, COMMIT, FETCHED, PRODUCE, LIST_OFFSETS, DESCRIBE = 3, 1, 2, 5, 9, 7
 
 
 def at(broker: Broker) -> Peer:
-    return Peer(int(broker.bootstrap.rpartition(":")[2]), timeout=20)
+    return Peer(int(broker.bootstrap.rpartition(":")[2]))
 
 
 def leave(peer: Peer, how: str) -> None:

@@ -208,7 +208,7 @@ def consumed(bootstrap: str) -> dict[bytes, bytes]:
     consumer.assign([TopicPartition("t", 0, 0)])
     table: dict[bytes, bytes] = {}
     while True:
-        message = consumer.poll(10)
+        message = consumer.poll(HUNG)
         assert message is not None
         if (error := message.error()) is not None:
             assert error.code() == KafkaError._PARTITION_EOF

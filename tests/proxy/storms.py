@@ -203,7 +203,7 @@ class Storm(ABC):
     def check(self) -> None:
         """Check the records against the receipts of the clients, and the proxy's log for bugs."""
         for streamer in self.streamers:
-            streamer.check(JAVA.consume(self.upstream, streamer.name, timeout=120))
+            streamer.check(JAVA.consume(self.upstream, streamer.name, timeout=HUNG))
         text = self.proxy.log.read_text()
         for complaint in ("Traceback", "please report it", "producer fenced"):
             assert complaint not in text, text[text.index(complaint) :][:3000]

@@ -229,7 +229,7 @@ def test_bombs_are_stored_beside_others_and_their_memory_comes_back(processes: P
             hostile.frame()
         assert stores(hostile)
         assert processes.memory < before + 64, "33 were measured, and 136 where glibc keeps freed memory"
-    found = LIBRDKAFKA.consume(processes.broker.bootstrap, "t", timeout=120)
+    found = LIBRDKAFKA.consume(processes.broker.bootstrap, "t", timeout=HUNG)
     assert sum(len(each.value or b"") == MB for each in found) == len(bombs) * 3 * 60
 
 

@@ -54,7 +54,7 @@ def test_topics_are_made_and_groups_consume_through_the_proxy(kafka: ApacheKafka
         consumer = confluent_kafka.Consumer(config)
         consumer.subscribe(["grouped"])
         values: list[int] = []
-        while len(values) < 500 and (batch := consumer.consume(100, timeout=20)):
+        while len(values) < 500 and (batch := consumer.consume(100, timeout=HUNG)):
             values += [int(message.value() or b"") for message in batch]
             consumer.commit(asynchronous=False)
         consumer.close()

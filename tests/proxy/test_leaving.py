@@ -249,7 +249,7 @@ def frozen(broker: BrokerProcess, work: Callable[[], None]) -> None:
 
 
 def at(bootstrap: str) -> Peer:
-    return Peer(int(bootstrap.rpartition(":")[2]), timeout=30)
+    return Peer(int(bootstrap.rpartition(":")[2]), timeout=HUNG)
 
 
 def stored(broker: BrokerProcess, topic: str, enough: int) -> int:

@@ -30,7 +30,7 @@ from ottla.sdk.drivers.blocking import BlockingClient
 from ottla.sdk.drivers.selecting import SelectorLink
 from ottla.sdk.events import Event, Send, Written
 from ottla.testing import Broker
-from tests.patience import FAR, HUNG
+from tests.patience import FAR, HUNG, longer_and_longer
 
 
 def fill(broker: Broker, count: int, partitions: int = 1) -> None:
@@ -145,10 +145,10 @@ def test_no_deadline_passes_while_the_caller_is_busy_with_what_was_read(ottla_br
     with BlockingClient(ottla_broker.bootstrap) as client:
         fetched = client.fetch([OffsetRange("t", 0, 0, 1000)])
         next(fetched)
-        began = client.now()
+        before, began = client.now(), time.monotonic()
         time.sleep(0.5)
         next(fetched)
-        assert client.now() < began + 0.4
+        assert client.now() - before <= time.monotonic() - began - 0.5
         fetched.close()
 
 
@@ -174,8 +174,12 @@ def test_going_on_over_aborted_records_is_no_standstill(ottla_broker: Broker) ->
 
 
 def test_nobody_there_is_an_error_in_time() -> None:
-    with pytest.raises(BrokerUnreachable, match=r"127\.0\.0\.1:1: connection refused"):
-        BlockingClient("127.0.0.1:1", connect_timeout=1.5)
+    for timeout in longer_and_longer(0.2):
+        with pytest.raises(BrokerUnreachable) as caught:
+            BlockingClient("127.0.0.1:1", connect_timeout=timeout)
+        if "127.0.0.1:1: connection refused" in str(caught.value):
+            return
+    pytest.fail(str(caught.value))
 
 
 def test_every_address_of_a_name_has_its_turn_whatever_other_names_there_are(
@@ -190,7 +194,7 @@ def test_every_address_of_a_name_has_its_turn_whatever_other_names_there_are(
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
     bootstrap = f"one.example:{ottla_broker.port},two.example:{ottla_broker.port}"
     for _ in range(4):  # the client chooses the first name at random
-        with BlockingClient(bootstrap, connect_timeout=5.0) as client:
+        with BlockingClient(bootstrap, connect_timeout=HUNG) as client:
             assert client.topic_ids(None) == {}
 
 
@@ -219,9 +223,12 @@ def test_it_goes_on_after_the_broker_was_killed(ottla_broker: Broker) -> None:
 
 def test_what_goes_wrong_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="ottla.sdk")
-    with pytest.raises(BrokerUnreachable):
-        BlockingClient("127.0.0.1:1", connect_timeout=1.5)
-    assert any(each.message.startswith("connection failed") for each in caplog.records)
+    for timeout in longer_and_longer(0.2):
+        with pytest.raises(BrokerUnreachable):
+            BlockingClient("127.0.0.1:1", connect_timeout=timeout)
+        if any(each.message.startswith("connection failed") for each in caplog.records):
+            return
+    pytest.fail(caplog.text)
 
 
 def test_it_brings_no_trio_along() -> None:

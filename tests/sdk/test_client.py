@@ -30,7 +30,7 @@ from ottla.errors import (
 from ottla.sdk.options import parse_bootstrap
 from ottla.testing import Broker
 from tests.kafka import free_ports
-from tests.patience import HUNG
+from tests.patience import HUNG, longer_and_longer
 from tests.sdk.loops import Loop
 
 COMPRESSIONS = ["none", "gzip", "snappy", "lz4", "zstd"]
@@ -93,7 +93,7 @@ async def test_a_consumer_is_polled_with_a_deadline(loop: Loop, ottla_broker: Br
             async with client.producer() as producer:
                 for value in (b"1", b"2"):
                     await producer.send("polled", value)
-                    batch = await consumer.poll(4.0)
+                    batch = await consumer.poll(HUNG)
                     assert batch is not None and [each.value for each in batch] == [value]
             assert await consumer.poll(0) is None
             assert consumer.position("polled", 0) == 2
@@ -143,13 +143,16 @@ async def test_topics_are_made_described_listed_and_removed(loop: Loop, ottla_br
 
 
 async def test_nobody_there_is_an_error_in_time_that_names_the_addresses(loop: Loop) -> None:
-    one, other = free_ports(2)
-    with loop.fail_after(HUNG), pytest.raises(BrokerUnreachable) as caught:
-        async with loop.connect(f"127.0.0.1:{one},127.0.0.1:{other}", connect_timeout=1.5):
-            pass
-    assert f"127.0.0.1:{one}: connection refused" in str(caught.value)
-    assert f"127.0.0.1:{other}: connection refused" in str(caught.value)
-    assert "within 1.5 s" in str(caught.value)
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
+    for timeout in longer_and_longer(0.4):
+        with loop.fail_after(HUNG), pytest.raises(BrokerUnreachable) as caught:
+            async with loop.connect(",".join(addresses), connect_timeout=timeout):
+                pass
+        said = str(caught.value)
+        assert f"within {timeout:g} s" in said
+        if all(f"{each}: connection refused" in said for each in addresses):
+            return
+    pytest.fail(said)
 
 
 async def test_somebody_who_never_answers_is_an_error_in_time(loop: Loop) -> None:
@@ -259,8 +262,12 @@ async def test_the_users_own_error_passes_unwrapped(loop: Loop, ottla_broker: Br
 
 
 async def test_a_broker_that_is_gone_ends_a_send_at_its_deadline(loop: Loop, ottla_broker: Broker) -> None:
-    async with loop.connect(ottla_broker.bootstrap, delivery_timeout=1.0) as client, client.producer() as producer:
-        await producer.send("t", b"1")
+    async with (
+        loop.connect(ottla_broker.bootstrap) as client,
+        client.producer() as patient,
+        client.producer(delivery_timeout=1.0) as producer,
+    ):
+        await patient.send("t", b"1")  # now the client knows the leader
         ottla_broker.kill()
         with loop.fail_after(HUNG), pytest.raises(DeliveryTimeout, match=r"t-0.*within 1 s.*connection"):
             await producer.send("t", b"2")
@@ -278,10 +285,13 @@ async def test_the_producer_goes_on_where_the_broker_comes_back(loop: Loop, ottl
 
 async def test_cancelling_a_send_leaves_the_producer_whole(loop: Loop, ottla_broker: Broker) -> None:
     async with loop.connect(ottla_broker.bootstrap) as client, client.producer(linger=0.05) as producer:
-        with loop.move_on_after(0.001):
-            await producer.send("t", b"cancelled")
+        await producer.send("t", b"first")  # now the topic is known, and a send accepts its record at once
+        async with loop.open_nursery() as nursery:
+            nursery.start_soon(producer.send, "t", b"cancelled")
+            await loop.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
         receipts = [await producer.send("t", b"%d" % i) for i in range(3)]
-    assert [receipt.offset for receipt in receipts] == [1, 2, 3]
+    assert [receipt.offset for receipt in receipts] == [2, 3, 4]
 
 
 async def test_a_cancelled_read_loses_no_batch(loop: Loop, ottla_broker: Broker) -> None:

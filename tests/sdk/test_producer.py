@@ -32,7 +32,7 @@ from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.records import PendingRecord, Receipt
 from ottla.sdk.producer import Producer, ProducerHooks, ProducerInterceptor, ProducerRecord
 from ottla.testing import Broker
-from tests.patience import HUNG
+from tests.patience import FAR, HUNG
 from tests.sdk.loops import Loop, Trio
 
 
@@ -197,15 +197,17 @@ async def test_what_a_cancelled_send_had_accepted_and_then_failed_is_raised_by_t
     interceptors = [Counting()] if intercepted else []
     async with loop.connect(ottla_broker.bootstrap) as client:
         with loop.fail_after(HUNG), pytest.raises(DeliveryFailed, match=r"1 record\(s\).*small-0"):
-            async with client.producer(linger=0.2, interceptors=interceptors) as producer:
-                await producer.send("small", b"fits")  # then the topic is known, and a send accepts its record at once
+            async with client.producer(linger=HUNG, delivery_timeout=FAR, interceptors=interceptors) as producer:
+                await producer.send_soon("small", b"fits")
+                await producer.flush()  # now the topic is known, and a send accepts its record at once
                 with loop.move_on_after(0.05) as scope:
                     await producer.send("small", bytes(5000))
                 assert scope.cancelled_caught
                 with pytest.raises(DeliveryFailed, match=r"1 record\(s\).*small-0"):
                     await producer.flush()
-                with loop.move_on_after(0.05):  # the block's exit must raise this one, too
+                with loop.move_on_after(0.05) as scope:  # the block's exit must raise this one, too
                     await producer.send("small", bytes(5000))
+                assert scope.cancelled_caught
 
 
 async def test_what_a_cancelled_send_lost_is_raised_though_its_batch_has_callbacks(
@@ -250,8 +252,8 @@ async def test_the_block_ends_within_the_delivery_timeout_and_says_what_was_lost
     async with loop.connect(ottla_broker.bootstrap) as client:
         await client.create_topic("t")
         with loop.fail_after(HUNG), pytest.raises(DeliveryFailed, match=r"1 record\(s\).*t-0.*within 0.5 s"):
-            async with client.producer(delivery_timeout=0.5) as producer:
-                await producer.send("t", b"1")
+            async with client.producer() as patient, client.producer(delivery_timeout=0.5) as producer:
+                await patient.send("t", b"1")  # now the client knows the leader
                 await loop.in_thread(ottla_broker.kill)
                 await producer.send_soon("t", b"2")
 

@@ -534,7 +534,7 @@ def test_a_batch_that_does_not_reach_its_caller_because_of_ctrl_c_is_the_next_on
             assert client.committed("g")["t", 0].offset == 1
 
 
-@pytest.mark.parametrize("ask", [next, lambda consumer: consumer.poll(5.0)], ids=["next", "poll"])
+@pytest.mark.parametrize("ask", [next, lambda consumer: consumer.poll(HUNG)], ids=["next", "poll"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 def test_a_batch_whose_interceptor_is_cut_short_is_the_next_one(
     ask: Any, error: type[BaseException], ottla_broker: Broker

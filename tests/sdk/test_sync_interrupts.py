@@ -180,7 +180,7 @@ def test_a_second_ctrl_c_while_the_batch_of_an_interrupted_interceptor_is_put_ba
                 with again.coming(), pytest.raises(KeyboardInterrupt):
                     next(consumer)
                 assert again.came == (at is not None)
-                assert (found := consumer.poll(5)) is not None, f"the batch was lost at line {at} of {lines}"
+                assert (found := consumer.poll(HUNG)) is not None, f"the batch was lost at line {at} of {lines}"
                 assert [each.value for each in found] == [value]
             lines, at = (again.lines, 0) if at is None else (lines, at + 1)
     assert lines > 5

@@ -25,6 +25,7 @@ from ottla.errors import (
 )
 from ottla.testing import Broker
 from tests.kafka import ApacheKafka
+from tests.patience import HUNG
 from tests.sdk.contents import contents
 from tests.sdk.loops import Loop, Trio
 
@@ -118,7 +119,7 @@ def test_in_code_that_blocks_it_is_the_same(ottla_broker: Broker) -> None:
                 if batches.batches[-1].next_offset == len(VALUES):
                     break
         with client.consumer("out", isolation="read_committed") as consumer:
-            assert [record.value for record in consumer.poll(10.0) or ()] == VALUES
+            assert [record.value for record in consumer.poll(HUNG) or ()] == VALUES
 
 
 # -- offsets in a transaction of one's own -----------------------------------------------------------------------------
@@ -221,11 +222,12 @@ async def test_batches_that_were_cancelled_come_again(loop: Loop, ottla_broker: 
             with loop.move_on_after(0.1) as scope:
                 await anext(transform)  # still collects batches
             assert scope.cancelled_caught
-            with loop.move_on_after(1.0) as scope:
+            with loop.cancel_scope() as scope:
                 async for batches in transform:
                     async with transform.transaction(batches) as txn:
                         await txn.send("out", b"cancelled")
-                        await loop.sleep(10)
+                        scope.cancel()
+                        await loop.sleep_forever()
             assert scope.cancelled_caught
             while len(seen) < 6:
                 batches = await anext(transform)

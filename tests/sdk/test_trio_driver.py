@@ -400,7 +400,7 @@ async def test_a_step_writes_by_itself_and_who_waits_needs_nobody_for_what_is_du
         ours, theirs = socket.socketpair()
         with ours, theirs:
             ours.setblocking(False)
-            theirs.settimeout(5)
+            theirs.settimeout(HUNG)
             link = driver._links[7, "data"] = TrioLink((7, "data"))
             link.socket = ours
             driver.core._actions += [Send((7, "data"), (b"one", b"two")), Close((7, "data"))]

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import ssl
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -32,49 +32,55 @@ def _broker(task: Task) -> dict[str, Any]:
     return {"bootstrap_servers": task.bootstrap, **secured}
 
 
-async def _consumer(task: Task) -> Any:
+@contextlib.asynccontextmanager
+async def _consumer(task: Task) -> AsyncIterator[Any]:
     consumer = AIOKafkaConsumer(group_id=None, enable_auto_commit=False, auto_offset_reset="earliest", **_broker(task))
-    await consumer.start()
-    consumer.assign([TopicPartition(*place) for place in task.places])
-    return consumer
+    try:  # `async with consumer` would not stop it after a failed start
+        await consumer.start()
+        consumer.assign([TopicPartition(*place) for place in task.places])
+        yield consumer
+    finally:
+        await consumer.stop()
 
 
-async def _producer(task: Task, **settings: Any) -> Any:
+@contextlib.asynccontextmanager
+async def _producer(task: Task, **settings: Any) -> AsyncIterator[Any]:
     tuned = {"linger_ms": 5, "max_batch_size": BATCH_BYTES, "acks": "all"} | settings
     compression = None if task.compression == "none" else task.compression
     producer = AIOKafkaProducer(compression_type=compression, **_broker(task), **tuned)
-    await producer.start()
-    async with producer.transaction() if "transactional_id" in settings else contextlib.nullcontext():
-        await producer.send_and_wait(task.names[0], task.value)
-    return producer
+    try:
+        await producer.start()
+        async with producer.transaction() if "transactional_id" in settings else contextlib.nullcontext():
+            await producer.send_and_wait(task.names[0], task.value)
+        yield producer
+    finally:
+        await producer.stop()
 
 
 def consume(task: Task) -> Figures:
     async def run() -> Figures:
-        consumer, meter = await _consumer(task), Meter(task, warm_up=task.warm_up)
-        while not meter.over:
-            found = await consumer.getmany(timeout_ms=100, max_records=TAKEN_AT_ONCE)
-            for records in found.values():
-                for record in records:
-                    _value = record.value
-                meter.count(len(records))
-        figures = meter.figures()
-        await consumer.stop()
-        return figures
+        meter = Meter(task, warm_up=task.warm_up)
+        async with _consumer(task) as consumer:
+            while not meter.over:
+                found = await consumer.getmany(timeout_ms=100, max_records=TAKEN_AT_ONCE)
+                for records in found.values():
+                    for record in records:
+                        _value = record.value
+                    meter.count(len(records))
+            return meter.figures()
 
     return asyncio.run(run())
 
 
 def _produced(task: Task, send: Callable[[Any, Meter], Awaitable[None]]) -> Figures:
     async def run() -> Figures:
-        producer = await _producer(task)
-        for meter in (Meter(task, seconds=task.warm_up), Meter(task)):
-            meter.start()
-            await send(producer, meter)
-            await producer.flush()
-            figures = meter.figures()
-        await producer.stop()
-        return figures
+        async with _producer(task) as producer:
+            for meter in (Meter(task, seconds=task.warm_up), Meter(task)):
+                meter.start()
+                await send(producer, meter)
+                await producer.flush()
+                figures = meter.figures()
+            return figures
 
     return asyncio.run(run())
 
@@ -117,18 +123,17 @@ def transactions(task: Task) -> Figures:
     [topic], portions = task.names, task.portions
 
     async def run() -> Figures:
-        producer = await _producer(task, transactional_id=task.transactional_id)
-        for meter in (Meter(task, seconds=task.warm_up), Meter(task)):
-            sent = _requests(producer)
-            meter.start()
-            while not meter.over:
-                async with producer.transaction():
-                    for key, value in next(portions):
-                        await producer.send(topic, value, key)
-                meter.count(TRANSACTION)
-            figures = of_transactions(meter.figures(), _requests(producer) - sent)
-        await producer.stop()
-        return figures
+        async with _producer(task, transactional_id=task.transactional_id) as producer:
+            for meter in (Meter(task, seconds=task.warm_up), Meter(task)):
+                sent = _requests(producer)
+                meter.start()
+                while not meter.over:
+                    async with producer.transaction():
+                        for key, value in next(portions):
+                            await producer.send(topic, value, key)
+                    meter.count(TRANSACTION)
+                figures = of_transactions(meter.figures(), _requests(producer) - sent)
+            return figures
 
     return asyncio.run(run())
 
@@ -137,19 +142,18 @@ def long_transactions(task: Task) -> Figures:
     [topic], records = task.names, task.records
 
     async def run() -> Figures:
-        producer = await _producer(task, transactional_id=task.transactional_id)
-        for meter in (Meter(task, seconds=task.warm_up), Meter(task)):
-            meter.start()
-            while not meter.over:
-                end = time.perf_counter() + TRANSACTION_SECONDS
-                async with producer.transaction():
-                    while time.perf_counter() < end:
-                        for key, value in next(records):
-                            await producer.send(topic, value, key)
-                        meter.count(len(KEYS))
-            figures = meter.figures()
-        await producer.stop()
-        return figures
+        async with _producer(task, transactional_id=task.transactional_id) as producer:
+            for meter in (Meter(task, seconds=task.warm_up), Meter(task)):
+                meter.start()
+                while not meter.over:
+                    end = time.perf_counter() + TRANSACTION_SECONDS
+                    async with producer.transaction():
+                        while time.perf_counter() < end:
+                            for key, value in next(records):
+                                await producer.send(topic, value, key)
+                            meter.count(len(KEYS))
+                figures = meter.figures()
+            return figures
 
     return asyncio.run(run())
 
@@ -167,19 +171,18 @@ def paced(task: Task) -> Figures:
         receipts.of(sent, failed=future.exception() is not None)
 
     async def run() -> None:
-        producer = await _producer(task, linger_ms=0)
-        for number, due in enumerate(receipts.pace()):
-            if (left := due - time.perf_counter()) > 0:
-                await asyncio.sleep(left)
-            sent = time.perf_counter()
-            try:
-                future = await producer.send(topic, value, KEYS[number % len(KEYS)])
-            except KafkaError:
-                receipts.of(sent, failed=True)
-            else:
-                future.add_done_callback(partial(told, sent))
-        await producer.flush()
-        await producer.stop()
+        async with _producer(task, linger_ms=0) as producer:
+            for number, due in enumerate(receipts.pace()):
+                if (left := due - time.perf_counter()) > 0:
+                    await asyncio.sleep(left)
+                sent = time.perf_counter()
+                try:
+                    future = await producer.send(topic, value, KEYS[number % len(KEYS)])
+                except KafkaError:
+                    receipts.of(sent, failed=True)
+                else:
+                    future.add_done_callback(partial(told, sent))
+            await producer.flush()
 
     asyncio.run(run())
     return receipts.figures()
@@ -190,11 +193,10 @@ def lone(task: Task) -> Figures:
     receipts = Acknowledgements(task)
 
     async def run() -> None:
-        producer = await _producer(task, linger_ms=0)
-        for sent in receipts.one_by_one():
-            await producer.send_and_wait(topic, value)
-            receipts.of(sent)
-        await producer.stop()
+        async with _producer(task, linger_ms=0) as producer:
+            for sent in receipts.one_by_one():
+                await producer.send_and_wait(topic, value)
+                receipts.of(sent)
 
     asyncio.run(run())
     return receipts.figures()
@@ -203,16 +205,14 @@ def lone(task: Task) -> Figures:
 def write_each(task: Task) -> Figures:
     async def run() -> Figures:
         watch = Stopwatch()
-        producer = await _producer(task)
-        for topic, partition in task.places:
-            await producer.send(topic, task.value, partition=partition)
-        await producer.flush()
-        figures = watch.ready()
-        watch = Stopwatch()
-        await asyncio.sleep(task.seconds)
-        figures |= watch.idle()
-        await producer.stop()
-        return figures
+        async with _producer(task) as producer:
+            for topic, partition in task.places:
+                await producer.send(topic, task.value, partition=partition)
+            await producer.flush()
+            figures = watch.ready()
+            watch = Stopwatch()
+            await asyncio.sleep(task.seconds)
+            return figures | watch.idle()
 
     return asyncio.run(run())
 
@@ -220,15 +220,13 @@ def write_each(task: Task) -> Figures:
 def read_each(task: Task) -> Figures:
     async def run() -> Figures:
         watch, left = Stopwatch(), {TopicPartition(*place) for place in task.places}
-        consumer = await _consumer(task)
-        while left:
-            left -= (await consumer.getmany(timeout_ms=100, max_records=TAKEN_AT_ONCE)).keys()
-        figures = watch.ready()
-        await consumer.getmany(timeout_ms=int(task.seconds * 250))
-        watch = Stopwatch()
-        await consumer.getmany(timeout_ms=int(task.seconds * 1000))
-        figures |= watch.idle()
-        await consumer.stop()
-        return figures
+        async with _consumer(task) as consumer:
+            while left:
+                left -= (await consumer.getmany(timeout_ms=100, max_records=TAKEN_AT_ONCE)).keys()
+            figures = watch.ready()
+            await consumer.getmany(timeout_ms=int(task.seconds * 250))
+            watch = Stopwatch()
+            await consumer.getmany(timeout_ms=int(task.seconds * 1000))
+            return figures | watch.idle()
 
     return asyncio.run(run())
