@@ -4,7 +4,7 @@
 
     def _heartbeat(self) -> Steps[None]:
         node = yield from settled(core.coordinators.find(group, core.now))
-        answer = yield from ask(core, node, HeartbeatRequest(...), deadline)
+        answer = yield from settled(ask(core, node, HeartbeatRequest(...), deadline))
 
 Rules:
 - The generator may yield an `Outcome`, or `Outside` for the user's code (`ottla.sdk.steps`).
@@ -157,19 +157,16 @@ def ask(
     channel: str = DATA,
     build: Callable[[int], Any] | None = None,
     versions: tuple[int, int] | None = None,
-) -> Steps[Any]:
-    """Send a request once, and return its response; raise the error of its connection, or of its deadline.
+) -> Outcome[Any]:
+    """Send a request once; the outcome is its response, or the error of its connection or its deadline.
 
-    If the flow ends before, a request that was not sent yet never is. The arguments are those of `Exchange`.
+    Cancelling the outcome withdraws a request that was not sent yet. The arguments are those of `Exchange`.
     """
     answered: Outcome[Any] = Outcome()
     exchange = Exchange(request, lambda answer, now: answered.settle(answer), deadline, build=build, versions=versions)
     client.submit(node, exchange, client.now, channel)
-    try:
-        yield answered
-    finally:
-        exchange.cancel()
-    return answered.result()
+    answered.when_done(exchange.cancel)
+    return answered
 
 
 def sleep(client: FlowClient, seconds: float) -> Steps[None]:

@@ -164,7 +164,7 @@ class ImplicitJoining:
         pause, refused = _SHORTEST_PAUSE, False
         while True:
             node = yield from settled(core.transaction_coordinators.find(self._transactional_id, core.now))
-            if not _are_being_written((yield from ask(core, node, request, until))):
+            if not _are_being_written((yield from settled(ask(core, node, request, until)))):
                 markers.written(core.now, refused=refused)
                 return
             refused = True
