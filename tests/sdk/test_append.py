@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count, repeat
 from types import ModuleType, SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, get_args, get_origin
 
 import pytest
 from hypothesis import given
@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from ottla.codec import _loops
 from ottla.errors import EncodeError
 from ottla.sdk.produce import _append_in_python
+from ottla.sdk.produce.records import K, V
 
 NOW = 1_700_000_000_000
 PLACES = ("murmur2_partition", "crc32_partition", "fnv1a_partition", "fnv1a_reference_partition")
@@ -488,6 +489,21 @@ def test_a_fast_path_may_be_closed_while_it_appends(loops: Any) -> None:
     for _ in range(3):
         outcome(entrance.send_soon("t", b"", on_delivery=str))
     assert len(asked) == 2 and topics["t"].partitions[0].open.builder.count == 1
+
+
+@pytest.mark.parametrize("base", ["SendSoon", "BlockingSendSoon"])
+def test_a_face_takes_the_types_of_keys_and_values_and_no_others(loops: Any, base: str) -> None:
+    class Face(getattr(loops, base)[K, V], Generic[K, V]):  # type: ignore[misc] # of either engine
+        pass
+
+    class Derived(Face[K, V]):
+        pass
+
+    for each in (Face, Derived):
+        assert get_args(each[str, bytes]) == (str, bytes) and get_origin(each[str, bytes]) is each
+        for wrong in (str, (str, str, str)):
+            with pytest.raises(TypeError, match="arguments for"):
+                each[wrong]
 
 
 @pytest.mark.parametrize("face", ["SendSoon", "BlockingSendSoon"])
