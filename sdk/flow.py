@@ -10,6 +10,8 @@ Rules:
 - The generator may yield an `Outcome`, or `Outside` for the user's code (`ottla.sdk.steps`).
 - It continues within the next `poll` after its wait has ended, never within the code that settles the outcome: so no
   machine is called while another one is in the middle of a change.
+- A flow may end within its first step, before its owner holds it. So an attribute that holds a flow is assigned only
+  where the flow begins (a test checks that); what the steps change is another attribute.
 - A flow ends with its outcome, whoever settles it: its generator is closed, and the outcome it waits for is cancelled.
   The client's close fails it.
 - Somebody reads the outcome; a flow for which nobody waits is a `LoneFlow`.
