@@ -10,12 +10,11 @@ SDK = Path(__file__).parents[2] / "sdk"
 def assigned(node: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:
     """The attributes of ``self`` that a function or class assigns, with the values."""
     for each in ast.walk(node):
-        targets = (
-            each.targets if isinstance(each, ast.Assign) else [each.target] if isinstance(each, ast.AnnAssign) else []
-        )
-        for target in (one for some in targets for one in ast.walk(some)):
-            if isinstance(target, ast.Attribute) and ast.unparse(target.value) == "self":
-                yield target.attr, each.value  # type: ignore[union-attr] # only assignments have targets
+        if isinstance(each, ast.Assign | ast.AnnAssign):
+            targets = each.targets if isinstance(each, ast.Assign) else [each.target]
+            for target in (one for some in targets for one in ast.walk(some)):
+                if isinstance(target, ast.Attribute) and ast.unparse(target.value) == "self":
+                    yield target.attr, each.value
 
 
 def begins_flow(value: ast.expr | None) -> bool:

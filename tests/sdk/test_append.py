@@ -17,10 +17,16 @@ from hypothesis import strategies as st
 
 from ottla.codec import _loops
 from ottla.errors import EncodeError
+from ottla.sdk import producer
 from ottla.sdk.produce import _append_in_python
-from ottla.sdk.produce.records import K, V
+from ottla.sdk.produce.records import DeliveryCallback, K, V
+from ottla.sdk.sync import producer as blocking_producer
 
 NOW = 1_700_000_000_000
+FACES: dict[Any, Any] = {
+    _append_in_python.SendSoon: (producer.Producer, producer.Transaction),
+    _append_in_python.BlockingSendSoon: (blocking_producer.Producer, blocking_producer.Transaction),
+}
 PLACES = ("murmur2_partition", "crc32_partition", "fnv1a_partition", "fnv1a_reference_partition")
 
 
@@ -515,3 +521,15 @@ def test_send_soon_is_described_alike_in_each_engine(loops: Any, face: str) -> N
         for of in (method, _append_in_python.SendSoon.send_soon)
     ]
     assert described[0] == described[1]
+
+
+@pytest.mark.parametrize("base", [_append_in_python.SendSoon, _append_in_python.BlockingSendSoon])
+def test_every_function_that_accepts_a_record_takes_the_arguments_of_send_soon(base: Any) -> None:
+    def arguments(method: Any) -> list[tuple[str, Any]]:
+        return [(name, each.annotation) for name, each in inspect.signature(method).parameters.items()][1:]  # no self
+
+    taken = arguments(base.send_soon)
+    assert arguments(base._send_soon) == taken
+    for face in FACES[base]:
+        assert arguments(face._send_soon) == arguments(face.send_nowait) == taken, face
+        assert [*arguments(face.send), ("on_delivery", DeliveryCallback | None)] == taken, face
