@@ -2,7 +2,7 @@
 
 The environment variable ``OTTLA_ENGINE`` is read once, when the codec is imported: ``c`` requires the extensions,
 ``python`` ignores them. Without it the extensions run if they are built. If they do not run, one log line says why: at
-level INFO if they were never built or ``python`` was chosen, as a warning if they fail to load.
+level INFO if none was built or ``python`` was chosen, as a warning if one fails to load or is missing beside others.
 
 Another part of ottla that has an extension of its own chooses by `engine_of`. It never runs in C if the codec does not.
 
@@ -40,24 +40,28 @@ def chosen(wanted: str, part: str, extensions: Sequence[str]) -> Literal["c", "p
     if wanted == "python":
         _log.info("the %s runs in Python, which is slower than C: OTTLA_ENGINE asks for it", part)
         return "python"
-    try:
-        for name in extensions:
+    errors: list[ImportError] = []
+    for name in extensions:
+        try:
             importlib.import_module(name)
-    except ImportError as error:
-        never_built = isinstance(error, ModuleNotFoundError) and error.name in extensions
-        if wanted == "c":
-            raise ConfigurationError(
-                "OTTLA_ENGINE is c, but this ottla has no extensions: reinstall it where there is a C compiler, "
-                "or unset OTTLA_ENGINE to run the slower Python"
-                if never_built
-                else f"OTTLA_ENGINE is c, but the extensions do not load: {error}"
-            ) from error
-        if never_built:
-            _log.info("the %s runs in Python, which is slower than C: ottla was installed without a C compiler", part)
-        else:
-            _log.warning("the %s runs in Python, which is slower than C: its C does not load: %s", part, error)
-        return "python"
-    return "c"
+        except ImportError as error:
+            errors.append(error)
+    if not errors:
+        return "c"
+    missing = [each.name for each in errors if isinstance(each, ModuleNotFoundError)]
+    never_built = missing == list(extensions)
+    if wanted == "c":
+        raise ConfigurationError(
+            "OTTLA_ENGINE is c, but this ottla has no extensions: reinstall it where there is a C compiler, "
+            "or unset OTTLA_ENGINE to run the slower Python"
+            if never_built
+            else f"OTTLA_ENGINE is c, but the extensions do not load: {errors[0]}"
+        ) from errors[0]
+    if never_built:
+        _log.info("the %s runs in Python, which is slower than C: ottla was installed without a C compiler", part)
+    else:
+        _log.warning("the %s runs in Python, which is slower than C: its C does not load: %s", part, errors[0])
+    return "python"
 
 
 _WANTED = os.environ.get("OTTLA_ENGINE", "")
@@ -71,4 +75,4 @@ def engine_of(part: str, extension: str) -> Literal["c", "python"]:
     Raises:
         ConfigurationError: ``OTTLA_ENGINE`` is ``c``, and the extension does not load.
     """
-    return chosen(_WANTED, part, [extension]) if ENGINE == "c" else "python"
+    return chosen(_WANTED, part, (*EXTENSIONS, extension)) if ENGINE == "c" else "python"

@@ -4,12 +4,14 @@
 
     def _heartbeat(self) -> Steps[None]:
         node = yield from settled(core.coordinators.find(group, core.now))
-        answer = yield from ask(core, node, HeartbeatRequest(...), deadline)
+        answer = yield from settled(ask(core, node, HeartbeatRequest(...), deadline))
 
 Rules:
 - The generator may yield an `Outcome`, or `Outside` for the user's code (`ottla.sdk.steps`).
 - It continues within the next `poll` after its wait has ended, never within the code that settles the outcome: so no
   machine is called while another one is in the middle of a change.
+- A flow may end within its first step, before its owner holds it. So an attribute that holds a flow is assigned only
+  where the flow begins (a test checks that); what the steps change is another attribute.
 - A flow ends with its outcome, whoever settles it: its generator is closed, and the outcome it waits for is cancelled.
   The client's close fails it.
 - Somebody reads the outcome; a flow for which nobody waits is a `LoneFlow`.
@@ -157,19 +159,16 @@ def ask(
     channel: str = DATA,
     build: Callable[[int], Any] | None = None,
     versions: tuple[int, int] | None = None,
-) -> Steps[Any]:
-    """Send a request once, and return its response; raise the error of its connection, or of its deadline.
+) -> Outcome[Any]:
+    """Send a request once; the outcome is its response, or the error of its connection or its deadline.
 
-    If the flow ends before, a request that was not sent yet never is. The arguments are those of `Exchange`.
+    Cancelling the outcome withdraws a request that was not sent yet. The arguments are those of `Exchange`.
     """
     answered: Outcome[Any] = Outcome()
     exchange = Exchange(request, lambda answer, now: answered.settle(answer), deadline, build=build, versions=versions)
     client.submit(node, exchange, client.now, channel)
-    try:
-        yield answered
-    finally:
-        exchange.cancel()
-    return answered.result()
+    answered.when_done(exchange.cancel)
+    return answered
 
 
 def sleep(client: FlowClient, seconds: float) -> Steps[None]:

@@ -157,6 +157,13 @@ class ClientOptions(Options):
             raise ConfigurationError(f"rack must be a string or None, not {self.rack!r}")
         if not announced_name(self.bootstrap)[0]:
             parse_bootstrap(self.bootstrap)
+        if not isinstance(self.bootstrap, str):
+            object.__setattr__(self, "bootstrap", tuple(self.bootstrap))  # the caller may change theirs later
+
+
+def as_arguments(*options: Any) -> dict[str, Any]:
+    """The fields of dataclasses as keyword arguments."""
+    return {each.name: getattr(some, each.name) for some in options for each in fields(some)}
 
 
 def within_bounds(options: object) -> None:

@@ -265,7 +265,7 @@ class Producer(AsyncBlock, SendSoon[K, V], Generic[K, V]):
             clock=time.time_ns,
             key_serializer=hooks.key_serializer,
             value_serializer=hooks.value_serializer,
-            interceptors=hooks.interceptors,
+            interceptors=tuple(hooks.interceptors),
         )
         self._preparation: Preparation = cast(Preparation, Unopened())
         self._core: ProducerCore = cast(ProducerCore, Unopened())

@@ -68,9 +68,9 @@ class Asking:
             )
         self._state, self._task = AskingState.ASKING, task
 
-    def hand_out(self) -> None:
-        """Take note that the task that asks gets a batch: from now on, no other task may ask."""
-        self._holder = self._task
+    def hand_out(self, task: Any) -> None:
+        """Take note that ``task`` gets a batch: from now on, no other task may ask."""
+        self._holder = task
 
     def end(self) -> None:
         """End the task's wait for a batch."""

@@ -256,7 +256,7 @@ class ConsumerCore:
                 if (notice := self.notices.next()) is not None:
                     yield from self._follow(notice)
                 elif (fetched := self._take()) is not None:
-                    self._asking.hand_out()
+                    self._asking.hand_out(task)
                     return fetched, self.committing.hand_out(fetched)
                 elif over is None:
                     yield self._wait()

@@ -15,6 +15,7 @@ Rules:
   there is no order between two connections. So after a commit with an unknown outcome, the newest offset is sent a
   second time, `request_timeout` later. Between the two, an older offset may be committed.
 - Commits wait while there is no generation, during SyncGroup, and are sent in the next one.
+- Acknowledged offsets count as soon as the response arrives; the flow processes errors in its next step.
 - A caller waits for its own commit and for earlier ones of the same partitions. A cancelled wait withdraws no commit.
 - A partition that the coordinator does not know does not delay others: only its offset is sent again after a pause.
   Any other retriable error delays all commits, because it concerns the coordinator or the member.
@@ -59,7 +60,7 @@ from ottla.sdk.flow import LoneFlow, ask
 from ottla.sdk.group.group_metrics import CommitMetrics
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome, own
-from ottla.sdk.steps import Steps
+from ottla.sdk.steps import Steps, settled
 from ottla.sdk.timers import Timer
 
 log = logger("ottla.sdk.consumer")
@@ -160,7 +161,7 @@ class Commits:
         self._sending: LoneFlow | None = None
         """The last OffsetCommit, with the lookup of the coordinator; it may have ended."""
         self._in_flight: PendingCommits = {}
-        """The commits in the OffsetCommit that is not answered, or whose response is not processed yet."""
+        """The commits of the last OffsetCommit that are not acknowledged, until its response is processed."""
         self._failed: CommitFailed | None = None
         self._metrics = CommitMetrics(core.metrics, group)
 
@@ -357,14 +358,16 @@ class Commits:
         self._pending = {place: each for place, each in self._pending.items() if place not in due}
         self._in_flight = due
         until = sent_at + core.options.request_timeout
+        answered: Outcome[OffsetCommitResponse] = ask(core, found.result(), request, until, versions=COMMIT_BY_NAME)
+        answered.when_done(lambda: self._acknowledge(answered))
         try:
             try:
-                answer = yield from ask(core, found.result(), request, until, versions=COMMIT_BY_NAME)
+                answer = yield from settled(answered)
             except OttlaError as error:
                 core.coordinators.heard(self.group, error)
                 self._retry_or_fail(error, _left(due), core.now)
             else:
-                self._judge(_left(due), identity, answer, core.now)
+                self._judge(_left(self._in_flight), identity, answer, core.now)
             self._metrics.latency.record(core.now - sent_at, core.now)
         finally:
             self._in_flight = {}  # only now, or `settled` would succeed before the response is processed
@@ -380,16 +383,26 @@ class Commits:
             instance_id=identity.instance_id,
         )
 
+    def _acknowledge(self, answered: Outcome[OffsetCommitResponse]) -> None:
+        """Take note of the stored offsets when the response arrives, before the flow continues.
+
+        A partition may be revoked in between, and its commit has not failed.
+        """
+        if answered.error is not None:
+            return
+        stored = {place for place, code in _codes(answered.result()).items() if code == 0}
+        self._take({place: each for place, each in _left(self._in_flight).items() if place in stored}, self._core.now)
+        self._in_flight = {place: each for place, each in self._in_flight.items() if place not in stored}
+        self._settle()
+
     def _judge(
-        self, sent: PendingCommits, identity: CommittingMember, answer: OffsetCommitResponse, now: float
+        self, refused: PendingCommits, identity: CommittingMember, answer: OffsetCommitResponse, now: float
     ) -> None:
-        """Process the response for each partition."""
-        codes = {(t.name, p.partition_index): p.error_code for t in answer.topics for p in t.partitions}
-        self._take({place: each for place, each in sent.items() if codes.get(place) == 0}, now)
+        """Process the errors in the response, for each partition."""
+        codes = _codes(answer)
         errors: dict[int | None, PendingCommits] = {}
-        for place, each in sent.items():
-            if codes.get(place) != 0:
-                errors.setdefault(codes.get(place), {})[place] = each
+        for place, each in refused.items():
+            errors.setdefault(codes.get(place), {})[place] = each
         if not errors:
             self._failures, self._trouble = 0, ""
         for code, commits in errors.items():
@@ -519,6 +532,11 @@ class Commits:
 def _left(commits: PendingCommits) -> PendingCommits:
     """The commits whose assignments have not ended."""
     return {place: each for place, each in commits.items() if not each.assignment.over}
+
+
+def _codes(answer: OffsetCommitResponse) -> dict[TopicPartition, int]:
+    """The error code of each partition in a response."""
+    return {(t.name, p.partition_index): p.error_code for t in answer.topics for p in t.partitions}
 
 
 def _listed(places: Iterable[TopicPartition]) -> str:

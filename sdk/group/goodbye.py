@@ -42,7 +42,9 @@ def _leave(core: ClientCore, seat: Seat, why: str, until: float) -> Steps[None]:
             try:
                 node = yield from settled(core.coordinators.find(seat.group, core.now))
                 # Not on the member's own connection: JoinGroup may block it.
-                answer = yield from ask(core, node, LeaveGroupRequest, until, build=partial(_request, seat, why))
+                answer = yield from settled(
+                    ask(core, node, LeaveGroupRequest, until, build=partial(_request, seat, why))
+                )
                 if answer.error_code in (0, UnknownMemberId.code):
                     return
                 raise broker_error(answer.error_code, f"LeaveGroup of {seat.group!r}")

@@ -85,7 +85,7 @@ class Heartbeats:
         sent, timeout = core.now, min(core.options.request_timeout, seat.options.session_timeout)
         trouble: OttlaError | None = None
         try:
-            answer = yield from ask(core, node, request, sent + timeout, channel=seat.channel)
+            answer = yield from settled(ask(core, node, request, sent + timeout, channel=seat.channel))
             if answer.error_code:
                 raise broker_error(answer.error_code, f"Heartbeat of {seat.group!r}", repeatable=True)
         except OttlaError as error:

@@ -106,7 +106,7 @@ def _wait_there(
     watch = LoneFlow(core, _watch_coordinator(core, seat, node))
     long = core.later(core.now + _LONG, held_up)
     try:
-        return (yield from ask(core, node, request, until, channel=seat.channel, versions=versions))
+        return (yield from settled(ask(core, node, request, until, channel=seat.channel, versions=versions)))
     finally:
         watch.cancel()
         long.cancel()

@@ -21,6 +21,7 @@ from libc.stdint cimport INT32_MAX, int64_t, uint8_t, uint32_t
 
 import warnings
 from types import GenericAlias
+from typing import Generic
 
 from ottla.codec._records import APPEND_RECORD, FIND_HASH, Appender
 from ottla.sdk.produce._append_in_python import NOT_AWAITED, RECORD_OVERHEAD
@@ -333,7 +334,10 @@ cdef class _FastPath:
     cdef object clock, stamp
     cdef int64_t now
 
-    __class_getitem__ = classmethod(GenericAlias)
+    @classmethod
+    def __class_getitem__(cls, types):
+        """In the faces, `Generic` checks how many types there are, as it does in Python."""
+        return super(_FastPath, cls).__class_getitem__(types) if issubclass(cls, Generic) else GenericAlias(cls, types)
 
     def _open_fast_path(self, AppendFastPath appends not None, clock):
         """See `ottla.sdk.produce._append_in_python._FastPath`."""

@@ -63,6 +63,8 @@ class ProducerOptions:
             if acks != -1 or self.idempotent is False:
                 raise ConfigurationError("transactions need acks='all' and an idempotent producer")
         compressors(self.compression, self.compression_level)
+        if not isinstance(self.compression, str):
+            object.__setattr__(self, "compression", dict(self.compression))  # the caller may change theirs later
         within_bounds(self)
 
     @property

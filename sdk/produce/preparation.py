@@ -5,7 +5,7 @@
 It runs outside of the core's gate, so it may call anything, also the producer.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -36,11 +36,11 @@ class Preparation:
         *,
         key_serializer: Callable[[Any], bytes | None] | None = None,
         value_serializer: Callable[[Any], bytes | None] | None = None,
-        interceptors: Sequence[ProducerInterceptor] = (),
+        interceptors: tuple[ProducerInterceptor, ...] = (),
     ) -> None:
         self._placing, self._check_callback, self._clock = placing, check_callback, clock
         self._key_serializer, self._value_serializer = key_serializer, value_serializer
-        self._interceptors = tuple(interceptors)
+        self._interceptors = interceptors
         self.plain = not (key_serializer or value_serializer or interceptors)
         """Whether records are sent without serializers and interceptors."""
 

@@ -50,7 +50,7 @@ from ottla.sdk.drivers.threads import ThreadDriver
 from ottla.sdk.events import Node
 from ottla.sdk.group.options import MemberOptions
 from ottla.sdk.metrics import Metric
-from ottla.sdk.options import ClientOptions, announced_name, parse_bootstrap
+from ottla.sdk.options import ClientOptions, announced_name, as_arguments, parse_bootstrap
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.records import K, V
 from ottla.sdk.producer import ProducerHooks
@@ -205,8 +205,10 @@ class Client(Suggesting, ClientParts):
             ConfigurationError: an option is invalid, options contradict each other, or not exactly one of topics and
                 pattern is given.
         """
-        consumer = self._consumer(topics, reading, reading_hooks, member)
-        return Transform(self._driver, consumer, self._producer(sending, sending_hooks), options)
+        # By the public methods: a subclass or a tracer that has replaced them expects every consumer and producer.
+        consumer = self.consumer(*topics, **as_arguments(reading, reading_hooks, member))
+        producer: Producer[K, V] = self.producer(**as_arguments(sending, sending_hooks))
+        return Transform(self._driver, consumer, producer, options)
 
     # -- administration ----------------------------------------------------------------------------------------------
 

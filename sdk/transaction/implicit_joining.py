@@ -63,8 +63,10 @@ class ImplicitJoining:
         """Ends the turn, if other brokers wait."""
         self._first: tuple[Member, float] | None = None
         """The first member for which a request was sent, and when; until it is answered."""
+        self._held_back = False
+        """All joins wait, because the markers of the previous transaction may not be written yet."""
         self._question: LoneFlow | None = None
-        """Asks whether the markers of the previous transaction are written; until then all joins wait."""
+        """Asks whether they are written; it may have ended."""
         self._to_ask = 0
         """The number of transactions that will begin with DescribeTransactions."""
 
@@ -75,13 +77,14 @@ class ImplicitJoining:
         if self._to_ask:
             self._to_ask -= 1
             until = now + _BACKOFF_MAX
+            self._held_back = True
             self._question = LoneFlow(self._core, self._await_markers(until), until)
 
     def stop(self) -> None:
         """Stop all joins."""
-        question, self._question = self._question, None
-        if question is not None:
-            question.cancel()
+        self._held_back = False
+        if self._question is not None:
+            self._question.cancel()
         self._waiting = {}
         self._clear_turn()
 
@@ -119,7 +122,7 @@ class ImplicitJoining:
 
     def _may_join(self, member: Member, broker: int | str, come: Callable[[], None]) -> bool:
         """Whether the member may join now; if not, ``come`` is called when it should try again."""
-        if self._question is None and self._broker in (None, broker):
+        if not self._held_back and self._broker in (None, broker):
             if not self._joined:
                 self._first = member, self._core.now
             self._broker = broker
@@ -127,7 +130,7 @@ class ImplicitJoining:
             self._joining.add(member)
             return True
         self._waiting.setdefault(broker, {})[member] = come
-        if self._question is None:
+        if not self._held_back:
             self._limit_turn()
         return False
 
@@ -153,7 +156,7 @@ class ImplicitJoining:
         """Begin the first turn once the markers are written; without an answer, leaders have to wait."""
         with contextlib.suppress(OttlaError):
             yield from self._ask_until_written(until)
-        self._question = None
+        self._held_back = False
         self._next(self._core.now)
 
     def _ask_until_written(self, until: float) -> Steps[None]:
@@ -164,7 +167,7 @@ class ImplicitJoining:
         pause, refused = _SHORTEST_PAUSE, False
         while True:
             node = yield from settled(core.transaction_coordinators.find(self._transactional_id, core.now))
-            if not _are_being_written((yield from ask(core, node, request, until))):
+            if not _are_being_written((yield from settled(ask(core, node, request, until)))):
                 markers.written(core.now, refused=refused)
                 return
             refused = True

@@ -112,6 +112,17 @@ def test_a_session_is_renewed_before_it_ends_with_what_is_sent_next() -> None:
     assert world.upstream.values("t") == [b"0", b"1", b"2"]
 
 
+def test_an_ended_session_is_renewed_with_any_token() -> None:
+    world = GuardedWorld(sasl=OAuthBearer(lambda: Token("short", time.time() + 0.4 * SESSION)))
+    assert world.produce(1, values(1)).code == 0
+    mine = next(link for link, asked in world.asked.items() if PRODUCE in asked)
+    world.settle(SESSION - 1)
+    assert world.produce(1, values(1, 1)).code == 0
+    world.settle(2)
+    assert world.produce(1, values(1, 2)).code == 0
+    assert world.asked[mine][4:] == [PRODUCE, PRODUCE, HANDSHAKE, AUTHENTICATE, PRODUCE]
+
+
 def test_what_comes_while_a_session_is_renewed_waits_and_is_answered_in_order() -> None:
     world = GuardedWorld(sasl=Plain("alice", SECRET))
     world.produce(1, values(1))

@@ -121,10 +121,15 @@ class Coordinator(Wire):
 
     def answer(self, request: object, response: object) -> None:
         """Answer a pending request, and do everything that follows."""
+        self.bring(request, response)
+        self.run()
+
+    def bring(self, request: object, response: object) -> None:
+        """Let the response to a pending request arrive, before the core is polled."""
         (asked,) = [each for each in self.waiting if each.message is request]
         self.waiting.remove(asked)
         self._reply(asked, response)
-        self.run()
+        self.clock.step()
 
     def ended(self, key: Key) -> None:
         super().ended(key)

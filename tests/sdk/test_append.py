@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count, repeat
 from types import ModuleType, SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, get_args, get_origin
 
 import pytest
 from hypothesis import given
@@ -17,9 +17,16 @@ from hypothesis import strategies as st
 
 from ottla.codec import _loops
 from ottla.errors import EncodeError
+from ottla.sdk import producer
 from ottla.sdk.produce import _append_in_python
+from ottla.sdk.produce.records import DeliveryCallback, K, V
+from ottla.sdk.sync import producer as blocking_producer
 
 NOW = 1_700_000_000_000
+FACES: dict[Any, Any] = {
+    _append_in_python.SendSoon: (producer.Producer, producer.Transaction),
+    _append_in_python.BlockingSendSoon: (blocking_producer.Producer, blocking_producer.Transaction),
+}
 PLACES = ("murmur2_partition", "crc32_partition", "fnv1a_partition", "fnv1a_reference_partition")
 
 
@@ -490,6 +497,21 @@ def test_a_fast_path_may_be_closed_while_it_appends(loops: Any) -> None:
     assert len(asked) == 2 and topics["t"].partitions[0].open.builder.count == 1
 
 
+@pytest.mark.parametrize("base", ["SendSoon", "BlockingSendSoon"])
+def test_a_face_takes_the_types_of_keys_and_values_and_no_others(loops: Any, base: str) -> None:
+    class Face(getattr(loops, base)[K, V], Generic[K, V]):  # type: ignore[misc] # of either engine
+        pass
+
+    class Derived(Face[K, V]):
+        pass
+
+    for each in (Face, Derived):
+        assert get_args(each[str, bytes]) == (str, bytes) and get_origin(each[str, bytes]) is each
+        for wrong in (str, (str, str, str)):
+            with pytest.raises(TypeError, match="arguments for"):
+                each[wrong]
+
+
 @pytest.mark.parametrize("face", ["SendSoon", "BlockingSendSoon"])
 def test_send_soon_is_described_alike_in_each_engine(loops: Any, face: str) -> None:
     first, method = (getattr(each, face).send_soon for each in (_append_in_python, loops))
@@ -499,3 +521,15 @@ def test_send_soon_is_described_alike_in_each_engine(loops: Any, face: str) -> N
         for of in (method, _append_in_python.SendSoon.send_soon)
     ]
     assert described[0] == described[1]
+
+
+@pytest.mark.parametrize("base", [_append_in_python.SendSoon, _append_in_python.BlockingSendSoon])
+def test_every_function_that_accepts_a_record_takes_the_arguments_of_send_soon(base: Any) -> None:
+    def arguments(method: Any) -> list[tuple[str, Any]]:
+        return [(name, each.annotation) for name, each in inspect.signature(method).parameters.items()][1:]  # no self
+
+    taken = arguments(base.send_soon)
+    assert arguments(base._send_soon) == taken
+    for face in FACES[base]:
+        assert arguments(face._send_soon) == arguments(face.send_nowait) == taken, face
+        assert [*arguments(face.send), ("on_delivery", DeliveryCallback | None)] == taken, face

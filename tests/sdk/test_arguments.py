@@ -283,6 +283,19 @@ def test_options_of_the_wrong_type_are_refused_by_name() -> None:
             ottla.connect("b:1", **options)
 
 
+async def test_what_the_caller_changes_later_in_its_arguments_has_no_effect(loop: Loop, ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("t")
+    bootstrap, compression, interceptors = [ottla_broker.bootstrap], {"t": "zstd"}, list[Any]()
+    connecting = loop.connect(bootstrap)
+    bootstrap[0] = "no address:at all"
+    async with connecting as client:
+        producing = client.producer(compression=compression, interceptors=interceptors)
+        compression["t"] = "brotli"
+        interceptors.append("no interceptor")
+        async with producing as producer:
+            assert (await producer.send("t", b"v")).offset == 0
+
+
 async def test_arguments_of_the_wrong_type_are_refused_by_name_and_nothing_is_done(
     loop: Loop, ottla_broker: Broker
 ) -> None:

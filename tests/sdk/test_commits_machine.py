@@ -63,6 +63,11 @@ class Committer:
         return not self.world.pending(OffsetCommitRequest)
 
     def answer(self, code: int = 0, codes: dict[tuple[str, int], int] | None = None) -> None:
+        self.bring(code, codes)
+        self.world.run()
+
+    def bring(self, code: int = 0, codes: dict[tuple[str, int], int] | None = None) -> None:
+        """Let the response arrive, before the core is polled."""
         request = self.world.asked(OffsetCommitRequest)
         topics = tuple(
             OffsetCommitResponseTopic(
@@ -77,7 +82,7 @@ class Committer:
             )
             for topic in request.topics
         )
-        self.world.answer(request, OffsetCommitResponse(topics=topics))
+        self.world.bring(request, OffsetCommitResponse(topics=topics))
 
 
 def test_one_commit_is_in_flight_and_the_newest_offsets_go_next() -> None:
@@ -173,6 +178,23 @@ def test_what_is_not_acknowledged_when_a_partition_is_lost_is_never_sent_again()
     group.answer(RequestTimedOut.code)
     group.world.later(5.0)
     assert group.sent == {P1: 10}
+
+
+def test_an_acknowledged_commit_has_not_failed_if_the_partition_is_lost_as_the_response_arrives(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    group = Committer()
+    group.commit({P0: 10, P1: 10})
+    stored, refused = (group.machine.settled(group.world.now, [place]) for place in (P0, P1))
+    group.bring(codes={P1: RequestTimedOut.code})
+    for place in (P0, P1):
+        group.machine.disown(place, "it was lost")
+    group.world.run()
+    assert stored.error is None and group.assignments[P0].committed == 10
+    assert isinstance(refused.error, CommitFailed) and refused.error.offsets == {P1: 10}
+    assert len(caplog.records) == 1
+    group.world.later(5.0)
+    assert group.idle and group.machine.pending == {}
 
 
 def test_a_batch_of_an_earlier_ownership_cannot_be_committed_in_a_later_one() -> None:

@@ -174,7 +174,7 @@ def test_a_request_that_was_not_sent_yet_never_is_once_its_flow_has_ended(world:
     def steps() -> Steps[None]:
         node = world.core.any_node()
         request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
-        yield from ask(world.core, node, request, 30.0, channel="its own")
+        yield ask(world.core, node, request, 30.0, channel="its own")
 
     flows = [Flow(world.core, steps()) for _ in range(2)]
     flows[0].cancel()

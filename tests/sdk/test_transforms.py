@@ -4,6 +4,7 @@ import math
 import uuid
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import trio
@@ -23,6 +24,8 @@ from ottla.errors import (
     ProducerFenced,
     TransactionAborted,
 )
+from ottla.sdk.drivers.trio import TrioDriver
+from ottla.sdk.options import ClientOptions
 from ottla.testing import Broker
 from tests.kafka import ApacheKafka
 from tests.patience import HUNG
@@ -415,6 +418,23 @@ async def test_an_error_that_a_nursery_wraps_is_what_it_is(
                                 nursery.start_soon(lambda: txn.send("out", b"v"))
                         await txn.send("out", b"v")
         assert tries == 2
+
+
+async def test_a_client_that_replaces_consumer_and_producer_sees_those_of_a_transform(ottla_broker: Broker) -> None:
+    seen: list[object] = []
+
+    class Traced(ottla.Client):
+        def consumer(self, *topics: str, **options: Any) -> ottla.Consumer:
+            seen.append((topics, options["group"], options["max_poll_interval"]))
+            return super().consumer(*topics, **options)
+
+        def producer(self, **options: Any) -> ottla.Producer[Any, Any]:
+            seen.append((options["transactional_id"], options["linger"]))
+            return super().producer(**options)
+
+    async with Traced(ClientOptions(bootstrap=ottla_broker.bootstrap), TrioDriver) as client:
+        client.transform("in", group="g", transactional_id="t-1", max_poll_interval=60.0, linger=0.25)
+    assert seen == [(("in",), "g", 60.0), ("t-1", 0.25)]
 
 
 async def test_polls_of_a_transform_return_what_there_is_or_nothing_in_time(loop: Loop, ottla_broker: Broker) -> None:
