@@ -154,6 +154,10 @@ class ProducerIdentity:
         self._change(ProducerIdInput.USED_UP if self.current is None else ProducerIdInput.BUMPED)
         self.needed(now)
 
+    def give_up(self, error: OttlaError) -> None:
+        """End the producer with an error."""
+        self._fail(error)
+
     def failed(self) -> None:
         """End for good: the producer has failed."""
         self.current = None
