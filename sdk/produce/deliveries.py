@@ -178,7 +178,7 @@ class Deliveries:
 
         kinds = set(map(type, callbacks))
         if kinds <= {AwaitedReceipt, type(None)}:
-            self._core.run(partial(run, callbacks))
+            self._core.run(partial(call, callbacks))
         elif AwaitedReceipt not in kinds:
             self._core.run(partial(run, callbacks), RunMode.CALLBACK, resumable=True)
         else:

@@ -272,9 +272,9 @@ class Sender:
 
         deadline = now + self._core.options.request_timeout
         one_way = self._options.acks == 0
-        versions = self.identity.versions if self.identity.idempotent else None
-        exchange = Exchange(ProduceRequest, ended, deadline, one_way=one_way, build=build, versions=versions)
-        request.exchange = exchange
+        exchange = request.exchange = Exchange(
+            ProduceRequest, ended, deadline, one_way=one_way, build=build, versions=self.identity.versions
+        )
         self._core.submit(self._core.cluster.nodes[node.id], exchange, now, self.channel)
 
     # -- answers -----------------------------------------------------------------------------------------------------
