@@ -12,13 +12,13 @@ This is the map of the folder, in the order in which it handles a record:
     gate.py              the rule that a client does one thing at a time, and runs the user's code outside of it.
     core.py              `ClientCore`, the whole client as one machine: events go in, actions come out (`events.py`).
     produce/             `core.py`: all that a producer's calls decide. Then preparation, turns, placing, room,
-                         accumulator, batches, sender, results, deliveries; `producer_identity.py`: its id.
+                         accumulator, batches, producer_queues, sender, results, deliveries, producer_leaving;
+                         `producer_identity.py`: its id.
                          `append.py`: the base class that has `send_soon`, and the append of most records, in C.
     transaction/         `core.py`: one transaction, from the beginning of its block to the end.
-                         `producer_transactions.py`: the producer's id and epoch, and EndTxn; its states are
-                         a table (`states.py`). `explicit_joining.py`, `offsets.py`: adding partitions and
-                         offsets. `transform.py`: transactions of a consumer's
-                         batches.
+                         `producer_transactions.py`: the producer's id, epoch and transactions; its states are
+                         a table (`states.py`). `participants.py`, `offsets.py`: adding partitions and offsets.
+                         `transaction_end.py`: EndTxn. `transform.py`: transactions of a consumer's batches.
     cluster/             nodes, topics, leaders, coordinators: the client's view of the cluster, and its refreshes.
     connection/          `connections.py`: one for each node and channel. `connection.py`: its table of states, with
                          handshake and pipeline. `versions.py`: everything about versions of APIs.

@@ -124,7 +124,9 @@ class ClientCore:
             while True:
                 if call := self.timers.due(now):
                     call(now)
-                elif not self.connections.poll(now):
+                elif self.connections.busy:
+                    self.connections.poll(now)
+                else:
                     break
         actions = self._actions[:]
         self._actions.clear()

@@ -296,7 +296,7 @@ class Producer(AsyncBlock, SendSoon[K, V], Generic[K, V]):
         Raises:
             DeliveryFailed: records were not stored.
         """
-        await self._driver.run(self._core.aclose())
+        await self._driver.run(self._core.leave(None))
 
     async def send(
         self,

@@ -120,6 +120,8 @@ class Connection:
         self.key, self.peer = key, peer
         self.node: Node = peer.node
         """The node at the time of the last attempt to connect."""
+        self.where = _where(peer.node)
+        """For messages: the address of that node, and its id if known."""
         self.state = ConnectionState.DOWN
         self.requests = Pipeline(key, peer.traffic, client_id)
         self._timers = Timers()
@@ -139,11 +141,6 @@ class Connection:
         self._answered = False
         """A request after the handshake was answered; used for messages only."""
         self._slow_logged = self._damage_logged = -math.inf
-
-    @property
-    def where(self) -> str:
-        """For messages: the address, and the node id if known."""
-        return format_address(self.node.host, self.node.port) + (f" (node {self.node.id})" if self.node.id >= 0 else "")
 
     @property
     def load(self) -> int:
@@ -364,6 +361,7 @@ class Connection:
 
     def _dial(self, now: float) -> None:
         self.node = self.peer.node
+        self.where = _where(self.node)
         self._enter(ConnectionInput.DIALED, now)
         self._setup = self._timers.add(now + self.peer.setup_timeout, self._not_set_up)
         log.debug("connecting", extra=self._extra())
@@ -555,3 +553,7 @@ class Connection:
     def _extra(self, **more: object) -> dict[str, object]:
         address = format_address(self.node.host, self.node.port)
         return {"node": logged(self.node), "address": address, "channel": self.key[1]} | more
+
+
+def _where(node: Node) -> str:
+    return format_address(node.host, node.port) + (f" (node {node.id})" if node.id >= 0 else "")

@@ -63,6 +63,9 @@ class Connections:
         actions: collects actions for the driver.
         suspect: called with ``now`` when a connection broke, or a node has not answered for long: newer metadata may
             show why.
+
+    Attributes:
+        busy: connections that may have work (an ordered set: replays must not depend on hashes).
     """
 
     def __init__(
@@ -79,8 +82,7 @@ class Connections:
         self.credentials = Credentials(options, rng, timers, actions, self._wake_all)
         self._peers: dict[int, Peer] = {}
         self._connections: dict[Key, Connection] = {}
-        self._busy: dict[Key, None] = {}
-        """Connections that may have work (an ordered set: replays must not depend on hashes)."""
+        self.busy: dict[Key, None] = {}
         self._watched: dict[Key, Timer] = {}
         """The timers of connections with a deadline."""
         self._finishing: dict[str, Outcome[None]] = {}
@@ -89,21 +91,13 @@ class Connections:
 
     # -- the driver's side -------------------------------------------------------------------------------------------
 
-    @property
-    def busy(self) -> bool:
-        """Whether a connection may have work at once."""
-        return bool(self._busy)
-
-    def poll(self, now: float) -> bool:
-        """Poll one connection that may have work; ``False`` if there is none."""
-        if not self._busy:
-            return False
-        key = next(iter(self._busy))
-        del self._busy[key]
+    def poll(self, now: float) -> None:
+        """Poll one of the `busy` connections."""
+        key = next(iter(self.busy))
+        del self.busy[key]
         if connection := self._connections.get(key):
             self._actions += connection.poll(now)
             self._watch(key, connection)
-        return True
 
     def handle(self, event: ConnectionEvent, now: float) -> None:
         connection = self._connections.get(event.key)
@@ -122,7 +116,7 @@ class Connections:
                 self._actions += connection.connected(now)
             case Lost(why=why):
                 connection.lost(why, now)
-                self._busy[event.key] = None
+                self.busy[event.key] = None
                 self._check_finished(event.key[1])
         self._watch(event.key, connection)
 
@@ -137,7 +131,7 @@ class Connections:
         """Send a request to ``node``, at the given address."""
         connection = self._connection(node, now, channel)
         connection.submit(exchange, now)
-        self._busy[connection.key] = None
+        self.busy[connection.key] = None
         if self._liveness_check is None:
             self._liveness_check = self._timers.add(now + UNANSWERED_LIMIT, self._check_liveness)
 
@@ -145,7 +139,7 @@ class Connections:
         """Connect before there is a request."""
         connection = self._connection(node, now, channel)
         connection.open(now)
-        self._busy[connection.key] = None
+        self.busy[connection.key] = None
 
     def _connection(self, node: Node, now: float, channel: str) -> Connection:
         peer = self._peer(node, now)
@@ -292,7 +286,7 @@ class Connections:
             for key, connection in list(self._connections.items()):
                 if key[0] == node.id:
                     self._actions += connection.moved(now)
-                    self._busy[key] = None
+                    self.busy[key] = None
         return peer
 
     def _failed(self, now: float) -> None:
@@ -301,13 +295,13 @@ class Connections:
 
     def _give_up(self, key: Key, why: str, now: float) -> None:
         self._actions += self._connections[key].give_up(why, now)
-        self._busy[key] = None
+        self.busy[key] = None
 
     def _close(self, key: Key, now: float) -> None:
         connection = self._connections.pop(key)
         if (watched := self._watched.pop(key, None)) is not None:
             watched.cancel()
-        self._busy.pop(key, None)
+        self.busy.pop(key, None)
         self._actions += connection.retire(now)
 
     def _forget(self, node_id: int, now: float) -> None:
@@ -339,8 +333,8 @@ class Connections:
         self._watched[key] = self._timers.add(due, lambda now: self._wake(key))
 
     def _wake_all(self) -> None:
-        self._busy |= dict.fromkeys(self._connections)
+        self.busy |= dict.fromkeys(self._connections)
 
     def _wake(self, key: Key) -> None:
         del self._watched[key]
-        self._busy[key] = None
+        self.busy[key] = None

@@ -8,11 +8,13 @@ room               the memory of the producer, and the records that wait for it;
 accumulator        puts the record into the open batch of its partition; column_records appends many at a time
 append             does both for nearly every record, in C or in Python, without these modules
 batches            `PartitionQueue`: the batches of one partition, their order and sequences
-sender             `Sender`: collects due batches per leader (node_queue: `NodeQueue`), and requests forms the requests
+producer_queues    `ProducerQueues`: which partitions may send, per leader (node_queue: `NodeQueue`)
+sender             `Sender`: collects due batches per leader, and requests forms the requests
 producer_identity  producer id and epoch
 results            `Results`: after the response, a batch is stored, retried, renumbered, split or failed
 deliveries         receipts, callbacks and flushes
 stalls             partitions that accept no records
+producer_leaving   `ProducerLeaving`: the end of the user's block
 
 records has what enters and leaves: `ProducerRecord`, `Receipt`. The face `Producer` and `BlockingProducer` call
 `ProducerCore`; with a transactional id, `ottla.sdk.transaction` takes the place of producer_identity.

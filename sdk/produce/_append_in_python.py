@@ -12,12 +12,9 @@ from itertools import islice
 from typing import Any, Generic, NoReturn
 
 from ottla.codec.records import Appender, Headers
-from ottla.sdk.produce.records import DeliveryCallback, K, Timestamp, V
+from ottla.sdk.produce.records import RECORD_OVERHEAD, DeliveryCallback, K, Timestamp, V
 
 _INT32_MAX = (1 << 31) - 1
-
-RECORD_OVERHEAD = 32
-"""Bytes that a record takes at most besides its key, value and headers."""
 
 
 class OpenBatch:

@@ -45,7 +45,7 @@ class Accumulator:
         sender: Sender,
     ) -> None:
         self._core, self._options, self._placing = core, options, placing
-        self._room, self._deliveries, self._sender = room, deliveries, sender
+        self._room, self._deliveries, self._sender, self._queues = room, deliveries, sender, sender.queues
         self.topics: dict[str, TopicBuffer] = {}
         """Topics to which the fast path may append."""
         self.holds: dict[str, Callable[[], None]] = {}
@@ -64,7 +64,7 @@ class Accumulator:
         """
         buffer = self.buffer(topic)
         partition = self._placing.partition(record, topic, buffer)
-        queue = self._sender.queue((topic.name, partition))
+        queue = self._queues.partition((topic.name, partition))
         if partition < len(buffer.partitions):  # metadata may lack partitions, so that numbers exceed their count
             buffer.partitions[partition] = queue
         if queue.open.left < record.size or record.deadline - queue.open.deadline > self._span:
@@ -73,7 +73,7 @@ class Accumulator:
         batch.add(record.size, record.timestamp, record.key, record.value, record.headers, record.callback)
         self._room.take(record.size)
         if batch.left <= 0:
-            self._sender.due(queue, batch)
+            self._queues.due(queue, batch)
         return batch
 
     def buffer(self, topic: Topic) -> TopicBuffer:
@@ -87,9 +87,9 @@ class Accumulator:
 
     def all_due(self) -> None:
         """End all lingering: every batch is due."""
-        for queue in self._sender.queues.values():
+        for queue in self._queues.partitions.values():
             if queue.open is not NOT_OPEN:
-                self._sender.due(queue, queue.open)
+                self._queues.due(queue, queue.open)
 
     def metadata_changed(self, now: float, unplaced: Container[str]) -> None:
         """Hide topics that have more partitions now, or are gone, from the fast path: keys map to other partitions."""
@@ -113,14 +113,14 @@ class Accumulator:
         room = max(min(self._options.batch_size, self._core.options.max_request_size), record.size)
         batch = queue.open = ProducerBatch(self._deliveries.number(), queue.place, now, record.deadline, room)
         if before is not None:
-            self._sender.due(queue, before)
+            self._queues.due(queue, before)
         batch.charged = BATCH_OVERHEAD
         self._room.take(BATCH_OVERHEAD)
         self._sender.add(queue, batch)
         if self._options.linger and not self._room.waiters:
             queue.linger = self._core.later(now + self._options.linger, lambda now: self._lingered(queue))
         else:
-            self._sender.due(queue, batch)
+            self._queues.due(queue, batch)
         if self._sealing is None:
             self._sealing = self._core.later(now + self._span, self._seal)
         if before is not None and was_full and before.room == room:  # this one will probably be filled, too
@@ -129,18 +129,18 @@ class Accumulator:
     def _lingered(self, queue: PartitionQueue) -> None:
         queue.linger = None
         if queue.open is not NOT_OPEN:
-            self._sender.due(queue, queue.open)
+            self._queues.due(queue, queue.open)
 
     def _seal(self, now: float) -> None:
         """Close batches that have been open for long because they cannot be sent: new records have later deadlines."""
         self._sealing = None
         latest = now + self._sender.delivery_timeout - self._span
-        for queue in self._sender.queues.values():
+        for queue in self._queues.partitions.values():
             if (batch := queue.open) is NOT_OPEN:
                 continue
             if batch.deadline <= latest:
                 queue.close()
-                self._sender.due(queue, batch)
+                self._queues.due(queue, batch)
             elif self._sealing is None:
                 self._sealing = self._core.later(now + self._span / 2, self._seal)
 
@@ -148,7 +148,7 @@ class Accumulator:
         """Forget idle topics: a producer may use new ones without end."""
         taken = dict.fromkeys(self.holds, 0)
         busy: set[str] = set()
-        for (name, _), queue in self._sender.queues.items():
+        for (name, _), queue in self._queues.partitions.items():
             taken[name] += queue.taken
             if queue.batches:
                 busy.add(name)

@@ -20,7 +20,6 @@ The records are encoded by the codec's `Appender`, which a batch has.
 from typing import TYPE_CHECKING
 
 from ottla.codec._engine import engine_of
-from ottla.sdk.produce._append_in_python import RECORD_OVERHEAD
 
 if TYPE_CHECKING or engine_of("producer", "ottla.sdk.produce._append") == "python":
     from ottla.sdk.produce._append_in_python import (
@@ -42,7 +41,6 @@ else:
     )
 
 __all__ = [
-    "RECORD_OVERHEAD",
     "AppendFastPath",
     "BlockingSendSoon",
     "OpenBatch",

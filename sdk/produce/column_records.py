@@ -14,8 +14,8 @@ Rules:
 from array import array
 
 from ottla.codec.columns import BinaryColumn, HeaderColumn
-from ottla.sdk.produce.append import RECORD_OVERHEAD, AppendFastPath
-from ottla.sdk.produce.records import PendingRecord
+from ottla.sdk.produce.append import AppendFastPath
+from ottla.sdk.produce.records import RECORD_OVERHEAD, PendingRecord
 
 _HEADER_OVERHEAD = 10
 """Maximum bytes that a header takes in addition to its name and value."""

@@ -9,6 +9,8 @@
 
     `Sender` sends the batches, `Results` interprets the responses, `Deliveries` reports to the user
 
+    `ProducerLeaving` ends the user's block
+
 Rules:
 - A record is accepted or refused at once; once accepted it ends in exactly one way: stored, or failed with a reason,
   within `delivery_timeout` of being offered, whether it waits for space, its topic, a producer id or a response.
@@ -26,26 +28,26 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ottla.codec.records import HEADER_SIZE, check_bytes
-from ottla.errors import Closed, ConfigurationError, DeliveryFailed, EncodeError, OttlaError, RecordTooLarge
+from ottla.errors import Closed, ConfigurationError, OttlaError
 from ottla.sdk.arguments import is_async
-from ottla.sdk.cluster.cluster import Topic
+from ottla.sdk.cluster.cluster import Topic, TopicPartition
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import RunMode
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.produce.accumulator import Accumulator
-from ottla.sdk.produce.append import RECORD_OVERHEAD, AppendFastPath
+from ottla.sdk.produce.append import AppendFastPath
 from ottla.sdk.produce.deliveries import Deliveries
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.partitioners import Keyed, named
 from ottla.sdk.produce.placing import Placing
+from ottla.sdk.produce.producer_leaving import ProducerLeaving
 from ottla.sdk.produce.records import Acknowledgement, AwaitedReceipt, PendingRecord, Receipt
 from ottla.sdk.produce.room import Room
 from ottla.sdk.produce.sender import Sender
 from ottla.sdk.produce.turns import Turns
 from ottla.sdk.produce.unplaced_records import UnplacedRecords
-from ottla.sdk.steps import Outside, Shielded, Steps, settled
+from ottla.sdk.steps import Outside, Steps, settled
 from ottla.sdk.transaction.producer_transactions import ProducerTransactions
 from ottla.sdk.transaction.states import TransactionalProducerState
 
@@ -53,12 +55,6 @@ if TYPE_CHECKING:
     from random import Random  # a machine is given its randomness
 
 log = logger("ottla.sdk.producer")
-
-CLOSE_TIMEOUT = 1.5
-"""Seconds for unacknowledged records when the block ends by an error or a cancellation."""
-_CHAIN = 100
-"""The longest chain of records, each sent by the callback of the one before, that the end of a block waits for."""
-
 
 Take = Callable[[], tuple[Any, Any] | tuple[()] | None]
 """Calls `ProducerCore.appends.append_many`, and returns its result."""
@@ -84,15 +80,18 @@ class ProducerCore:
             full=self._all_due,
             changed=self._show_topics,
         )
-        self._deliveries = Deliveries(core, self._room, self._show_topics)
+        doom = self._doom if options.transactional_id is not None else None
+        self._deliveries = Deliveries(core, self._room, self._show_topics, doom)
         self._sender = Sender(core, options, self._deliveries, self.give_up, self._show_topics)
-        self.placing = Placing(core, options, partitioner, rng, self._sender)
+        self._queues = self._sender.queues
+        self.placing = Placing(core, options, partitioner, rng, self._queues)
         self._accumulator = Accumulator(core, options, self.placing, self._room, self._deliveries, self._sender)
         self._unplaced = UnplacedRecords(
             core, self.placing, self._accumulator, self._room, self._deliveries, self._delivery_timeout
         )
         identity = self._sender.identity
         self.transactions = identity if isinstance(identity, ProducerTransactions) else None
+        self._leaving = ProducerLeaving(core, self, self._deliveries, self.transactions, self._delivery_timeout)
         self._shut = self._closed = False
         self.fatal: OttlaError | None = None
         """The error after which the producer can never send again."""
@@ -170,53 +169,9 @@ class ProducerCore:
         yield from settled(self.start_flush(self._core.now))
         self._deliveries.raise_failures()
 
-    def aclose(self) -> Steps[None]:
-        """Flush all records, also records that callbacks send meanwhile, then refuse records and close."""
-        try:
-            yield from self._abort_transaction()
-            until = self._core.now + self._delivery_timeout
-            for _ in range(_CHAIN):
-                self._deliveries.take_chained()  # of earlier callbacks
-                yield from settled(self.start_flush(self._core.now))
-                if not self._deliveries.take_chained() or self._core.now >= until:
-                    break
-            yield from settled(self.shut(self._core.now))
-            if self._options.acks == 0:
-                yield from settled(self._core.finish(self._sender.channel))
-            self._deliveries.raise_failures()
-        except GeneratorExit:  # the call is being freed
-            raise
-        except BaseException as error:  # a cancellation included
-            yield from self._hurry(error)
-            raise
-        finally:
-            self.close(Closed("the producer is closed"))
-
     def leave(self, error: BaseException | None) -> Steps[None]:
-        """End the user's block, with the ``error`` that ended it."""
-        if error is None:
-            yield from self.aclose()
-            return
-        try:
-            yield from self._abort_transaction()
-            yield from self._hurry(error)
-        finally:
-            self.close(Closed("the producer is closed"))
-
-    def wait(self, outcome: Outcome[Any], until: float) -> Steps[None]:
-        """Wait for ``outcome``, despite cancellation, but only until the time ``until``."""
-        if not outcome.done:
-            yield Shielded(self._core.bounded(outcome, until))
-
-    def _abort_transaction(self) -> Steps[None]:
-        """Abort a transaction that is open when the block ends: otherwise readers would wait for its timeout."""
-        transactions = self.transactions
-        if transactions is None or not transactions.is_open:
-            return
-        log.warning("transaction aborted: its producer was closed", extra={"id": transactions.transactional_id})
-        transactions.stop()
-        self.withdraw(Closed("the producer was closed before the transaction had ended"))
-        yield from self.wait(transactions.abort(self._core.now), self._core.now + CLOSE_TIMEOUT)
+        """End the user's block, with the ``error`` that ended it; without one, flush all records first."""
+        yield from self._leaving.leave(error)
 
     def _enter(self, record: PendingRecord, *, due: bool | None = None) -> Steps[None]:
         try:
@@ -234,23 +189,6 @@ class ProducerCore:
                 error.add_note(f"or give the producer a serializer: client.producer({what}_serializer=str.encode)")
         if isinstance(acknowledgement := record.callback, Acknowledgement):
             self._core.run(lambda: acknowledgement.intercept(error), RunMode.CALLBACK)
-
-    def _hurry(self, error: BaseException) -> Steps[None]:
-        """Give unacknowledged records a moment, and report undelivered ones: no record is lost silently."""
-        flushed = self.shut(self._core.now)
-        late = self._core.later(self._core.now + CLOSE_TIMEOUT, lambda now: flushed.cancel())
-        flushed.when_done(late.cancel)
-        if not flushed.done:
-            yield Shielded(flushed)
-        if left := self.pending:
-            log.error("records abandoned: the producer was closed", extra={"records": left})
-            error.add_note(f"{left} record(s) of the closed producer may not have been stored")
-        for _ in range(2):  # failed records, and an error of a callback
-            try:
-                self._deliveries.raise_failures()
-            except Exception as failed:  # of any kind: it must not hide the error that ended the block
-                log.error("records were not delivered", extra={"why": str(failed)})
-                error.add_note(str(failed) if isinstance(failed, DeliveryFailed) else repr(failed))
 
     # -- accepting ---------------------------------------------------------------------------------------------------
 
@@ -295,23 +233,7 @@ class ProducerCore:
             raise Closed("the producer is closing: it accepts no more records")
         if self.transactions is not None:
             self.transactions.check()
-        key, value = record.key, record.value
-        if not isinstance(record.topic, str) or not record.topic:
-            raise EncodeError(f"a topic's name must be a non-empty str, not {record.topic!r}")
-        if record.partition is not None and type(record.partition) is not int:
-            raise EncodeError(f"a partition must be an int, not {record.partition!r}")
-        if record.headers != () or type(value) is not bytes or not (key is None or type(key) is bytes):
-            check_bytes(key, value, record.headers)
-        size = RECORD_OVERHEAD + (len(key) if key else 0) + (len(value) if value else 0)
-        for name, content in record.headers:
-            size += 10 + (len(name) if name.isascii() else 4 * len(name)) + (len(content) if content else 0)
-        if HEADER_SIZE + size > self._core.options.max_request_size:
-            limit = self._core.options.max_request_size
-            raise RecordTooLarge(
-                f"a record for {record.topic!r} has about {size} bytes, and max_request_size is {limit}: raise it, and "
-                "the topic's max.message.bytes, or make the record smaller"
-            )
-        record.size, record.deadline = size, now + self._delivery_timeout
+        record.prepare(self._core.options.max_request_size, now + self._delivery_timeout)
 
     def _accept(self, record: PendingRecord, now: float) -> None:
         known = self._core.cluster.topics.get(record.topic)
@@ -325,6 +247,11 @@ class ProducerCore:
             self._unplaced.add(record, now)
         else:
             self._accumulator.append(record, known, now)
+
+    def _doom(self, place: TopicPartition, count: int, cause: OttlaError) -> None:
+        """Doom the transaction of records that have failed."""
+        if self.transactions is not None:
+            self.transactions.doom(place, count, cause)
 
     def _show_topics(self) -> None:
         """Let the fast path append if nothing unusual is going on."""
@@ -363,6 +290,10 @@ class ProducerCore:
         """Refuse the records that wait for space."""
         self._room.turn_away(error)
 
+    def finish(self) -> Outcome[None]:
+        """As `Sender.finish`."""
+        return self._sender.finish()
+
     def _all_due(self) -> None:
         self._accumulator.all_due()
 
@@ -382,8 +313,6 @@ class ProducerCore:
         for leave in self._gauges:
             leave()
         self._sender.close()
-        if self._options.acks == 0:
-            self._core.retire(self._sender.channel)
         self.give_up(error)
 
     def _client_closes(self, error: OttlaError) -> None:
@@ -395,14 +324,7 @@ class ProducerCore:
     def give_up(self, error: OttlaError) -> None:
         """Fail everything: the producer can never send again."""
         self.fatal = self.fatal or error
-        self._sender.stop()
-        for queue in list(self._sender.queues.values()):
-            for batch in list(queue.batches):
-                batch.withdraw()
-                queue.drop(batch, stored=None)
-                self._deliveries.release(batch)
-                if not batch.abandoned:
-                    self._deliveries.failed(batch, error)
+        self._sender.fail_all(error)
         self._unplaced.give_up(error)
         self._room.turn_away(error)
         self._deliveries.settle_all()
@@ -413,18 +335,11 @@ class ProducerCore:
     @property
     def pending(self) -> int:
         """Records that are neither stored nor failed."""
-        placed = sum(batch.count for queue in self._sender.queues.values() for batch in queue.batches)
-        return placed + len(self._unplaced) + len(self._room.waiters)
+        return self._queues.pending + len(self._unplaced) + len(self._room.waiters)
 
     def waiting(self, nodes: Container[int] | None) -> Mapping[str, int]:
         """Records, and their bytes before compression, that cannot be sent without these nodes."""
-        leader, queues = self._core.cluster.leader, self._sender.queues
-        batches = [
-            batch
-            for place, queue in queues.items()
-            if nodes is None or ((led := leader(*place)) is not None and led.id in nodes)
-            for batch in queue.batches
-        ]
+        batches = self._queues.waiting_for(nodes)
         unplaced = len(self._unplaced) if nodes is None else 0
         records = sum(each.count for each in batches) + unplaced
         return {"records": records, "bytes": sum(each.size for each in batches)} if records else {}

@@ -30,10 +30,21 @@ Callbacks = list[DeliveryCallback | None]
 
 
 class Deliveries:
-    """Tracks the unsettled batches of a producer; calls ``changed`` when there is an error to raise, or no more."""
+    """Tracks the unsettled batches of a producer.
 
-    def __init__(self, core: ClientCore, room: Room, changed: Callable[[], None]) -> None:
-        self._core, self._room, self._changed = core, room, changed
+    Args:
+        changed: called when there is an error to raise, or no more.
+        doom: called with each failure of a transactional producer, which does not raise it later.
+    """
+
+    def __init__(
+        self,
+        core: ClientCore,
+        room: Room,
+        changed: Callable[[], None],
+        doom: Callable[[TopicPartition, int, OttlaError], None] | None,
+    ) -> None:
+        self._core, self._room, self._changed, self._doom = core, room, changed, doom
         self._unsettled: OrderedDict[int, int] = OrderedDict()
         """Numbers of batches, and of unplaced records, oldest first; and how many parts each was split into."""
         self._placed: defaultdict[int, list[int]] = defaultdict(list)
@@ -44,8 +55,6 @@ class Deliveries:
         self._failed: dict[TopicPartition, int] = {}
         self._first_failure: OttlaError | None = None
         self._callback_error: Exception | None = None
-        self.doom: Callable[[TopicPartition, int, OttlaError], None] | None = None
-        """In a transactional producer: called with each failure, instead of raising it later."""
         self._chained = False
         """A callback has sent a record itself."""
 
@@ -130,8 +139,8 @@ class Deliveries:
         error_of = _each(error, guilty)
         callbacks, place = batch.callbacks, batch.place
         unheard = batch.count - sum(each is not None for each in callbacks)
-        if self.doom is not None:
-            self.doom(place, batch.count, error)
+        if self._doom is not None:
+            self._doom(place, batch.count, error)
         elif unheard:
             self.count(place, unheard, error)
 
@@ -150,8 +159,8 @@ class Deliveries:
     def refused(self, record: PendingRecord, error: OttlaError) -> None:
         """Fail an accepted record before it is in a batch."""
         callback = record.callback
-        if self.doom is not None:
-            self.doom(record.aim, 1, error)
+        if self._doom is not None:
+            self._doom(record.aim, 1, error)
         if callback is None:
             self.count(record.aim, 1, error)
             return
@@ -169,7 +178,7 @@ class Deliveries:
 
         kinds = set(map(type, callbacks))
         if kinds <= {AwaitedReceipt, type(None)}:
-            self._core.run(partial(run, callbacks))
+            self._core.run(partial(call, callbacks))
         elif AwaitedReceipt not in kinds:
             self._core.run(partial(run, callbacks), RunMode.CALLBACK, resumable=True)
         else:
@@ -185,7 +194,7 @@ class Deliveries:
 
     def count(self, place: TopicPartition, count: int, error: OttlaError) -> None:
         """Count failed records that no caller or callback has seen."""
-        if self.doom is not None:
+        if self._doom is not None:
             return
         self._failed[place] = self._failed.get(place, 0) + count
         self._first_failure = self._first_failure or error

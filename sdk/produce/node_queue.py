@@ -33,7 +33,7 @@ class NodeQueue:
     """One node, and the batches for it; calls ``wake`` with each partition when its pause ends."""
 
     def __init__(self, core: ClientCore, node_id: int, channel: str, wake: Callable[[PartitionQueue], None]) -> None:
-        self._core, self._id, self._channel, self._wake = core, node_id, channel, wake
+        self._core, self.id, self._channel, self._wake = core, node_id, channel, wake
         self.ready: OrderedDict[TopicPartition, PartitionQueue] = OrderedDict()
         """Partitions that may have a batch to send, in turn."""
         self.in_flight = 0
@@ -45,10 +45,18 @@ class NodeQueue:
     @property
     def muted_until(self) -> float:
         """Until when the node wants no requests."""
-        return self._core.muted_until(self._id, self._channel)
+        return self._core.muted_until(self.id, self._channel)
 
     def may_send(self, now: float) -> bool:
         return bool(self.ready) and self.in_flight < MAX_IN_FLIGHT and self.muted_until <= now
+
+    def sent(self) -> None:
+        """Count a request that was sent."""
+        self.in_flight += 1
+
+    def answered(self) -> None:
+        """Count a request that was answered, or has failed."""
+        self.in_flight -= 1
 
     def pause(self, queue: PartitionQueue, batch: ProducerBatch, error: OttlaError, now: float) -> None:
         """Retry ``batch`` after the pause for this error; the first such batch determines its length."""

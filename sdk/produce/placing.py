@@ -19,8 +19,8 @@ from ottla.sdk.produce.append import TopicBuffer
 from ottla.sdk.produce.batches import PartitionQueue
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.partitioners import Choice, Chooser, Keyed
+from ottla.sdk.produce.producer_queues import ProducerQueues
 from ottla.sdk.produce.records import PendingRecord
-from ottla.sdk.produce.sender import Sender
 
 if TYPE_CHECKING:
     from random import Random  # a machine is given its randomness
@@ -33,9 +33,14 @@ class Placing:
     """Chooses partitions by ``partitioner``; ``rng`` chooses for keyless records."""
 
     def __init__(
-        self, core: ClientCore, options: ProducerOptions, partitioner: Keyed | Chooser, rng: "Random", sender: Sender
+        self,
+        core: ClientCore,
+        options: ProducerOptions,
+        partitioner: Keyed | Chooser,
+        rng: "Random",
+        queues: ProducerQueues,
     ) -> None:
-        self._core, self._rng, self._sender = core, rng, sender
+        self._core, self._rng, self._queues = core, rng, queues
         self._sticky_bytes = min(options.batch_size, _STICKY_BYTES)
         self._partitioner = partitioner
         self._users_own = not isinstance(options.partitioner, str)
@@ -96,7 +101,7 @@ class Placing:
         led = [each.partition for each in topic.partitions.values() if each.leader >= 0]
 
         def queued(partition: int) -> int:
-            queue = self._sender.queues.get((topic.name, partition))
+            queue = self._queues.partitions.get((topic.name, partition))
             return sum(batch.size for batch in queue.batches) if queue else 0
 
         return Choice(topic.name, record.key, record.value, sorted(topic.partitions), sorted(led), queued)
@@ -111,10 +116,10 @@ class Placing:
         led = [each.partition for each in topic.partitions.values() if each.leader in nodes]
         able = [each for each in led if topic.partitions[each].leader in well]
         among = able or led or list(topic.partitions)
-        queues = [self._sender.queues.get((topic.name, each)) for each in among]
+        queues = [self._queues.partitions.get((topic.name, each)) for each in among]
         waiting = [len(queue.batches) if queue else 0 for queue in queues]
         most = max(waiting)
         partition = self._rng.choices(among, [most + 1 - each for each in waiting])[0]
-        buffer.sticky = sticky = self._sender.queue((topic.name, partition))
+        buffer.sticky = sticky = self._queues.partition((topic.name, partition))
         sticky.sticky_until = sticky.taken + self._sticky_bytes
         return partition

@@ -26,7 +26,7 @@ from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProduce
 from ottla.errors import OttlaError, UnsupportedVersion, broker_error
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.connection.exchange import Exchange
-from ottla.sdk.connection.versions import PRODUCE_IDEMPOTENT
+from ottla.sdk.connection.versions import PRODUCE_IDEMPOTENT, Range
 from ottla.sdk.core import ClientCore
 from ottla.sdk.logs import logger
 from ottla.sdk.timers import Timer
@@ -125,12 +125,16 @@ class ProducerIdentity:
         """The timer that asks another node, or ends the pause."""
 
     transactional_id: str | None = None
-    versions = PRODUCE_IDEMPOTENT
     may_forget = True
 
     @property
     def idempotent(self) -> bool:
         return self.state is not ProducerIdState.WITHOUT
+
+    @property
+    def versions(self) -> Range | None:
+        """The versions of Produce that the producer needs; ``None``: any."""
+        return PRODUCE_IDEMPOTENT if self.idempotent else None
 
     def admits(self, queue: object) -> bool:
         """Whether the producer allows batches of a partition to be sent now."""
@@ -153,6 +157,10 @@ class ProducerIdentity:
         self.current = self.current.successor
         self._change(ProducerIdInput.USED_UP if self.current is None else ProducerIdInput.BUMPED)
         self.needed(now)
+
+    def give_up(self, error: OttlaError) -> None:
+        """End the producer with an error."""
+        self._fail(error)
 
     def failed(self) -> None:
         """End for good: the producer has failed."""

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.codec.records import Headers
-from ottla.errors import OttlaError
+from ottla.codec.records import HEADER_SIZE, Headers, check_bytes
+from ottla.errors import EncodeError, OttlaError, RecordTooLarge
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import AfterCallbacks
@@ -22,6 +22,9 @@ else:
     K, V = TypeVar("K"), TypeVar("V")
 
 log = logger("ottla.sdk.producer")
+
+RECORD_OVERHEAD = 32
+"""Bytes that a record takes at most besides its key, value and headers."""
 
 Timestamp = int | datetime
 """Milliseconds since 1970, or a datetime with a time zone."""
@@ -122,8 +125,8 @@ class PendingRecord:
 
     Attributes:
         callback: called with the result.
-        size: an upper limit of its bytes; the core sets it, and the following fields.
-        deadline: when its delivery times out.
+        size: an upper limit of its bytes; set by `prepare`.
+        deadline: when its delivery times out; set by `prepare`.
         refused: the error of the user's partitioner.
     """
 
@@ -146,6 +149,33 @@ class PendingRecord:
     def await_by(self, awaited: AwaitedReceipt) -> None:
         """Settle ``awaited`` with the result."""
         self.callback = self.callback.before(awaited) if isinstance(self.callback, Acknowledgement) else awaited
+
+    def prepare(self, limit: int, deadline: float) -> None:
+        """Check whether the record can be sent at all, and set its size and its deadline.
+
+        Args:
+            limit: the maximum size of a request.
+
+        Raises:
+            RecordTooLarge: the record would never fit a request.
+            EncodeError: key, value or a header is not bytes.
+        """
+        key, value = self.key, self.value
+        if not isinstance(self.topic, str) or not self.topic:
+            raise EncodeError(f"a topic's name must be a non-empty str, not {self.topic!r}")
+        if self.partition is not None and type(self.partition) is not int:
+            raise EncodeError(f"a partition must be an int, not {self.partition!r}")
+        if self.headers != () or type(value) is not bytes or not (key is None or type(key) is bytes):
+            check_bytes(key, value, self.headers)
+        size = RECORD_OVERHEAD + (len(key) if key else 0) + (len(value) if value else 0)
+        for name, content in self.headers:
+            size += 10 + (len(name) if name.isascii() else 4 * len(name)) + (len(content) if content else 0)
+        if HEADER_SIZE + size > limit:
+            raise RecordTooLarge(
+                f"a record for {self.topic!r} has about {size} bytes, and max_request_size is {limit}: raise it, and "
+                "the topic's max.message.bytes, or make the record smaller"
+            )
+        self.size, self.deadline = size, deadline
 
     def freeze(self) -> None:
         """Copy mutable contents, so that a record that is encoded later is sent as it was when accepted."""

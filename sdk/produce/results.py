@@ -20,7 +20,7 @@ Source: Sender.java, TransactionManager.java (canRetry, bumpIdempotentProducerEp
 Partition.scala (errors after the append).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ottla.addresses import format_address
@@ -48,8 +48,8 @@ from ottla.sdk.core import ClientCore
 from ottla.sdk.logs import logger
 from ottla.sdk.produce.batches import PartitionQueue, ProducerBatch
 from ottla.sdk.produce.deliveries import Deliveries
-from ottla.sdk.produce.node_queue import NodeQueue
 from ottla.sdk.produce.producer_identity import ProducerIdentity
+from ottla.sdk.produce.producer_queues import ProducerQueues
 from ottla.sdk.produce.sender_metrics import SenderMetrics
 
 if TYPE_CHECKING:
@@ -69,14 +69,7 @@ _TOO_LARGE = (MessageTooLarge, RecordListTooLarge)
 
 
 class Results:
-    """Decides what happens to batches.
-
-    Args:
-        node: returns the state of a node, by its id.
-        wake: called with a partition that may have a batch to send.
-        watch: called with each half of a batch that was split.
-        give_up: called with a fatal error of the producer.
-    """
+    """Decides what happens to batches."""
 
     def __init__(
         self,
@@ -84,16 +77,11 @@ class Results:
         deliveries: Deliveries,
         metrics: SenderMetrics,
         identity: "ProducerIdentity | ProducerTransactions",
+        queues: ProducerQueues,
         delivery_timeout: float,
-        *,
-        node: Callable[[int], NodeQueue],
-        wake: Callable[[PartitionQueue], None],
-        watch: Callable[[PartitionQueue, ProducerBatch], None],
-        give_up: Callable[[OttlaError], None],
     ) -> None:
-        self._core, self._deliveries, self._metrics, self._identity = core, deliveries, metrics, identity
-        self._delivery_timeout = delivery_timeout
-        self._node, self._wake, self._watch, self._give_up = node, wake, watch, give_up
+        self._core, self._deliveries, self._metrics = core, deliveries, metrics
+        self._identity, self._queues, self._delivery_timeout = identity, queues, delivery_timeout
 
     def stored(
         self, queue: PartitionQueue, batch: ProducerBatch, base_offset: int, append_time: int, now: float
@@ -125,7 +113,7 @@ class Results:
         batch.outcome_unknown |= sent and _maybe_stored(error)
         batch.trouble = str(error)
         if isinstance(error, _NO_ANSWER) or (isinstance(error, BrokerError) and error.stale_metadata):
-            self._node(batch.node).refresh(now)
+            self._queues.node(batch.node).refresh(now)
         if batch.abandoned:
             queue.drop(batch, stored=None)
             self._deliveries.release(batch)
@@ -136,7 +124,7 @@ class Results:
             self._metrics.splits.add(1, now)
             self._split(queue, batch)
         elif isinstance(error, BrokerError) and error.fatal:
-            self._give_up(error)
+            self._identity.give_up(error)
         elif error.retriable:
             self._retry(queue, batch, error, now)
         else:
@@ -165,7 +153,7 @@ class Results:
                 extra={"partition": queue.place, "why": batch.trouble},
             )
         queue.renumber(batch)
-        self._node(batch.node).pause(queue, batch, error, now)
+        self._queues.node(batch.node).pause(queue, batch, error, now)
 
     def fail_unrenumberable(self, queue: PartitionQueue, now: float) -> bool:
         """Fail batches that cannot be renumbered, if that is due; returns whether there were any.
@@ -184,14 +172,14 @@ class Results:
         if leader is not None and leader.id != batch.node:
             batch.retry_at = now  # there is a new leader
         else:
-            self._node(batch.node).pause(queue, batch, error, now)
+            self._queues.node(batch.node).pause(queue, batch, error, now)
         log.debug("retrying batch", extra={"partition": queue.place, "why": batch.trouble})
 
     def _split(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         batch.cancel_timers()
         self._deliveries.split(batch)
         for half in queue.split(batch):
-            self._watch(queue, half)
+            self.watch(queue, half)
 
     def _fail(
         self,
@@ -224,7 +212,21 @@ class Results:
             queue.drop(batch, stored=batch.fate)
             self._deliveries.release(batch)
 
+    def fail_all(self, error: OttlaError) -> None:
+        """Fail and drop all batches: the producer can never send again."""
+        for queue in list(self._queues.partitions.values()):
+            for batch in list(queue.batches):
+                batch.withdraw()
+                queue.drop(batch, stored=None)
+                self._deliveries.release(batch)
+                if not batch.abandoned:
+                    self._deliveries.failed(batch, error)
+
     # -- deadlines ---------------------------------------------------------------------------------------------------
+
+    def watch(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """Fail the batch when its deadline passes."""
+        batch.expiry = self._core.later(batch.deadline, lambda now: self.expire(queue, batch, now))
 
     def expire(self, queue: PartitionQueue, batch: ProducerBatch, now: float) -> None:
         """Fail a batch whose delivery timeout has passed."""
@@ -244,7 +246,7 @@ class Results:
         queue.drop(batch, stored=batch.fate)
         self._deliver_failure(batch, error, now)
         self._deliveries.release(batch)
-        self._wake(queue)
+        self._queues.wake(queue)
 
     def progress(self, queue: PartitionQueue, batch: ProducerBatch, now: float) -> str:
         """Where a batch is, since when, and which attempts were made."""
@@ -263,9 +265,9 @@ class Results:
             words.append(f"no broker has given a producer id{why}")
         elif queue.batches[0] is not batch:
             words.append("an older batch has to go first")
-        elif node is not None and self._node(node.id).muted_until > now:
+        elif node is not None and self._queues.node(node.id).muted_until > now:
             words.append("the broker throttles")
-        elif node is not None and not batch.attempts and self._node(node.id).in_flight:
+        elif node is not None and not batch.attempts and self._queues.node(node.id).in_flight:
             words.append("other batches are sent before it")
         trouble = batch.trouble or (self._core.trouble(node) if node else "")
         return ", ".join(words) + (f"; last error: {trouble}" if trouble else "")

@@ -244,7 +244,7 @@ class Producer(BlockingBlock, BlockingSendSoon[K, V], Generic[K, V]):
         Raises:
             DeliveryFailed: records were not stored.
         """
-        self._driver.run(self._core.aclose())
+        self._driver.run(self._core.leave(None))
 
     def send(
         self,

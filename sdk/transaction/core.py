@@ -18,7 +18,8 @@ from ottla.sdk.consume.commit_calls import CommitCalls
 from ottla.sdk.core import ClientCore
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import all_of, any_of
-from ottla.sdk.produce.core import CLOSE_TIMEOUT, ProducerCore
+from ottla.sdk.produce.core import ProducerCore
+from ottla.sdk.produce.producer_leaving import CLOSE_TIMEOUT, wait_shielded
 from ottla.sdk.steps import Shielded, Steps, settled
 from ottla.sdk.transaction.fencing import FENCING, explained
 from ottla.sdk.transaction.states import TransactionalProducerState
@@ -157,7 +158,7 @@ class TransactionCore:
         except GeneratorExit:  # no driver resumes these steps any more
             raise
         except BaseException as error:  # a cancellation
-            yield from self._producer.wait(ended, self._core.now + CLOSE_TIMEOUT)
+            yield from wait_shielded(self._core, ended, self._core.now + CLOSE_TIMEOUT)
             if not ended.done:
                 error.add_note("it is not known yet whether the transaction is committed: the producer keeps asking")
             self.committed = True if ended.done and ended.error is None else None
@@ -177,9 +178,9 @@ class TransactionCore:
         until = self._core.now + ABORT_TIMEOUT
         self._transactions.stop()
         drained = self._producer.withdraw(TransactionAborted({}, cause))
-        yield from self._producer.wait(drained, self._core.now + DRAIN_TIMEOUT)
+        yield from wait_shielded(self._core, drained, self._core.now + DRAIN_TIMEOUT)
         ended = self._transactions.abort(self._core.now)
-        yield from self._producer.wait(ended, until)
+        yield from wait_shielded(self._core, ended, until)
         if not ended.done:
             log.warning(
                 "transaction abort not confirmed yet, retrying", extra={"id": self._transactions.transactional_id}

@@ -14,22 +14,16 @@ Rules:
   first. If the cluster supports version 2 by now, the epoch is bumped.
 - InitProducerId is sent at once, not with the first transaction: it fences the previous producer, and aborts its open
   transaction.
-- In version 1 partitions and groups join before anything is sent to them (`ExplicitJoining`), in version 2 they take
-  turns (`ImplicitJoining`). `TransactionOffsets` sends the offsets of groups.
+- `Participants` has the partitions and groups join, `TransactionEnd` sends EndTxn.
 - The first failed record dooms the transaction: it cannot be committed any more.
-- EndTxn is retried until its outcome is known; no other request is sent instead, and the next transaction waits. In
-  version 1 a request without an answer, or a batch whose outcome is unknown, may still arrive later: then the epoch is
-  bumped before the next transaction (KIP-360).
-- INVALID_TXN_STATE as the response to a commit may come from a node that was paused, and does not know yet that it is
-  no longer the coordinator: the coordinator is looked up again. If the error stays, the transaction was aborted by its
-  timeout: the client then sends EndTxn to abort, which in version 2 also returns the next epoch.
-- A transaction without any request so far needs no EndTxn.
+- Until the outcome of EndTxn is known, no other request is sent instead, and the next transaction waits. In version 1 a
+  request without an answer, or a batch whose outcome is unknown, may still arrive later: then the epoch is bumped
+  before the next transaction (KIP-360).
 
 Source: TransactionManager.java, Sender.java (maybeSendTransactionalRequest); KIP-98, KIP-360, KIP-890.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
 
 from ottla.codec.apis.end_txn import EndTxnResponse
 from ottla.errors import (
@@ -37,32 +31,26 @@ from ottla.errors import (
     Closed,
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
-    InvalidTxnState,
     LocalProtocolError,
     OttlaError,
-    ProducerFenced,
     TimeoutExpired,
-    TransactionAbortable,
     TransactionAborted,
-    TransactionOutcomeUnknown,
-    UnknownProducerId,
     UnsupportedVersion,
 )
-from ottla.sdk.calls.task import Task
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.connection.versions import PRODUCE_TRANSACTIONAL, PRODUCE_TRANSACTIONAL_2, Range
 from ottla.sdk.core import ClientCore
-from ottla.sdk.flow import LoneFlow, sleep
+from ottla.sdk.flow import LoneFlow
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome, own
 from ottla.sdk.produce.batches import PartitionQueue
 from ottla.sdk.produce.producer_identity import Identity
+from ottla.sdk.produce.producer_queues import ProducerQueues
 from ottla.sdk.steps import Steps, settled
-from ottla.sdk.transaction.explicit_joining import ExplicitJoining
-from ottla.sdk.transaction.fencing import FENCING, Fenced, explained, find_out, is_replaced
-from ottla.sdk.transaction.implicit_joining import ImplicitJoining
+from ottla.sdk.transaction.fencing import FENCING, Fenced, explained, find_out
 from ottla.sdk.transaction.markers import Markers
 from ottla.sdk.transaction.offsets import TransactionOffsets
+from ottla.sdk.transaction.participants import Participants
 from ottla.sdk.transaction.states import (
     FEATURE,
     IMPLICIT,
@@ -70,16 +58,10 @@ from ottla.sdk.transaction.states import (
     TransactionalProducerInput,
     TransactionalProducerState,
 )
-from ottla.sdk.transaction.transaction_requests import TransactionRequests
-
-T = TypeVar("T")
+from ottla.sdk.transaction.transaction_end import CommitRefused, Ended, EpochBumpNeeded, ProducerEnded, TransactionEnd
+from ottla.sdk.transaction.transaction_requests import RequestWatch, TransactionRequests
 
 log = logger("ottla.sdk.producer")
-
-_MOVED_LIMIT = 3.0
-"""Seconds for which the coordinator is looked up again if it says that there is nothing to commit."""
-_PAUSE = 0.2
-"""Seconds between two such attempts."""
 
 
 class ProducerTransactions:
@@ -87,16 +69,13 @@ class ProducerTransactions:
 
     Args:
         timeout: seconds after which the broker aborts a transaction.
-        changed: called with ``now`` when batches may be sent that were held back before.
+        queues: the batches; partitions in it may be sent once they have joined.
         fail: called with the error that ends the producer.
         shown: called when the transaction begins or stops to accept records.
-        wake: called with a partition that has joined.
-        leaves_gaps: returns whether batches of this epoch are in flight, or have an unknown outcome.
 
     Attributes:
         number: the number of the open or last transaction.
         version: the protocol version of that transaction.
-        offsets: the offsets of consumer groups that it commits.
         doomed: settled once the transaction cannot be committed any more, or the producer has failed.
     """
 
@@ -107,36 +86,26 @@ class ProducerTransactions:
         core: ClientCore,
         transactional_id: str,
         timeout: float,
+        queues: ProducerQueues,
         *,
-        changed: Callable[[float], None],
         fail: Callable[[OttlaError], None],
         shown: Callable[[], None],
-        wake: Callable[[PartitionQueue], None],
-        leaves_gaps: Callable[[], bool],
     ) -> None:
-        self._leaves_gaps = leaves_gaps
-        self._core, self.transactional_id, self._timeout = core, transactional_id, timeout
-        self._changed, self._fail, self._shown = changed, fail, shown
+        self._core, self.transactional_id, self._timeout, self._queues = core, transactional_id, timeout, queues
+        self._fail, self._shown = fail, shown
         self.state = TransactionalProducerState.NONE
         self.current: Identity | None = None
         self.number = 0
         self.version = 1
         self.doomed: Outcome[None] = Outcome()
-        self.trouble = ""
-        """A text for people: why the last request failed."""
         self._failures: dict[TopicPartition, int] = {}
         self._cause: OttlaError | None = None
         self._fatal: OttlaError | None = None
         self._found: Outcome[str] | None = None
         """An explanation why the producer was fenced."""
-        refused = self._refused
         self._markers = Markers()
         self._requests = TransactionRequests(core, transactional_id)
-        self._joining = ExplicitJoining(core, self._requests, self._markers, wake=wake, refused=refused)
-        self._implicit = ImplicitJoining(core, transactional_id, self._markers, wake)
-        self.offsets = TransactionOffsets(core, transactional_id, self._joining, self._implicit, refused)
-        self._begun = False
-        """A batch was sent in this transaction."""
+        self._participants = Participants(core, self._requests, self._markers, queues.wake, self._refused)
         self._begun_at = 0.0
         self._unsure = False
         """A request of the transaction may still arrive at a broker after its end."""
@@ -144,13 +113,9 @@ class ProducerTransactions:
         """There was a transaction of version 1 in this epoch."""
         self._flow: LoneFlow | None = None
         """Sends InitProducerId or EndTxn."""
-        self._task: Task[Any] | None = None
-        """The request that the flow waits for."""
+        self._watch = RequestWatch()
+        """Waits for its requests."""
         self._ended: Outcome[None] = Outcome()
-        self._end_repeated = False
-        """An earlier EndTxn for this end may have been carried out, or may still be."""
-        self._look_until: float | None = None
-        """Until when the coordinator is looked up again if it says that there is nothing to commit."""
         self._waiting: list[Outcome[None]] = []
         """Callers of `ready`: settled when a transaction may begin."""
         core.soon(self._initialize)
@@ -168,14 +133,11 @@ class ProducerTransactions:
 
     def admits(self, queue: PartitionQueue) -> bool:
         """Whether batches of a partition can be sent now; starts to join the partition if necessary."""
-        if not (self._implicit if self.version >= IMPLICIT else self._joining).partition(queue):
-            return False
-        self._begun = True
-        return True
+        return self._participants.admits(queue)
 
     def answered(self, places: Iterable[TopicPartition], now: float) -> None:
         """Take note that a Produce request for these partitions has been answered, or has failed."""
-        self._implicit.answered(places, now)
+        self._participants.answered(places, now)
 
     @property
     def may_forget(self) -> bool:
@@ -191,8 +153,7 @@ class ProducerTransactions:
         """Stop everything, because the producer has failed."""
         if self._flow is not None:
             self._flow.cancel()
-        self._joining.stop()
-        self.offsets.stop()
+        self._participants.stop()
         self._change(TransactionalProducerInput.FATAL)
         self.doomed.succeed(None)
         self._settle()
@@ -225,13 +186,9 @@ class ProducerTransactions:
         self.version = IMPLICIT if self._can_be_implicit and not self._explicit else 1
         self._explicit = self.version < IMPLICIT
         self.doomed, self._failures, self._cause, self._found = Outcome(), {}, None, None
-        self._begun = self._unsure = False
-        self._begun_at = now
-        self._joining.begin(self.current)
-        if self.version >= IMPLICIT:
-            self._implicit.begin(now)
-        self.offsets.begin(self.current, implicit=self.version >= IMPLICIT)
-        self._changed(now)
+        self._begun_at, self._unsure = now, False
+        self._participants.begin(self.current, self.version, now)
+        self._queues.wake_all()
         self._shown()
 
     @property
@@ -304,9 +261,7 @@ class ProducerTransactions:
     def stop(self) -> None:
         """Send nothing more, because the transaction will be aborted."""
         self._change(TransactionalProducerInput.ABORT)
-        self._joining.stop()
-        self._implicit.stop()
-        self.offsets.stop()
+        self._participants.stop()
         self._shown()
 
     def abort(self, now: float) -> Outcome[None]:
@@ -320,6 +275,16 @@ class ProducerTransactions:
             return ended
         return self._end(now)
 
+    @property
+    def offsets(self) -> TransactionOffsets:
+        """The offsets of consumer groups that the transaction commits."""
+        return self._participants.offsets
+
+    @property
+    def trouble(self) -> str:
+        """A text for people: what is wrong with InitProducerId or EndTxn."""
+        return self._watch.trouble
+
     def explain(self, now: float) -> Iterator[str]:
         """Lines for people about the producer's waits."""
         doing = {
@@ -331,13 +296,13 @@ class ProducerTransactions:
         who = f"transactional id {self.transactional_id!r}"
         if self.is_open and (offsets := self.offsets.explain()):
             yield f"{who} {offsets}"
-        joining = self._joining.waiting if self.is_open else ""
+        joining = self._participants.joining if self.is_open else ""
         if doing is None and not joining:
             return
         where = self._core.transaction_coordinators.where(self.transactional_id)
-        trouble = self._task.trouble if self._task is not None and self._task.trouble else self.trouble
+        trouble = self.trouble
         if doing is None:
-            doing, trouble = f"waits until {joining} have joined its transaction", self._joining.trouble
+            doing, trouble = f"waits until {joining} have joined its transaction", self._participants.trouble
         said = f"; last error: {trouble}" if trouble else ""
         yield f"{who} {doing}; {where}{said}"
 
@@ -354,12 +319,13 @@ class ProducerTransactions:
 
     def _init_producer_id(self) -> Steps[None]:
         """Get an identity, however long it takes; end the producer with an error that no retry mends."""
+        self._watch = RequestWatch()
         while True:
             try:
-                answer = yield from self._wait(self._requests.init_producer_id(self.current, self._timeout))
+                answer = yield from self._watch.wait(self._requests.init_producer_id(self.current, self._timeout))
                 break
-            except TimeoutExpired as error:
-                self.trouble = str(error)
+            except TimeoutExpired:
+                continue
             except OttlaError as error:
                 if isinstance(error, UnsupportedVersion) and self.current is not None:
                     why = "the epoch has to be bumped after a failure, which brokers before Kafka 2.5 do not support"
@@ -367,18 +333,10 @@ class ProducerTransactions:
                 self.give_up(error)
                 return
         self.current = Identity(answer.producer_id, answer.producer_epoch)
-        self.trouble, self._explicit = "", False
+        self._explicit = False
         self._change(TransactionalProducerInput.GIVEN)
         self._ended.succeed(None)
         self._settle()
-
-    def _wait(self, task: Task[T]) -> Steps[T]:
-        """Wait for a request; meanwhile `explain` shows what is wrong with it."""
-        self._task = task
-        try:
-            return (yield from settled(task.outcome))
-        finally:
-            self._task = None
 
     def _refused(self, error: OttlaError) -> None:
         """Handle an error of joining, or of committing offsets."""
@@ -392,107 +350,35 @@ class ProducerTransactions:
 
     def _end(self, now: float) -> Outcome[None]:
         """Commit or abort, as the state says; the coordinator only has to know if a request was sent."""
-        self._ended, self._look_until, self._end_repeated = Outcome(), None, False
-        self._unsure |= self._joining.unsure or self.offsets.unsure
+        self._ended = Outcome()
+        self._unsure |= self._participants.unsure
         if isinstance(self._cause, InvalidProducerIdMapping):  # the coordinator knows no transaction to end
             self._unsure = True
             self._over(None)
-        elif self._begun or self._joining.asked or self.offsets.sent:
+        elif self._participants.asked:
             assert self.current is not None, "a transaction begins with an identity"
-            send = self._send_commit if self.state is TransactionalProducerState.COMMITTING else self._send_abort
-            self._flow = LoneFlow(self._core, send(self.current))
+            self._flow = LoneFlow(self._core, self._send_end(self.current))
         else:
             self._over(None)
         return self._ended
 
-    def _send_commit(self, ours: Identity) -> Steps[None]:
-        """Send EndTxn until the transaction is committed, or the coordinator can only abort it."""
-        while True:
-            match answer := (yield from self._send_end(ours)):
-                case EndTxnResponse():
-                    return self._over(answer)
-                case TimeoutExpired():
-                    why = f"it is not known whether the transaction is committed: {answer}"
-                    self._ended.fail(TransactionOutcomeUnknown(why))
-                case InvalidTxnState() if self._may_have_moved():
-                    self._forget_coordinator()
-                    self.trouble = str(answer)
-                    yield from sleep(self._core, _PAUSE)
-                case InvalidTxnState() | TransactionAbortable() | UnknownProducerId():  # the last as in Java's client
-                    self._unsure |= isinstance(answer, UnknownProducerId)  # the next transaction needs a new epoch
-                    if not self._end_repeated:
-                        return self._cannot_commit(answer)
-                    why = "an EndTxn without an answer may have committed the transaction"
-                    why = f"{why}, and the coordinator refuses another one: {answer}"
-                    self._ended.fail(TransactionOutcomeUnknown(why))
-                    known = yield from self._requests.describe()
-                    if known is not None and is_replaced(ours, known):
-                        return self.give_up(answer)
-                    return self._renew()
-                case ProducerFenced():
-                    self._forget_coordinator()
-                    known = yield from self._requests.describe()
-                    # Another producer has the id: InitProducerId would abort a transaction of that one, because Kafka
-                    # does not check the epoch of the requesting producer while a transaction is open.
-                    if known is None or is_replaced(ours, known):
-                        return self.give_up(answer)
-                    if known.producer_epoch != ours.epoch and self.version >= IMPLICIT:
-                        return self._cannot_commit(answer)  # it has aborted the transaction after its timeout
-                    if known.producer_epoch != ours.epoch or not self._may_have_moved():
-                        return self.give_up(answer)
-                    self.trouble = str(answer)  # the answer came from a former coordinator, which knows less
-                    yield from sleep(self._core, _PAUSE)
-                case _:
-                    return self.give_up(answer)
-
-    def _send_abort(self, ours: Identity) -> Steps[None]:
-        """Send EndTxn until the transaction is aborted."""
-        while True:
-            match answer := (yield from self._send_end(ours)):
-                case EndTxnResponse():
-                    return self._over(answer)
-                case TimeoutExpired():
-                    self._ended.fail(answer)
-                case InvalidTxnState() if not self._joining.joined:
-                    self._unsure = True  # the coordinator knows of nothing that has joined
-                    return self._over(None)
-                case ProducerFenced() if self.version >= IMPLICIT:
-                    # The coordinator has aborted the transaction after its timeout; or it still writes the markers of
-                    # the previous one, and no request of this one has reached it: InitProducerId waits for them.
-                    self._forget_coordinator()
-                    known = yield from self._requests.describe()
-                    if known is not None and is_replaced(ours, known):
-                        return self.give_up(answer)
-                    return self._renew()
-                case _:
-                    return self.give_up(answer)
-
-    def _send_end(self, ours: Identity) -> Steps[EndTxnResponse | OttlaError]:
-        """Send EndTxn until its outcome is definite, at most for `api_timeout`."""
+    def _send_end(self, ours: Identity) -> Steps[None]:
+        """Send EndTxn until its outcome is known, and do what that requires."""
+        end = TransactionEnd(self._core, self._requests, self._markers, ours, self.version, self._ended)
+        self._watch = end.watch
         commits = self.state is TransactionalProducerState.COMMITTING
-        self._markers.ending(self._core.now)
-        task = self._requests.end(ours, committed=commits, version=self.version)
-        try:
-            answer = yield from self._wait(task)
-        except OttlaError as error:
-            if isinstance(error, TimeoutExpired):
-                self._unsure, self.trouble = True, str(error)
-            return error
-        else:
-            self._markers.ended(self._core.now)
-            return answer
-        finally:
-            self._unsure |= task.repeated
-            self._end_repeated |= task.repeated
-
-    def _may_have_moved(self) -> bool:
-        """Whether an impossible response may have come from a former coordinator, which does not know its successor."""
-        if self._look_until is None:
-            self._look_until = self._core.now + _MOVED_LIMIT
-        return self._core.now < self._look_until
-
-    def _forget_coordinator(self) -> None:
-        self._core.transaction_coordinators.forget(self.transactional_id)
+        ending = yield from end.commit() if commits else end.abort(joined=self._participants.joined)
+        self._unsure |= end.unsure
+        match ending:
+            case Ended(answer=answer):
+                self._over(answer)
+            case CommitRefused(error=error):
+                self._cannot_commit(error)
+            case EpochBumpNeeded():
+                self._change(TransactionalProducerInput.RENEW)
+                self._initialize(self._core.now)
+            case ProducerEnded(error=error):
+                self.give_up(error)
 
     def _cannot_commit(self, error: OttlaError) -> None:
         """Doom the transaction: the coordinator can only abort it."""
@@ -506,14 +392,8 @@ class ProducerTransactions:
             self.stop()
             self._end(self._core.now)
 
-    def _renew(self) -> None:
-        """End the transaction by InitProducerId, which bumps the epoch."""
-        self._change(TransactionalProducerInput.RENEW)
-        self._initialize(self._core.now)
-
     def _over(self, answer: EndTxnResponse | None) -> None:
         """End the transaction after the response to EndTxn, or without one if no request was needed."""
-        self.trouble = ""
         if self.state is TransactionalProducerState.COMMITTING:
             self.offsets.committed()
         if answer is not None and min(answer.producer_id, answer.producer_epoch) >= 0:
@@ -521,7 +401,8 @@ class ProducerTransactions:
             self._change(TransactionalProducerInput.ENDED)
         else:
             nameless = self.version >= IMPLICIT and answer is not None
-            renews = nameless or self._unsure or self._leaves_gaps() or (self._explicit and self._can_be_implicit)
+            outdated = self._explicit and self._can_be_implicit
+            renews = nameless or self._unsure or self._queues.leaves_gaps(self.current) or outdated
             self._change(TransactionalProducerInput.RENEW if renews else TransactionalProducerInput.ENDED)
         self._ended.succeed(None)
         self._core.soon(self._initialize)  # does nothing unless the epoch has to be bumped

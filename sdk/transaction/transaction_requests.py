@@ -9,7 +9,7 @@ EndTxnHandler).
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from ottla.codec.apis.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from ottla.codec.apis.add_partitions_to_txn import (
@@ -35,22 +35,52 @@ from ottla.sdk.connection.versions import (
 )
 from ottla.sdk.core import ClientCore
 from ottla.sdk.produce.producer_identity import Identity
-from ottla.sdk.steps import Steps
+from ottla.sdk.steps import Steps, settled
 from ottla.sdk.transaction.asking import ask_coordinator
 from ottla.sdk.transaction.fencing import LIMIT
 from ottla.sdk.transaction.states import IMPLICIT
+
+T = TypeVar("T")
+
+
+class RequestWatch:
+    """Waits for the requests of a flow, one after the other, and keeps the reason of the last failure."""
+
+    def __init__(self) -> None:
+        self._task: Task[Any] | None = None
+        self._error: OttlaError | None = None
+        """The error of the last request."""
+
+    @property
+    def trouble(self) -> str:
+        """A text for people: why the request in flight is repeated, or why the one before has failed."""
+        trouble = self._task.trouble if self._task is not None else ""
+        return trouble or str(self._error or "")
+
+    def wait(self, task: Task[T]) -> Steps[T]:
+        """Wait for a request; raises its error."""
+        self._task = task
+        try:
+            answer = yield from settled(task.outcome)
+        except OttlaError as error:
+            self._error = error
+            raise
+        finally:
+            self._task = None
+        self._error = None
+        return answer
 
 
 class TransactionRequests:
     """Sends the requests of the producer with ``transactional_id``."""
 
     def __init__(self, core: ClientCore, transactional_id: str) -> None:
-        self._core, self._transactional_id = core, transactional_id
+        self._core, self.transactional_id = core, transactional_id
 
     def init_producer_id(self, former: Identity | None, timeout: float) -> Task[InitProducerIdResponse]:
         """Fence the previous producer, and get an identity; ``former``: the epoch to bump; ``timeout``: in seconds."""
         request = InitProducerIdRequest(
-            transactional_id=self._transactional_id,
+            transactional_id=self.transactional_id,
             transaction_timeout_ms=round(timeout * 1000),
             producer_id=former.producer_id if former else -1,
             producer_epoch=former.epoch if former else -1,
@@ -62,7 +92,7 @@ class TransactionRequests:
         for topic, index in places:
             topics.setdefault(topic, []).append(index)
         request = AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=self._transactional_id,
+            v3_and_below_transactional_id=self.transactional_id,
             v3_and_below_producer_id=identity.producer_id,
             v3_and_below_producer_epoch=identity.epoch,
             v3_and_below_topics=tuple(
@@ -73,7 +103,7 @@ class TransactionRequests:
 
     def add_offsets(self, identity: Identity, group: str) -> Task[AddOffsetsToTxnResponse]:
         request = AddOffsetsToTxnRequest(
-            transactional_id=self._transactional_id,
+            transactional_id=self.transactional_id,
             producer_id=identity.producer_id,
             producer_epoch=identity.epoch,
             group_id=group,
@@ -83,7 +113,7 @@ class TransactionRequests:
     def end(self, identity: Identity, *, committed: bool, version: int) -> Task[EndTxnResponse]:
         """Commit or abort a transaction of this protocol version."""
         request = EndTxnRequest(
-            transactional_id=self._transactional_id,
+            transactional_id=self.transactional_id,
             producer_id=identity.producer_id,
             producer_epoch=identity.epoch,
             committed=committed,
@@ -92,18 +122,22 @@ class TransactionRequests:
 
     def describe(self) -> Steps[TransactionDescription | None]:
         """The coordinator's state of the transactional id; ``None`` if it does not tell within `LIMIT`."""
-        described = describe_transactions(self._core, [self._transactional_id], self._core.now, LIMIT)
+        described = describe_transactions(self._core, [self.transactional_id], self._core.now, LIMIT)
         yield described
-        return None if described.error else described.result()[self._transactional_id]
+        return None if described.error else described.result()[self.transactional_id]
+
+    def forget_coordinator(self) -> None:
+        """Look up the coordinator again before the next request."""
+        self._core.transaction_coordinators.forget(self.transactional_id)
 
     def _send(self, api: str, request: Any, versions: Range, topics: Iterable[str] = ()) -> Task[Any]:
-        judge = partial(_judge, request, f"transactional id {self._transactional_id!r}")
+        judge = partial(_judge, request, f"transactional id {self.transactional_id!r}")
         coordinators = self._core.transaction_coordinators
 
         def work(task: Task[Any]) -> Steps[Any]:
-            return ask_coordinator(task, coordinators, self._transactional_id, request, judge, versions, topics)
+            return ask_coordinator(task, coordinators, self.transactional_id, request, judge, versions, topics)
 
-        return Task(self._core, f"{api} of {self._transactional_id!r}", self._core.now, work)
+        return Task(self._core, f"{api} of {self.transactional_id!r}", self._core.now, work)
 
 
 def _judge(request: Any, what: str, answer: Any) -> OttlaError | None:

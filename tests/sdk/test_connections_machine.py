@@ -35,9 +35,11 @@ class Pool:
         """Do everything that is due; return the actions except handshakes."""
         self.seen = []
         while True:
-            while (call := self.timers.due(now)) or self.all.poll(now):
+            while (call := self.timers.due(now)) or self.all.busy:
                 if call:
                     call(now)
+                else:
+                    self.all.poll(now)
             if not self.actions:
                 return self.seen
             for action in self.actions[:]:

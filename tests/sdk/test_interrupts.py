@@ -129,7 +129,7 @@ def test_ctrl_c_never_leaves_a_step_half_done(loop: Loop, ottla_broker: Broker, 
 def test_a_second_ctrl_c_ends_an_asyncio_program_wherever_it_comes(
     ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch, place: int
 ) -> None:
-    monkeypatch.setattr("ottla.sdk.produce.core.CLOSE_TIMEOUT", 0.1)
+    monkeypatch.setattr("ottla.sdk.produce.producer_leaving.CLOSE_TIMEOUT", 0.1)
     loop = LOOPS["asyncio"]
     ctrl_c = CtrlC(lines(loop) * place // PLACES, times=2)
     seen = produce(loop, ottla_broker, ctrl_c)

@@ -136,7 +136,7 @@ def test_flush_and_the_end_of_the_block_return_after_the_callbacks() -> None:
     world = known(World(ModelBroker({"t": 1})))
     producer = producer_in(world, linger=1.0)
     called: list[Any] = []
-    for end in (producer.flush, producer.aclose):
+    for end in (producer.flush, lambda: producer.leave(None)):
         called.clear()
         producer.append(a_record(callback=called.append), world.now)
         Call(world, end()).finish()
@@ -158,7 +158,7 @@ def test_the_end_of_the_block_waits_for_what_callbacks_send_but_not_for_ever(lin
                 refused.append(error)
 
     producer.append(a_record(b"first", callback=send_next), world.now)
-    Call(world, producer.aclose()).finish()
+    Call(world, producer.leave(None)).finish()
     if links == 5:
         assert values(world) == [b"first", b"1", b"2", b"3", b"4"] and not refused
     else:
@@ -230,7 +230,7 @@ def test_cancelled_before_it_is_accepted_a_record_is_not_sent() -> None:
         assert call.waits_for is waits_for
         call.go_on(Cancelled())
         assert isinstance(call.error, Cancelled)
-    Call(world, producer.aclose()).finish()
+    Call(world, producer.leave(None)).finish()
     assert not values(world)
 
 

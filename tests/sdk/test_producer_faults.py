@@ -565,7 +565,7 @@ def test_only_what_was_given_to_a_connection_is_called_sent() -> None:
     world.run(2.0)
     [line] = producer.explain(world.now)
     assert "1 attempt(s) in 2.0 s" in line and "sent, no response yet" in line
-    [batch] = producer._sender.queues["t", 0].batches
+    [batch] = producer._sender.queues.partitions["t", 0].batches
     assert batch.request
     batch.request.exchange = Exchange(ProduceRequest, ignored, 30.0)  # as if the node were not connected
     [line] = producer.explain(world.now)
@@ -591,7 +591,7 @@ def test_what_was_reported_as_failed_is_not_sent_once_the_connection_is_there(en
         world.run(failed)
         assert "certainly not stored: 1 attempt(s) in 3.0 s" in str(failed.error)
         assert "not sent yet, the request waits for its connection" in str(failed.error)
-        [left] = producer._sender.queues["t", 1].batches
+        [left] = producer._sender.queues.partitions["t", 1].batches
         assert producer._room.used == left.charged, "the other batch still waits in the same request"
     else:
         producer.close(Closed("the producer is closed"))
@@ -606,7 +606,7 @@ def test_what_was_reported_as_failed_is_not_sent_once_the_connection_is_there(en
         world.run(0.1)  # with acks=0, until the record arrives
         assert stored.error is None and again.error is None
         assert values(world) == [b"3"] and values(world, ("t", 1)) == [b"2"]
-    assert b"1" not in values(world) and producer._sender._nodes[1].in_flight == 0
+    assert b"1" not in values(world) and producer._sender.queues.node(1).in_flight == 0
 
 
 @pytest.mark.parametrize("linger", [0, 0.005, 3.0])
@@ -629,7 +629,7 @@ def test_a_record_that_comes_while_a_batch_cannot_be_sent_has_its_own_time(linge
         if not producer.appends.append("t", b"1", None, 1000, told):
             producer.append(PendingRecord("t", b"1", None, 0, (), 1000, callback=told), world.now)
         world.run(0.25)
-    batches = len(producer._sender.queues["t", 0].batches)
+    batches = len(producer._sender.queues.partitions["t", 0].batches)
     world.call(producer.start_flush)
     assert len(failed) == 80 and 20.0 - linger - 1.6 <= min(failed.values()) <= max(failed.values()) <= 20.1
     assert batches < 25  # the records still share batches where possible
@@ -945,9 +945,9 @@ def test_a_topic_that_nothing_is_sent_to_is_forgotten_and_may_come_again() -> No
         world.run(ask(producer, world, b"%d" % i))
         world.core.metadata.refresh(world.now)
         if i == 28:
-            assert ("u", 0) in producer._sender.queues
+            assert ("u", 0) in producer._sender.queues.partitions
     assert (
-        {place[0] for place in producer._sender.queues}
+        {place[0] for place in producer._sender.queues.partitions}
         == {"t"}
         == {*producer._accumulator.holds}
         == {*producer._accumulator._used}

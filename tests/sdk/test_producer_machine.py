@@ -261,7 +261,7 @@ def test_sequences_wrap_to_zero() -> None:
     world = World(ModelBroker({"t": 1}))
     producer = producer_in(world, batch_size=1, linger=0)
     world.run(ask(producer, world, b"first"))
-    queue, log = producer._sender.queues["t", 0], world.broker.logs["t", 0]
+    queue, log = producer._sender.queues.partitions["t", 0], world.broker.logs["t", 0]
     queue.next_sequence = 2**31 - 2
     log.model.producers.clear()
     for i in range(5):
@@ -475,7 +475,7 @@ def test_nothing_is_sent_without_a_producer_id_once_the_last_epoch_is_used_up() 
     identity = sender.identity
     identity.current = Identity(1000, 32766)
     identity.bump(world.now)
-    assert identity.current is None and not sender._adopt(sender.queue(("t", 1)), world.now)
+    assert identity.current is None and not sender._adopt(sender.queues.partition(("t", 1)), world.now)
     ask(producer, world, b"b", 1)
     world.call(producer.start_flush)
     assert parse_batch(world.broker.logs["t", 1].batches[-1].data).producer_id == 1002

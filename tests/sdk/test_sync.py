@@ -465,9 +465,9 @@ def test_ctrl_c_while_connecting_ends_the_program_and_its_threads(ottla_broker: 
 def test_a_second_ctrl_c_does_not_wait_for_what_the_first_has_left_to_do(ottla_broker: Broker) -> None:
     body = f"""
         sys.path.insert(0, {str(faces.ROOT)!r})
-        import ottla.sdk.produce.core
+        import ottla.sdk.produce.producer_leaving
         from tests.sdk.scripted import scripted
-        ottla.sdk.produce.core.CLOSE_TIMEOUT = {FAR}
+        ottla.sdk.produce.producer_leaving.CLOSE_TIMEOUT = {FAR}
         with scripted() as (address, broker):
             client = ottla.sync.connect(address).__enter__()
             producer = client.producer().__enter__()

@@ -26,8 +26,9 @@ from ottla.errors import (
     TransactionAborted,
     UnknownServerError,
 )
-from ottla.sdk.produce.core import CLOSE_TIMEOUT, ProducerCore
+from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
+from ottla.sdk.produce.producer_leaving import CLOSE_TIMEOUT
 from ottla.sdk.produce.records import PendingRecord
 from ottla.sdk.steps import Steps
 from ottla.sdk.transaction.core import TransactionCore

@@ -554,8 +554,8 @@ def _memory_is_never_given_back(_: Any) -> Any:
 
 
 def _released_at_once(send: Any) -> Any:
-    def broken(self: Sender, node: Any, target: Any, batches: Any, now: float) -> None:
-        send(self, node, target, batches, now)
+    def broken(self: Sender, node: Any, batches: Any, now: float) -> None:
+        send(self, node, batches, now)
         if not self._options.acks:
             for batch in batches:
                 self.results._deliveries._room.give_back(batch.charged)
@@ -565,8 +565,8 @@ def _released_at_once(send: Any) -> Any:
 
 
 def _settled_at_once(send: Any) -> Any:
-    def broken(self: Sender, node: Any, target: Any, batches: Any, now: float) -> None:
-        send(self, node, target, batches, now)
+    def broken(self: Sender, node: Any, batches: Any, now: float) -> None:
+        send(self, node, batches, now)
         if not self._options.acks:
             for batch in batches:
                 self.results._deliveries.settled(batch.number)
@@ -893,7 +893,7 @@ _mutation("memory is never given back", (Room, "give_back", _memory_is_never_giv
 
 def _sequences_begin_again(_: Any) -> Any:
     def broken(self: Sender, topic: str) -> None:
-        gone = [self.queues.pop(place) for place in list(self.queues) if place[0] == topic]
+        gone = self.queues.forget(topic)
         current = self.identity.current
         if current is not None and any(each.identity == current and each.gap for each in gone):
             self.identity.bump(self._core.now)

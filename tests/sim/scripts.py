@@ -27,8 +27,9 @@ from ottla.sdk.consume.reading.fetcher import Fetcher, Offset, Start, Time
 from ottla.sdk.core import FINISH_TIMEOUT
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.produce.batches import NOT_OPEN, PartitionQueue, ProducerBatch
-from ottla.sdk.produce.core import CLOSE_TIMEOUT, ProducerCore
+from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
+from ottla.sdk.produce.producer_leaving import CLOSE_TIMEOUT
 from ottla.sdk.produce.records import Acknowledgement, PendingRecord, ProducerInterceptor, ProducerRecord, Receipt
 from ottla.sdk.steps import Steps
 from tests.sim.bounds import Memory
@@ -142,17 +143,17 @@ class Producing:
 
     def batches_at(self, place: Place) -> bool:
         """Whether batches for the partition are queued or in flight."""
-        queue = self.machine._sender.queues.get(place) if self.machine else None
+        queue = self.machine._sender.queues.partitions.get(place) if self.machine else None
         return bool(queue and queue.batches)
 
     def following(self, topic: str) -> dict[Place, int]:
         """The next sequence of each partition of a topic that this producer has sent to."""
-        queues = self.machine._sender.queues.values() if self.machine else ()
+        queues = self.machine._sender.queues.partitions.values() if self.machine else ()
         return {each.place: each.next_sequence for each in queues if each.place[0] == topic and each.identity}
 
     def heard_late(self, place: Place) -> bool:
         """Whether the log has a batch that the producer does not know to be stored, as its answer is in flight."""
-        queue = self.machine._sender.queues.get(place) if self.machine else None
+        queue = self.machine._sender.queues.partitions.get(place) if self.machine else None
         if queue is None or queue.identity is None or place not in self.ledger.cluster.logs:
             return False
         log = self.ledger.cluster.logs[place]
@@ -162,7 +163,7 @@ class Producing:
 
     def producer_id_at(self, place: Place) -> int:
         """The producer id that was last used for a partition."""
-        queue = self.machine._sender.queues.get(place) if self.machine else None
+        queue = self.machine._sender.queues.partitions.get(place) if self.machine else None
         return queue.identity.producer_id if queue and queue.identity else -1
 
     def _watch(self, machine: ProducerCore) -> None:
@@ -219,7 +220,7 @@ class Producing:
         machine.start_flush = flushing  # type: ignore[method-assign]
 
     def _check_nothing_lingers(self, machine: ProducerCore) -> None:
-        for queue in machine._sender.queues.values():
+        for queue in machine._sender.queues.partitions.values():
             if queue.open is not NOT_OPEN and not queue.open.due:
                 raise Violation("a batch lingers while a caller waits for room", f"{self.process.name}: {queue.place}")
 

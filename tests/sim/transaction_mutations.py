@@ -6,6 +6,7 @@ from ottla.codec.apis.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.errors import (
     ConcurrentTransactions,
     ConnectionLost,
+    InvalidProducerEpoch,
     OttlaError,
     ProducerFenced,
     TimeoutExpired,
@@ -23,8 +24,10 @@ from ottla.sdk.transaction import transaction_requests
 from ottla.sdk.transaction.core import TransactionCore
 from ottla.sdk.transaction.explicit_joining import ExplicitJoining
 from ottla.sdk.transaction.fencing import FENCING
+from ottla.sdk.transaction.participants import Participants
 from ottla.sdk.transaction.producer_transactions import ProducerTransactions
 from ottla.sdk.transaction.states import IMPLICIT, TransactionalProducerInput, TransactionalProducerState
+from ottla.sdk.transaction.transaction_end import TransactionEnd
 from tests.sim.mutations import Mutations
 
 OF_TRANSACTIONS = Mutations("transactions", within=400)
@@ -36,17 +39,17 @@ def _nothing_dooms(doom: Any) -> Any:
 
 
 def _joined_at_once(admits: Any) -> Any:
-    def broken(self: ProducerTransactions, queue: PartitionQueue) -> bool:
-        self._joining._joined.add(queue.place)
+    def broken(self: Participants, queue: PartitionQueue) -> bool:
+        self._explicit._joined.add(queue.place)
         return bool(admits(self, queue))
 
     return broken
 
 
 def _only_the_first_joins(admits: Any) -> Any:
-    def broken(self: ProducerTransactions, queue: PartitionQueue) -> bool:
-        if self._joining._joined:
-            self._joining._joined.add(queue.place)
+    def broken(self: Participants, queue: PartitionQueue) -> bool:
+        if self._explicit._joined:
+            self._explicit._joined.add(queue.place)
         return bool(admits(self, queue))
 
     return broken
@@ -69,11 +72,11 @@ def _same_epoch(over: Any) -> Any:
     return broken
 
 
-def _once(send_end: Any) -> Any:
-    def broken(self: ProducerTransactions, ours: Identity) -> Any:
-        answer = yield from send_end(self, ours)
+def _once(send: Any) -> Any:
+    def broken(self: TransactionEnd, *, committed: bool) -> Any:
+        answer = yield from send(self, committed=committed)
         if isinstance(answer, TimeoutExpired):
-            return EndTxnResponse(error_code=0, producer_id=ours.producer_id, producer_epoch=ours.epoch)
+            return EndTxnResponse(error_code=0, producer_id=self._ours.producer_id, producer_epoch=self._ours.epoch)
         return answer
 
     return broken
@@ -156,19 +159,20 @@ def _next_epoch_by_itself(over: Any) -> Any:
 
 def _nothing_to_end(end: Any) -> Any:
     def broken(self: ProducerTransactions, now: float) -> Any:
-        if self.state is TransactionalProducerState.ABORTING and not self._joining.joined:
-            self._begun, self._joining._partitions = False, {}
+        participants = self._participants
+        if self.state is TransactionalProducerState.ABORTING and not participants.joined:
+            participants._produced, participants._explicit._partitions = False, {}
         return end(self, now)
 
     return broken
 
 
 _mutation("a record that failed keeps nothing from being committed", (ProducerTransactions, "doom", _nothing_dooms))
-_mutation("partitions never join", (ProducerTransactions, "admits", _joined_at_once))
-_mutation("only the first partitions join", (ProducerTransactions, "admits", _only_the_first_joins))
+_mutation("partitions never join", (Participants, "admits", _joined_at_once))
+_mutation("only the first partitions join", (Participants, "admits", _only_the_first_joins))
 _mutation("an EndTxn that may yet arrive is not fenced", (ProducerTransactions, "_over", _never_unsure))
 _mutation("a transaction goes on in the epoch of the one before", (ProducerTransactions, "_over", _same_epoch))
-_mutation("an EndTxn that was not answered in time counts as answered", (ProducerTransactions, "_send_end", _once))
+_mutation("an EndTxn that was not answered in time counts as answered", (TransactionEnd, "_send", _once))
 _mutation(
     "an EndTxn whose connection broke counts as answered", (transaction_requests, "ask_coordinator", _lost_is_done)
 )
@@ -218,11 +222,11 @@ def _lingering_stays(withdraw: Any) -> Any:
     return broken
 
 
-def _sequences_begin_again(changed: Any) -> Any:
-    def broken(self: Sender, now: float) -> None:
-        for queue in self.queues.values():
+def _sequences_begin_again(begin: Any) -> Any:
+    def broken(self: ProducerTransactions, now: float) -> None:
+        for queue in self._queues.partitions.values():
             queue.next_sequence = 0
-        changed(self, now)
+        begin(self, now)
 
     return broken
 
@@ -239,30 +243,30 @@ def _sequences_go_on(adopt: Any) -> Any:
 
 def _its_caller_knows(failed: Any) -> Any:
     def broken(self: Deliveries, batch: Any, *error: Any) -> None:
-        doom = self.doom
+        doom = self._doom
         if batch.callbacks and all(each is not None for each in batch.callbacks):
-            self.doom = lambda place, count, error: None
+            self._doom = lambda place, count, error: None
         failed(self, batch, *error)
-        self.doom = doom
+        self._doom = doom
 
     return broken
 
 
 def _unplaced_dooms_nothing(refused: Any) -> Any:
     def broken(self: Deliveries, record: Any, error: OttlaError) -> None:
-        doom, self.doom = self.doom, lambda place, count, error: None
+        doom, self._doom = self._doom, lambda place, count, error: None
         refused(self, record, error)
-        self.doom = doom
+        self._doom = doom
 
     return broken
 
 
 def _begun_by_being_sent(admits: Any) -> Any:
-    def broken(self: ProducerTransactions, queue: PartitionQueue) -> bool:
-        begun = self._begun
+    def broken(self: Participants, queue: PartitionQueue) -> bool:
+        produced = self._produced
         admitted = bool(admits(self, queue))
-        if self.version >= IMPLICIT:
-            self._begun = begun
+        if self._version >= IMPLICIT:
+            self._produced = produced
         return admitted
 
     return broken
@@ -270,7 +274,7 @@ def _begun_by_being_sent(admits: Any) -> Any:
 
 def _begun_once_stored(stored: Any) -> Any:
     def broken(self: Results, *others: Any) -> None:
-        self._identity._begun = True  # type: ignore[union-attr]
+        self._identity._participants._produced = True  # type: ignore[union-attr]
         stored(self, *others)
 
     return broken
@@ -284,11 +288,13 @@ def _concurrent_is_done(judge: Any) -> Any:
     return broken
 
 
-def _aborts_at_the_deadline(send_end: Any) -> Any:
-    def broken(self: ProducerTransactions, ours: Identity) -> Any:
-        answer = yield from send_end(self, ours)
+def _aborts_at_the_deadline(send: Any) -> Any:
+    late: dict[TransactionEnd, None] = {}
+
+    def broken(self: TransactionEnd, *, committed: bool) -> Any:
+        answer = yield from send(self, committed=committed and self not in late)
         if isinstance(answer, TimeoutExpired):
-            self.state = TransactionalProducerState.ABORTING
+            late[self] = None
         return answer
 
     return broken
@@ -336,19 +342,19 @@ _mutation(
 )
 _mutation("a batch that was withdrawn is retried", (Results, "refused", _withdrawn_is_retried))
 _mutation("a batch that lingers is sent in the next transaction", (Results, "withdraw", _lingering_stays))
-_mutation("sequences begin again with each transaction", (Sender, "_identity_changed", _sequences_begin_again))
+_mutation("sequences begin again with each transaction", (ProducerTransactions, "begin", _sequences_begin_again))
 _mutation("sequences go on in another epoch", (PartitionQueue, "adopt", _sequences_go_on))
 _mutation("a failed record whose caller is called back dooms nothing", (Deliveries, "failed", _its_caller_knows))
 _mutation("a record that fails before it has a batch dooms nothing", (Deliveries, "refused", _unplaced_dooms_nothing))
 _mutation(
     "nothing is to be ended before something is stored",
-    (ProducerTransactions, "admits", _begun_by_being_sent),
+    (Participants, "admits", _begun_by_being_sent),
     (Results, "stored", _begun_once_stored),
 )
 _mutation("a transaction that is being ended counts as ended", (transaction_requests, "_judge", _concurrent_is_done))
 _mutation(
     "a commit that is not answered in time is aborted",
-    (ProducerTransactions, "_send_end", _aborts_at_the_deadline),
+    (TransactionEnd, "_send", _aborts_at_the_deadline),
 )
 _mutation("a cancellation aborts what is being committed", (TransactionCore, "_commit", _cancellation_aborts))
 _mutation(
@@ -369,15 +375,15 @@ def _at_once(begin: Any) -> Any:
     return broken
 
 
-def _fenced_for_good(send_end: Any) -> Any:
-    def broken(self: ProducerTransactions, ours: Identity) -> Any:
-        answer = yield from send_end(self, ours)
-        if self.state is TransactionalProducerState.ABORTING and isinstance(answer, ProducerFenced):
-            self._give_up(answer)
+def _fenced_for_good(send: Any) -> Any:
+    def broken(self: TransactionEnd, *, committed: bool) -> Any:
+        answer = yield from send(self, committed=committed)
+        if not committed and isinstance(answer, ProducerFenced):
+            return InvalidProducerEpoch(answer.detail)
         return answer
 
     return broken
 
 
 _mutation("version 2 begins in an epoch of version 1", (ProducerTransactions, "begin", _at_once))
-_mutation("an abort that comes too early ends the producer", (ProducerTransactions, "_send_end", _fenced_for_good))
+_mutation("an abort that comes too early ends the producer", (TransactionEnd, "_send", _fenced_for_good))

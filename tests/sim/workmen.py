@@ -24,8 +24,9 @@ from ottla.sdk.consume.assignment.leaving import LEAVE_TIMEOUT
 from ottla.sdk.consume.core import ConsumerCore, Taken
 from ottla.sdk.consume.reading.fetcher import READ_COMMITTED, Fetched, Fetcher
 from ottla.sdk.outcome import Outcome, any_of
-from ottla.sdk.produce.core import CLOSE_TIMEOUT, ProducerCore
+from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
+from ottla.sdk.produce.producer_leaving import CLOSE_TIMEOUT
 from ottla.sdk.produce.records import PendingRecord
 from ottla.sdk.transaction.core import ABORT_TIMEOUT, TransactionCore
 from ottla.sdk.transaction.options import TransformOptions

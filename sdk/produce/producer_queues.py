@@ -1,0 +1,172 @@
+"""The batches of a producer that are not settled, in a queue per partition; and which of them may be sent, per node.
+
+    wake ──► ready at the node of its leader ── `take_turns` ──► the sender
+      └────► leaderless: metadata are refreshed
+
+Rules:
+- State per node is in a `NodeQueue`, state per partition in a `PartitionQueue`.
+- While a partition has no leader, metadata are refreshed again and again, with growing pauses, as for retries.
+- The cost of a turn depends on the partitions that were woken, not on the number of waiting partitions.
+
+Source: RecordAccumulator.java (ready, drain).
+"""
+
+from collections.abc import Callable, Container, Iterator
+
+from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.core import ClientCore
+from ottla.sdk.produce.batches import PartitionQueue, ProducerBatch
+from ottla.sdk.produce.node_queue import NodeQueue
+from ottla.sdk.produce.producer_identity import Identity
+from ottla.sdk.timers import Timer
+
+
+class ProducerQueues:
+    """All queues of one producer.
+
+    Args:
+        channel: the connections for its requests.
+        send: called with ``now``, within the next step, when a partition that may have a batch to send was woken.
+
+    Attributes:
+        partitions: the queues of the partitions that the producer has used.
+        turn: the nodes that may get another request.
+        leaderless: leaderless partitions that have a batch to send.
+    """
+
+    def __init__(
+        self, core: ClientCore, channel: str, send: Callable[[float], None], *, idempotent: bool, transactional: bool
+    ) -> None:
+        self._core, self._channel, self._send = core, channel, send
+        self._idempotent, self._transactional = idempotent, transactional
+        self.partitions: dict[TopicPartition, PartitionQueue] = {}
+        self._nodes: dict[int, NodeQueue] = {}
+        self.turn: dict[int, None] = {}
+        self.leaderless: dict[TopicPartition, PartitionQueue] = {}
+        self._leaderless_answers = 0
+        """Consecutive metadata responses that named no leader for a partition that has a batch to send."""
+        self._due: Timer | None = None
+
+    # -- per partition -----------------------------------------------------------------------------------------------
+
+    def partition(self, place: TopicPartition) -> PartitionQueue:
+        """The queue of a partition, created when the partition is first used."""
+        found = self.partitions.get(place)
+        if found is None:
+            found = self.partitions[place] = PartitionQueue(place, self._idempotent, transactional=self._transactional)
+            found.incarnation = found.known_in = self._core.cluster.incarnation(place[0])
+            if leader := self._core.cluster.leader(*place):
+                self._core.open_connection(leader, self._channel, self._core.now)
+        return found
+
+    def forget(self, topic: str) -> list[PartitionQueue]:
+        """Remove and return the queues of a topic, which have no batches."""
+        return [self.partitions.pop(place) for place in list(self.partitions) if place[0] == topic]
+
+    def end_idempotence(self) -> None:
+        """Number no more batches: the brokers have no producer ids."""
+        self._idempotent = False
+        for queue in self.partitions.values():
+            queue.idempotent = False
+
+    def due(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """Allow the batch to be sent; until then it may still grow."""
+        if batch is queue.open:
+            queue.cancel_linger()
+        if not batch.due:
+            batch.due = True
+            if batch is queue.batches[0]:
+                queue.moved_at = self._core.now
+            self.wake(queue)
+
+    # -- per node ----------------------------------------------------------------------------------------------------
+
+    def node(self, node_id: int) -> NodeQueue:
+        node = self._nodes.get(node_id)
+        if node is None:
+            node = self._nodes[node_id] = NodeQueue(self._core, node_id, self._channel, self.wake)
+        return node
+
+    def wake(self, queue: PartitionQueue) -> None:
+        """Consider a partition that may have a batch to send."""
+        if not queue.batches:
+            return
+        leader = self._core.cluster.leader(*queue.place)
+        if leader is None:
+            self.leaderless[queue.place] = queue
+        else:
+            self.node(leader.id).ready[queue.place] = queue
+            self.turn[leader.id] = None
+        self._send_soon()
+
+    def wake_all(self) -> None:
+        """Consider all partitions again: leaders, or the producer's identity, have changed."""
+        self.leaderless.clear()
+        for node in self._nodes.values():
+            node.ready.clear()
+        for queue in self.partitions.values():
+            self.wake(queue)
+        self._send_soon()
+
+    def wake_node(self, node: NodeQueue) -> None:
+        """Consider a node that may get another request."""
+        if node.ready:
+            self.turn[node.id] = None
+            self._send_soon()
+
+    def metadata_changed(self) -> None:
+        """Look for the new leaders of all partitions."""
+        self.wake_all()
+        if not self.leaderless:
+            self._leaderless_answers = 0
+        elif self._core.metadata.learned_all:
+            self._leaderless_answers += 1
+
+    def find_leaders(self, now: float) -> None:
+        """Refresh the metadata, because of the leaderless partitions."""
+        self._core.metadata.refresh(now, self._core.backoff(self._leaderless_answers))
+
+    def take_turns(self) -> list[NodeQueue]:
+        """The nodes whose turn it is."""
+        turn, self.turn = self.turn, {}
+        return [self.node(node_id) for node_id in turn]
+
+    def _send_soon(self) -> None:
+        if self._due is None or self._due.call is None:  # the last call was made
+            self._due = self._core.soon(self._send)
+
+    # -- to see what waits -------------------------------------------------------------------------------------------
+
+    @property
+    def empty(self) -> bool:
+        """Whether all batches are settled."""
+        return not any(queue.batches for queue in self.partitions.values())
+
+    @property
+    def pending(self) -> int:
+        """Records in batches that are not settled."""
+        return sum(batch.count for queue in self.partitions.values() for batch in queue.batches)
+
+    def leaves_gaps(self, identity: Identity | None) -> bool:
+        """Whether a batch of this identity is in flight, has an unknown outcome, or is missing at the broker."""
+        return any(
+            queue.gap or queue.renumber_from is not None or queue.outcome_unknown
+            for queue in self.partitions.values()
+            if queue.identity == identity
+        )
+
+    def waiting_for(self, nodes: Container[int] | None) -> list[ProducerBatch]:
+        """Batches that cannot be sent without these nodes (``None``: without any)."""
+        leader = self._core.cluster.leader
+        return [
+            batch
+            for place, queue in self.partitions.items()
+            if nodes is None or ((led := leader(*place)) is not None and led.id in nodes)
+            for batch in queue.batches
+        ]
+
+    def muted(self, now: float) -> Iterator[tuple[int, float]]:
+        """The nodes that throttle, and for how many seconds yet."""
+        for node_id, node in self._nodes.items():
+            if (left := node.muted_until - now) > 0:
+                yield node_id, left
