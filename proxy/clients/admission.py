@@ -30,8 +30,9 @@ from ottla.proxy.clients.windows import ClientResult
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.routing import Routes, RuleHistory
 from ottla.proxy.upstream.control import Control
-from ottla.proxy.upstream.delivery import IMPLICIT, Delivery
+from ottla.proxy.upstream.delivery import Delivery
 from ottla.proxy.upstream.producer import UpstreamProducer, UpstreamTransaction
+from ottla.proxy.upstream.stream_sender import IMPLICIT
 
 if TYPE_CHECKING:
     from ottla.proxy.journal.journal import Journal

@@ -82,6 +82,12 @@ class UpstreamProducer:
         """Its transaction is being aborted, so no more of its batches are sent."""
         return self.transaction is not None and self.transaction.aborting
 
+    def identify(self, producer_id: int, epoch: int) -> None:
+        """Take the producer id that upstream has allocated; no batch may be numbered yet."""
+        self.producer_id, self.epoch = producer_id, epoch
+        for stream in self.streams.values():
+            stream.renewed(epoch)
+
     def stream(self, topic: str, partition: int, topic_id: "UUID") -> Stream:
         """Create the stream for a partition."""
         transactional = self.transaction is not None
@@ -132,3 +138,16 @@ class ProducerConnection:
     @property
     def idle(self) -> bool:
         return not self.in_flight and not self.ready
+
+    def began(self) -> None:
+        """Count a request that is sent."""
+        self.in_flight += 1
+
+    def ended(self, now: float) -> None:
+        """Count a request that was answered, or failed."""
+        self.in_flight -= 1
+        self.idle_since = now
+
+    def throttle(self, until: float) -> None:
+        """Send no request before ``until``, because the broker throttles the producer."""
+        self.not_before = max(self.not_before, until)

@@ -39,6 +39,9 @@ from ottla.proxy.upstream.connections import ProducerConnections
 from ottla.proxy.upstream.control import LOOK, Control
 from ottla.proxy.upstream.delivery import Delivery
 from ottla.proxy.upstream.link import UpstreamLink, UpstreamLinks
+from ottla.proxy.upstream.settlements import Settlements
+from ottla.proxy.upstream.steering import Steering
+from ottla.proxy.upstream.stream_sender import StreamSender
 from ottla.proxy.upstream.streams import Stream
 from ottla.testing import Broker
 from tests.patience import HUNG
@@ -155,6 +158,8 @@ MACHINES = (
     RecordSetQueue,
     ClientBatch,
     Delivery,
+    Steering,
+    StreamSender,
     ProducerConnections,
     Stream,
     Window,
@@ -175,7 +180,7 @@ CONTAINING: set[object] = {
         Rewriter._tell,
         Rewriter._tell_of_settled,
     ),
-    *(Delivery._steer, Delivery._try_later, Delivery._settle, Window.abandon, Window.pop_settled),
+    *(Steering._steer, Steering._try_later, Settlements.settle, Window.abandon, Window.pop_settled),
     Control._questions,  # `ProxyCore.deadline` reads it
 }
 """The methods that contain the errors of the others."""

@@ -18,7 +18,7 @@ from ottla.proxy import threads
 from ottla.proxy.clients import opening, rewriter
 from ottla.proxy.clients.observer import MOST
 from ottla.proxy.clients.rewriter import Rewriter
-from ottla.proxy.upstream import delivery
+from ottla.proxy.upstream import stream_sender
 from tests.proxy.simulated import Pair, World, batch
 from tests.proxy.test_rewriting import KEYS, SIX, key_at, make_known, world_of
 
@@ -197,7 +197,7 @@ def test_a_large_batch_for_upstream_is_built_in_a_thread_and_others_go_on(world:
 
 
 def test_a_batch_that_a_thread_cannot_build_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivery, "build_whole", lambda part, *, transactional: None)
+    monkeypatch.setattr(stream_sender, "build_whole", lambda part, *, transactional: None)
     reply = world.produce(1, {FLIGHTS: batch([(key_at(3), b"v" * 3000), (None, b"")])})
     behind = world.produce(1, {FLIGHTS: batch(SMALL)})
     finish_all(world)
