@@ -109,6 +109,17 @@ class Admission:
         if self._journal is not None:
             self._journal.transaction(producer)
 
+    def note_begun(self, batch: ClientBatch) -> None:
+        """Record a batch that was accepted, and its window, in the journal."""
+        if self._journal is not None:
+            self._journal.begun(batch)
+        self.note_window(batch)
+
+    def note_window(self, batch: ClientBatch) -> None:
+        """Record the window of a batch in the journal, unless its producer id belongs to another producer by now."""
+        if self._journal is not None and batch.window is not None and self.producers.has(batch.producer):
+            self._journal.window(batch, batch.window)
+
     def transaction(self, batch: RecordBatch) -> tuple[KnownProducer[ClientBatch], UpstreamTransaction] | None:
         """The producer and the transaction of a batch; ``None`` if it has none, or its epoch is unknown."""
         return self.producers.in_transaction(batch.producer_id, batch.producer_epoch) if batch.transactional else None

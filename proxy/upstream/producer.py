@@ -40,6 +40,14 @@ class UpstreamTransaction:
     ending: object = None
     added: dict[str, set[int]] = field(default_factory=dict)
 
+    def park(self) -> None:
+        """Count a record set that waits for the metadata of its topic."""
+        self.parked += 1
+
+    def unpark(self) -> None:
+        """Count a record set that waits no more."""
+        self.parked -= 1
+
     def go_on(self, now: float) -> None:
         """Call everything in `waiting`: none of its batches is under way."""
         waiting, self.waiting = self.waiting, []

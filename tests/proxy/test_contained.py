@@ -21,6 +21,7 @@ from ottla.codec.frames import build_request, framed
 from ottla.codec.partitioners import murmur2_partition
 from ottla.codec.records import BatchBuilder
 from ottla.errors import DecodeError, InvalidRequest, InvalidTimestamp, MessageTooLarge, UnknownTopicOrPartition
+from ottla.proxy.clients.acceptance import Acceptance
 from ottla.proxy.clients.batches import ClientBatch
 from ottla.proxy.clients.client_connection import ClientConnection
 from ottla.proxy.clients.client_link import ClientLink
@@ -29,6 +30,7 @@ from ottla.proxy.clients.pending_produce import PendingProduce
 from ottla.proxy.clients.produce_handler import ProduceHandler
 from ottla.proxy.clients.producers import ClientProducers
 from ottla.proxy.clients.record_set_queue import RecordSetQueue
+from ottla.proxy.clients.rewrite_counts import RewriteCounts
 from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.transaction_handler import TransactionHandler
 from ottla.proxy.clients.windows import Window
@@ -154,7 +156,9 @@ MACHINES = (
     TransactionHandler,
     ProduceHandler,
     PendingProduce,
+    Acceptance,
     Rewriter,
+    RewriteCounts,
     RecordSetQueue,
     ClientBatch,
     Delivery,

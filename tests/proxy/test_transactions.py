@@ -31,8 +31,8 @@ from ottla.errors import (
     UnknownTopicOrPartition,
 )
 from ottla.proxy.clients import admission, producers, transactions
+from ottla.proxy.clients.acceptance import UNDER_WAY
 from ottla.proxy.clients.dialects import UNNAMED
-from ottla.proxy.clients.rewriter import UNDER_WAY
 from ottla.proxy.clients.routed_topics import METADATA_WAIT
 from ottla.proxy.clients.transaction_handler import CONCURRENT_WAIT
 from ottla.proxy.clients.transactions import MOST_WAITING
