@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from ottla.codec.apis.metadata import MetadataResponse
 from ottla.complaints import Complaints
 from ottla.errors import AuthenticationFailed, BrokerUnreachable, ConfigurationError, RemoteProtocolError
+from ottla.proxy.clients.acceptance import Acceptance
 from ottla.proxy.clients.admission import Admission
 from ottla.proxy.clients.batches import ClientBatch
 from ottla.proxy.clients.buffered import Buffered
@@ -27,6 +28,7 @@ from ottla.proxy.clients.client_session import ClientSession
 from ottla.proxy.clients.observer import Observer, Tallies
 from ottla.proxy.clients.opening import Opener
 from ottla.proxy.clients.producers import ClientProducers
+from ottla.proxy.clients.rewrite_counts import RewriteCounts
 from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.routed_topics import RoutedTopics
 from ottla.proxy.clients.transactions import ClientTransactions
@@ -105,9 +107,9 @@ class ProxyCore:
         self.buffered, self.tallies, opener = Buffered(config.max_buffered), Tallies(), Opener(self.threads)
         self.observer = Observer(self.tallies, self.topics, self.control, opener, self.buffered)
         self.admission = Admission(producers, self.topics, self.control, self.delivery, config, journal)
-        self.rewriter = Rewriter(
-            self.topics, self.admission, self.delivery, self.threads, opener, self.tallies, self.buffered, journal
-        )
+        counts = RewriteCounts(self.tallies, self.topics)
+        self.rewriter = Rewriter(self.topics, self.admission, self.delivery, opener, self.buffered, counts)
+        self.acceptance = Acceptance(self.topics, self.admission, self.rewriter, self.threads, self.buffered, counts)
         self.transactions = ClientTransactions(self.rules, self.topics, self.admission, self.rewriter, self.delivery)
         self._journal = journal
         self._complaints = Complaints()
@@ -146,7 +148,7 @@ class ProxyCore:
     @property
     def idle(self) -> bool:
         """No records are queued or under way."""
-        return self.delivery.idle and self.threads.idle and self.rewriter.line.idle and self.links.idle
+        return self.delivery.idle and self.threads.idle and self.acceptance.line.idle and self.links.idle
 
     def finish(self, now: float) -> None:
         """Finish the upstream connections of disconnected clients, because the proxy stops."""
@@ -160,7 +162,7 @@ class ProxyCore:
     @property
     def loses(self) -> bool:
         """Whether records are under way that would be lost if the proxy ended now: no journal has them."""
-        return not (self.delivery.lent.idle and self.rewriter.line.idle and self.links.idle)
+        return not (self.delivery.lent.idle and self.acceptance.line.idle and self.links.idle)
 
     def unreachable(self) -> BrokerUnreachable:
         """The error if upstream could not be reached."""
@@ -176,7 +178,7 @@ class ProxyCore:
                 if session := self._sessions.pop(client, None):
                     with contained("a client has left"):
                         session.left(now)
-                        self.rewriter.left(client, now)
+                        self.acceptance.left(client, now)
             case UpstreamConnected(number):
                 self._on_link(number, lambda link: link.connected(now), now)
             case UpstreamReceived(number, data):
@@ -204,7 +206,7 @@ class ProxyCore:
             self.links.begin,
             self.links.expire,
             self.topics.expire,
-            self.rewriter.pump,
+            self.acceptance.pump,
             self.delivery.pump,
             self.control.pump,
         ):
@@ -233,7 +235,7 @@ class ProxyCore:
             self.links.deadline,
             self.topics.deadline,
             self.delivery.deadline,
-            self.rewriter.deadline,
+            self.acceptance.deadline,
             self.control.deadline,
         )
         due = min((deadline for deadline in parts if deadline is not None), default=None)

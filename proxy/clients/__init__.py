@@ -17,7 +17,9 @@ opening               checks batches, reads their records, sorts them by partiti
 windows               recognises retries
 producers             the producer ids of clients
 record_set_queue      the queue of record sets
+acceptance            accepts record sets in their turn, or refuses them
 rewriter              moves the records of a client's batch to the partitions of their keys, and answers the client
+rewrite_counts        counts records and refusals, and logs the refusals
 transactions          the state of clients' transactions: their partitions, and when they may end
 observer              counts keys
 buffered              counts the buffered bytes of each client

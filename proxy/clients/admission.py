@@ -30,8 +30,9 @@ from ottla.proxy.clients.windows import ClientResult
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.routing import Routes, RuleHistory
 from ottla.proxy.upstream.control import Control
-from ottla.proxy.upstream.delivery import IMPLICIT, Delivery
+from ottla.proxy.upstream.delivery import Delivery
 from ottla.proxy.upstream.producer import UpstreamProducer, UpstreamTransaction
+from ottla.proxy.upstream.stream_sender import IMPLICIT
 
 if TYPE_CHECKING:
     from ottla.proxy.journal.journal import Journal
@@ -107,6 +108,17 @@ class Admission:
         """Record the state of a producer's transaction in the journal, because it has changed."""
         if self._journal is not None:
             self._journal.transaction(producer)
+
+    def note_begun(self, batch: ClientBatch) -> None:
+        """Record a batch that was accepted, and its window, in the journal."""
+        if self._journal is not None:
+            self._journal.begun(batch)
+        self.note_window(batch)
+
+    def note_window(self, batch: ClientBatch) -> None:
+        """Record the window of a batch in the journal, unless its producer id belongs to another producer by now."""
+        if self._journal is not None and batch.window is not None and self.producers.has(batch.producer):
+            self._journal.window(batch, batch.window)
 
     def transaction(self, batch: RecordBatch) -> tuple[KnownProducer[ClientBatch], UpstreamTransaction] | None:
         """The producer and the transaction of a batch; ``None`` if it has none, or its epoch is unknown."""

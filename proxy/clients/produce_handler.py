@@ -1,7 +1,7 @@
 """Handles Produce requests: the proxy rewrites record sets, passes them to the client's broker, or refuses them.
 
 Rules:
-- Record sets for rewritten topics go to the `Rewriter`, in the order of their arrival; the rest of the request goes to
+- Record sets for rewritten topics go to `Acceptance`, in the order of their arrival; the rest of the request goes to
   the broker. `PendingProduce` makes one response of both.
 - With ``acks=0`` no response can say that records were refused, so the client's connection is closed, as on a broker.
 - A request that names a partition twice is refused as a whole. Kafka's broker keeps only the last batch of such
@@ -16,6 +16,7 @@ from ottla.codec.apis.produce import ProduceRequest, ProduceResponse, TopicProdu
 from ottla.codec.frames import build_request, parse_request, parse_response
 from ottla.codec.wire import Buffer
 from ottla.errors import InvalidRequest, InvalidRequiredAcks
+from ottla.proxy.clients.acceptance import Acceptance
 from ottla.proxy.clients.admission import Admission
 from ottla.proxy.clients.batches import Offer, Origin
 from ottla.proxy.clients.client_connection import ClientConnection, ClientRequest
@@ -25,7 +26,6 @@ from ottla.proxy.clients.observer import Observer
 from ottla.proxy.clients.opening import detached
 from ottla.proxy.clients.pending_produce import PendingProduce
 from ottla.proxy.clients.record_set_queue import OVERHEAD
-from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.windows import ClientResult
 from ottla.proxy.routing import TopicRules
 from ottla.proxy.upstream.cluster import UpstreamCluster
@@ -41,7 +41,7 @@ class ProduceContext(Protocol):
     rules: TopicRules
     admission: Admission
     observer: Observer
-    rewriter: Rewriter
+    acceptance: Acceptance
     cluster: UpstreamCluster
 
 
@@ -137,7 +137,7 @@ class ProduceHandler:
         offers = self._offers(topics, message, pending)
         if message.acks in (-1, 0, 1):
             size += OVERHEAD * sum(len(topic.partition_data) for topic in topics)
-            self._shared.rewriter.line.request(self._client.number, offers, size, now)
+            self._shared.acceptance.line.request(self._client.number, offers, size, now)
         else:
             for offer in offers:
                 offer.refuse(InvalidRequiredAcks(), now)

@@ -41,6 +41,11 @@ class KnownProducer(UpstreamProducer, Generic[B]):
         parked = self.transaction is not None and self.transaction.parked
         return not parked and not any(window.under_way for window in self.windows.values())
 
+    def go_on_ending(self, now: float) -> None:
+        """Continue with EndTxn if it waits and none of the batches is under way any more."""
+        if self.transaction is not None and self.transaction.waiting and self.settled:
+            self.transaction.go_on(now)
+
     @property
     def may_be_forgotten(self) -> bool:
         """None of its batches is under way, and no transaction of it must be aborted."""

@@ -1,7 +1,7 @@
 """Moves the records of clients' batches to the partitions of their keys, and answers the clients.
 
 Rules:
-- Batches are delivered in the order of their arrival: while a thread reads a batch, later ones wait.
+- Batches are delivered in the order in which they were accepted: while a thread reads a batch, later ones wait.
 - A client is answered when every part of its batch is settled. The response has the offset if the batch stayed whole in
   its partition; otherwise the offset is -1, "unknown".
 - A batch is delivered even if its client disconnects: a retry, on any connection, finds it under way or done.
@@ -10,88 +10,47 @@ Rules:
 import logging
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING
 
 from ottla.codec.compression import Compression
-from ottla.codec.records import NO_PRODUCER_ID, RecordBatch
-from ottla.complaints import Complaints
-from ottla.errors import (
-    BrokerError,
-    InvalidRecord,
-    InvalidTxnState,
-    NotEnoughReplicas,
-    ProducerFenced,
-    TransactionAbortable,
-    UnknownServerError,
-    broker_error,
-)
+from ottla.codec.records import RecordBatch
+from ottla.errors import BrokerError, ProducerFenced, TransactionAbortable, UnknownServerError
 from ottla.proxy.clients.admission import Admission
 from ottla.proxy.clients.batches import NOBODY, ClientBatch, Offer, Origin
 from ottla.proxy.clients.buffered import Buffered
-from ottla.proxy.clients.observer import Tallies
 from ottla.proxy.clients.opening import BUG, Opened, Opener, checked, max_memory_of, memory_of, opened
 from ottla.proxy.clients.producers import KnownProducer
-from ottla.proxy.clients.record_set_queue import OVERHEAD, RecordSetQueue
+from ottla.proxy.clients.rewrite_counts import RewriteCounts
 from ottla.proxy.clients.routed_topics import RoutedTopics
 from ottla.proxy.clients.windows import ClientResult, Window
 from ottla.proxy.contained import contained
 from ottla.proxy.journal.notes import NotedBatch
 from ottla.proxy.routing import Routes
-from ottla.proxy.threads import Threads
 from ottla.proxy.upstream.batches import Part, PartResult
 from ottla.proxy.upstream.delivery import Delivery
 from ottla.proxy.upstream.producer import UpstreamProducer
-from ottla.proxy.upstream.streams import ABORTED, CLIENT_GONE, LAST_EPOCH, OVERTAKEN, RECREATED, WITHDRAWN
-
-if TYPE_CHECKING:
-    from ottla.proxy.journal.journal import Journal
+from ottla.proxy.upstream.streams import ABORTED, LAST_EPOCH, OVERTAKEN, RECREATED, WITHDRAWN
 
 log = logging.getLogger("ottla.proxy")
 
-UNDER_WAY = 64
-"""The most unsettled batches of a client for one partition; correct idempotent clients have at most five."""
 _IN_PART = "an earlier batch failed, and some records of this one are stored"
 _NOT_ADDED = "keys belong to partitions that were not added to the transaction: abort it"
 
 
 class Rewriter:
-    """Handles record sets for rewritten topics, from the client's request to its response.
-
-    Attributes:
-        line: the queue of clients' record sets.
-    """
+    """Delivers the accepted batches of clients, and tells the outcomes."""
 
     def __init__(
         self,
         topics: RoutedTopics,
         admission: Admission,
         delivery: Delivery,
-        threads: Threads,
         opener: Opener,
-        tallies: Tallies,
         buffered: Buffered,
-        journal: "Journal | None",
+        counts: RewriteCounts,
     ) -> None:
         self._topics, self._admission, self._delivery = topics, admission, delivery
-        self._threads, self._opener = threads, opener
-        self._tallies, self._buffered, self._journal = tallies, buffered, journal
-        self.line = RecordSetQueue(topics, threads, buffered, self._judge, self._refuse, self._count_refusal)
+        self._opener, self._buffered, self._counts = opener, buffered, counts
         self._numbers = count(1)
-        self._complaints = Complaints()
-
-    @property
-    def deadline(self) -> float | None:
-        return self._complaints.deadline if self.line.idle else 0.0
-
-    def pump(self, now: float) -> None:
-        """Handle queued record sets; log the number of refusals without a line of their own."""
-        for line in self._complaints.counted(now):
-            log.warning("%s", line)
-        self.line.pump(now)
-
-    def left(self, client: int, now: float) -> None:
-        """Take back the producer lent to a disconnected client, once everything that it has sent was handled."""
-        self.line.left(client, lambda now: self._admission.left(client), now)
 
     def allocated(self, producer_id: int, now: float) -> KnownProducer[ClientBatch]:
         """Remember a producer id that upstream has newly allocated to a client."""
@@ -105,83 +64,16 @@ class Rewriter:
 
     # -- in
 
-    def _judge(self, offer: Offer, now: float) -> None:
-        """Accept a record set, have it wait for its topic's metadata, or refuse it."""
-        try:
-            batch = checked(offer.data)
-            if batch.transactional != (offer.transactional_id is not None):
-                raise InvalidTxnState("a batch is transactional if its request has a transactional id, and only then")
-            if batch.transactional and batch.producer_id == NO_PRODUCER_ID:
-                raise InvalidRecord("the transactional batch has no producer id")
-            if self._topics.is_described(offer.topic):
-                self._accept(offer, batch, now)
-            else:
-                self._buffered.check_room(offer.origin.client, len(offer.data) + OVERHEAD)
-                self._park(offer, batch, now)
-        except BrokerError as error:
-            self._refuse(offer, error, now)
-        except Exception:
-            self._broken(offer, now)
-
-    def _refuse(self, offer: Offer, error: BrokerError, now: float) -> None:
-        self._count_refusal(offer, error, now)
-        offer.refuse(error, now)
-
-    def _count_refusal(self, offer: Offer, error: BrokerError, now: float) -> None:
-        """Count a record set that is refused, and log it if nothing else tells its client."""
-        self._threads.spend_a_look()
-        if offer.topic in self._tallies or self._topics.is_described(offer.topic):  # clients may send any name
-            self._tallies[offer.topic].refused += 1
-        if not offer.awaited:  # no answer tells its client, which may have gone
-            self._log_refused_unawaited(offer, error, now)
-
-    def _broken(self, offer: Offer, now: float) -> None:
-        log.exception("a bug in the proxy, please report it: records for %s-%d", offer.topic, offer.partition)
-        offer.answered(ClientResult(UnknownServerError.code, error_message=BUG), now)
-
-    def _park(self, offer: Offer, batch: RecordBatch, now: float) -> None:
-        """Have a record set wait for its topic's metadata, and then for its turn; EndTxn waits for it, too."""
-        found = self._admission.transaction(batch)
-        if found is not None:
-            found[1].parked += 1
-
-        def take(now: float) -> None:
-            try:
-                self._accept(offer, batch, now)
-            except Exception:
-                self._broken(offer, now)
-
-        def over(now: float) -> None:
-            if found is not None:
-                found[1].parked -= 1
-                self._go_on_ending(found[0], now)
-
-        self.line.park(offer, take, over, now)
-
-    def _accept(self, offer: Offer, batch: RecordBatch, now: float) -> None:
-        try:
-            routes = self._admission.routes(offer)
-            producer = self._admission.producer(offer, batch)
-            window = None
-            if isinstance(producer, KnownProducer):
-                window = producer.window(offer.topic, offer.partition)
-                match window.look_up(batch.producer_epoch, batch.base_sequence, batch.count):
-                    case ClientBatch() as under_way:
-                        self._threads.spend_a_look()
-                        under_way.waiting.append(offer.answered)
-                        return
-                    case ClientResult() as outcome:
-                        self._threads.spend_a_look()
-                        offer.answered(outcome, now)
-                        return
-                if len(window.under_way) >= UNDER_WAY:
-                    raise NotEnoughReplicas(f"this partition has {UNDER_WAY} unsettled batches already")
-            self._buffered.check_room(offer.origin.client, max_memory_of(batch))
-        except BrokerError as error:
-            if isinstance(error, ProducerFenced):
-                self._admission.tell_of_fencing(batch.producer_id, offer.topic, error.detail, offer.origin)
-            self._refuse(offer, error, now)
-            return
+    def begin(
+        self,
+        offer: Offer,
+        batch: RecordBatch,
+        producer: UpstreamProducer,
+        window: "Window[ClientBatch] | None",
+        routes: Routes,
+        now: float,
+    ) -> None:
+        """Take an accepted record set, and deliver its batch."""
         place = offer.topic, offer.partition
         taken = self._client_batch(batch, offer.origin, producer, place, window, routes, next(self._numbers))
         taken.waiting.append(offer.answered)
@@ -190,9 +82,7 @@ class Rewriter:
             producer.unopened.append(taken)
         else:
             window.begin(taken)
-            if self._journal is not None:
-                self._journal.begun(taken)
-            self._note(taken)
+            self._admission.note_begun(taken)
         self.open(taken, now)
 
     def open(self, batch: ClientBatch, now: float) -> None:
@@ -261,11 +151,6 @@ class Rewriter:
             waiting=[],
         )
 
-    def _note(self, batch: ClientBatch) -> None:
-        """Record the window of a batch in the journal, unless its producer id belongs to another producer by now."""
-        if self._journal is not None and batch.window is not None and self._admission.knows(batch.producer):
-            self._journal.window(batch, batch.window)
-
     # -- restoring from the journal
 
     def restored(
@@ -311,17 +196,14 @@ class Rewriter:
         """Leave out records that are stored although an earlier batch with them was refused; count the others."""
         if batch.window is not None and batch.window.remembers:
             batch.leave_out(batch.window.stored_already(batch.records.fingerprints()))
-        tally = self._tallies[batch.topic]
-        tally.records += batch.count
-        tally.keyless += batch.records.keyless
-        tally.misplaced += batch.count - len(batch.left_out) - len(batch.parts.get(batch.partition, ()))
+        self._counts.delivered(batch)
 
     def _deliver_due(self, window: "Window[ClientBatch]", now: float) -> None:
         while batch := window.due():
             self._deliver(batch, now)
 
     def _deliver(self, batch: ClientBatch, now: float) -> None:
-        self._note(batch)
+        self._admission.note_window(batch)
         try:
             self._sift(batch)
         except ProducerFenced as error:
@@ -375,7 +257,7 @@ class Rewriter:
 
     def failed(self, batch: ClientBatch, result: PartResult, now: float) -> None:
         """Handle a part that is refused, or whose outcome is unknown."""
-        self._note(batch)
+        self._admission.note_window(batch)
         try:
             self._fail(batch, result, now)
         except Exception:
@@ -411,7 +293,7 @@ class Rewriter:
         if window is None:
             self._tell(batch, batch.outcome(), now)
             return
-        self._note(batch)
+        self._admission.note_window(batch)
         self._tell_of_settled(window, now)
         self._deliver_due(window, now)
 
@@ -434,35 +316,10 @@ class Rewriter:
         with contained("a batch is settled"):
             self._buffered.count(batch.origin.client, -batch.size)
             if batch.failure is not None:
-                self._log_refusal(batch, batch.failure, now)
+                self._counts.batch_refused(batch, batch.failure, now)
         waiting, batch.waiting = batch.waiting, []
         for answered in waiting:
             with contained("a client gets the outcome of its records"):
                 answered(outcome, now)
         if isinstance(batch.producer, KnownProducer):
-            self._go_on_ending(batch.producer, now)
-
-    def _go_on_ending(self, producer: KnownProducer[ClientBatch], now: float) -> None:
-        """Continue with EndTxn if it waits and the producer has no more batches under way."""
-        transaction = producer.transaction
-        if transaction is not None and transaction.waiting and producer.settled:
-            transaction.go_on(now)
-
-    def _log_refused_unawaited(self, offer: Offer, error: BrokerError, now: float) -> None:
-        if self._complaints.is_new(now, "", f"records with acks=0 were refused: {error.name}, {offer.topic}"):
-            told = {"partition": f"{offer.topic}-{offer.partition}", "error": error.name, "why": error.detail}
-            facts = told | {"bytes": len(offer.data)} | offer.origin.facts
-            log.warning("records with acks=0 were refused", extra=facts)
-
-    def _log_refusal(self, batch: ClientBatch, result: PartResult, now: float) -> None:
-        self._tallies[batch.topic].refused += 1
-        what = (
-            f"requests of a disconnected client dropped: {result.message}"
-            if result is CLIENT_GONE
-            else ("outcome unknown: records may or may not be stored" if result.unknown else "records were refused")
-        )
-        error = broker_error(result.error_code).name
-        if self._complaints.is_new(now, "", f"{what}: {error}, {batch.topic}"):
-            place = f"{batch.topic}-{batch.partition}"
-            told = {"partition": place, "records": batch.count, "error": error, "why": result.message}
-            log.warning(what, extra=told | {"producer_id": batch.producer.producer_id} | batch.origin.facts)
+            batch.producer.go_on_ending(now)

@@ -13,6 +13,7 @@ from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProduce
 from ottla.codec.frames import build_request, parse_request, parse_response
 from ottla.codec.wire import Buffer
 from ottla.errors import ConcurrentTransactions, TransactionAbortable, UnknownProducerId
+from ottla.proxy.clients.acceptance import Acceptance
 from ottla.proxy.clients.carried import ABORTABLE_SINCE, END_TXN
 from ottla.proxy.clients.client_connection import ClientConnection, ClientRequest
 from ottla.proxy.clients.client_link import ClientLink
@@ -37,6 +38,7 @@ class TransactionContext(Protocol):
     timers: Timers
     rules: TopicRules
     rewriter: Rewriter
+    acceptance: Acceptance
     transactions: ClientTransactions
 
 
@@ -132,7 +134,7 @@ class TransactionHandler:
     def _turn(self, now: float) -> Steps[float]:
         """Wait until the record sets that came before are handled."""
         turn: Outcome[float] = Outcome()
-        self._shared.rewriter.line.in_turn(turn.succeed, now)
+        self._shared.acceptance.line.in_turn(turn.succeed, now)
         return (yield from until(turn))
 
 

@@ -1,12 +1,15 @@
 """Connections to upstream, its metadata, and the delivery of records to it.
 
-link         one connection
-control      the proxy's own requests: brokers, topics, producer ids
-cluster      brokers, topics and leaders
-batches      parts of clients' batches, and the batches built from them
-streams      the batches of one producer for one partition
-producer     a producer id, with its streams and connections
-lent         the proxy's own producers, for clients without a producer id
-connections  connections of producers to brokers
-delivery     sends all streams, retries, and settles
+link           one connection
+control        the proxy's own requests: brokers, topics, producer ids
+cluster        brokers, topics and leaders
+batches        parts of clients' batches, and the batches built from them
+streams        the batches of one producer for one partition
+producer       a producer id, with its streams and connections
+lent           the proxy's own producers, for clients without a producer id
+connections    connections of producers to brokers
+settlements    the journal and the senders get the outcomes
+steering       streams to the connections of their leaders, retries, and expired batches
+stream_sender  the batches of streams in Produce requests, and the results
+delivery       takes parts, delivers them, and gives them back
 """

@@ -73,6 +73,14 @@ class Part:
     noted: Any = None
     maybe_in: "frozenset[UUID]" = frozenset()
 
+    def begin_building(self) -> None:
+        """Have it share no batch, and wait for the batch that a thread builds of it."""
+        self.building = self.alone = True
+
+    def end_building(self, whole: RecordBatch | None) -> None:
+        """Take the batch that a thread has built; ``None`` if that failed."""
+        self.building, self.whole = False, whole
+
     def halves(self) -> tuple["Part", "Part"]:
         """Split it in two, because upstream refused it as too large."""
         half, each = len(self.records) // 2, self.size // len(self.records)

@@ -39,7 +39,6 @@ class ProducerConnections:
 
     Args:
         later: timers for connections in backoff.
-        send: sends a request on a connection; returns whether there was anything to send.
         stranded: called with the streams that were ready to send on a connection that was lost.
     """
 
@@ -50,11 +49,10 @@ class ProducerConnections:
         threads: Threads,
         lent: Lent,
         later: Timers,
-        send: Send,
         stranded: Stranded,
     ) -> None:
         self._links, self._cluster, self._threads, self._lent = links, cluster, threads, lent
-        self._later, self._send, self._stranded = later, send, stranded
+        self._later, self._stranded = later, stranded
         self._all: dict[ProducerConnection, None] = {}
         """The least recently used first."""
         self._pressing: dict[ProducerConnection, None] = {}
@@ -100,13 +98,17 @@ class ProducerConnections:
             if connection.idle:
                 self._close(connection)
 
-    def pump(self, now: float) -> None:
-        """Send on every connection that can, as far as the step's budget goes."""
+    def pump(self, send: Send, now: float) -> None:
+        """Send on every connection that can, as far as the step's budget goes.
+
+        Args:
+            send: sends a request on a connection; returns whether there was anything to send.
+        """
         while self._pressing and not self._threads.budget_is_spent:  # the rest waits for the next step
             connection = next(iter(self._pressing))
             del self._pressing[connection]
             try:
-                self._drive(connection, now)
+                self._drive(connection, send, now)
             except Exception as bug:  # fails this connection only; the others continue
                 log.exception("a bug in the proxy, please report it: records for node %d", connection.node)
                 if connection.link is None:
@@ -114,7 +116,7 @@ class ProducerConnections:
                 else:
                     connection.link.end(as_ottla_error(bug), now)
 
-    def _drive(self, connection: ProducerConnection, now: float) -> None:
+    def _drive(self, connection: ProducerConnection, send: Send, now: float) -> None:
         if not connection.ready or connection.in_flight >= REQUESTS:
             return
         if now < connection.not_before:
@@ -134,8 +136,8 @@ class ProducerConnections:
         if connection.link is None or not connection.link.open:
             ready, lost = partial(self._ready, connection), partial(self._lost, connection)
             connection.link = self._links.connect(address, now, ready=ready, lost=lost)
-        elif connection.link.ready and self._lent.has_id(connection.producer):
-            while connection.ready and connection.in_flight < REQUESTS and self._send(connection, connection.link, now):
+        elif connection.link.ready and self._lent.has_id(connection.producer, self.press_all):
+            while connection.ready and connection.in_flight < REQUESTS and send(connection, connection.link, now):
                 if self._threads.budget_is_spent:
                     self.press(connection)
                     break

@@ -9,8 +9,15 @@ Rules:
 from collections.abc import Callable, Container, Sequence
 from functools import partial
 
+from ottla.errors import NotEnoughReplicas
+from ottla.proxy.upstream.batches import PartResult
 from ottla.proxy.upstream.control import Control, Identity
 from ottla.proxy.upstream.producer import UpstreamProducer
+
+USED_UP = PartResult(NotEnoughReplicas.code, message="the proxy needs another producer id, retry the batch")
+"""The outcome of unsent parts whose lent producer is used up."""
+
+Identified = Callable[[UpstreamProducer], None]
 
 
 class Lent:
@@ -18,13 +25,10 @@ class Lent:
 
     Args:
         of_clients: the producer ids of clients: upstream allocates an id twice if it has lost its data.
-        identified: called with each producer that gets its producer id.
     """
 
-    def __init__(
-        self, control: Control, of_clients: Container[int], identified: Callable[[UpstreamProducer], None]
-    ) -> None:
-        self._control, self._of_clients, self._identified = control, of_clients, identified
+    def __init__(self, control: Control, of_clients: Container[int]) -> None:
+        self._control, self._of_clients = control, of_clients
         self._of: dict[int, UpstreamProducer] = {}
         """Client -> the producer lent to it."""
         self._free: list[UpstreamProducer] = []
@@ -69,21 +73,19 @@ class Lent:
             for each in gone:
                 self._control.withdraw_identity(each)
 
-    def has_id(self, producer: UpstreamProducer) -> bool:
-        """Whether a producer has an id; if not, requests one."""
+    def has_id(self, producer: UpstreamProducer, identified: Identified) -> bool:
+        """Whether a producer has an id; if not, requests one, and then calls ``identified`` with the producer."""
         if producer.producer_id is None:
-            self._control.request_identity(producer, partial(self._identify, producer))
+            self._control.request_identity(producer, partial(self._identify, producer, identified))
         return producer.producer_id is not None
 
     def of_id(self, producer_id: int) -> list[UpstreamProducer]:
         """The producers with this producer id."""
         return [each for each in (*self._of.values(), *self._free) if each.producer_id == producer_id]
 
-    def _identify(self, producer: UpstreamProducer, identity: Identity, now: float) -> None:
+    def _identify(self, producer: UpstreamProducer, identified: Identified, identity: Identity, now: float) -> None:
         if identity[0] in self._of_clients:  # upstream would mix up the sequences of two producers with one id
-            self.has_id(producer)
+            self.has_id(producer, identified)
             return
-        producer.producer_id, producer.epoch = identity
-        for stream in producer.streams.values():
-            stream.renewed(producer.epoch)
-        self._identified(producer)
+        producer.identify(*identity)
+        identified(producer)

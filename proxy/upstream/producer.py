@@ -40,6 +40,14 @@ class UpstreamTransaction:
     ending: object = None
     added: dict[str, set[int]] = field(default_factory=dict)
 
+    def park(self) -> None:
+        """Count a record set that waits for the metadata of its topic."""
+        self.parked += 1
+
+    def unpark(self) -> None:
+        """Count a record set that waits no more."""
+        self.parked -= 1
+
     def go_on(self, now: float) -> None:
         """Call everything in `waiting`: none of its batches is under way."""
         waiting, self.waiting = self.waiting, []
@@ -81,6 +89,12 @@ class UpstreamProducer:
     def stopped(self) -> bool:
         """Its transaction is being aborted, so no more of its batches are sent."""
         return self.transaction is not None and self.transaction.aborting
+
+    def identify(self, producer_id: int, epoch: int) -> None:
+        """Take the producer id that upstream has allocated; no batch may be numbered yet."""
+        self.producer_id, self.epoch = producer_id, epoch
+        for stream in self.streams.values():
+            stream.renewed(epoch)
 
     def stream(self, topic: str, partition: int, topic_id: "UUID") -> Stream:
         """Create the stream for a partition."""
@@ -132,3 +146,16 @@ class ProducerConnection:
     @property
     def idle(self) -> bool:
         return not self.in_flight and not self.ready
+
+    def began(self) -> None:
+        """Count a request that is sent."""
+        self.in_flight += 1
+
+    def ended(self, now: float) -> None:
+        """Count a request that was answered, or failed."""
+        self.in_flight -= 1
+        self.idle_since = now
+
+    def throttle(self, until: float) -> None:
+        """Send no request before ``until``, because the broker throttles the producer."""
+        self.not_before = max(self.not_before, until)

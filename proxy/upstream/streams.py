@@ -218,13 +218,14 @@ class Stream:
         first = self._first_waiting()
         return first if first.whole is None and is_long(first.size, first.compression) else None
 
-    def next(self, producer_id: int, limit: int, *, by_id: bool = False) -> UpstreamBatch:
+    def next(self, producer_id: int, limit: int, now: float, *, by_id: bool = False) -> UpstreamBatch:
         """Mark the next batch as in flight and return it; only after `may_send`.
 
         Args:
             limit: the most bytes before compression of parts that share a batch.
             by_id: the request has the topic's id, so no other topic of this name can store the batch.
         """
+        self.sent_at = now
         batch = next((each for each in self.sent if not each.stored and not each.in_flight), None)
         if batch is None:
             batch = self._numbered(producer_id, limit)
@@ -303,6 +304,15 @@ class Stream:
     def pause(self) -> None:
         """Stop sending until `mend`, after a backoff."""
         self.broken = self.patient = True
+
+    def halt(self) -> None:
+        """Stop sending until `mend`, which follows once no batch is in flight."""
+        self.broken = True
+
+    def count_failure(self) -> int:
+        """Count a failed attempt; returns how many have failed since a batch was last stored."""
+        self.failures = min(self.failures + 1, 10)
+        return self.failures
 
     def _stored(self, batch: UpstreamBatch, code: int, offset: int) -> Settled:
         if batch.tries == 1 and (code == DuplicateSequenceNumber.code or 0 <= offset <= self.last_offset):

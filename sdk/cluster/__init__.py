@@ -2,6 +2,8 @@
 
 cluster           `Cluster`: the nodes, topics and leaders, as data
 metadata          `Metadata`: keeps them fresh, and answers callers that wait for a topic
+hedged_requests   sends Metadata requests, and asks another node while one gives no answer
+failed_addresses  why addresses gave no metadata
 questions         the topics that the next Metadata request names
 held_topics       the topics whose metadata stays fresh
 nodes             the node to ask next

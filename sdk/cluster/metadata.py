@@ -2,7 +2,7 @@
 
 Rules:
 - A connected node is asked; if none is connected, the next node in turn. If there is no answer within a second, another
-  node is asked as well, so a dead address costs a second at most.
+  node is asked as well (`ottla.sdk.cluster.hedged_requests`).
 - A request for all topics may take seconds if there are many. A caller that waits for a new topic does not wait for it:
   another node is asked for that topic alone.
 - However many parts of the client ask, and however often, metadata is refreshed at most once per `retry_backoff`. The
@@ -22,10 +22,7 @@ Source: NetworkClient.java, DefaultMetadataUpdater; Metadata.java; ConsumerMetad
 
 import math
 from collections.abc import Callable, Collection, Iterator
-from functools import partial
-from typing import NamedTuple
 
-from ottla.addresses import format_address
 from ottla.codec.apis.metadata import MetadataResponse
 from ottla.errors import (
     AuthenticationFailed,
@@ -40,11 +37,11 @@ from ottla.errors import (
 )
 from ottla.sdk.cluster.client_interface import MetadataClient
 from ottla.sdk.cluster.cluster import Cluster, Topic
+from ottla.sdk.cluster.failed_addresses import FailedAddresses, address
+from ottla.sdk.cluster.hedged_requests import HedgedRequests
 from ottla.sdk.cluster.held_topics import HeldTopics
 from ottla.sdk.cluster.nodes import Nodes
 from ottla.sdk.cluster.questions import Question, Questions, TopicWait
-from ottla.sdk.connection import requests
-from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.events import Found, Node, logged
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome
@@ -52,8 +49,6 @@ from ottla.sdk.timers import Timer
 
 log = logger("ottla.sdk")
 
-HEDGE_DELAY = 1.0
-"""Seconds without an answer after which another node is asked as well; doubled for each request in flight."""
 MAX_TOPIC_NAME = 249
 """In characters. Source: Topic.java, MAX_NAME_LENGTH."""
 UNKNOWN_TOPIC_GRACE = 5.0
@@ -61,13 +56,6 @@ UNKNOWN_TOPIC_GRACE = 5.0
 KNOWN_TOPIC_GRACE = 1.0
 """Seconds for which brokers must answer "unknown" about a known topic before it counts as deleted: a broker that has
 just started knows no topic."""
-
-
-class AskedNode(NamedTuple):
-    """A request in flight to a node, and the timer that asks another node as well."""
-
-    question: Question
-    hedge: Timer
 
 
 class Metadata:
@@ -92,23 +80,19 @@ class Metadata:
         """The last response was about all held topics."""
         self._heard_since = math.inf
         """The first update since the last round in which every node failed; inf if none came yet."""
-        self.asked_since = math.nan
-        """The time of the first request since the last update; NaN if there was none."""
         self.observers: list[Callable[[float], None]] = []
         """Called after every update."""
         self._topics = HeldTopics(cluster, self._options.metadata_max_age)
         self._questions = Questions(cluster, self._topics)
         self._due: Timer | None = None
-        self._asked: dict[int, AskedNode] = {}
-        """Requests in flight, by node id."""
         self._gave_none: set[int] = set()
         """Nodes that failed in this round."""
+        self._requests = HedgedRequests(client, self._questions, self._gave_none, self._answered)
         self._rounds = 0
         """Failed rounds since the last update."""
         self._paused_until = -math.inf
         """When the next round may begin."""
-        self._troubles: dict[str, tuple[str, int]] = {}
-        """Why each address failed, and the number of attempts; an update clears it."""
+        self._failures = FailedAddresses()
         self._denied: AuthenticationFailed | None = None
         """The last authentication failure since an update."""
         self._connecting: list[Outcome[None]] = []
@@ -174,6 +158,11 @@ class Metadata:
             self._ask_at(max(now, since))
         return outcome
 
+    @property
+    def asked_since(self) -> float:
+        """The time of the first request since the last update; NaN if there was none."""
+        return self._requests.since
+
     def heard_for(self, since: float, now: float) -> float:
         """For how many seconds after ``since`` brokers have answered metadata requests; 0 while none does.
 
@@ -186,7 +175,7 @@ class Metadata:
     def why_no_topic(self, name: str, waited: float) -> OttlaError:
         """The error for a topic that is still unknown after ``waited`` seconds."""
         code = self.cluster.errors.get(name)
-        if code is not None and not self._troubles:
+        if code is not None and not self._failures:
             return broker_error(code, f"topic {name!r}")
         return self.unreachable(f"topic {name!r}", waited)
 
@@ -198,26 +187,18 @@ class Metadata:
 
     def unreachable(self, what: str, seconds: float) -> BrokerUnreachable:
         """The error for "no broker answered", with each address and how it failed."""
-        tried = "; ".join(f"{where}: {why}" for where, why in self._reasons(pending=True).items())
+        tried = "; ".join(f"{where}: {why}" for where, why in self._reasons().items())
         advice = "check the address, and that a broker listens there"
         return BrokerUnreachable(f"{what}: no broker answered within {seconds:g} s ({advice}). Tried {tried}")
 
-    def _reasons(self, *, pending: bool = False) -> dict[str, str]:
-        """Why each address failed, and the number of attempts.
-
-        Args:
-            pending: append addresses that have not answered yet.
-        """
-        reasons = {
-            where: f"{why} (tried {f'{times} times' if times > 1 else 'once'})"
-            for where, (why, times) in self._troubles.items()
-        }
-        if pending:
-            known = {each.id: each for each in (*self._nodes.seeds, *self.cluster.nodes.values())}
-            unanswered = [known[each] for each in self._asked if each in known]
-            for node in unanswered or ([] if reasons else self._nodes.seeds):
-                silent = self._client.missing or f"no answer yet{self._client.silence(node)}"
-                reasons.setdefault(_address(node), silent)
+    def _reasons(self) -> dict[str, str]:
+        """Why each address failed, and the addresses that have not answered yet."""
+        reasons = self._failures.reasons
+        known = {each.id: each for each in (*self._nodes.seeds, *self.cluster.nodes.values())}
+        unanswered = [known[each] for each in self._requests.nodes if each in known]
+        for node in unanswered or ([] if reasons else self._nodes.seeds):
+            silent = self._client.missing or f"no answer yet{self._client.silence(node)}"
+            reasons.setdefault(address(node), silent)
         return reasons
 
     @property
@@ -227,14 +208,14 @@ class Metadata:
 
     def tried(self, most: int) -> str:
         """At most ``most`` of the addresses that failed or have not answered yet, and why."""
-        said = [f"{where}: {why}" for where, why in self._reasons(pending=True).items()]
+        said = [f"{where}: {why}" for where, why in self._reasons().items()]
         return "; ".join(said[:most]) + (f"; and {len(said) - most} more" if len(said) > most else "")
 
     def explain(self, now: float) -> Iterator[str]:
         """Lines for people about failed addresses, old metadata and awaited topics; none if all is well."""
-        for where, why in self._reasons().items():
+        for where, why in self._failures.reasons.items():
             yield f"metadata: {where} failed: {why}"
-        if self._troubles and -math.inf < self.all_updated_at < now:
+        if self._failures and -math.inf < self.all_updated_at < now:
             yield f"metadata: last updated {now - self.all_updated_at:.1f} s ago"
         for each in self._questions.waits:
             if not each.outcome.done:
@@ -272,7 +253,7 @@ class Metadata:
         """Refresh because a connection broke, or a node does not answer: the cluster may have changed."""
         if self._client.closed:
             return
-        if self._troubles:  # a retry is scheduled already
+        if self._failures:  # a retry is scheduled already
             self._questions.want_all(now + delay)
         else:
             self.refresh(now, delay)
@@ -289,49 +270,13 @@ class Metadata:
         self._due = None
         self._questions.forget_gone()
         earliest = self._paused_until
-        if not (self._troubles or self.waited_for):
+        if not (self._failures or self.waited_for):
             # The request was scheduled at once for a caller that no longer waits.
             earliest = max(self._questions.all_at, self.updated_at + self._options.retry_backoff)
         if now < earliest:
             self._ask_at(earliest)
             return
-        # A node whose hedge delay has passed may be down: it does not keep the client from asking others.
-        if not any(each.hedge.call for each in self._asked.values()):
-            self._ask_another(now)
-        elif self._questions.wait_behind(each.question for each in self._asked.values()):
-            self._ask_another(now, waits_alone=True)
-
-    def _hedge(self, node_id: int, now: float) -> None:
-        """Ask another node, because this one has not answered; wait for one while all have a request in flight."""
-        asked = self._asked[node_id]
-        if not (self._client.closed or self._ask_another(now)):
-            hedge = self._client.later(now + self._options.retry_backoff, partial(self._hedge, node_id))
-            self._asked[node_id] = asked._replace(hedge=hedge)
-
-    def _ask_another(self, now: float, *, waits_alone: bool = False) -> bool:
-        """Ask a node without a request in flight, if there is one; nodes that have not failed in this round come first.
-
-        Args:
-            waits_alone: ask only for topics that callers wait for.
-        """
-        node = self._client.other_node({*self._asked, *self._gave_none}) or self._client.other_node(self._asked)
-        if self._client.closed or node is None:
-            return False
-        question = self._questions.next(now, waits_alone=waits_alone)
-
-        def ended(answer: MetadataResponse | OttlaError, now: float) -> None:
-            self._asked.pop(node.id).hedge.cancel()
-            if not self._client.closed:
-                self._answered(node, answer, question, now)
-
-        hedge = self._client.later(now + HEDGE_DELAY * 2 ** len(self._asked), partial(self._hedge, node.id))
-        self._asked[node.id] = AskedNode(question, hedge)
-        timeout = min(self._options.request_timeout, self._options.connect_timeout)
-        request = requests.metadata(question.topics, create=question.create)
-        if math.isnan(self.asked_since):
-            self.asked_since = now
-        self._client.submit(node, Exchange(request, ended, now + timeout, background=True), now)
-        return True
+        self._requests.ask(now)
 
     # -- answers -----------------------------------------------------------------------------------------------------
 
@@ -354,16 +299,13 @@ class Metadata:
                 self._failed(node, why, now)
 
     def _failed(self, node: Node, error: OttlaError, now: float) -> None:
-        where = _address(node)
-        _, times = self._troubles.get(where, ("", 0))
-        why = str(error).removeprefix(where).removeprefix(f" (node {node.id})").lstrip(": ")
-        self._troubles[where] = (why, times + 1)
+        self._failures.add(node, error)
         self._gave_none.add(node.id)
         if isinstance(error, AuthenticationFailed):
             self._denied = error
-        log.info("metadata request failed", extra={"node": logged(node), "address": where, "why": str(error)})
+        log.info("metadata request failed", extra={"node": logged(node), "address": address(node), "why": str(error)})
         left = self._nodes.ids - self._gave_none
-        if left - self._asked.keys():
+        if left.difference(self._requests.nodes):
             self._ask_at(now)
             return
         self._rounds += 1
@@ -409,26 +351,27 @@ class Metadata:
         self.cluster.nodes.clear()
         self._questions.want_all(now)
         self._client.give_up_all(why.replace("a broker", "the broker"), now)
-        self._failed(node, RebootstrapRequired(_address(node)), now)
+        self._failed(node, RebootstrapRequired(address(node)), now)
 
     def _refuse_foreign(self, node: Node, other: str | None, what: str, now: float) -> None:
         """Refuse metadata from an address that leads to another cluster."""
-        if _address(node) not in self._troubles:
+        if node not in self._failures:
             log.error(
                 "an address leads to another cluster, with other records and offsets, and its metadata is refused: "
                 "check the bootstrap addresses, or restart the client if the change is intended",
-                extra={"address": _address(node), "cluster_known": self.cluster.cluster_id, "cluster_there": other},
+                extra={"address": address(node), "cluster_known": self.cluster.cluster_id, "cluster_there": other},
             )
         self._client.give_up(node, what, now)
-        self._failed(node, InconsistentClusterId(f"{_address(node)}: {what}"), now)
+        self._failed(node, InconsistentClusterId(f"{address(node)}: {what}"), now)
 
     def _learn(self, answer: MetadataResponse, question: Question, now: float) -> None:
-        self.updated_at, self.asked_since, self._denied = now, math.nan, None
+        self.updated_at, self._denied = now, None
+        self._requests.settled()
         self.learned_of, self.learned_all = question.topics, question.about_all
         if question.about_all:
             self.all_updated_at = now
         self._heard_since = min(self._heard_since, now)
-        self._troubles.clear()
+        self._failures.clear()
         self._new_start()
         self.cluster.update(answer)
         answered = {each.name for each in answer.topics}
@@ -458,7 +401,3 @@ def unnameable(topic: str) -> str:
     except UnicodeEncodeError as error:
         return f"topic {topic!r:.80} cannot be encoded: {error.reason}"
     return f"topic {topic!r:.80} has {len(topic)} characters, more than 249" if len(topic) > MAX_TOPIC_NAME else ""
-
-
-def _address(node: Node) -> str:
-    return format_address(node.host, node.port)

@@ -21,6 +21,7 @@ from ottla.codec.frames import build_request, framed
 from ottla.codec.partitioners import murmur2_partition
 from ottla.codec.records import BatchBuilder
 from ottla.errors import DecodeError, InvalidRequest, InvalidTimestamp, MessageTooLarge, UnknownTopicOrPartition
+from ottla.proxy.clients.acceptance import Acceptance
 from ottla.proxy.clients.batches import ClientBatch
 from ottla.proxy.clients.client_connection import ClientConnection
 from ottla.proxy.clients.client_link import ClientLink
@@ -29,6 +30,7 @@ from ottla.proxy.clients.pending_produce import PendingProduce
 from ottla.proxy.clients.produce_handler import ProduceHandler
 from ottla.proxy.clients.producers import ClientProducers
 from ottla.proxy.clients.record_set_queue import RecordSetQueue
+from ottla.proxy.clients.rewrite_counts import RewriteCounts
 from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.transaction_handler import TransactionHandler
 from ottla.proxy.clients.windows import Window
@@ -39,6 +41,9 @@ from ottla.proxy.upstream.connections import ProducerConnections
 from ottla.proxy.upstream.control import LOOK, Control
 from ottla.proxy.upstream.delivery import Delivery
 from ottla.proxy.upstream.link import UpstreamLink, UpstreamLinks
+from ottla.proxy.upstream.settlements import Settlements
+from ottla.proxy.upstream.steering import Steering
+from ottla.proxy.upstream.stream_sender import StreamSender
 from ottla.proxy.upstream.streams import Stream
 from ottla.testing import Broker
 from tests.patience import HUNG
@@ -151,10 +156,14 @@ MACHINES = (
     TransactionHandler,
     ProduceHandler,
     PendingProduce,
+    Acceptance,
     Rewriter,
+    RewriteCounts,
     RecordSetQueue,
     ClientBatch,
     Delivery,
+    Steering,
+    StreamSender,
     ProducerConnections,
     Stream,
     Window,
@@ -175,7 +184,7 @@ CONTAINING: set[object] = {
         Rewriter._tell,
         Rewriter._tell_of_settled,
     ),
-    *(Delivery._steer, Delivery._try_later, Delivery._settle, Window.abandon, Window.pop_settled),
+    *(Steering._steer, Steering._try_later, Settlements.settle, Window.abandon, Window.pop_settled),
     Control._questions,  # `ProxyCore.deadline` reads it
 }
 """The methods that contain the errors of the others."""

@@ -41,7 +41,7 @@ def flight(stream: Stream, count: int) -> list[UpstreamBatch]:
     for _ in range(count):
         record = Record(offset=0, timestamp=0, key=b"k", value=b"v", headers=())
         stream.waiting.append(Part(Client(), 0, [record], 100, Compression.NONE, 0.0, alone=True))
-    return [stream.next(1000, 10**6) for _ in range(count)]
+    return [stream.next(1000, 10**6, 0.0) for _ in range(count)]
 
 
 def known(topic_id: UUID = OLD) -> Stream:
@@ -65,7 +65,7 @@ def test_1_a_batch_is_not_stored_because_one_behind_it_went_to_a_topic_that_was_
     if not stream.in_flight:
         settled += stream.mend()
     while stream.may_send():
-        settled += stream.answered(stream.next(1000, 10**6), OutOfOrderSequenceNumber.code, -1, None)
+        settled += stream.answered(stream.next(1000, 10**6, 0.0), OutOfOrderSequenceNumber.code, -1, None)
     assert 0 not in [result.error_code for part, result in settled if part in one.parts]
 
 
@@ -80,7 +80,7 @@ def test_3_nobody_knows_of_a_batch_that_was_not_answered_and_is_too_large_when_i
     stream = known()
     [batch] = flight(stream, 1)
     stream.unanswered(batch)
-    assert stream.mend() == [] and stream.next(1000, 10**6) is batch
+    assert stream.mend() == [] and stream.next(1000, 10**6, 0.0) is batch
     [(_, result)] = stream.answered(batch, MessageTooLarge.code, -1, None)
     assert result.unknown
 

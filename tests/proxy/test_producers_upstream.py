@@ -16,9 +16,10 @@ from ottla.errors import (
     UnknownTopicOrPartition,
 )
 from ottla.proxy.clients.opening import checked, max_memory_of
-from ottla.proxy.upstream import connections, delivery
+from ottla.proxy.upstream import connections, delivery, steering
 from ottla.proxy.upstream.connections import IDLE_CONNECTION
 from ottla.proxy.upstream.delivery import LIMIT_LASTS, Delivery
+from ottla.proxy.upstream.steering import Steering
 from ottla.proxy.upstream.streams import LAST_EPOCH
 from tests.proxy.simulated import Pair, World, batch
 from tests.proxy.test_rewriting import key_at, pairs, world_of
@@ -224,10 +225,11 @@ def test_streams_are_led_to_new_leaders_so_many_at_a_time(monkeypatch: pytest.Mo
     world.kill(1)
     places = {("flights", place): batch([(key_at(place), b"v")]) for place in (1, 3, 5)}
     waiting = [world.produce(client, places) for client in range(1, 11)]
-    monkeypatch.setattr(delivery, "_CALLS", 4)
+    monkeypatch.setattr(delivery, "_TIMERS", 4)
+    monkeypatch.setattr(steering, "MOST_STEERED", 4)
     steered = [0]
     """The count for each step."""
-    pump, steer = Delivery.pump, Delivery._steer
+    pump, steer = Delivery.pump, Steering._steer
 
     def pumped(*args: Any) -> None:
         steered.append(0)
@@ -238,7 +240,7 @@ def test_streams_are_led_to_new_leaders_so_many_at_a_time(monkeypatch: pytest.Mo
         steer(*args)
 
     monkeypatch.setattr(Delivery, "pump", pumped)
-    monkeypatch.setattr(Delivery, "_steer", counted)
+    monkeypatch.setattr(Steering, "_steer", counted)
     for place in (1, 3, 5):
         world.upstream.lead("flights", place, 0)
     world.core.control.request_topics("flights")

@@ -15,10 +15,10 @@ from ottla.codec.records import CRC_AT, HEADER_SIZE, RecordBatch
 from ottla.codec.wire import Buffer
 from ottla.errors import InvalidRecord, NotEnoughReplicas, NotLeaderOrFollower, OutOfOrderSequenceNumber
 from ottla.proxy import threads
-from ottla.proxy.clients import opening, rewriter
+from ottla.proxy.clients import acceptance, opening
+from ottla.proxy.clients.acceptance import Acceptance
 from ottla.proxy.clients.observer import MOST
-from ottla.proxy.clients.rewriter import Rewriter
-from ottla.proxy.upstream import delivery
+from ottla.proxy.upstream import stream_sender
 from tests.proxy.simulated import Pair, World, batch
 from tests.proxy.test_rewriting import KEYS, SIX, key_at, make_known, world_of
 
@@ -197,7 +197,7 @@ def test_a_large_batch_for_upstream_is_built_in_a_thread_and_others_go_on(world:
 
 
 def test_a_batch_that_a_thread_cannot_build_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivery, "build_whole", lambda part, *, transactional: None)
+    monkeypatch.setattr(stream_sender, "build_whole", lambda part, *, transactional: None)
     reply = world.produce(1, {FLIGHTS: batch([(key_at(3), b"v" * 3000), (None, b"")])})
     behind = world.produce(1, {FLIGHTS: batch(SMALL)})
     finish_all(world)
@@ -220,7 +220,7 @@ def test_a_step_takes_on_so_many_batches_however_small_and_the_rest_in_their_ord
     assert world.produce(1, {FLIGHTS: batch([(key_at(3), b"first")])}).code == 0
     monkeypatch.setattr(threads, "BATCHES", 2)
     accepted: list[int] = []
-    monkeypatch.setattr(Rewriter, "_accept", counted(Rewriter._accept, accepted, world))
+    monkeypatch.setattr(Acceptance, "_accept", counted(Acceptance._accept, accepted, world))
     with monkeypatch.context() as patch:
         patch.setattr(world, "settle", lambda: None)
         replies = [
@@ -355,7 +355,7 @@ def test_the_end_of_a_transaction_waits_for_its_turn_behind_records_that_are_not
         read.append(data)
         return opening.checked(data)
 
-    monkeypatch.setattr(rewriter, "checked", checked)
+    monkeypatch.setattr(acceptance, "checked", checked)
     data = batch(SMALL, own, 0, 0, transactional=True)
     ending = EndTxnRequest(transactional_id="t", producer_id=own, producer_epoch=0, committed=committed)
     with monkeypatch.context() as patch:

@@ -31,12 +31,12 @@ from ottla.errors import (
     UnknownTopicOrPartition,
 )
 from ottla.proxy.clients import admission, producers, transactions
+from ottla.proxy.clients.acceptance import UNDER_WAY
 from ottla.proxy.clients.dialects import UNNAMED
-from ottla.proxy.clients.rewriter import UNDER_WAY
 from ottla.proxy.clients.routed_topics import METADATA_WAIT
 from ottla.proxy.clients.transaction_handler import CONCURRENT_WAIT
 from ottla.proxy.clients.transactions import MOST_WAITING
-from ottla.proxy.upstream.delivery import IMPLICIT, LONG_REST
+from ottla.proxy.upstream.stream_sender import IMPLICIT, LONG_REST
 from tests.proxy.simulated import ANSWERED, CUT_AFTER, CUT_BEFORE, Pair, Reply, Upstream, World, batch
 from tests.proxy.test_producers_upstream import numbers
 from tests.proxy.test_rewriting import SIX, key_at, world_of

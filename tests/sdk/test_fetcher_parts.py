@@ -150,7 +150,7 @@ def test_changes_are_reviewed_once_in_the_next_poll() -> None:
 
 def heard(core: ClientCore, asked: float) -> None:
     """Metadata arrived after the first request for it; then, at ``asked``, another request was sent."""
-    core.metadata.asked_since, core.metadata._heard_since = asked, 0.0
+    core.metadata._requests.since, core.metadata._heard_since = asked, 0.0
 
 
 def test_retries_pause_longer_each_time_and_give_up_where_another_attempt_would_not_help() -> None:

@@ -7,7 +7,7 @@ from ottla.codec.apis.metadata import (
     MetadataResponseTopic,
 )
 from ottla.errors import AuthenticationFailed, BrokerUnreachable, ConnectionLost, UnknownTopicOrPartition
-from ottla.sdk.cluster.metadata import HEDGE_DELAY
+from ottla.sdk.cluster.hedged_requests import HEDGE_DELAY
 from ottla.sdk.events import Found
 from tests.sdk.client_of_parts import Client
 

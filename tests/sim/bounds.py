@@ -27,7 +27,7 @@ from ottla.codec.apis.sasl_authenticate import SaslAuthenticateRequest
 from ottla.codec.apis.sasl_handshake import SaslHandshakeRequest
 from ottla.codec.records import HEADER_SIZE
 from ottla.errors import MessageTooLarge, OttlaError, RemoteProtocolError
-from ottla.sdk.cluster.metadata import HEDGE_DELAY
+from ottla.sdk.cluster.hedged_requests import HEDGE_DELAY
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.consume.reading.fetcher import Fetcher
 from ottla.sdk.core import ClientCore
@@ -91,9 +91,9 @@ class Haste:
         """The client is about to ask for metadata, and not because a node is slow to answer."""
         metadata, now = self._process.core.metadata, self._process.clock.now
         awaited = self._process.connecting or metadata._questions.waited_for
-        if now < metadata._paused_until - ROUNDING and not metadata._asked:
+        if now < metadata._paused_until - ROUNDING and not metadata._requests.nodes:
             self._wrong = f"{self._process.name} asks within the pause that follows a round without any answer"
-        if awaited or metadata._troubles or metadata._asked:
+        if awaited or metadata._failures or metadata._requests.nodes:
             return
         if (age := now - metadata.updated_at) < self._process.core.options.retry_backoff - ROUNDING:
             self._wrong = f"{self._process.name} has metadata that are {age * 1000:.1f} ms old"
@@ -147,12 +147,12 @@ class Sloth:
             due = min(self._due, self._asked_at + core.options.metadata_max_age)
             more = names - {each.name for each in core.metadata._questions.waits}
             early = now < due - ROUNDING and not (self._failed or self._process.connecting)
-            if more and early and len(core.metadata._asked) == 1:
+            if more and early and len(core.metadata._requests.nodes) == 1:
                 self._greedy = f"{self._process.name} asks for {sorted(more)}, due at {due:.3f}"
             if self._under_way == math.inf:  # else a refresh that became due since is still owed
                 self._due, self._under_way = math.inf, now
             self._asked_at, self._failed, self._others, asked_at = now, False, 0, now
-            self._hedged_by = now + HEDGE_DELAY * 2 ** (len(core.metadata._asked) - 1)
+            self._hedged_by = now + HEDGE_DELAY * 2 ** (len(core.metadata._requests.nodes) - 1)
             ended = exchange.ended
 
             def told(answer: Any, now: float) -> None:
@@ -173,15 +173,15 @@ class Sloth:
         core, now = self._process.core, self._process.clock.now
         if self._greedy:
             raise Violation(GREEDY, self._greedy)
-        if core.closed or core.metadata._troubles:
+        if core.closed or core.metadata._failures:
             self._due, self._failed, self._others = max(self._due, now), True, 0
             self._hedged_by = math.inf
-        if now >= self._hedged_by and core.metadata._nodes.ids <= core.metadata._asked.keys():
+        if now >= self._hedged_by and core.metadata._nodes.ids.issubset(core.metadata._requests.nodes):
             self._hedged_by = now  # every node is being asked already
         if now > max(self._hedged_by, self._process.thawed) + 2 * core.options.retry_backoff:
             raise Violation(SLOTH, f"{self._process.name}: waits for one node since {self._asked_at:.3f}")
         due = max(self._due, self._process.thawed, core.metadata.updated_at)
-        if self._others > 2 or (now > due + 2 * core.options.retry_backoff and not core.metadata._asked):
+        if self._others > 2 or (now > due + 2 * core.options.retry_backoff and not core.metadata._requests.nodes):
             raise Violation(SLOTH, f"{self._process.name}: due at {self._due:.3f}, {self._others} other answers since")
 
 

@@ -606,8 +606,8 @@ def _whenever_somebody_asks(_: Any) -> Any:
 def _asked_within_the_pause(_: Any) -> Any:
     def broken(self: Metadata, now: float) -> None:
         self._due = None
-        if not any(each.hedge.call for each in self._asked.values()):
-            self._ask_another(now)
+        if not any(each.hedge.call for each in self._requests._asked.values()):
+            self._requests._ask_another(now)
 
     return broken
 

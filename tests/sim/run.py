@@ -226,7 +226,7 @@ class Simulation:
         process.checks.append(partial(check_closers, core, who))
         if self.throttles:
             process.checks.append(partial(check_blame, core, who))
-        topics, ask, haste = core.metadata._topics, core.metadata._ask_another, Haste(process)
+        topics, ask, haste = core.metadata._topics, core.metadata._requests._ask_another, Haste(process)
         forget, sloth = topics.forget, Sloth(process)
 
         def asks(now: float, *, waits_alone: bool = False) -> bool:
@@ -257,7 +257,7 @@ class Simulation:
                 incarnations[topic] = incarnation
 
         core.submit = submitted  # type: ignore[method-assign] # to see the epochs in each request
-        core.metadata._ask_another = asks  # type: ignore[method-assign] # to see whether the pause has passed
+        core.metadata._requests._ask_another = asks  # type: ignore[method-assign] # to see whether the pause has passed
         topics.forget = forgotten  # type: ignore[method-assign] # to see when epochs may start over
         core.metadata.observers.append(learned)
         return process

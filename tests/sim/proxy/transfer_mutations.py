@@ -11,7 +11,7 @@ from ottla.proxy.clients.transactions import ClientTransactions
 from ottla.proxy.clients.windows import ClientResult
 from ottla.proxy.journal.journal import Journal
 from ottla.proxy.routing import RuleHistory
-from ottla.proxy.upstream import delivery
+from ottla.proxy.upstream import stream_sender
 from ottla.proxy.upstream.delivery import Delivery
 from ottla.proxy.upstream.producer import UpstreamProducer
 from ottla.proxy.upstream.streams import Stream
@@ -69,7 +69,7 @@ _mutation(
     "behind a refused batch of a transaction is another epoch", (UpstreamProducer, "stream", _in_an_epoch_of_its_own)
 )
 _mutation("a doubt fences a transactional producer", (windows, "abortable", _fenced))
-_mutation("what a thread has built is not transactional", (delivery, "build_whole", _not_transactional))
+_mutation("what a thread has built is not transactional", (stream_sender, "build_whole", _not_transactional))
 _mutation("EndTxn does not wait", (KnownProducer, "settled", _at_once))
 _mutation("what is parked is not waited for", (KnownProducer, "settled", _without_what_is_parked))
 _mutation("a transaction is committed with a part of a batch", (Rewriter, "_fail_transaction", _nothing))

@@ -21,7 +21,7 @@ from ottla.proxy.clients import routed_topics
 from ottla.proxy.clients.steps import Steps
 from ottla.proxy.clients.transactions import ClientTransactions
 from ottla.proxy.config import ProxyConfig, parse_rule
-from ottla.proxy.upstream import delivery
+from ottla.proxy.upstream import delivery, stream_sender
 from ottla.sdk.produce.records import PendingRecord
 from tests.sim.brokers import ModelBrokers
 from tests.sim.data import Place
@@ -216,7 +216,7 @@ class ProxiedTransfers(Transfers):
         wait = Random(f"{self.seed} wait").choice(WAITS)
         noted: Change = partial(_noted, features=self.features)
         changes = (
-            (delivery, "LONG_REST", lambda _: REST),
+            (stream_sender, "LONG_REST", lambda _: REST),
             (delivery, "LIMIT_LASTS", lambda _: LIMIT_LASTS),
             (routed_topics, "METADATA_WAIT", lambda _: wait),
             (threads, "STEP", lambda _: step),

@@ -30,7 +30,7 @@ from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.windows import Window
 from ottla.proxy.config import ProxyConfig, parse_rule
 from ottla.proxy.threads import Threads
-from ottla.proxy.upstream import control, delivery
+from ottla.proxy.upstream import control, delivery, stream_sender
 from ottla.proxy.upstream.batches import Part
 from ottla.proxy.upstream.streams import Stream
 from ottla.sdk.options import Options
@@ -197,7 +197,7 @@ class Simulation:
         ):
             return False
         # The proxy sends batches again whose answers it has not got.
-        busy = self.proxy.core.delivery._busy.items()
+        busy = self.proxy.core.delivery._steering.busy.items()
         return not any(
             each.sent and (each.topic, each.partition) == place and producer.producer_id == producer_id
             for each, producer in busy
@@ -261,7 +261,7 @@ class Simulation:
         step = Random(f"{self.seed} step").choice(STEPS)
         wait = Random(f"{self.seed} wait").choice(WAITS)
         changes = (
-            (delivery, "LONG_REST", lambda _: REST),
+            (stream_sender, "LONG_REST", lambda _: REST),
             (delivery, "LIMIT_LASTS", lambda _: LIMIT_LASTS),
             (routed_topics, "METADATA_WAIT", lambda _: wait),
             (threads, "STEP", lambda _: step),
@@ -432,7 +432,7 @@ def counted(features: Counter[str]) -> list[tuple[Any, str, Change]]:
         (Stream, "_give_up", when("nobody can know what became of a batch", bool)),
         (Stream, "withdraw", when("records are withdrawn", bool)),
         (Threads, "fits", when("a batch is opened in a thread", lambda fits: not fits)),
-        (delivery, "build_whole", when("a batch is built in a thread", bool)),
+        (stream_sender, "build_whole", when("a batch is built in a thread", bool)),
         (opening, "opened", when("a batch cannot be opened", lambda found: isinstance(found, BrokerError))),
         (Part, "halves", when("a part is sent in two", bool)),
         (Stream, "_lose_count", when("a transaction loses the count of a partition", lambda _: True)),

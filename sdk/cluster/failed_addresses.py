@@ -1,0 +1,39 @@
+"""Remembers why addresses gave no metadata, for errors and for `explain`."""
+
+from ottla.addresses import format_address
+from ottla.errors import OttlaError
+from ottla.sdk.events import Node
+
+
+class FailedAddresses:
+    """Keeps the last error of each address, and the number of attempts, until any node gives metadata."""
+
+    def __init__(self) -> None:
+        self._errors: dict[str, tuple[str, int]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._errors)
+
+    def __contains__(self, node: Node) -> bool:
+        return address(node) in self._errors
+
+    def add(self, node: Node, error: OttlaError) -> None:
+        where = address(node)
+        _, times = self._errors.get(where, ("", 0))
+        why = str(error).removeprefix(where).removeprefix(f" (node {node.id})").lstrip(": ")
+        self._errors[where] = (why, times + 1)
+
+    def clear(self) -> None:
+        self._errors.clear()
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Why each address failed, and the number of attempts."""
+        return {
+            where: f"{why} (tried {f'{times} times' if times > 1 else 'once'})"
+            for where, (why, times) in self._errors.items()
+        }
+
+
+def address(node: Node) -> str:
+    return format_address(node.host, node.port)
