@@ -257,6 +257,9 @@ class PartitionSegments:
         self._sync.folder(self.folder)
         self._flushes.written(self, 0)
 
+    def note_cleaned(self, up_to: int) -> None:
+        self.cleaned_up_to = up_to
+
     # -- flushing
 
     def begin_flush(self, *, indexes: bool = False) -> Work:
