@@ -32,7 +32,7 @@ from ottla.brokerlite.machines.groups.group_settings import GroupSettings
 from ottla.brokerlite.machines.jobs import Job, Work
 from ottla.brokerlite.machines.topics.configs import CONFIGS
 from ottla.brokerlite.machines.topics.housekeeping import HousekeepingSettings
-from ottla.brokerlite.machines.transactions.transaction_coordinator import TransactionSettings
+from ottla.brokerlite.machines.transactions.transaction_settings import TransactionSettings
 from ottla.brokerlite.storage.data_folder import DataFolder
 from ottla.brokerlite.storage.disk import descriptors_for_connections
 from ottla.codec import frames

@@ -47,8 +47,9 @@ from ottla.brokerlite.machines.topics.topics import (
 )
 from ottla.brokerlite.machines.transactions import transaction_log
 from ottla.brokerlite.machines.transactions.hanging_transactions import HangingTransactions
-from ottla.brokerlite.machines.transactions.transaction_coordinator import TransactionCoordinator, TransactionSettings
+from ottla.brokerlite.machines.transactions.transaction_coordinator import TransactionCoordinator
 from ottla.brokerlite.machines.transactions.transaction_markers import TransactionMarkers
+from ottla.brokerlite.machines.transactions.transaction_settings import TransactionSettings
 from ottla.client_info import ClientInfo
 from ottla.codec.frames import RequestHeader
 from ottla.errors import RemoteProtocolError
