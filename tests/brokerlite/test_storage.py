@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ottla.brokerlite.machines.jobs import Work
 from ottla.brokerlite.machines.partitions.log_settings import LogSettings
 from ottla.brokerlite.machines.partitions.partition_log import PartitionLog
 from ottla.brokerlite.storage.checkpoints import OffsetCheckpoint
@@ -707,6 +708,27 @@ def test_a_producer_id_that_cannot_be_kept_is_not_given() -> None:
         machine.folder.assign_producer_ids(PRODUCER_IDS + 1)
     disk.room = None
     assert machine.folder.assign_producer_ids(PRODUCER_IDS + 1) == 0
+
+
+def test_a_late_reservation_of_producer_ids_does_not_give_back_those_that_were_assigned_meanwhile() -> None:
+    disk, chores = ModelDisk(), list[Work]()
+
+    def start() -> DataFolder:
+        folder = DataFolder(Path("/data"), index_interval_bytes=4096, chore=chores.append, disk=disk)
+        folder.open(1, "cluster")
+        return folder
+
+    folder = start()
+    chores.clear()
+    folder.assign_producer_ids(PRODUCER_IDS // 2 + 1)
+    assert len(chores) == 1
+    folder.assign_producer_ids()
+    assert len(chores) == 1, "one id after the other does not queue one write after the other"
+    folder.assign_producer_ids(PRODUCER_IDS)  # more than is left: reserved at once
+    last = folder.assign_producer_ids(PRODUCER_IDS // 2)
+    chores[0]()
+    folder.abandon()
+    assert start().assign_producer_ids() >= last + PRODUCER_IDS // 2
 
 
 def test_a_refusing_disk_is_a_storage_error_to_the_client() -> None:
