@@ -14,7 +14,7 @@ import tempfile
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +32,7 @@ from ottla.brokerlite.machines.groups.group_settings import GroupSettings
 from ottla.brokerlite.machines.jobs import Job, Work
 from ottla.brokerlite.machines.topics.configs import CONFIGS
 from ottla.brokerlite.machines.topics.housekeeping import HousekeepingSettings
-from ottla.brokerlite.machines.transactions.transaction_coordinator import TransactionSettings
+from ottla.brokerlite.machines.transactions.transaction_settings import TransactionSettings
 from ottla.brokerlite.storage.data_folder import DataFolder
 from ottla.brokerlite.storage.disk import descriptors_for_connections
 from ottla.codec import frames
@@ -84,6 +84,14 @@ class RunningBroker:
     clean: bool = field(default=True, repr=False)
     _core: BrokerCore = field(repr=False)
     _end: trio.Event = field(default_factory=trio.Event, repr=False)
+
+    def _answers_probes(self, health: str) -> None:
+        """Notice that the port of the probes is open."""
+        self.health = health
+
+    def _stops(self) -> None:
+        """Notice that the broker accepts no more requests."""
+        self.ready = False
 
     def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
         """Create a topic, like a CreateTopics request; call it from within trio.
@@ -164,7 +172,7 @@ async def _serve(
     task_status: "trio.TaskStatus[RunningBroker]",
 ) -> None:
     settings = _settings(config, folder.cluster_id, port)
-    service.core = BrokerCore(
+    core = BrokerCore(
         settings,
         folder,
         SERVED,
@@ -172,7 +180,8 @@ async def _serve(
         new_id=uuid.uuid4,
         defaults=_topic_defaults(config),
     )
-    running = _running(config, folder, service.core, port)
+    service.serve(core)
+    running = _running(config, folder, core, port)
     async with trio.open_nursery() as nursery:
         work: trio.CancelScope = await nursery.start(_work, config, listener, folder, service, chores, running)
         task_status.started(running)
@@ -187,12 +196,10 @@ async def _serve(
         try:
             await running._end.wait()
         finally:
-            running.ready = False
-            service.killed = not running.clean
-            service.core.housekeeping.stop()
-            if not service.killed:
+            running._stops()
+            service.stop(killed=not running.clean)
+            if running.clean:
                 with trio.CancelScope(shield=True):
-                    service.drain()
                     await listener.drain()
             work.cancel()
 
@@ -214,7 +221,7 @@ async def _work(
 ) -> None:
     with trio.CancelScope(shield=True) as scope:
         async with trio.open_nursery() as nursery:
-            service.begin = lambda job: nursery.start_soon(_work_off, service, job)
+            service.run_jobs_in(nursery)
             nursery.start_soon(listener.run)
             nursery.start_soon(service.pump)
             nursery.start_soon(chores.run)
@@ -222,7 +229,7 @@ async def _work(
             nursery.start_soon(_import_handlers)
             if config.health is not None:
                 host, port = parse_address(config.health, "health", any_port=True)
-                running.health = format_address(host, await nursery.start(_probes, host, port, running))
+                running._answers_probes(format_address(host, await nursery.start(_probes, host, port, running)))
             task_status.started(scope)
 
 
@@ -246,8 +253,7 @@ class _BrokerService:
     """
 
     core: BrokerCore
-    begin: Callable[[Job], None]
-    """Starts a job of the core."""
+    _jobs: trio.Nursery
 
     def __init__(self) -> None:
         self.killed = False
@@ -255,6 +261,22 @@ class _BrokerService:
         self._unsynced = trio.Event()
         """Set when responses wait for a flush to disk."""
         self._not_before = -math.inf
+
+    def serve(self, core: BrokerCore) -> None:
+        """Pass all requests to ``core``."""
+        self.core = core
+
+    def run_jobs_in(self, nursery: trio.Nursery) -> None:
+        """Start the jobs of the core in ``nursery``."""
+        self._jobs = nursery
+
+    def stop(self, *, killed: bool) -> None:
+        """Begin nothing new, and answer all waiting requests now, unless the broker stops as if killed."""
+        self.killed = killed
+        self.core.housekeeping.stop()
+        if not killed:
+            self.core.drain()
+            self.send()
 
     def connected(self, connection: AcceptedConnection) -> None:
         pass
@@ -308,7 +330,7 @@ class _BrokerService:
                 log.exception("cannot send a response, client disconnected", extra={"peer": ticket.connection.peer})
                 ticket.connection.close("internal error")
         for job in self.core.jobs():
-            self.begin(job)
+            self._jobs.start_soon(_work_off, self, job)
         if (due := self._due()) != self._nap.deadline:
             self._nap.deadline = due
         if self.core.unsynced is not None:
@@ -317,11 +339,6 @@ class _BrokerService:
     def resume(self, job: Job, raised: Exception | None) -> Work:
         """See `BrokerCore.resume`."""
         return self.core.resume(job, self._read_clocks()[0], raised)
-
-    def drain(self) -> None:
-        """Answer all waiting requests now."""
-        self.core.drain()
-        self.send()
 
     async def pump(self) -> None:
         """Send responses when their deadlines pass."""
@@ -347,9 +364,8 @@ class _BrokerService:
 
     def _read_clocks(self) -> tuple[float, int]:
         """Return both times for a `Call`, and update the core's clock, also with how long the machine has slept."""
-        now, timestamp, clock = trio.current_time(), _timestamp(), self.core.clock
-        clock.asleep = _asleep()
-        clock.compare(now, timestamp)
+        now, timestamp = trio.current_time(), _timestamp()
+        self.core.clock.compare(now, timestamp, _asleep())
         return now, timestamp
 
     def _due(self) -> float:

@@ -30,7 +30,7 @@ def handle(broker: BrokerCore, call: Call) -> ApiVersionsResponse:
         name, version = request.client_software_name, request.client_software_version
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
             return ApiVersionsResponse(error_code=InvalidRequest.code, api_keys=())
-        call.session.client_software_name, call.session.client_software_version = name, version
+        call.session.runs(name, version)
     return ApiVersionsResponse(
         error_code=0,
         api_keys=_advertised(broker.handlers),

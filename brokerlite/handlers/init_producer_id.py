@@ -21,7 +21,7 @@ def handle(broker: BrokerCore, call: Call) -> InitProducerIdResponse:
         if (request.producer_id == _NONE) != (request.producer_epoch == _NONE):
             raise InvalidRequest("give a producer id and its epoch together")
         if request.transactional_id is None:
-            return InitProducerIdResponse(error_code=0, producer_id=broker.producer_ids.assign(), producer_epoch=0)
+            return InitProducerIdResponse(error_code=0, producer_id=broker.assign_producer_id(), producer_epoch=0)
         asked = None if request.producer_id == _NONE else (request.producer_id, request.producer_epoch)
         begun = broker.transactions.initialize(request.transactional_id, request.transaction_timeout_ms, asked)
     except BrokerError as error:

@@ -7,7 +7,7 @@ reason, for the log. v9+: a restarted leader need not assign again (KIP-814).
 
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.groups.group import Joined, Protocol
-from ottla.brokerlite.machines.groups.groups import JoinRequest
+from ottla.brokerlite.machines.groups.joins import JoinRequest
 from ottla.brokerlite.machines.requests.waits import Later
 from ottla.codec.apis.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 

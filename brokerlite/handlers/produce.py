@@ -104,6 +104,46 @@ class _RecordSet:
     """The error if it is refused."""
     outcome: PartitionProduceResponse | None = None
 
+    def go_to(self, place: TopicPartition, partition: PartitionLog) -> None:
+        """Choose the partition to append to."""
+        self.place, self.partition = place, partition
+
+    def refuse(self, error: BrokerError) -> None:
+        """Append it nowhere, and answer with ``error``."""
+        self.partition, self.error = None, error
+
+    @property
+    def is_to_validate(self) -> bool:
+        """Whether it has not been validated yet with its topic's current settings."""
+        return self.partition is not None and self.settings is not self.partition.settings
+
+    def validate(self, version: int, timestamp: int, limit: int) -> None:
+        """Validate it, if it needs that; may run in a thread.
+
+        Args:
+            version: of Produce.
+            timestamp: when the request arrived, in milliseconds since 1970.
+            limit: the most bytes to decompress.
+        """
+        if self.partition is None or self.settings is (settings := self.partition.settings):
+            return
+        self.settings = settings
+        try:
+            self.valid = validated(
+                self.data.records,
+                version=version,
+                settings=settings,
+                timestamp=timestamp,
+                name=self.partition.name,
+                limit=limit,
+            )
+        except BrokerError as error:
+            self.valid, self.error = None, error
+
+    def finish(self, outcome: PartitionProduceResponse) -> None:
+        """Take the outcome, and free the memory of the batch."""
+        self.outcome, self.valid = outcome, None
+
 
 def handle(broker: BrokerCore, call: Call) -> ProduceResponse | NoAnswer | WorkFirst:
     request: ProduceRequest = call.message
@@ -145,7 +185,7 @@ def _piecewise(
         little = _count_little(islice(record_sets, begin, None), broker.settings.work_at_once)
         some = record_sets[begin : begin + max(1, little)]
         begin += len(some)
-        while any(_is_to_validate(each) for each in some):
+        while any(each.is_to_validate for each in some):
             yield partial(_validate, call, some, DECOMPRESSED_LIMIT)
             for each in some:
                 _find(broker, call, each)
@@ -171,7 +211,7 @@ def _response(call: Call, record_sets: Iterable[_RecordSet]) -> ProduceResponse 
 
 def _refuse_all(call: Call, record_sets: Iterable[_RecordSet], error: BrokerError) -> ProduceResponse | NoAnswer:
     for each in record_sets:
-        each.outcome = _refused(error, each.data.index)
+        each.finish(_refused(error, each.data.index))
     return _response(call, record_sets)
 
 
@@ -180,17 +220,16 @@ def _find(broker: BrokerCore, call: Call, each: _RecordSet) -> None:
     by_id = call.header.api_version >= BY_ID
     topic = broker.topics.by_id.get(each.topic.topic_id) if by_id else broker.topics.by_name.get(each.topic.name)
     index, acks = each.data.index, call.message.acks
-    each.partition = None
     if acks not in (-1, 0, 1):
-        each.error = InvalidRequiredAcks(f"acks is {acks}")
+        each.refuse(InvalidRequiredAcks(f"acks is {acks}"))
     elif (name := topic.name if topic else each.topic.name) in INTERNAL:
-        each.error = InvalidTopic(f"{name} is an internal topic")
+        each.refuse(InvalidTopic(f"{name} is an internal topic"))
     elif topic is None:
-        each.error = UnknownTopicId() if by_id else UnknownTopicOrPartition()
+        each.refuse(UnknownTopicId() if by_id else UnknownTopicOrPartition())
     elif (partition := topic.partition(index)) is None:
-        each.error = UnknownTopicOrPartition()
+        each.refuse(UnknownTopicOrPartition())
     else:
-        each.place, each.partition = (topic.name, index), partition
+        each.go_to((topic.name, index), partition)
 
 
 def _append_all(broker: BrokerCore, call: Call, record_sets: Sequence[_RecordSet], timestamp: int) -> None:
@@ -203,8 +242,7 @@ def _append_all(broker: BrokerCore, call: Call, record_sets: Sequence[_RecordSet
     if request.transactional_id is not None:
         _join(broker, call, record_sets, request.transactional_id)
     for each in record_sets:
-        each.outcome = _append(broker, each, timestamp)
-        each.valid = None  # frees its memory
+        each.finish(_append(broker, each, timestamp))
 
 
 def _append(broker: BrokerCore, each: _RecordSet, timestamp: int) -> PartitionProduceResponse:
@@ -241,11 +279,6 @@ def _count_little(record_sets: Iterable[_RecordSet], most: int) -> int:
     return count
 
 
-def _is_to_validate(each: _RecordSet) -> bool:
-    """Whether it has not been validated yet with its topic's current settings."""
-    return each.partition is not None and each.settings is not each.partition.settings
-
-
 def _validate(call: Call, record_sets: Iterable[_RecordSet], limit: int) -> None:
     """Validate the record sets that need it; may run in a thread.
 
@@ -253,20 +286,7 @@ def _validate(call: Call, record_sets: Iterable[_RecordSet], limit: int) -> None
         limit: the most bytes to decompress of each.
     """
     for each in record_sets:
-        if each.partition is None or each.settings is (settings := each.partition.settings):
-            continue
-        each.settings = settings
-        try:
-            each.valid = validated(
-                each.data.records,
-                version=call.header.api_version,
-                settings=settings,
-                timestamp=call.timestamp,
-                name=each.partition.name,
-                limit=limit,
-            )
-        except BrokerError as error:
-            each.valid, each.error = None, error
+        each.validate(call.header.api_version, call.timestamp, limit)
 
 
 # -- transactions
@@ -295,12 +315,12 @@ def _join(broker: BrokerCore, call: Call, record_sets: Iterable[_RecordSet], tra
                 asked = Producing(transactional_id, batch.producer_id, batch.producer_epoch)
                 joining.setdefault(asked, []).append(each)
         except BrokerError as error:
-            each.partition, each.error = None, error
+            each.refuse(error)
     for asked, together in joining.items():
         refused = _ask(broker, call, asked, [each.place for each in together])
         for each in together:
             if each.place in refused:
-                each.partition, each.error = None, refused[each.place]
+                each.refuse(refused[each.place])
 
 
 def _ask(

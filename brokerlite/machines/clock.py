@@ -44,7 +44,16 @@ class Clock:
         """Milliseconds since 1970 by this clock or the system's, whichever is earlier and so makes records younger."""
         return self.timestamp - self.behind
 
-    def compare(self, now: float, timestamp: int) -> None:
-        """Compare with the system's clock, which shows ``timestamp`` (milliseconds since 1970) at ``now``."""
+    def advance(self, now: float) -> None:
+        """Move to ``now``, in monotonic seconds."""
+        self.now = now
+
+    def compare(self, now: float, timestamp: int, asleep: float = 0.0) -> None:
+        """Compare with the system's clock, which shows ``timestamp`` (milliseconds since 1970) at ``now``.
+
+        Args:
+            asleep: seconds that the machine has slept until ``now``.
+        """
+        self.asleep = asleep
         behind = self.epoch + round((now + self.asleep) * 1000) - timestamp
         self.behind = behind if behind > 0 else 0

@@ -47,9 +47,9 @@ from ottla.brokerlite.machines.topics.topics import (
 )
 from ottla.brokerlite.machines.transactions import transaction_log
 from ottla.brokerlite.machines.transactions.hanging_transactions import HangingTransactions
-from ottla.brokerlite.machines.transactions.producer_ids import ProducerIds
-from ottla.brokerlite.machines.transactions.transaction_coordinator import TransactionCoordinator, TransactionSettings
+from ottla.brokerlite.machines.transactions.transaction_coordinator import TransactionCoordinator
 from ottla.brokerlite.machines.transactions.transaction_markers import TransactionMarkers
+from ottla.brokerlite.machines.transactions.transaction_settings import TransactionSettings
 from ottla.client_info import ClientInfo
 from ottla.codec.frames import RequestHeader
 from ottla.errors import RemoteProtocolError
@@ -139,7 +139,7 @@ class BrokerCore:
     Args:
         handlers: API key -> its handler (`ottla.brokerlite.handlers.SERVED`).
         defaults: topic configurations in which this broker differs from Kafka's defaults.
-        clock: the driver updates `Clock.asleep` and calls `Clock.compare` before it hands in a request or polls.
+        clock: the driver calls `Clock.compare` before it hands in a request or polls.
         new_id: makes ids of topics and sessions, and the random part of member ids.
     """
 
@@ -174,14 +174,13 @@ class BrokerCore:
             TRANSACTION_STATE, transaction_log.CONFIGS, self.topics, self.clock, self.grown
         )
         transactions = transaction_log.TransactionLog(self.transactions_log)
-        self.producer_ids = ProducerIds(storage)
         self.markers = TransactionMarkers(self.topics, self.offsets, self.transactions_log, self.clock, self.grown)
         self.transactions = TransactionCoordinator(
             settings.transactions,
             self.clock,
             self.timers,
             store=transactions.store,
-            new_producer_id=self.producer_ids.assign,
+            new_producer_id=storage.assign_producer_ids,
             mark=self.markers.write_all,
             when_written=self._sync_waits.when_written,
             completed=self._completed,
@@ -221,7 +220,7 @@ class BrokerCore:
         served = self.handlers.get(key)
         if served is None or not served.lowest <= version <= served.highest:
             raise RemoteProtocolError(f"API key {key} version {version} is not served")
-        self.clock.now = call.now
+        self.clock.advance(call.now)
         self._settle(ticket, call, served.handle(self, call))
 
     def _settle(self, ticket: Any, call: Call, result: Any) -> None:
@@ -252,7 +251,7 @@ class BrokerCore:
 
     def poll(self, now: float) -> list[Action]:
         """Return the actions that are ready, in no particular order of connections."""
-        self.clock.now = now
+        self.clock.advance(now)
         self.timers.expire(now)
         actions, self._actions = self._actions, []
         return actions
@@ -272,7 +271,7 @@ class BrokerCore:
         Raises:
             StopIteration: the job is done.
         """
-        self.clock.now = now
+        self.clock.advance(now)
         return next(job) if raised is None else job.throw(raised)
 
     @property
@@ -338,6 +337,10 @@ class BrokerCore:
         self.offsets.topic_deleted(topic.name)
         log.info("topic deleted", extra={"topic": topic.name})
         self.waits.gone(topic.partitions)
+
+    def assign_producer_id(self) -> int:
+        """Assign a producer id, as `Storage.assign_producer_ids`."""
+        return self._storage.assign_producer_ids()
 
     def set_start_offsets(self, starts: Mapping[TopicPartition, int], done: Callable[[OSError | None], None]) -> None:
         """Start the job of `Storage.set_start_offsets`."""

@@ -17,8 +17,10 @@ Each layer knows only those below it:
                                          spare.py space for a start on a full disk
     topic_folder.py        a topic       topic_files.py its file, topic_disk.py its access to the disk
     partition_segments.py  a partition   log_segments.py its segments in order, partition_sync.py its flushes,
-                                         recovery.py its start, log_cuts.py its damaged end, snapshot.py its producers
-    segment.py             a segment     log_file.py its batches, indexes.py, txn_index.py
+                                         recovery.py its start, log_cuts.py its damaged end, snapshot.py its producers,
+                                         leader_epoch_file.py its leader epochs
+    segment.py             a segment     log_file.py its batches, batch_locator.py where they are, indexes.py,
+                                         txn_index.py
     disk.py                files         checkpoints.py written whole, unsynced.py not flushed yet,
                                          file_range.py sent without being read
 

@@ -17,7 +17,6 @@ Source: Cleaner.java (cleanSegments), LocalLog.java (replaceSegments), LogLoader
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -43,14 +42,9 @@ _DELETED = ".deleted"
 
 
 class Host(Protocol):
-    """Gives a compaction access to its partition.
-
-    Attributes:
-        cleaned_up_to: the offset at which the last round ended.
-    """
+    """Gives a compaction access to its partition."""
 
     folder: Path
-    cleaned_up_to: int
 
     @property
     def sealed(self) -> list[Segment]:
@@ -71,16 +65,8 @@ class Host(Protocol):
     def note_names(self) -> None:
         """Remember to flush changed names in the folder."""
 
-
-@dataclass(slots=True)
-class _Made:
-    """Records the result of compaction: flags of the current group of segments, and sizes of all groups."""
-
-    changed: bool = False
-    damaged: bool = False
-    before: int = 0
-    after: int = 0
-    """Bytes of the replaced segments, and of the new ones."""
+    def note_cleaned(self, up_to: int) -> None:
+        """Remember the offset at which the round ended."""
 
 
 class Compaction:
@@ -92,9 +78,6 @@ class Compaction:
         due: the offsets to clean.
         producers: the last batch of each active producer.
         now: milliseconds since 1970.
-
-    Attributes:
-        stopped: may be set at any time; the round then ends soon, and leaves the remaining segments unchanged.
     """
 
     def __init__(
@@ -106,7 +89,7 @@ class Compaction:
         producers: Mapping[int, LastBatch],
         now: int,
     ) -> None:
-        self.stopped = False
+        self._stopped = False
         self._host = host
         self._disk = disk
         self._due = due
@@ -115,6 +98,13 @@ class Compaction:
         self._now = now
         self._records = 0
         """Records since the last pause."""
+        self._changed = self._damaged = False
+        """Compaction changes the current group of segments, and they are damaged."""
+        self._before = self._after = 0
+        """Bytes of the replaced segments, and of the new ones."""
+
+    def stop(self) -> None:
+        self._stopped = True
 
     def job(self) -> Job:
         """Run the round. An `OSError` ends it; segments replaced before that stay replaced."""
@@ -127,7 +117,7 @@ class Compaction:
         aborted = self._host.aborted(segments[0].base_offset, due.end_offset)
         offsets = OffsetMap(due.first_dirty_offset, aborted)
         yield partial(self._read, segments, offsets)
-        if self.stopped:
+        if self._stopped:
             return
         part = {each.base_offset: each for each in segments if each.base_offset < offsets.end_offset}
         states = [each.state() for each in part.values()]
@@ -140,13 +130,12 @@ class Compaction:
             now=self._now,
             delete_retention_ms=settings.delete_retention_ms,
         )
-        made = _Made()
         for group in groups:
-            yield from self._replace([part[each.base_offset] for each in group], cleaner, made)
-            if self.stopped:
+            yield from self._replace([part[each.base_offset] for each in group], cleaner)
+            if self._stopped:
                 return
-        self._host.cleaned_up_to = offsets.end_offset
-        self._tell(cleaner, made, sum(each.size for each in states))
+        self._host.note_cleaned(offsets.end_offset)
+        self._tell(cleaner, offsets.end_offset, sum(each.size for each in states))
 
     def _read(self, segments: Sequence[Segment], offsets: OffsetMap) -> None:
         """Read the keys into the offset map (in a thread)."""
@@ -154,7 +143,7 @@ class Compaction:
             if segment.end_offset <= offsets.start_offset:
                 continue
             for _, found in _content(self._disk, segment):
-                if self.stopped:
+                if self._stopped:
                     return
                 if isinstance(found, Damage) or found.last_offset < offsets.start_offset:
                     continue
@@ -164,22 +153,22 @@ class Compaction:
             offsets.skip_to(segment.end_offset)
         offsets.skip_to(self._due.end_offset)  # records may be missing after the last segment
 
-    def _replace(self, old: list[Segment], cleaner: Cleaner, made: _Made) -> Job:
+    def _replace(self, old: list[Segment], cleaner: Cleaner) -> Job:
         """Replace ``old`` with one compacted segment."""
         new = self._host.new_segment(old[0].base_offset, CLEANED)
-        made.changed, made.damaged = len(old) > 1, False
+        self._changed, self._damaged = len(old) > 1, False
         try:
-            yield partial(self._write, old, new, cleaner, made)
+            yield partial(self._write, old, new, cleaner)
         except OSError:
             yield partial(self._discard, new)  # a full disk needs the room
             if all(self._host.holds(segment) for segment in old):
                 raise
             return
-        if self.stopped or made.damaged or not made.changed or not self._host.replace(old, new):
+        if self._stopped or self._damaged or not self._changed or not self._host.replace(old, new):
             yield partial(self._discard, new)
             return
-        made.before += sum(segment.size for segment in old)
-        made.after += new.size
+        self._before += sum(segment.size for segment in old)
+        self._after += new.size
         yield partial(self._remove, old)
         if self._host.holds(new):
             new.rename("")
@@ -187,20 +176,20 @@ class Compaction:
         else:  # the segment left the log meanwhile; remove its files under this name
             yield partial(self._discard, new)
 
-    def _write(self, old: list[Segment], new: Segment, cleaner: Cleaner, made: _Made) -> None:
+    def _write(self, old: list[Segment], new: Segment, cleaner: Cleaner) -> None:
         """Write the remaining records to ``new`` (in a thread)."""
         new.create()
         known = len(cleaner.transactions.kept)
         for segment in old:
             for _, found in _content(self._disk, segment):
-                if self.stopped:
+                if self._stopped:
                     return
                 if isinstance(found, RecordBatch):
-                    self._clean(found, new, cleaner, made)
+                    self._clean(found, new, cleaner)
                     self._let_others_run(found)
                 else:  # leave damaged segments alone: the lost records are unknown, and reading them logs the damage
-                    made.damaged = True
-        if made.damaged or not made.changed:
+                    self._damaged = True
+        if self._damaged or not self._changed:
             return
         for entry in cleaner.transactions.kept[known:]:
             new.txn_index.add(entry)
@@ -217,18 +206,18 @@ class Compaction:
             self._records = 0
             time.sleep(_PAUSE)
 
-    def _clean(self, batch: RecordBatch, new: Segment, cleaner: Cleaner, made: _Made) -> None:
+    def _clean(self, batch: RecordBatch, new: Segment, cleaner: Cleaner) -> None:
         data = cleaner.clean(batch)
-        made.changed |= data is not batch.data
-        if data and not made.damaged:
+        self._changed |= data is not batch.data
+        if data and not self._damaged:
             new.append(parse_batch(data))
 
-    def _tell(self, cleaner: Cleaner, made: _Made, size: int) -> None:
+    def _tell(self, cleaner: Cleaner, up_to: int, size: int) -> None:
         name = self._host.folder.name
         for offset, what in cleaner.unreadable.items():
             log.error("%s: batch at offset %d not compacted: %s", name, offset, what)
         said = "%s compacted up to offset %d: %d of its %d bytes became %d"
-        log.info(said, name, self._host.cleaned_up_to, made.before, size, made.after)
+        log.info(said, name, up_to, self._before, size, self._after)
 
     def _discard(self, new: Segment) -> None:
         for path in new.files:
@@ -266,16 +255,12 @@ def finish_swaps(disk: Disk, folder: Path) -> bool:
 
 def _content(disk: Disk, segment: Segment) -> Iterator[tuple[int, RecordBatch | Damage]]:
     """Iterate over all of a segment without using its indexes, which belong to the loop."""
-    file = LogFile(disk, segment.log_path, segment.base_offset)
-    file.size = segment.size
-    file.limit = segment.end_offset
-    return file.around()
+    return LogFile(disk, segment.log_path, segment.base_offset, size=segment.size, limit=segment.end_offset).around()
 
 
 def _end_of(disk: Disk, path: Path) -> int:
     """Return the offset after the last batch of a log file."""
-    file = LogFile(disk, path, int(path.name.partition(".")[0]))
-    file.size = disk.size(path)
+    file = LogFile(disk, path, int(path.name.partition(".")[0]), size=disk.size(path))
     end = file.base_offset
     for head in file.heads(0):
         end = head.last_offset + 1

@@ -196,7 +196,7 @@ class DataFolder:
         self._chores.later(topic.drop_older_files())
         return topic.stored.partitions[first:]
 
-    def reserve_producer_ids(self, count: int) -> int:
+    def assign_producer_ids(self, count: int = 1) -> int:
         try:
             return self._numbers.assign_producer_ids(count)
         except OSError as error:

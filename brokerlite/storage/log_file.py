@@ -1,4 +1,4 @@
-"""Reads a log file: its batches, and the damage between them.
+"""Reads and writes a log file: its batches, and the damage between them.
 
 Rules:
 - Batches follow each other without a gap between their bytes; between their offsets compaction may leave gaps. Offsets
@@ -6,6 +6,7 @@ Rules:
 - A batch's magic, length and CRC reveal damage. The CRC does not cover the base offset. A base offset that is too small
   goes back; one that is too large makes the next batch seem to go back, and the two batches after it show which one is
   wrong. A base offset that is too large in the last batch counts as a gap, unless the end offset of the file is known.
+- A failed write leaves no trace: its bytes are removed at once or, if that fails, before the next write.
 - Bytes that are not an intact batch are `Damage`. It ends at the next intact batch: its CRC matches, and its offset may
   follow.
 
@@ -69,24 +70,75 @@ class Head(NamedTuple):
 
 
 class LogFile:
-    """Reads the log file of one segment.
+    """Reads and writes the log file of one segment.
+
+    Args:
+        limit: all offsets in it are smaller.
 
     Attributes:
         base_offset: the smallest offset that may be in it.
-        limit: all offsets in it are smaller.
-        gap_limit: a batch that reaches this offset must follow the one before it without a gap; ``None``: not known.
         size: in bytes; the rest of the file is ignored.
     """
 
-    def __init__(self, disk: Disk, path: Path, base_offset: int) -> None:
+    def __init__(self, disk: Disk, path: Path, base_offset: int, *, size: int = 0, limit: int | None = None) -> None:
         self.path = path
         self.base_offset = base_offset
-        self.limit = base_offset + _MOST_OFFSETS
-        self.gap_limit: int | None = None
-        self.size = 0
+        self.size = size
+        self._limit = base_offset + _MOST_OFFSETS if limit is None else limit
+        self._gap_limit: int | None = None
+        """A batch that reaches this offset must follow the one before it without a gap; ``None``: not known."""
+        self._torn = False
+        """The bytes of a failed write could not be removed yet."""
         self._disk = disk
         self._found: dict[int, tuple[int, Damage]] = {}
         """Position -> the file's size at that time, and the damage there: searching for its end may take long."""
+
+    def create(self) -> None:
+        """Create the empty file."""
+        self._disk.write_file(self.path, b"")
+
+    def open(self) -> None:
+        """Read the whole file from now on, whatever its size is."""
+        self.size = self._disk.size(self.path)
+
+    def rename(self, path: Path) -> None:
+        self._disk.rename(self.path, path)
+        self.path = path
+
+    def ends_before(self, offset: int) -> None:
+        """Treat batches that claim ``offset`` or a later one as damaged."""
+        self._limit = min(self._limit, offset)
+
+    def has_no_gap_behind(self, offset: int) -> None:
+        """Treat batches that claim ``offset`` or a later one, and come after a gap, as damaged."""
+        self._gap_limit = offset
+
+    # -- writing
+
+    def append(self, batch: RecordBatch) -> int:
+        """Write the `parts` of a batch at the end, and return its position; an `OSError` leaves no trace."""
+        if self._torn:
+            self._mend()
+        position = self.size
+        try:
+            self._disk.write(self.path, position, *batch.parts)
+        except OSError:
+            self._torn = True
+            self._mend()
+            raise
+        self.size = position + len(batch.data)
+        return position
+
+    def _mend(self) -> None:
+        """Remove the bytes of a failed write."""
+        if self._disk.exists(self.path):
+            self._disk.truncate(self.path, self.size)
+        self._torn = False
+
+    def cut(self, position: int) -> None:
+        """Truncate the file at ``position``."""
+        self._disk.truncate(self.path, position)
+        self.size = position
 
     # -- by batch headers alone
 
@@ -124,7 +176,7 @@ class LogFile:
         if (
             magic != MAGIC
             or not _LEAST_LENGTH <= length <= self.size - position - LENGTH_END
-            or not self.base_offset <= base_offset <= last_offset < self.limit
+            or not self.base_offset <= base_offset <= last_offset < self._limit
         ):
             return None
         return Head(position, LENGTH_END + length, base_offset, last_offset)
@@ -188,9 +240,9 @@ class LogFile:
             position += at
 
     def _may_follow(self, batch: RecordBatch, least: int) -> bool:
-        if self.gap_limit is not None and least != batch.base_offset and batch.last_offset >= self.gap_limit:
+        if self._gap_limit is not None and least != batch.base_offset and batch.last_offset >= self._gap_limit:
             return False
-        return least <= batch.base_offset <= batch.last_offset < self.limit and batch.crc_matches
+        return least <= batch.base_offset <= batch.last_offset < self._limit and batch.crc_matches
 
     def _least(self, start: int, last: int | None) -> int:
         """Return the smallest offset that the batch at ``start`` may have."""
@@ -246,7 +298,7 @@ class LogFile:
             while magic >= 0:
                 start = magic - _MAGIC_AT
                 claimed = int.from_bytes(data[start : start + 8], "big", signed=True)
-                if offset <= claimed < self.limit and self._whole_at(at + start, offset) is not None:
+                if offset <= claimed < self._limit and self._whole_at(at + start, offset) is not None:
                     return at + start, claimed
                 magic = data.find(MAGIC, magic + 1)
             at += max(1, len(data) - _MAGIC_AT)

@@ -12,7 +12,7 @@ Source: UnifiedLog.java, LocalLog.java.
 
 import logging
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -22,19 +22,19 @@ from ottla.brokerlite.machines.partitions.leader_epochs import LeaderEpochs
 from ottla.brokerlite.machines.partitions.log_settings import LogSettings
 from ottla.brokerlite.machines.partitions.producers import Producers
 from ottla.brokerlite.machines.partitions.retention import SegmentState
-from ottla.brokerlite.storage import checkpoints
 from ottla.brokerlite.storage.compaction import Compaction
 from ottla.brokerlite.storage.disk import Disk, FileSystem
+from ottla.brokerlite.storage.leader_epoch_file import LeaderEpochFile
 from ottla.brokerlite.storage.log_segments import DamageReports, LogSegments
 from ottla.brokerlite.storage.partition_sync import PartitionSync
-from ottla.brokerlite.storage.recovery import LEADER_EPOCHS, Recovery
+from ottla.brokerlite.storage.recovery import Recovery
 from ottla.brokerlite.storage.refusals import Refusals
 from ottla.brokerlite.storage.segment import Segment
 from ottla.brokerlite.storage.snapshot import drop_snapshot, drop_snapshots, write_snapshot
 from ottla.brokerlite.storage.topic_disk import TopicDeleted
 from ottla.brokerlite.storage.topic_files import METADATA
 from ottla.codec.records import RecordBatch
-from ottla.codec.stored.checkpoints import build_leader_epochs, build_partition_metadata
+from ottla.codec.stored.checkpoints import build_partition_metadata
 from ottla.codec.stored.indexes import AbortedTxn
 from ottla.codec.wire import Part
 from ottla.errors import KafkaStorageError
@@ -63,13 +63,29 @@ class Flushes(Protocol):
         """Notice that a batch will be stored; the producer state of every partition includes all batches before it."""
 
 
+class _Refusing:
+    """Turns an `OSError` of a block into the error for the client; a read passes here, so it is no generator."""
+
+    __slots__ = ("_refused", "_what")
+
+    def __init__(self, refused: Callable[[str, OSError], KafkaStorageError], what: str) -> None:
+        self._refused = refused
+        self._what = what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, OSError):
+            raise self._refused(self._what, error) from error
+
+
 class PartitionSegments:
     """Stores the segments of one partition (implements `ottla.brokerlite.machines.partitions.partition_log.Segments`).
 
     Attributes:
         folder: changes when the topic is deleted.
         start_offset: records before it are not visible to clients; it may lie within a segment.
-        epochs: the content of `LEADER_EPOCHS`.
         cleaned_up_to: the offset up to which the last round of compaction went; -1: there was none.
         truncated: bytes that recovery cut off.
     """
@@ -83,11 +99,11 @@ class PartitionSegments:
         refusals: Refusals | None = None,
     ) -> None:
         self.folder = folder
-        self.epochs = LeaderEpochs()
         self.cleaned_up_to = -1
         self.truncated = 0
         self.start_offset = 0
         self._disk = disk or FileSystem()
+        self._epoch_file = LeaderEpochFile(self._disk)
         self._interval = index_interval_bytes
         self._flushes = flushes
         self._refusals = refusals or Refusals(folder)
@@ -96,7 +112,6 @@ class PartitionSegments:
         self._sync = PartitionSync(self._disk)
         self._since_checkpoint = 0
         self._changed = False
-        self._epochs_written = True
 
     # -- called by the machines
 
@@ -104,6 +119,10 @@ class PartitionSegments:
     def active(self) -> Segment:
         """The last segment, to which batches are appended."""
         return self._segments.active
+
+    @property
+    def epochs(self) -> LeaderEpochs:
+        return self._epoch_file.epochs
 
     @property
     def end_offset(self) -> int:
@@ -120,21 +139,17 @@ class PartitionSegments:
         return self._sync.recovery_point
 
     def states(self, *, first_timestamps: bool = False) -> list[SegmentState]:
-        try:
+        with self._refusing("read"):
             return self._segments.states(first_timestamps=first_timestamps)
-        except OSError as error:
-            raise self._refused("read", error) from error
 
     def append(self, batch: RecordBatch) -> None:
         if self._sync.failed is not None:
             raise self._refused("write", self._sync.failed)
         self._flushes.appending()
-        try:
-            if not self._epochs_written:
-                self._write_epochs()
+        with self._refusing("write"):
+            if not self._epoch_file.is_written:
+                self.note(self._epoch_file.write(self.folder))
             self.active.append(batch)
-        except OSError as error:
-            raise self._refused("write", error) from error
         if self._refusals.is_full:
             self._refusals.written()
         self._changed = True
@@ -160,32 +175,24 @@ class PartitionSegments:
         self._flushes.full(self.begin_flush(indexes=True))
 
     def read(self, offset: int, max_bytes: int, at_least_one: bool, up_to: int | None = None) -> Part:
-        try:
+        with self._refusing("read"):
             return self._segments.read(offset, max_bytes, at_least_one, up_to)
-        except OSError as error:
-            raise self._refused("read", error) from error
 
     def batches(self) -> Iterator[RecordBatch]:
-        try:
+        with self._refusing("read"):
             yield from self._segments.batches()
-        except OSError as error:
-            raise self._refused("read", error) from error
 
     def batches_since(self, timestamp: int) -> Iterator[RecordBatch]:
-        try:
+        with self._refusing("read"):
             yield from self._segments.batches_since(timestamp)
-        except OSError as error:
-            raise self._refused("read", error) from error
 
     @property
     def max_timestamp(self) -> int:
         return self._segments.max_timestamp
 
     def add_aborted(self, entry: AbortedTxn) -> None:
-        try:
+        with self._refusing("write"):
             self._segments.at(entry.last_offset).txn_index.add(entry)
-        except OSError as error:
-            raise self._refused("write", error) from error
 
     def drop_aborted(self, entry: AbortedTxn) -> None:
         try:
@@ -194,16 +201,12 @@ class PartitionSegments:
             self._refusals.tell("write", self.folder, error)
 
     def aborted(self, first_offset: int, upper_bound: int) -> list[AbortedTxn]:
-        try:
+        with self._refusing("read"):
             return self._segments.aborted(first_offset, upper_bound)
-        except OSError as error:
-            raise self._refused("read", error) from error
 
     def bound(self, offset: int, size: int) -> int:
-        try:
+        with self._refusing("read"):
             return self._segments.bound(offset, size)
-        except OSError as error:
-            raise self._refused("read", error) from error
 
     # -- start offset
 
@@ -256,6 +259,9 @@ class PartitionSegments:
     def note_names(self) -> None:
         self._sync.folder(self.folder)
         self._flushes.written(self, 0)
+
+    def note_cleaned(self, up_to: int) -> None:
+        self.cleaned_up_to = up_to
 
     # -- flushing
 
@@ -311,10 +317,9 @@ class PartitionSegments:
     def lead(self, epoch: int) -> None:
         """Begin leader epoch ``epoch`` at the end of the log."""
         if epoch != self.epochs.current:
-            self.epochs.begin(epoch, self.end_offset)
-            self._epochs_written = False
+            self._epoch_file.begin(epoch, self.end_offset)
             if self.end_offset:
-                self._write_epochs()
+                self.note(self._epoch_file.write(self.folder))
 
     def open(
         self,
@@ -337,7 +342,7 @@ class PartitionSegments:
             cleaned_up_to: see the attribute.
             synced: the recovery point and the start offset can be trusted even after a power cut.
         """
-        found = Recovery(self._disk, self.folder, self._segment, self._damage.tell)
+        found = Recovery(self._disk, self.folder, self._epoch_file, self._segment, self._damage.tell)
         producers = found.open(
             clean=clean,
             recovery_point=recovery_point,
@@ -347,7 +352,6 @@ class PartitionSegments:
             synced=synced,
         )
         self._segments = LogSegments(self._damage, found.segments, found.lost)
-        self.epochs = found.epochs
         self._sync.begin_at(found.recovery_point)
         self.cleaned_up_to = cleaned_up_to
         self.truncated, self._changed = found.truncated, found.changed
@@ -367,12 +371,6 @@ class PartitionSegments:
                 self.begin_flush(indexes=True)()
             self._sync.closed(self.end_offset)
 
-    def _write_epochs(self) -> None:
-        path = self.folder / LEADER_EPOCHS
-        checkpoints.replace(self._disk, path, build_leader_epochs(self.epochs.entries), sync=False)
-        self._epochs_written = True
-        self.note(path)
-
     def _segment(self, base_offset: int) -> Segment:
         return Segment(self._disk, self.folder, base_offset, self._interval)
 
@@ -387,6 +385,9 @@ class PartitionSegments:
         """Remember to flush a small file that was replaced, and its name."""
         self._sync.file(path)
         self._flushes.written(self, 0)
+
+    def _refusing(self, what: str) -> "_Refusing":
+        return _Refusing(self._refused, what)
 
     def _refused(self, what: str, error: OSError) -> KafkaStorageError:
         if isinstance(error, TopicDeleted):

@@ -26,22 +26,19 @@ import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from ottla.brokerlite.machines.partitions.leader_epochs import LeaderEpochs
 from ottla.brokerlite.machines.partitions.producers import Producers
 from ottla.brokerlite.storage.compaction import finish_swaps
 from ottla.brokerlite.storage.disk import Disk
+from ottla.brokerlite.storage.leader_epoch_file import LeaderEpochFile
 from ottla.brokerlite.storage.log_cuts import LogCuts
 from ottla.brokerlite.storage.segment import LOG, TXN_INDEX, Segment, index_of
 from ottla.brokerlite.storage.snapshot import complete, drop_snapshot, read_snapshot, snapshot_offsets, snapshot_path
 from ottla.codec.records import RecordBatch
-from ottla.codec.stored.checkpoints import parse_leader_epochs
-from ottla.errors import DecodeError
 
 log = logging.getLogger("ottla.brokerlite")
 
 TAIL_BYTES = 8 * 2**20
 """Bytes at the end of the log that are read to rebuild the producers' batches, if no window file has them."""
-LEADER_EPOCHS = "leader-epoch-checkpoint"
 _NEVER = 2**63
 
 
@@ -50,21 +47,25 @@ class Recovery:
 
     Attributes:
         segments: in order; the last is the active one.
-        epochs: from `LEADER_EPOCHS`, or from the log.
         recovery_point: everything before this offset is on disk, not only in the page cache.
         changed: whether recovery changed something that the last broker left.
         lost: the end offsets of segments after which records are missing, up to the next segment.
 
     Args:
+        epoch_file: gets the leader epochs, from the file or from the log.
         make: returns a segment with a given base offset.
         tell: called with a segment, the position of damage in it, and the first offset lost.
     """
 
     def __init__(
-        self, disk: Disk, folder: Path, make: Callable[[int], Segment], tell: Callable[[Segment, int, int], None]
+        self,
+        disk: Disk,
+        folder: Path,
+        epoch_file: LeaderEpochFile,
+        make: Callable[[int], Segment],
+        tell: Callable[[Segment, int, int], None],
     ) -> None:
         self.segments: list[Segment] = []
-        self.epochs = LeaderEpochs()
         self.recovery_point = 0
         self.changed = False
         self.lost: set[int] = set()
@@ -73,6 +74,7 @@ class Recovery:
         self._cuts = LogCuts(disk, folder)
         self._disk = disk
         self._folder = folder
+        self._epoch_file = epoch_file
         self._make = make
         self._tell = tell
 
@@ -94,7 +96,7 @@ class Recovery:
         """Load or recover everything; the arguments are those of `PartitionSegments.open`."""
         self.recovery_point = recovery_point
         self.changed = finish_swaps(self._disk, self._folder)
-        self.epochs = self._read_epochs()
+        self._epoch_file.read(self._folder)
         self._remove_before(start_offset or 0)
         there = self._find_segments(start_offset if contiguous and synced else None)
         self.segments = there.copy() or [self._make(0)]
@@ -120,7 +122,7 @@ class Recovery:
         self._check_end(tells_all=clean or synced)
         for segment in self.segments[:-1]:
             segment.seal()
-        if not self.epochs.entries:
+        if not self._epoch_file.epochs.entries:
             for segment in self.segments:
                 for batch in segment.whole():
                     self._find_epoch(batch, leader_epoch)
@@ -235,20 +237,10 @@ class Recovery:
 
     # -- leader epochs
 
-    def _read_epochs(self) -> LeaderEpochs:
-        path = self._folder / LEADER_EPOCHS
-        try:
-            return LeaderEpochs(parse_leader_epochs(self._disk.read_file(path)))
-        except FileNotFoundError:
-            return LeaderEpochs()
-        except DecodeError as error:
-            log.warning("leader epochs are damaged, rebuilding them from the log: %s", error, extra={"file": str(path)})
-            return LeaderEpochs()
-
     def _find_epoch(self, batch: RecordBatch, newest: int) -> None:
         """Adopt an epoch that is in the log but not in the file; epochs after ``newest`` were never assigned."""
-        if self.epochs.current < batch.partition_leader_epoch <= newest:
-            self.epochs.begin(batch.partition_leader_epoch, batch.base_offset)
+        if self._epoch_file.epochs.current < batch.partition_leader_epoch <= newest:
+            self._epoch_file.epochs.begin(batch.partition_leader_epoch, batch.base_offset)
 
     # -- producers
 

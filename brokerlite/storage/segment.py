@@ -1,14 +1,13 @@
 """Stores one segment of a partition: its log file and the indexes beside it.
 
 Rules:
-- A batch is written to the log file first and becomes visible when `size` grows; a failed write leaves no trace.
+- A batch is written to the log file first, and then indexed; a failed write leaves no trace.
 - Every `index_interval_bytes` of log, each index gets one entry: (last offset of a batch, its position), and
   (largest timestamp so far, last offset of the first batch with it), which must grow. The entries are written to the
   files when the segment is sealed, and at checkpoints. The last time entry of a sealed segment has its largest
   timestamp.
-- A read steps from an index entry to its first batch by the batch headers alone, and then reads only the bytes of its
-  answer; large answers go from the file to the socket without being read. Like Kafka, it does not check CRCs: clients
-  do.
+- A read reads only the bytes of its answer; large answers go from the file to the socket without being read. Like
+  Kafka, it does not check CRCs: clients do.
 
 Source: LogSegment.java.
 """
@@ -19,16 +18,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ottla.brokerlite.machines.partitions.retention import SegmentState
+from ottla.brokerlite.storage.batch_locator import BatchLocator
 from ottla.brokerlite.storage.disk import Disk
 from ottla.brokerlite.storage.indexes import Indexes
-from ottla.brokerlite.storage.log_file import Damage, Damaged, Head, LogFile
+from ottla.brokerlite.storage.log_file import Damage, LogFile
 from ottla.brokerlite.storage.txn_index import TxnIndex
 from ottla.codec.frames import LARGE_FIELD
 from ottla.codec.records import NO_TIMESTAMP, RecordBatch
 from ottla.codec.wire import Part
 
-_NO_HEAD = Head(-1, 0, -2, -2)
-"""No offset follows it directly."""
 LOG = ".log"
 TXN_INDEX = ".txnindex"
 _MAX_TIMESTAMP, _MAX_TIMESTAMP_AT = struct.Struct(">q"), 35
@@ -64,18 +62,18 @@ class Segment:
         self.ends_damaged = False
         self.synced = -1
         self.suffix = suffix
-        self.log_path = stem.with_suffix(LOG + suffix)
         self.txn_index = TxnIndex(disk, stem.with_suffix(TXN_INDEX + suffix))
         self._disk = disk
-        self._log = LogFile(disk, self.log_path, base_offset)
+        self._log = LogFile(disk, stem.with_suffix(LOG + suffix), base_offset)
         self._indexes = Indexes(disk, stem, base_offset, suffix)
+        self._locator = BatchLocator(self._log, self._indexes)
         self._interval = index_interval_bytes
         self._since_entry = 0
         self._max_timestamp_offset = -1
-        self._read_last = _NO_HEAD
-        """The batch located last: the next read probably wants the batch after it, and need not search for that."""
-        self._torn = False
-        """The bytes of a failed write could not be removed yet."""
+
+    @property
+    def log_path(self) -> Path:
+        return self._log.path
 
     @property
     def size(self) -> int:
@@ -116,25 +114,23 @@ class Segment:
 
     def create(self) -> None:
         """Create the empty log file; index files are created when they are needed."""
-        self._disk.write_file(self.log_path, b"")
+        self._log.create()
 
     def rename(self, suffix: str) -> None:
         """Rename the files to another suffix, the log file last."""
         stem = self.log_path.parent / f"{self.base_offset:020}"
         self._indexes.rename(stem, suffix)
         self.txn_index.rename(stem.with_suffix(TXN_INDEX + suffix))
-        path = stem.with_suffix(LOG + suffix)
-        self._disk.rename(self.log_path, path)
-        self.log_path = self._log.path = path
+        self._log.rename(stem.with_suffix(LOG + suffix))
         self.suffix = suffix
 
     def ends_before(self, offset: int) -> None:
         """Treat batches that claim ``offset`` or a later one as damaged."""
-        self._log.limit = min(self._log.limit, offset)
+        self._log.ends_before(offset)
 
     def has_no_gap_behind(self, offset: int) -> None:
         """Treat batches that claim ``offset`` or a later one, and come after a gap, as damaged."""
-        self._log.gap_limit = offset
+        self._log.has_no_gap_behind(offset)
 
     def load(self) -> bool:
         """Trust the files as they are, as after a clean shutdown; return whether they look whole.
@@ -142,7 +138,7 @@ class Segment:
         Reads only the log after the last index entry, to find its end.
         """
         try:
-            self._log.size = self._disk.size(self.log_path)
+            self._log.open()
             start, last = self._indexes.load()
         except (OSError, ValueError):
             return False
@@ -167,7 +163,7 @@ class Segment:
         Args:
             on_disk: the records before this offset were flushed with their indexes, so they need not be read.
         """
-        self._log.size = self._disk.size(self.log_path)
+        self._log.open()
         start, last = self._resume(on_disk)
         self.end_offset = self.base_offset
         self.max_timestamp, self._max_timestamp_offset = self._indexes.last_time
@@ -201,9 +197,8 @@ class Segment:
 
     def cut(self, position: int) -> None:
         """Truncate the log at ``position``."""
-        self._disk.truncate(self.log_path, position)
-        self._log.size = position
-        self._read_last = _NO_HEAD
+        self._log.cut(position)
+        self._locator.forget()
         self.ends_damaged = False
 
     def seal(self) -> None:
@@ -223,28 +218,13 @@ class Segment:
 
     def append(self, batch: RecordBatch) -> None:
         """Store the `parts` of a batch; an `OSError` leaves everything as it was."""
-        if self._torn:
-            self._mend()
         if self._since_entry > self._interval:
             self._indexes.prepare()
-        position, size, last_offset = self._log.size, len(batch.data), batch.last_offset
-        try:
-            self._disk.write(self.log_path, position, *batch.parts)
-        except OSError:
-            self._torn = True
-            self._mend()
-            raise
+        position, last_offset = self._log.append(batch), batch.last_offset
         if not position:
             self.first_timestamp = batch.max_timestamp
         self._note(last_offset, batch.max_timestamp)
-        self._add_entries(position, last_offset, size)
-        self._log.size = position + size
-
-    def _mend(self) -> None:
-        """Remove the bytes of a failed write; if this fails, it is retried before the next write."""
-        if self._disk.exists(self.log_path):
-            self._disk.truncate(self.log_path, self.size)
-        self._torn = False
+        self._add_entries(position, last_offset, len(batch.data))
 
     def _note(self, last_offset: int, max_timestamp: int) -> None:
         self.end_offset = last_offset + 1
@@ -272,14 +252,14 @@ class Segment:
         Raises:
             Damaged: the batch with ``offset`` is missing or damaged.
         """
-        first = self._locate(offset)
+        first = self._locator.locate(offset)
         if first is None:
             return None
         if up_to is not None and first.base_offset >= up_to:
             return b""
         if first.size > max_bytes and not at_least_one:
             return b""  # Java's consumer treats a response with only a part of the first batch as an error
-        end = self.size if up_to is None or up_to >= self.end_offset else self._where_begins(up_to)
+        end = self.size if up_to is None or up_to >= self.end_offset else self._locator.where_begins(up_to)
         want = min(max(max_bytes, first.size) if at_least_one else max_bytes, end - first.position)
         read = self._disk.read if want < LARGE_FIELD else self._disk.range
         return read(self.log_path, want, first.position)
@@ -288,50 +268,6 @@ class Segment:
         """See `ottla.brokerlite.machines.partitions.partition_log.Segments.bound`."""
         behind = self._indexes.behind(offset, size)
         return self.end_offset if behind is None else behind
-
-    def _locate(self, offset: int) -> Head | None:
-        """Find the first batch whose last offset is ``offset`` or later; ``None`` if there is none.
-
-        Raises:
-            Damaged: it is missing or damaged.
-        """
-        start, last = self._indexes.before(offset)
-        reads_on = offset == self._read_last.last_offset + 1
-        try:
-            for head in self._log.behind(self._read_last) if reads_on else self._log.heads(start, last):
-                if head.last_offset >= offset:
-                    follower = self._log.head(head.end) if head.end < self.size else None
-                    if head.end < self.size and (follower is None or follower.base_offset <= head.last_offset):
-                        raise Damaged(head.position)  # one of the two batches is damaged; their CRCs show which
-                    self._read_last = head
-                    return head
-        except Damaged as damaged:
-            return self._locate_around(offset, start, last, damaged)
-        return None
-
-    def _locate_around(self, offset: int, start: int, last: int | None, damaged: Damaged) -> Head:
-        """Locate as `_locate` does, past damage that may be in another batch; slow, because it checks CRCs."""
-        lost = False
-        for position, found in self._log.around(start, last):
-            if isinstance(found, Damage):
-                lost = True
-            elif found.last_offset < offset:
-                lost = False
-            elif found.base_offset > offset and lost:
-                break
-            else:
-                return Head(position, len(found.data), found.base_offset, found.last_offset)
-        raise damaged
-
-    def _where_begins(self, offset: int) -> int:
-        """Return the position of the first batch that begins at ``offset`` or later, or of damage before it."""
-        start, last = self._indexes.before(offset)
-        try:
-            return next(
-                (head.position for head in self._log.heads(start, last) if head.base_offset >= offset), self.size
-            )
-        except Damaged as damaged:
-            return damaged.position
 
     def since(self, timestamp: int) -> Iterator[tuple[int, RecordBatch | Damage]]:
         """Iterate as `around`, over batches whose largest timestamp is ``timestamp`` or later, and damage."""

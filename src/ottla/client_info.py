@@ -32,6 +32,10 @@ class ClientInfo:
     client_software_name: str = ""
     client_software_version: str = ""
 
+    def runs(self, software: str, version: str) -> None:
+        """Notice the client's software, as its ApiVersions request names it."""
+        self.client_software_name, self.client_software_version = software, version
+
     @property
     def peer(self) -> str:
         """The client's ``host:port``, for logs."""

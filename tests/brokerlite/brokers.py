@@ -60,7 +60,7 @@ class InProcess:
 
     def __init__(self, data: Path) -> None:
         self.machine = Machine(data)
-        self._mark = self.machine.core.transactions._mark
+        self._mark = self.machine.core.transactions._ends._mark
 
     def ask(self, message: Any, version: int | None = None) -> Any:
         key = api(type(message)).key
@@ -77,10 +77,10 @@ class InProcess:
             yield from self._mark(replace(transaction, partitions=free))
             yield from filter(is_held, transaction.partitions)
 
-        self.machine.core.transactions._mark = mark
+        self.machine.core.transactions._ends._mark = mark
 
     def let_go(self) -> None:
-        self.machine.core.transactions._mark = self._mark
+        self.machine.core.transactions._ends._mark = self._mark
         self.machine.pass_time(2.0)
 
     def pass_timeout(self, transactional_ids: Iterable[str], timeout_ms: int) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 from ottla.brokerlite.machines.clock import Clock
 from ottla.brokerlite.machines.groups.group import Group, GroupState, Joined, Protocol, Synced
 from ottla.brokerlite.machines.groups.group_settings import GroupSettings
-from ottla.brokerlite.machines.groups.groups import Groups, JoinRequest, LeavingMember, SyncRequest
+from ottla.brokerlite.machines.groups.groups import Groups, LeavingMember, SyncRequest
+from ottla.brokerlite.machines.groups.joins import JoinRequest
 from ottla.brokerlite.machines.groups.offset_group import Committer
 from ottla.brokerlite.machines.groups.offsets import Committed, Offsets
 from ottla.brokerlite.machines.timers import Timers

@@ -469,7 +469,7 @@ def test_a_compaction_that_is_stopped_leaves_the_log_whole() -> None:
     job = compaction.job()
     next(job)()
     work = next(job)
-    compaction.stopped = True
+    compaction.stop()
     work()
     for each in job:
         each()

@@ -125,7 +125,7 @@ class World:
             self.chores.pop(0)()
 
     def reserve(self) -> None:
-        first = self.folder.reserve_producer_ids(600_000)
+        first = self.folder.assign_producer_ids(600_000)
         self.ids.update((first, first + 599_999))
 
     def close(self) -> None:
@@ -149,7 +149,7 @@ class World:
         assert set(found) <= {*self.topics, *self.doubtful}
         for place, log in self.logs.items():
             self.check_log((found[place[0]].topic_id, place[1]), log, synced_only)
-        assert self.folder.reserve_producer_ids(1) not in range(max(self.ids, default=-1) + 1)
+        assert self.folder.assign_producer_ids() not in range(max(self.ids, default=-1) + 1)
 
     def check_log(self, place: tuple[uuid.UUID, int], log: PartitionLog, synced_only: bool) -> None:
         records = [record for batch in log.batches() for record in batch.records() if record.offset >= log.start_offset]

@@ -16,7 +16,7 @@ import pytest
 
 from ottla.brokerlite.machines.core import Answer
 from ottla.brokerlite.machines.topics.topics import TRANSACTION_STATE, TopicPartition
-from ottla.brokerlite.machines.transactions import transaction_coordinator, transaction_metadata
+from ottla.brokerlite.machines.transactions import transaction_coordinator, transaction_ends, transaction_metadata
 from ottla.errors import ConcurrentTransactions
 from tests.brokerlite.machine import Machine
 from tests.brokerlite.model_disk import ModelDisk
@@ -211,7 +211,7 @@ def test_what_a_producer_has_given_up_stays_aborted_when_its_next_transaction_co
 
 @pytest.mark.slow
 def test_it_does_so_too_where_the_next_transaction_has_another_producer_id(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (transaction_metadata, transaction_coordinator):
+    for module in (transaction_metadata, transaction_coordinator, transaction_ends):
         monkeypatch.setattr(module, "LAST_EPOCH", 0)
     for outcomes in OUTCOMES:
         test_after_a_power_cut_a_producer_goes_on_as_if_nothing_had_been_where_answers_wait_for_the_disk(V2, outcomes)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ottla.brokerlite.machines.jobs import Work
 from ottla.brokerlite.machines.partitions.log_settings import LogSettings
 from ottla.brokerlite.machines.partitions.partition_log import PartitionLog
 from ottla.brokerlite.storage.checkpoints import OffsetCheckpoint
@@ -658,7 +659,7 @@ def test_a_folder_that_lists_its_topics_in_one_file_still_opens(tmp_path: Path) 
         assert {len(topic.partitions) for topic in machine.core.topics.by_name.values()} == {2}
         assert machine.core.topics.by_name["unmade"].configs == {"retention.ms": "5"}
         assert values_of(machine.log("made", 1).read(0, 1000)) == [b"a"]
-        assert machine.folder.reserve_producer_ids(1) >= 3000
+        assert machine.folder.assign_producer_ids() >= 3000
         assert machine.log("made").epochs.current >= 4
         (machine.folder.close if clean else machine.folder.abandon)()
 
@@ -704,9 +705,30 @@ def test_a_producer_id_that_cannot_be_kept_is_not_given() -> None:
     machine = Machine(Path("/data"), disk=disk)
     disk.room = 0
     with pytest.raises(KafkaStorageError, match="No space left"):
-        machine.folder.reserve_producer_ids(PRODUCER_IDS + 1)
+        machine.folder.assign_producer_ids(PRODUCER_IDS + 1)
     disk.room = None
-    assert machine.folder.reserve_producer_ids(PRODUCER_IDS + 1) == 0
+    assert machine.folder.assign_producer_ids(PRODUCER_IDS + 1) == 0
+
+
+def test_a_late_reservation_of_producer_ids_does_not_give_back_those_that_were_assigned_meanwhile() -> None:
+    disk, chores = ModelDisk(), list[Work]()
+
+    def start() -> DataFolder:
+        folder = DataFolder(Path("/data"), index_interval_bytes=4096, chore=chores.append, disk=disk)
+        folder.open(1, "cluster")
+        return folder
+
+    folder = start()
+    chores.clear()
+    folder.assign_producer_ids(PRODUCER_IDS // 2 + 1)
+    assert len(chores) == 1
+    folder.assign_producer_ids()
+    assert len(chores) == 1, "one id after the other does not queue one write after the other"
+    folder.assign_producer_ids(PRODUCER_IDS)  # more than is left: reserved at once
+    last = folder.assign_producer_ids(PRODUCER_IDS // 2)
+    chores[0]()
+    folder.abandon()
+    assert start().assign_producer_ids() >= last + PRODUCER_IDS // 2
 
 
 def test_a_refusing_disk_is_a_storage_error_to_the_client() -> None:
@@ -771,7 +793,7 @@ def test_an_empty_or_damaged_state_file_keeps_nobody_from_starting(
     machine.core.create_topic("t", 2, {"retention.ms": "5"})
     topic_id, cluster_id = machine.core.topics.by_name["t"].topic_id, machine.folder.cluster_id
     machine.produce(idempotent(0, producer_id=7_000_000))
-    given = {machine.folder.reserve_producer_ids(1000) for _ in range(3)}
+    given = {machine.folder.assign_producer_ids(1000) for _ in range(3)}
     machine.folder.abandon()
     for name in ("broker.json", "meta.properties", "broker.json.old"):
         if which in (name, "all three") or (which == "both" and name != "broker.json.old"):
@@ -781,7 +803,7 @@ def test_an_empty_or_damaged_state_file_keeps_nobody_from_starting(
     assert (topic.topic_id, topic.configs, len(topic.partitions)) == (topic_id, {"retention.ms": "5"}, 2)
     assert machine.log().end_offset == 1 and machine.log().epochs.current > 0
     assert machine.folder.cluster_id == cluster_id or which == "all three"
-    next_id = machine.folder.reserve_producer_ids(1)
+    next_id = machine.folder.assign_producer_ids()
     assert next_id not in given and next_id >= PRODUCER_IDS
     assert which != "all three" or next_id > 7_000_000
     damaged = {"broker.json", "meta.properties"} if which in ("both", "all three") else {which}

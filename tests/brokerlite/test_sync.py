@@ -11,7 +11,7 @@ import pytest
 
 from ottla.brokerlite.config import BrokerConfig, Sync
 from ottla.brokerlite.machines.core import Answer, CloseConnection
-from ottla.brokerlite.machines.transactions import transaction_coordinator, transaction_metadata
+from ottla.brokerlite.machines.transactions import transaction_coordinator, transaction_ends, transaction_metadata
 from ottla.brokerlite.machines.transactions.transaction_coordinator import Producing
 from ottla.brokerlite.machines.transactions.transaction_metadata import TransactionalIdState
 from ottla.codec.apis.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -188,7 +188,7 @@ def test_what_a_start_has_found_waits_for_the_disk_before_anybody_is_told_of_it(
 def test_a_producer_that_has_its_next_id_while_its_transaction_is_being_ended_is_asked_to_try_again(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (transaction_metadata, transaction_coordinator):
+    for module in (transaction_metadata, transaction_coordinator, transaction_ends):
         monkeypatch.setattr(module, "LAST_EPOCH", 0)
     known = machine.core.transactions
     begun = known.initialize("t-1", 60_000, None)

@@ -315,7 +315,7 @@ def test_an_open_transaction_goes_on_after_a_restart_or_is_aborted_in_time(machi
 def test_a_transaction_that_was_decided_before_a_kill_is_whole_after_it(machine: Machine) -> None:
     producer = Producing(machine)
     assert producer.write(b"a") == producer.write(b"b", partition=1) == 0
-    machine.core.transactions._mark = lambda transaction: transaction.partitions  # as if the kill came here
+    machine.core.transactions._ends._mark = lambda transaction: transaction.partitions  # as if the kill came here
     assert producer.end(commit=True) == 0
     assert seen(machine) == []
     machine = machine.restart(clean=False)
@@ -349,7 +349,7 @@ def test_a_marker_that_the_disk_lost_is_written_at_the_next_start(
     """A power cut may cause this: the coordinator's log was on the disk, but the marker was not."""
     committed, aborted = Producing(machine, "committed"), Producing(machine, "aborted")
     assert committed.write(b"a") == aborted.write(b"b", partition=1) == 0
-    machine.core.transactions._mark = lambda transaction: ()
+    machine.core.transactions._ends._mark = lambda transaction: ()
     assert committed.end(commit=True) == aborted.end(commit=False) == 0
     machine = machine.restart(clean=False)
     assert seen(machine) == [b"a"] and seen(machine, 1) == []

@@ -9,16 +9,13 @@ import pytest
 from ottla.brokerlite.machines.clock import Clock
 from ottla.brokerlite.machines.timers import Timers
 from ottla.brokerlite.machines.topics.topics import TopicPartition
-from ottla.brokerlite.machines.transactions.transaction_coordinator import (
-    Producing,
-    TransactionCoordinator,
-    TransactionSettings,
-)
+from ottla.brokerlite.machines.transactions.transaction_coordinator import Producing, TransactionCoordinator
 from ottla.brokerlite.machines.transactions.transaction_metadata import (
     LAST_EPOCH,
     TransactionalIdState,
     TransactionMetadata,
 )
+from ottla.brokerlite.machines.transactions.transaction_settings import TransactionSettings
 from ottla.errors import (
     BrokerError,
     ConcurrentTransactions,

@@ -146,7 +146,38 @@ class JoinedMember:
     is_new: bool = False
 
     def metadata(self, protocol: str | None) -> bytes:
+        """Return the member's metadata for a protocol, which is empty if it does not support the protocol."""
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
+
+    def set_timeouts(self, session_timeout_ms: int, rebalance_timeout_ms: int) -> None:
+        """Replace the timeouts with those of a later JoinGroup."""
+        self.session_timeout_ms = session_timeout_ms
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+
+    def set_protocols(self, protocols: tuple[Protocol, ...]) -> None:
+        """Replace the protocols; the caller keeps the group's counts (`Group.update`)."""
+        self.protocols = protocols
+
+    def rename(self, member_id: str) -> None:
+        """Take another member id; the caller keeps the group's tables (`Group.rename`)."""
+        self.member_id = member_id
+
+    def set_assignment(self, assignment: bytes) -> None:
+        """Replace the assignment, which the member gets with the answer to its SyncGroup."""
+        self.assignment = assignment
+
+    def wait_to_join(self, answer: Callable[[Joined], None]) -> None:
+        """Keep a JoinGroup until the next generation begins."""
+        self.joining = answer
+
+    def wait_to_sync(self, answer: Callable[[Synced], None]) -> None:
+        """Keep a SyncGroup until the assignment is stored."""
+        self.syncing = answer
+
+    def begin_generation(self, joined: Joined) -> None:
+        """Answer the waiting JoinGroup: the member is in the new generation."""
+        self.answer_join(joined)
+        self.is_new = False
 
     def answer_join(self, joined: Joined) -> None:
         """Answer the waiting JoinGroup, if any."""
@@ -197,6 +228,13 @@ class Group:
     _supported: Counter[str] = field(default_factory=Counter)
     """Protocol -> how many members support it."""
 
+    def load(self, protocol_type: str | None, leader: str | None) -> None:
+        """Take over the state that the group had when it was stored; `add` has added its members."""
+        self.protocol_type = protocol_type
+        self.leader = leader
+        if self.members:
+            self.state = GroupState.STABLE
+
     def go(self, change: GroupInput, timestamp: int) -> None:
         """Change the state by `TRANSITIONS`."""
         self.previous, self.state = self.state, TRANSITIONS[self.state, change]
@@ -211,10 +249,27 @@ class Group:
         """Whether the group never had a member and only has committed offsets."""
         return self.protocol_type is None and not self.pending
 
+    def begin_rebalance(self, timestamp: int) -> None:
+        """Leave the current generation, to wait for members to join the next one."""
+        self.unsynced.clear()
+        self.grown = False
+        self.go(GroupInput.REBALANCE, timestamp)
+
+    def take_growth(self) -> bool:
+        """Return whether a member joined during the first rebalance since the last call."""
+        grown, self.grown = self.grown, False
+        return grown
+
     # -- members
+
+    def add_pending(self, member_id: str) -> None:
+        """Remember an id with which a member is going to join."""
+        self.pending[member_id] = None
 
     def add(self, member: JoinedMember, protocol_type: str) -> None:
         """Add a member, which `supports` must allow."""
+        if self.state is GroupState.PREPARING and self.previous is GroupState.EMPTY:
+            self.grown = True
         if not self.members:
             self.protocol_type = protocol_type
         if member.instance_id is not None:
@@ -242,7 +297,7 @@ class Group:
     def update(self, member: JoinedMember, protocols: tuple[Protocol, ...]) -> None:
         """Replace a member's protocols."""
         self._discount(member.protocols)
-        member.protocols = protocols
+        member.set_protocols(protocols)
         self._count(protocols)
 
     def rename(self, member: JoinedMember, member_id: str) -> None:
@@ -250,7 +305,7 @@ class Group:
         old = member.member_id
         self.members = {member_id if key == old else key: value for key, value in self.members.items()}
         self.unsynced = {member_id if key == old else key: None for key in self.unsynced}
-        member.member_id = member_id
+        member.rename(member_id)
         if member.instance_id is not None:
             self._static[member.instance_id] = member_id
         if self.leader == old:
@@ -363,7 +418,7 @@ class Group:
         self.generation += 1
         self.protocol = self.vote() if self.members else None
         self.learn_subscriptions()
-        self.unsynced.clear()
+        self.unsynced = dict.fromkeys(self.members)
         self.go(GroupInput.JOINED if self.members else GroupInput.EMPTIED, timestamp)
 
     def learn_subscriptions(self) -> None:

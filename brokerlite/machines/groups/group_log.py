@@ -11,7 +11,7 @@ Source: GroupCoordinatorRecordHelpers.java, GroupMetadataManager.java and Offset
 import logging
 from collections.abc import Mapping
 
-from ottla.brokerlite.machines.groups.group import Group, GroupState, JoinedMember, Protocol
+from ottla.brokerlite.machines.groups.group import Group, JoinedMember, Protocol
 from ottla.brokerlite.machines.groups.offsets import Committed, Offsets
 from ottla.brokerlite.machines.topics.keyed_log import KeyedLog, KeyedRecord, Pair, Transactional
 from ottla.brokerlite.machines.topics.topics import TopicPartition
@@ -174,8 +174,5 @@ def _group(group_id: str, value: GroupMetadataValue) -> Group:
             bytes(each.assignment),
         )
         group.add(member, value.protocol_type)
-    group.protocol_type = value.protocol_type or None
-    group.leader = value.leader
-    if group.members:
-        group.state = GroupState.STABLE
+    group.load(value.protocol_type or None, value.leader)
     return group

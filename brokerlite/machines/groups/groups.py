@@ -7,16 +7,14 @@
     groups.timers                  # sessions time out, and rebalances continue without missing members
 
 Rules:
-- This module checks the requests of members, and decides what they change; `Rebalances` leads the group from there.
-- A new dynamic member gets only its id, and must join again with it (KIP-394, JoinGroup v4+).
-- A static member that restarts takes over its old membership. If the group is stable and its protocol stays the same,
-  the others notice nothing, and a restarted leader need not assign again (KIP-814, JoinGroup v9+).
+- This module finds the group of a request; `Joins` decides what a JoinGroup changes, and `Rebalances` leads the group
+  from there.
 - Disk errors are answered with COORDINATOR_LOAD_IN_PROGRESS, except while an assignment is stored: on NOT_COORDINATOR,
   which Apache Kafka answers, members would look for another broker and lose their membership meanwhile.
 - Everything is bounded: groups, their members, their pending ids (the oldest is dropped), and the bytes of both.
 - A lost connection changes nothing: a member is removed when its session times out, as in Kafka.
 
-Source: GroupMetadataManager.java (classicGroupJoin, classicGroupSync, classicGroupHeartbeat, classicGroupLeave),
+Source: GroupMetadataManager.java (classicGroupSync, classicGroupHeartbeat, classicGroupLeave),
 GroupCoordinatorService.java.
 """
 
@@ -26,28 +24,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.brokerlite.machines.clock import Clock
-from ottla.brokerlite.machines.groups.group import (
-    Group,
-    GroupState,
-    Joined,
-    JoinedMember,
-    Protocol,
-    Synced,
-    size_of,
-    size_of_names,
-)
+from ottla.brokerlite.machines.groups.group import Group, GroupState, Joined, Synced
 from ottla.brokerlite.machines.groups.group_settings import GroupSettings
-from ottla.brokerlite.machines.groups.rebalances import Rebalances, as_coordinator_error
+from ottla.brokerlite.machines.groups.joins import JoinRequest, Joins
+from ottla.brokerlite.machines.groups.rebalances import Rebalances
 from ottla.brokerlite.machines.timers import Timers
 from ottla.errors import (
     BrokerError,
     CoordinatorNotAvailable,
-    FencedInstanceId,
     GroupMaxSizeReached,
     InconsistentGroupProtocol,
     InvalidGroupId,
     InvalidSessionTimeout,
-    MemberIdRequired,
     NotCoordinator,
     RebalanceInProgress,
     UnknownMemberId,
@@ -57,35 +45,6 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 log = logging.getLogger("ottla.brokerlite.groups")
-
-_LONGEST_NAME = 250
-"""Characters of an instance id or client id that go into a member id, whose length has 15 bits on the wire."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class JoinRequest:
-    """A JoinGroup request.
-
-    Attributes:
-        client_host: the client's address.
-        requires_id: a new dynamic member must join again with its id (v4+).
-        skips_assignment: the client understands `skip_assignment` in the answer (v9+).
-        answer: called with the answer, at once or later.
-    """
-
-    group_id: str
-    member_id: str
-    instance_id: str | None
-    client_id: str
-    client_host: str
-    session_timeout_ms: int
-    rebalance_timeout_ms: int
-    protocol_type: str
-    protocols: tuple[Protocol, ...]
-    requires_id: bool
-    skips_assignment: bool
-    reason: str
-    answer: Callable[[Joined], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +101,7 @@ class Groups:
         self._created: Callable[[float], None] = lambda now: None
         self._store = store
         self._rebalances = Rebalances(settings, store, clock, timers)
-        self._new_id = new_id
+        self._joins = Joins(settings, self._rebalances, store, new_id)
         self._draining = False
 
     def when_created(self, call: Callable[[float], None]) -> None:
@@ -218,109 +177,7 @@ class Groups:
         group = self.by_id.get(asked.group_id) if asked.member_id else self.get_or_create(asked.group_id, now)
         if group is None:
             raise UnknownMemberId(f"there is no group {asked.group_id}")
-        if not self._has_room(group, asked):
-            if (member := group.members.get(asked.member_id)) is not None:
-                self._rebalances.drop(group, member)
-                self._rebalances.rebalance(group, f"the group has no room for member {asked.member_id}", now)
-            raise GroupMaxSizeReached(f"group {group.group_id} is full")
-        if not group.supports(asked.protocol_type, asked.protocols):
-            raise InconsistentGroupProtocol(f"group {group.group_id} has no protocol in common with this member")
-        if not asked.member_id:
-            self._join_again(group, asked, now)
-        elif asked.member_id in group.pending and asked.instance_id is None:
-            self._add(group, asked.member_id, asked, now)
-        else:
-            self._rejoin(group, group.member(asked.member_id, asked.instance_id), asked, now)
-
-    def _has_room(self, group: Group, asked: JoinRequest) -> bool:
-        member = group.members.get(asked.member_id)
-        new = size_of_names(asked.client_id, asked.instance_id) if member is None else -size_of(member.protocols)
-        if group.size + new + size_of(asked.protocols) > self.settings.max_group_bytes:
-            return False
-        if group.state is GroupState.EMPTY:
-            return True
-        if group.state is GroupState.PREPARING:  # only members that have joined count, so the last to join are refused
-            return bool(member and member.joining) or group.waiting < self.settings.max_members
-        return member is not None or len(group.members) < self.settings.max_members
-
-    def _join_again(self, group: Group, asked: JoinRequest, now: float) -> None:
-        """Handle a JoinGroup without a member id."""
-        name = asked.instance_id or asked.client_id or "member"
-        member_id = f"{name[:_LONGEST_NAME]}-{self._new_id()}"
-        if (holder := group.static_member(asked.instance_id)) is not None:
-            self._replace(group, holder, member_id, asked, now)
-        elif asked.instance_id is not None or not asked.requires_id:
-            self._add(group, member_id, asked, now)
-        else:
-            if len(group.pending) >= self.settings.max_members:
-                group.remove(next(iter(group.pending)))
-            group.pending[member_id] = None
-            deadline = now + asked.session_timeout_ms / 1000
-            self._rebalances.expect(group, member_id, deadline)
-            asked.answer(Joined(MemberIdRequired.code, member_id))
-
-    def _add(self, group: Group, member_id: str, asked: JoinRequest, now: float) -> None:
-        member = JoinedMember(
-            member_id,
-            asked.instance_id,
-            asked.client_id,
-            asked.client_host,
-            asked.session_timeout_ms,
-            asked.rebalance_timeout_ms,
-            asked.protocols,
-            joining=asked.answer,
-            is_new=True,
-        )
-        if group.state is GroupState.PREPARING and group.previous is GroupState.EMPTY:
-            group.grown = True
-        group.add(member, asked.protocol_type)
-        self._rebalances.renew(group, member, now, self.settings.new_member_timeout)
-        self._rebalances.rebalance(group, f"member {member_id} joined: {asked.reason}", now)
-
-    def _rejoin(self, group: Group, member: JoinedMember, asked: JoinRequest, now: float) -> None:
-        """Handle the JoinGroup of a member of the group."""
-        follows = group.state is GroupState.STABLE and member.member_id != group.leader
-        if member.protocols == asked.protocols and (follows or group.state is GroupState.COMPLETING):
-            asked.answer(group.described_to(member))  # the answer may have been lost
-        else:
-            self._update(group, member, asked)
-            self._rebalances.rebalance(group, f"member {member.member_id} rejoined: {asked.reason}", now)
-
-    def _replace(self, group: Group, member: JoinedMember, member_id: str, asked: JoinRequest, now: float) -> None:
-        """Handle the JoinGroup of a static member that was restarted."""
-        log.info("static member %s restarted as %s", asked.instance_id, member_id, extra={"group": group.group_id})
-        old_id, old_protocols, old_leader = member.member_id, member.protocols, group.leader or ""
-        member.answer_join(Joined(FencedInstanceId.code, old_id))
-        member.answer_sync(Synced(FencedInstanceId.code))
-        self._rebalances.end_session(group, old_id)
-        group.rename(member, member_id)
-        self._update(group, member, asked)
-        if group.state is not GroupState.STABLE or group.vote() != group.protocol:
-            self._rebalances.renew(group, member, now)
-            self._rebalances.rebalance(group, f"static member {member_id} restarted: {asked.reason}", now)
-            return
-        member.joining = None
-        try:
-            self._store(group, False)
-        except BrokerError as error:
-            group.update(member, old_protocols)
-            group.rename(member, old_id)
-            self._rebalances.renew(group, member, now)
-            raise as_coordinator_error(error) from None
-        self._rebalances.renew(group, member, now)
-        group.learn_subscriptions()
-        if asked.skips_assignment:
-            asked.answer(group.described_to(member, skip_assignment=member_id == group.leader))
-        else:  # a restarted leader must take itself for a follower and not assign: the others do not rejoin
-            asked.answer(group.described_to(member)._replace(leader=old_leader, members=()))
-
-    def _update(self, group: Group, member: JoinedMember, asked: JoinRequest) -> None:
-        """Take over timeouts and protocols of a member that rejoins."""
-        member.answer_join(Joined(RebalanceInProgress.code, member.member_id))  # a request of an earlier connection
-        group.update(member, asked.protocols)
-        member.session_timeout_ms = asked.session_timeout_ms
-        member.rebalance_timeout_ms = asked.rebalance_timeout_ms
-        member.joining = asked.answer
+        self._joins.join(group, asked, now)
 
     # -- assignments
 
@@ -346,7 +203,7 @@ class Groups:
             asked.answer(group.assigned_to(member))
             return
         member.answer_sync(Synced(RebalanceInProgress.code))  # a request of an earlier connection
-        member.syncing = asked.answer
+        member.wait_to_sync(asked.answer)
         if member.member_id == group.leader:
             self._rebalances.assign(group, asked.assignments, now)
 

@@ -65,13 +65,11 @@ class Rebalances:
         log.info("rebalance: %s", reason, extra={"group": group.group_id, "generation": group.generation})
         if group.state is GroupState.COMPLETING:
             self._answer_syncs(group, RebalanceInProgress.code, now)
-        group.unsynced.clear()
         self._timers.cancel(("sync", group.group_id))
         self._timers.cancel(("assign", group.group_id))
         first = group.state is GroupState.EMPTY
-        group.go(GroupInput.REBALANCE, self._clock.timestamp)
+        group.begin_rebalance(self._clock.timestamp)
         if first:
-            group.grown = False
             delay = self._settings.initial_rebalance_delay
             self._wait_for_others(group, delay, max(group.rebalance_timeout - delay, 0.0), now)
         elif group.all_joined:
@@ -85,8 +83,7 @@ class Rebalances:
         """Wait ``delay`` seconds in the first rebalance of an empty group, and up to ``remaining`` if members join."""
 
         def over(now: float) -> None:
-            if group.grown and remaining > 0:
-                group.grown = False
+            if group.take_growth() and remaining > 0:
                 more = min(self._settings.initial_rebalance_delay, remaining)
                 self._wait_for_others(group, more, max(remaining - more, 0.0), now)
             else:
@@ -120,9 +117,7 @@ class Rebalances:
                 log.warning("storing an empty group failed: %s", error, extra={"group": group.group_id})
             return
         for member in group.members.values():
-            member.answer_join(group.described_to(member))
-            member.is_new = False
-            group.unsynced[member.member_id] = None
+            member.begin_generation(group.described_to(member))
             self.renew(group, member, now)
         self._timers.set(
             ("sync", group.group_id),
@@ -150,7 +145,7 @@ class Rebalances:
     def assign(self, group: Group, assignments: Mapping[str, bytes], now: float) -> None:
         """Store the leader's assignment, then answer all members."""
         for member in group.members.values():
-            member.assignment = assignments.get(member.member_id, b"")
+            member.set_assignment(assignments.get(member.member_id, b""))
         self._store_assignment(group, now)
 
     def _store_assignment(self, group: Group, now: float, *, waited: bool = False) -> None:
@@ -178,7 +173,7 @@ class Rebalances:
     def _answer_syncs(self, group: Group, error: int, now: float) -> None:
         """Answer waiting SyncGroups with an error: this generation gets no assignment."""
         for member in group.members.values():
-            member.assignment = b""
+            member.set_assignment(b"")
             if member.answer_sync(Synced(error)):
                 self.renew(group, member, now)
 

@@ -47,13 +47,10 @@ _NOTHING = memoryview(b"")
 
 
 class CompactionRound(Protocol):
-    """A round of compaction on the disk.
+    """A round of compaction on the disk."""
 
-    Attributes:
-        stopped: may be set at any time to end the round soon.
-    """
-
-    stopped: bool
+    def stop(self) -> None:
+        """End the round soon, at any time; the remaining segments stay unchanged."""
 
     def job(self) -> Job:
         """Return the job of the round. An `OSError` ends it; segments replaced until then stay replaced."""
@@ -197,7 +194,7 @@ class PartitionLog:
 
     Attributes:
         name: ``topic-partition``, for messages.
-        settings: may be replaced at any time.
+        settings: of the topic; `configure` may replace them at any time.
         segments: stores the batches.
     """
 
@@ -212,6 +209,10 @@ class PartitionLog:
         """Bytes appended since the start."""
         self._begun = dict.fromkeys(self.producers.ongoing, 0)
         """Producer id -> the bytes appended since the start when its open transaction began."""
+
+    def configure(self, settings: LogSettings) -> None:
+        """Use other settings from now on."""
+        self.settings = settings
 
     @property
     def epochs(self) -> LeaderEpochs:

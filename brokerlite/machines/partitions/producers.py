@@ -103,6 +103,28 @@ class ProducerStateEntry:
         """The sequence of its last record; -1 if no batch is remembered."""
         return self.batches[-1].last_sequence if self.batches else -1
 
+    def seen(self, batch: RecordBatch, now: float) -> None:
+        """Notice a stored batch or marker; a new epoch forgets the batches of the last one."""
+        if self.epoch != batch.producer_epoch:
+            self.batches.clear()
+            self.epoch = batch.producer_epoch
+        self.last_timestamp, self.last_seen = batch.max_timestamp, now
+
+    def seen_at(self, now: float) -> None:
+        """Restart the expiration at ``now``."""
+        self.last_seen = now
+
+    def marked(self, coordinator_epoch: int) -> None:
+        """Notice a stored marker of a coordinator with this epoch."""
+        self.coordinator_epoch = coordinator_epoch
+
+    def complete_from(self, before: "ProducerStateEntry") -> None:
+        """Add the batches of an earlier state that are missing here, if the epochs are the same."""
+        if self.epoch == before.epoch:
+            batches = {batch.last_offset: batch for batch in (*before.batches, *self.batches)}
+            in_order = [batches[last_offset] for last_offset in sorted(batches)]
+            self.batches = deque(in_order, maxlen=REMEMBERED_BATCHES)
+
 
 @dataclass(slots=True)
 class Attempt:
@@ -116,6 +138,13 @@ class Attempt:
     epoch: int
     lowest: int
     rises: bool
+
+    def add(self, epoch: int, sequence: int) -> None:
+        """Count another batch: one of a later epoch replaces all before it, one of an earlier epoch changes nothing."""
+        if epoch > self.epoch:
+            self.epoch, self.lowest = epoch, sequence
+        elif epoch == self.epoch:
+            self.lowest = min(self.lowest, sequence)
 
 
 class Producers:
@@ -173,10 +202,8 @@ class Producers:
             if len(self._attempts) >= _MAX_ATTEMPTS:
                 del self._attempts[next(iter(self._attempts))]
             self._attempts[producer_id] = Attempt(epoch, sequence, rises)
-        elif epoch > known.epoch:
-            known.epoch, known.lowest = epoch, sequence
-        elif epoch == known.epoch:
-            known.lowest = min(known.lowest, sequence)
+        else:
+            known.add(epoch, sequence)
 
     def check(self, batch: RecordBatch) -> None:
         """Check that ``batch`` may be appended.
@@ -241,10 +268,7 @@ class Producers:
             if len(self.entries) >= self._sweep_at:
                 self.expire(now)
             producer = self.entries[batch.producer_id] = ProducerStateEntry(batch.producer_epoch, batch.max_timestamp)
-        if producer.epoch != batch.producer_epoch:
-            producer.batches.clear()
-            producer.epoch = batch.producer_epoch
-        producer.last_timestamp, producer.last_seen = batch.max_timestamp, now
+        producer.seen(batch, now)
         if batch.transactional:
             self._drop_attempt(batch)
         if batch.control:
@@ -267,7 +291,7 @@ class Producers:
         """End the producer's open transaction, if ``batch`` is a marker."""
         if (marker := end_marker(batch)) is None:
             return None
-        producer.coordinator_epoch = marker.value.coordinator_epoch
+        producer.marked(marker.value.coordinator_epoch)
         completed = self.ending(batch.producer_id, batch.base_offset, aborted=marker.type == ABORT)
         self.ongoing.pop(batch.producer_id, None)
         return completed
@@ -304,18 +328,14 @@ class Producers:
         return completed
 
     def _complete_from(self, older: "Producers") -> None:
-        """Add the batches of ``older`` that are missing here, if the epochs are the same."""
+        """Add the producers and batches of ``older`` that are missing here."""
         for producer_id, before in older.entries.items():
-            producer = self.entries.setdefault(producer_id, before)
-            if producer.epoch == before.epoch:
-                batches = {batch.last_offset: batch for batch in (*before.batches, *producer.batches)}
-                in_order = [batches[last_offset] for last_offset in sorted(batches)]
-                producer.batches = deque(in_order, maxlen=REMEMBERED_BATCHES)
+            self.entries.setdefault(producer_id, before).complete_from(before)
 
     def seen_at(self, now: float) -> None:
         """Restart the expiration of all producers at ``now``: after a start it is unknown how long they were idle."""
         for producer in self.entries.values():
-            producer.last_seen = now
+            producer.seen_at(now)
 
     def expire(self, now: float) -> None:
         """Forget producers that were idle for `EXPIRATION` seconds and have no open transaction."""

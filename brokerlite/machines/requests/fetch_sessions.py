@@ -64,6 +64,10 @@ class CachedPartition:
     high_watermark: int = -1
     start_offset: int = -1
 
+    def ask(self, asked: PartitionToFetch) -> None:
+        """Replace what the client asks for."""
+        self.asked = asked
+
     def changed(self, told: PartitionData) -> bool:
         """Remember the latest answer; return whether the client must get it."""
         news = (
@@ -96,6 +100,43 @@ class CachedSession:
     def key(self, topic: str, topic_id: "UUID", partition: int) -> Key:
         return (topic_id if self.by_id else topic), partition
 
+    def begin(self, answers: Answers) -> None:
+        """Remember the partitions of the first request, with their answers."""
+        for asked, told in answers:
+            kept = CachedPartition(asked)
+            kept.changed(told)
+            self.partitions[self.key(asked.topic, asked.topic_id, asked.partition.partition)] = kept
+
+    def keep_as(self, session_id: int) -> None:
+        """Take the id under which the broker keeps this session."""
+        self.session_id = session_id
+
+    def next_request(self, asked: Iterable[PartitionToFetch], request: FetchRequest, now: float) -> None:
+        """Adopt the changes that the next request asks for."""
+        for each in asked:
+            key = self.key(each.topic, each.topic_id, each.partition.partition)
+            if (kept := self.partitions.get(key)) is None:
+                self.partitions[key] = CachedPartition(each)
+            else:
+                kept.ask(each)
+        for topic in request.forgotten_topics_data:
+            for index in topic.partitions:
+                self.partitions.pop(self.key(topic.topic, topic.topic_id, index), None)
+        self.epoch = self.epoch + 1 if self.epoch < MAX_EPOCH else 1
+        self.used = now
+
+    def changed(self, answers: Answers) -> Answers:
+        """Remember the answers, and return those that the client must get."""
+        told = []
+        for asked, answer in answers:
+            key = self.key(asked.topic, asked.topic_id, asked.partition.partition)
+            kept = self.partitions.get(key)
+            if kept is not None and kept.changed(answer):
+                told.append((asked, answer))
+                if answer.records:
+                    self.partitions[key] = self.partitions.pop(key)
+        return told
+
 
 class Fetch:
     """Handles one Fetch request, within a session or without."""
@@ -121,15 +162,7 @@ class Fetch:
             return self._sessions.keep(session, answers), answers
         if session.epoch != self._epoch:
             raise InvalidFetchSessionEpoch(f"the session is already at epoch {session.epoch}")
-        told = []
-        for asked, answer in answers:
-            key = session.key(asked.topic, asked.topic_id, asked.partition.partition)
-            kept = session.partitions.get(key)
-            if kept is not None and kept.changed(answer):
-                told.append((asked, answer))
-                if answer.records:
-                    session.partitions[key] = session.partitions.pop(key)
-        return session.session_id, told
+        return session.session_id, session.changed(answers)
 
 
 def _names_too_long(asked: Iterable[PartitionToFetch]) -> bool:
@@ -185,9 +218,9 @@ class FetchSessions:
         if _names_too_long(asked):
             self._drop(session.session_id)
             raise FetchSessionIdNotFound(f"no topic has a name of more than {LONGEST_NAME} characters")
-        self._update(session, asked, request)
-        session.epoch = session.epoch + 1 if session.epoch < MAX_EPOCH else 1
-        session.used = now
+        before = len(session.partitions)
+        session.next_request(asked, request, now)
+        self._partitions += len(session.partitions) - before
         self._sessions[session.session_id] = self._sessions.pop(session.session_id)
         if not session.partitions:
             self._drop(session.session_id)
@@ -199,18 +232,16 @@ class FetchSessions:
 
     def keep(self, session: CachedSession, answers: Answers) -> int:
         """Begin a session with its first answers; return its id, or `NO_SESSION` if there is no room."""
-        for asked, told in answers:
-            kept = CachedPartition(asked)
-            kept.changed(told)
-            session.partitions[session.key(asked.topic, asked.topic_id, asked.partition.partition)] = kept
+        session.begin(answers)
         if _names_too_long(asked for asked, _ in answers) or not self._has_room(session):
             return NO_SESSION
-        session.session_id = self._new_id()
-        while session.session_id in self._sessions:
-            session.session_id = self._new_id()
-        self._sessions[session.session_id] = session
+        session_id = self._new_id()
+        while session_id in self._sessions:
+            session_id = self._new_id()
+        session.keep_as(session_id)
+        self._sessions[session_id] = session
         self._partitions += len(session.partitions)
-        return session.session_id
+        return session_id
 
     def _has_room(self, session: CachedSession) -> bool:
         while len(self._sessions) >= MAX_SESSIONS or self._partitions + len(session.partitions) > MAX_PARTITIONS:
@@ -219,19 +250,6 @@ class FetchSessions:
                 return False
             self._drop(oldest.session_id)
         return True
-
-    def _update(self, session: CachedSession, asked: Iterable[PartitionToFetch], request: FetchRequest) -> None:
-        before = len(session.partitions)
-        for each in asked:
-            key = session.key(each.topic, each.topic_id, each.partition.partition)
-            if (kept := session.partitions.get(key)) is None:
-                session.partitions[key] = CachedPartition(each)
-            else:
-                kept.asked = each
-        for topic in request.forgotten_topics_data:
-            for index in topic.partitions:
-                session.partitions.pop(session.key(topic.topic, topic.topic_id, index), None)
-        self._partitions += len(session.partitions) - before
 
     def _drop(self, session_id: int) -> None:
         if (session := self._sessions.pop(session_id, None)) is not None:

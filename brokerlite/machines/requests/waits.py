@@ -41,9 +41,18 @@ class Wait:
     ticket: Any = None
     connection: int = 0
     version: int = 0
-    _number: int = 0
+    number: int = 0
     _seen: dict[PartitionLog, int] = field(default_factory=dict)
     """Partition -> its `PartitionLog.bytes_below` at the last update."""
+
+    def begin(self, ticket: Any, connection: int, version: int, number: int) -> None:
+        """Begin to wait, for the response to this request of this connection.
+
+        Args:
+            number: distinguishes it from all other waits.
+        """
+        self.ticket, self.connection, self.version, self.number = ticket, connection, version, number
+        self._seen = {partition: partition.bytes_below(stable=self.stable) for partition in self.logs}
 
     def grown(self, partition: PartitionLog) -> bool:
         """Count the new bytes of a partition; return whether there are enough."""
@@ -94,13 +103,11 @@ class Waits:
 
     def park(self, wait: Wait, ticket: Any, connection: int, version: int) -> None:
         """Keep an answer that waits for records until it is due."""
-        wait.ticket, wait.connection, wait.version = ticket, connection, version
-        wait._number = next(self._numbers)
+        wait.begin(ticket, connection, version, next(self._numbers))
         for partition in wait.logs:
-            wait._seen[partition] = partition.bytes_below(stable=wait.stable)
             self._by_log.setdefault(partition, {})[wait] = None
         self._by_connection.setdefault(connection, {})[wait] = None
-        self._timers.set(("wait", wait._number), wait.deadline, partial(self._expire, wait))
+        self._timers.set(("wait", wait.number), wait.deadline, partial(self._expire, wait))
         if self._draining:
             self._finish(wait)
 
@@ -170,7 +177,7 @@ class Waits:
         mine = self._by_connection.get(wait.connection, {})
         if wait not in mine:
             return False
-        self._timers.cancel(("wait", wait._number))
+        self._timers.cancel(("wait", wait.number))
         del mine[wait]
         if not mine:
             del self._by_connection[wait.connection]

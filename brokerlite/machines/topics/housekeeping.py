@@ -102,7 +102,7 @@ class Housekeeping:
         self._timers.cancel(_CLEANER)
         self._stopped = True
         if self._compaction is not None:
-            self._compaction.stopped = True
+            self._compaction.stop()
 
     # -- retention
 

@@ -108,8 +108,12 @@ class Storage(Protocol):
             done: called once, on the loop: with ``None`` on success, or with the error of the disk.
         """
 
-    def reserve_producer_ids(self, count: int) -> int:
-        """Reserve ``count`` producer ids that were never used; return the first."""
+    def assign_producer_ids(self, count: int = 1) -> int:
+        """Assign ``count`` producer ids that were never used, and return the first.
+
+        Raises:
+            KafkaStorageError: the disk refused.
+        """
 
     def note_cleaned(self) -> Work:
         """Return work that stores on disk how far each log is cleaned."""
@@ -201,7 +205,7 @@ class Topics:
         topic.configs.update(configs)
         settings = self._settings(topic.configs)
         for partition in topic.partitions:
-            partition.settings = settings
+            partition.configure(settings)
 
     def delete(self, topic: TopicLogs) -> None:
         """Delete a topic with all its records.

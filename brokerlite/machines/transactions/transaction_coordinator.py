@@ -6,24 +6,21 @@
     transactions.resume(now)         # after a start: continue unfinished transactions
 
 Rules:
-- Every change is stored before it takes effect. An outcome is decided once it is stored; then the markers are written.
-  Markers that are missing after a crash are written at the next start. The next transaction waits for all markers.
+- Every change is stored before it takes effect (`TransactionalIds`). The next transaction waits for all markers of the
+  last one (`TransactionEnds`).
 - A newer producer with the same transactional id fences the previous one and aborts its open transaction.
-- A transaction that exceeds its timeout is aborted, and its producer is fenced.
-- A transactional id that was not used for `expiration` is forgotten.
 
-Source: TransactionCoordinator.scala, TransactionStateManager.scala; KIP-98, KIP-360, KIP-890.
+Source: TransactionCoordinator.scala; KIP-98, KIP-360, KIP-890.
 """
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from functools import partial
 from typing import NamedTuple
 
 from ottla.brokerlite.machines.clock import Clock
 from ottla.brokerlite.machines.timers import Timers
 from ottla.brokerlite.machines.topics.topics import TopicPartition
+from ottla.brokerlite.machines.transactions.transaction_ends import TransactionEnds
 from ottla.brokerlite.machines.transactions.transaction_metadata import (
     EPOCH_RISES,
     LAST_EPOCH,
@@ -31,37 +28,20 @@ from ottla.brokerlite.machines.transactions.transaction_metadata import (
     TransactionalIdState,
     TransactionMetadata,
 )
+from ottla.brokerlite.machines.transactions.transaction_settings import TransactionSettings
+from ottla.brokerlite.machines.transactions.transactional_ids import TransactionalIds
 from ottla.errors import (
     BrokerError,
     ConcurrentTransactions,
-    CoordinatorNotAvailable,
     InvalidProducerIdMapping,
     InvalidRequest,
     InvalidTransactionTimeout,
     InvalidTxnState,
-    KafkaStorageError,
     ProducerFenced,
     TransactionAbortable,
 )
 
 log = logging.getLogger("ottla.brokerlite.transactions")
-
-_AGAIN = 1.0
-"""Seconds until a write of markers that failed is retried."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TransactionSettings:
-    """Kafka's settings of a transaction coordinator; seconds."""
-
-    max_timeout: float = 15 * 60.0
-    """The longest timeout that a producer may ask for (`transaction.max.timeout.ms`)."""
-    expiration: float = 7 * 24 * 3600.0
-    """How long a transactional id is remembered (`transactional.id.expiration.ms`)."""
-    expiration_check: float = 3600.0
-    """How often expired ids are removed (`transaction.remove.expired.transaction.cleanup.interval.ms`)."""
-    max_ids: int = 100_000
-    """The most transactional ids that the broker remembers."""
 
 
 class Producing(NamedTuple):
@@ -80,9 +60,6 @@ class TransactionCoordinator:
         mark: writes the markers of a decided transaction; returns the partitions whose marker could not be written.
         when_written: calls its argument once everything stored so far is on disk; at once if the broker does not sync.
         completed: called with a transactional id when its transaction has its markers, and the next one may begin.
-
-    Attributes:
-        by_id: the transactional ids, including ids loaded at the start.
     """
 
     def __init__(
@@ -98,23 +75,25 @@ class TransactionCoordinator:
         completed: Callable[[str], None] = lambda transactional_id: None,
     ) -> None:
         self.settings = settings
-        self.by_id: dict[str, TransactionMetadata] = {}
         self._clock = clock
-        self._timers = timers
-        self._store = store
-        self._new_producer_id = new_producer_id
-        self._mark = mark
-        self._when_written = when_written
-        self._completed = completed
+        self._ids = TransactionalIds(settings, clock, timers, store, new_producer_id)
+        self._ends = TransactionEnds(
+            self._ids, clock, timers, mark=mark, when_written=when_written, completed=completed
+        )
+
+    @property
+    def by_id(self) -> dict[str, TransactionMetadata]:
+        """The transactions by transactional id, including those loaded at the start."""
+        return self._ids.by_id
 
     def resume(self, now: float) -> None:
         """After a start, write missing markers and set the timeouts of open transactions."""
         for transaction in list(self.by_id.values()):
             if transaction.is_decided:
-                self._write_markers(transaction.transactional_id, now)
+                self._ends.write_markers(transaction.transactional_id, now)
             elif transaction.state is TransactionalIdState.ONGOING:
-                self._watch(transaction)
-        self._watch_expiry()
+                self._ends.watch(transaction)
+        self._ids.watch_expiry()
 
     def catch_up(self, epochs: Mapping[int, int]) -> None:
         """After a start, raise the epochs that the coordinator's log lost to the highest epochs in the partitions.
@@ -134,8 +113,8 @@ class TransactionCoordinator:
                     known.epoch,
                     epoch,
                 )
-                self._timers.cancel(("transaction", name))
-                self.by_id[name] = known.gone_on_from(epoch, self._clock.timestamp)  # the partitions store it
+                self._ends.unwatch(name)
+                self._ids.adopt(known.gone_on_from(epoch, self._clock.timestamp))
 
     def joined(self, transactional_id: str, place: TopicPartition, version: int) -> None:
         """After a start, add a partition that has records of the transaction but is missing in the coordinator's log.
@@ -144,9 +123,9 @@ class TransactionCoordinator:
         the outcome will be stored with all partitions.
         """
         known = self.by_id[transactional_id]
-        self.by_id[transactional_id] = known.with_partitions((place,), version, self._clock.timestamp)
+        self._ids.adopt(known.with_partitions((place,), version, self._clock.timestamp))
         if known.state is not TransactionalIdState.ONGOING:
-            self._watch(self.by_id[transactional_id])
+            self._ends.watch(self.by_id[transactional_id])
 
     # -- requests of producers
 
@@ -169,7 +148,7 @@ class TransactionCoordinator:
             raise InvalidTransactionTimeout(
                 f"a timeout of {timeout_ms} ms; the broker allows at most {self.settings.max_timeout:g} s"
             )
-        known = self.by_id.get(transactional_id) or self._new(transactional_id, timeout_ms)
+        known = self.by_id.get(transactional_id) or self._ids.begin(transactional_id, timeout_ms)
         if asked is not None and not _may_go_on(known, *asked):
             raise ProducerFenced(
                 f"{transactional_id} has producer id {known.producer_id}, not the producer's {asked[0]}"
@@ -177,14 +156,15 @@ class TransactionCoordinator:
         if known.is_decided:
             raise ConcurrentTransactions(f"the last transaction of {transactional_id} is being ended")
         if known.state is TransactionalIdState.ONGOING:
-            self._fence(known, "a producer with the same transactional id was started")
+            self._ends.fence(known, "a producer with the same transactional id was started")
             raise ConcurrentTransactions(f"the open transaction of {transactional_id} is being aborted")
         epoch = None if asked is None else asked[1]
         used_up = known.epoch >= LAST_EPOCH and epoch in (None, known.epoch)
-        begun = known.given_out(epoch, timeout_ms, self._next_producer_id() if used_up else -1, self._clock.timestamp)
-        self._change(begun)
+        new_id = self._ids.next_producer_id() if used_up else -1
+        begun = known.given_out(epoch, timeout_ms, new_id, self._clock.timestamp)
+        self._ids.change(begun)
         log.info("producer %d has epoch %d", begun.producer_id, begun.epoch, extra={"id": transactional_id})
-        self._watch_expiry()
+        self._ids.watch_expiry()
         return begun
 
     def add(self, asked: Producing, places: Iterable[TopicPartition], version: int) -> None:
@@ -202,9 +182,9 @@ class TransactionCoordinator:
         if transaction.state is TransactionalIdState.ONGOING and not new:
             return
         begins = transaction.state is not TransactionalIdState.ONGOING
-        self._change(transaction.with_partitions(new, version, self._clock.timestamp))
+        self._ids.change(transaction.with_partitions(new, version, self._clock.timestamp))
         if begins:
-            self._watch(self.by_id[asked.transactional_id])
+            self._ends.watch(self.by_id[asked.transactional_id])
 
     def verify(self, asked: Producing, places: Iterable[TopicPartition]) -> dict[TopicPartition, BrokerError]:
         """Return the partitions that are not part of the producer's transaction, each with a `TransactionAbortable`.
@@ -241,79 +221,11 @@ class TransactionCoordinator:
                 return known.producer_id, known.epoch
             if told_again:
                 raise InvalidTxnState(f"{known.transactional_id} is in state {known.state.value}")
-        decided = self._decide(known, commit, version)
+        decided = self._ends.decide(known, commit, version)
         next_one = decided.completed(self._clock.timestamp)
         return next_one.producer_id, next_one.epoch
 
-    # -- ending
-
-    def _decide(self, known: TransactionMetadata, commit: bool, version: int) -> TransactionMetadata:
-        """Store the outcome, then write the markers."""
-        used_up = version >= EPOCH_RISES and known.epoch >= LAST_EPOCH
-        new_id = self._next_producer_id() if used_up else -1
-        decided = known.decided(commit, version, new_id, self._clock.timestamp)
-        self._change(decided)
-        self._timers.cancel(("transaction", decided.transactional_id))
-        self._when_written(lambda: self._write_markers(decided.transactional_id, self._clock.now))
-        return decided
-
-    def _write_markers(self, transactional_id: str, now: float) -> None:
-        """Write the missing markers; complete the transaction when every partition has its marker."""
-        transaction = self.by_id[transactional_id]
-        left = tuple(self._mark(transaction))
-        self.by_id[transactional_id] = transaction = replace(transaction, partitions=left)
-        if left:
-            self._again(transactional_id, now)
-        else:
-            self._when_written(lambda: self._complete(transactional_id))
-
-    def _complete(self, transactional_id: str) -> None:
-        try:
-            self._change(self.by_id[transactional_id].completed(self._clock.timestamp))
-        except BrokerError as error:
-            log.error("transaction completion not stored yet, retrying: %s", error, extra={"id": transactional_id})
-            self._again(transactional_id, self._clock.now)
-        else:
-            self._completed(transactional_id)
-
-    def _again(self, transactional_id: str, now: float) -> None:
-        again = partial(self._write_markers, transactional_id)
-        self._timers.set(("transaction", transactional_id), now + _AGAIN, again)
-
-    def _fence(self, transaction: TransactionMetadata, why: str) -> None:
-        """Abort the open transaction and fence its producer."""
-        log.info("transaction aborted: %s", why, extra={"id": transaction.transactional_id})
-        self._decide(transaction, False, EPOCH_RISES)
-
-    def _watch(self, transaction: TransactionMetadata) -> None:
-        """Set the timer that aborts a transaction at its timeout."""
-        left = transaction.started + transaction.timeout_ms - self._clock.timestamp
-        left = min(max(0, left), transaction.timeout_ms)  # the system's clock may have been set since
-        name = transaction.transactional_id
-        self._timers.set(("transaction", name), self._clock.now + left / 1000, partial(self._time_out, name))
-
-    def _time_out(self, transactional_id: str, now: float) -> None:
-        transaction = self.by_id[transactional_id]
-        try:
-            self._fence(transaction, f"its timeout of {transaction.timeout_ms} ms has passed")
-        except BrokerError as error:
-            log.error("aborting a timed-out transaction failed, retrying: %s", error, extra={"id": transactional_id})
-            self._timers.set(("transaction", transactional_id), now + _AGAIN, partial(self._time_out, transactional_id))
-
     # -- state
-
-    def _new(self, transactional_id: str, timeout_ms: int) -> TransactionMetadata:
-        if len(self.by_id) >= self.settings.max_ids:
-            raise CoordinatorNotAvailable(f"this broker has {len(self.by_id)} transactional ids already")
-        return TransactionMetadata(
-            transactional_id=transactional_id, producer_id=self._next_producer_id(), timeout_ms=timeout_ms
-        )
-
-    def _next_producer_id(self) -> int:
-        try:
-            return self._new_producer_id()
-        except KafkaStorageError as error:
-            raise CoordinatorNotAvailable(error.detail) from error
 
     def _of(self, asked: Producing) -> TransactionMetadata:
         """Return the transaction that the producer may add to.
@@ -356,38 +268,6 @@ class TransactionCoordinator:
         if not repeated and known.epoch != asked.epoch:
             raise ProducerFenced(f"{known.transactional_id} has epoch {known.epoch}, not the producer's {asked.epoch}")
         return known, repeated
-
-    def _change(self, transaction: TransactionMetadata) -> None:
-        """Store the new state of a transaction, then adopt it."""
-        try:
-            self._store(transaction, False)
-        except BrokerError as error:
-            raise CoordinatorNotAvailable(f"the transaction could not be stored: {error.detail}") from error
-        self.by_id[transaction.transactional_id] = transaction
-
-    def _watch_expiry(self) -> None:
-        if self.by_id and not self._timers.is_set("transactional ids"):
-            self._timers.set("transactional ids", self._clock.now + self.settings.expiration_check, self._expire)
-
-    def _expire(self, now: float) -> None:
-        """Forget transactional ids that were not used for `expiration`."""
-        oldest = self._clock.timestamp - round(self.settings.expiration * 1000)
-        for transaction in list(self.by_id.values()):
-            if (
-                transaction.is_decided
-                or transaction.state is TransactionalIdState.ONGOING
-                or transaction.updated > oldest
-            ):
-                continue
-            try:
-                self._store(transaction, True)
-            except BrokerError as error:
-                log.error(
-                    "removing an expired transactional id failed: %s", error, extra={"id": transaction.transactional_id}
-                )
-            else:
-                del self.by_id[transaction.transactional_id]
-        self._watch_expiry()
 
 
 def _may_go_on(known: TransactionMetadata, producer_id: int, epoch: int) -> bool:

@@ -13,6 +13,7 @@ from ottla.brokerlite.machines.partitions.producers import Producers
 from ottla.brokerlite.machines.requests.sync_waits import SyncWaits
 from ottla.brokerlite.machines.topics.keyed_log import KeyedLog
 from ottla.brokerlite.machines.transactions.transaction_coordinator import TransactionCoordinator
+from ottla.brokerlite.machines.transactions.transaction_ends import TransactionEnds
 from ottla.brokerlite.machines.transactions.transaction_markers import TransactionMarkers
 from ottla.brokerlite.storage import snapshot
 from ottla.brokerlite.storage.data_folder import DataFolder
@@ -31,12 +32,12 @@ MUTATIONS, SEEDS, _mutation = OF_BROKER.known, OF_BROKER.seeds, OF_BROKER.add
 
 
 def _without_storing(decide: Any) -> Any:
-    def broken(self: TransactionCoordinator, known: Any, commit: bool, version: int) -> Any:
-        store, self._store = self._store, lambda transaction, gone: None
+    def broken(self: TransactionEnds, known: Any, commit: bool, version: int) -> Any:
+        store, self._ids._store = self._ids._store, lambda transaction, gone: None
         try:
             return decide(self, known, commit, version)
         finally:
-            self._store = store
+            self._ids._store = store
 
     return broken
 
@@ -92,14 +93,12 @@ def _without_open(entry: Any) -> Any:
     return lambda producer_id, producer, first_offset: entry(producer_id, producer, -1)
 
 
-_mutation("markers are written before their outcome is stored", (TransactionCoordinator, "_decide", _without_storing))
+_mutation("markers are written before their outcome is stored", (TransactionEnds, "decide", _without_storing))
 _mutation("the coordinator takes an older epoch", (TransactionCoordinator, "_of", _takes_older))
 _mutation("partitions take an older epoch", (Producers, "_check_epoch", lambda _: lambda self, pid, epoch: None))
 _mutation("outcomes without markers are left at a restart", (TransactionCoordinator, "resume", _leaves_what_is_decided))
 _mutation("only one partition gets a marker", (TransactionMarkers, "write_all", _one_marker))
-_mutation(
-    "transactions are not timed out", (TransactionCoordinator, "_watch", lambda _: lambda self, transaction: None)
-)
+_mutation("transactions are not timed out", (TransactionEnds, "watch", lambda _: lambda self, transaction: None))
 _mutation("offsets of an aborted transaction hold", (Offsets, "end_transaction", _always_valid))
 _mutation("offsets of an open transaction hold", (Offsets, "commit", _valid_at_once))
 _mutation("offsets of an open transaction are forgotten at a restart", (KeyedLog, "load", _pending_forgotten))

@@ -11,7 +11,12 @@ from ottla.brokerlite.machines.groups import group_log
 from ottla.brokerlite.machines.groups.group_settings import GroupSettings
 from ottla.brokerlite.machines.groups.offset_group import Committer
 from ottla.brokerlite.machines.topics.housekeeping import HousekeepingSettings
-from ottla.brokerlite.machines.transactions import transaction_coordinator, transaction_log, transaction_metadata
+from ottla.brokerlite.machines.transactions import (
+    transaction_coordinator,
+    transaction_ends,
+    transaction_log,
+    transaction_metadata,
+)
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.sdk.options import Options
 from ottla.sdk.produce import accumulator
@@ -336,7 +341,8 @@ class BrokerWorld(Hosted):
         changes: list[Any] = [(accumulator, "ProducerBatch", lambda _: Watched)]
         if (last := self.last_epoch) is not None:
             changes += [
-                (module, "LAST_EPOCH", lambda _: last) for module in (transaction_metadata, transaction_coordinator)
+                (module, "LAST_EPOCH", lambda _: last)
+                for module in (transaction_metadata, transaction_coordinator, transaction_ends)
             ]
         small = {"segment.bytes": "1500", "min.cleanable.dirty.ratio": "0.1"}  # so that compaction runs
         changes += [(module, "CONFIGS", lambda usual: {**usual, **small}) for module in (group_log, transaction_log)]
