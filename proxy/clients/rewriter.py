@@ -59,6 +59,7 @@ class Rewriter:
 
     Attributes:
         line: the queue of clients' record sets.
+        unsettled, unsettled_records: the accepted batches that are not settled yet, and their records.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Rewriter:
         self._threads, self._opener = threads, opener
         self._tallies, self._buffered, self._journal = tallies, buffered, journal
         self.line = RecordSetQueue(topics, threads, buffered, self._judge, self._refuse, self._count_refusal)
+        self.unsettled = self.unsettled_records = 0
         self._numbers = count(1)
         self._complaints = Complaints()
 
@@ -242,6 +244,8 @@ class Rewriter:
     ) -> ClientBatch:
         size = max_memory_of(batch)
         self._buffered.count(origin.client, size)
+        self.unsettled += 1
+        self.unsettled_records += batch.count
         return ClientBatch(
             epoch=batch.producer_epoch,
             base_sequence=batch.base_sequence,
@@ -311,10 +315,9 @@ class Rewriter:
         """Leave out records that are stored although an earlier batch with them was refused; count the others."""
         if batch.window is not None and batch.window.remembers:
             batch.leave_out(batch.window.stored_already(batch.records.fingerprints()))
-        tally = self._tallies[batch.topic]
-        tally.records += batch.count
-        tally.keyless += batch.records.keyless
-        tally.misplaced += batch.count - len(batch.left_out) - len(batch.parts.get(batch.partition, ()))
+        misplaced = batch.count - len(batch.left_out) - len(batch.parts.get(batch.partition, ()))
+        keyless, client_id = batch.records.keyless, batch.origin.client_id
+        self._tallies.count(batch.topic, client_id, records=batch.count, keyless=keyless, misplaced=misplaced)
 
     def _deliver_due(self, window: "Window[ClientBatch]", now: float) -> None:
         while batch := window.due():
@@ -433,6 +436,8 @@ class Rewriter:
     def _tell(self, batch: ClientBatch, outcome: ClientResult, now: float) -> None:
         with contained("a batch is settled"):
             self._buffered.count(batch.origin.client, -batch.size)
+            self.unsettled -= 1
+            self.unsettled_records -= batch.count
             if batch.failure is not None:
                 self._log_refusal(batch, batch.failure, now)
         waiting, batch.waiting = batch.waiting, []
