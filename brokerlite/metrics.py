@@ -134,6 +134,7 @@ def _of_groups(core: BrokerCore) -> Samples:
             if log is not None:
                 lags.add((group.group_id, topic), max(0, log.high_watermark - committed.offset))
             yield None
+        yield None
     yield Sample(GROUPS, len(groups))
     in_state = Counter(group.state for group in groups)
     for state, metric in GROUPS_IN_STATE.items():

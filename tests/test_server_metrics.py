@@ -145,6 +145,16 @@ async def test_without_prometheus_client_the_page_names_the_command(monkeypatch:
     assert (await answered(b"GET /ready HTTP/1.1\r\n\r\n", lambda: iter(())))[1] == b"ok\n"
 
 
+async def test_a_metric_with_a_bug_fails_its_page_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+    def collect() -> Samples:
+        yield Sample(SIZE, 1, ("a",))
+        raise KeyError("b")
+
+    head, body = await answered(b"GET /metrics HTTP/1.1\r\n\r\n", collect)
+    assert head.startswith(b"HTTP/1.1 500 ") and body == b"see the log\n"
+    assert caplog.messages == ["a bug, please report it: the metrics cannot be collected"]
+
+
 # -- a listener
 
 

@@ -3,8 +3,10 @@
 Rules:
 - The address has no login, so it is not for clients. Every path but ``/metrics`` is answered at once.
 - At most `_SCRAPES` responses to ``/metrics`` are made or sent at a time: one may have megabytes.
+- A bug in a metric fails only the request: the server continues.
 """
 
+import logging
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
@@ -13,6 +15,8 @@ import trio
 from ottla.serve.listener import listen
 from ottla.serve.outbox import hang_up
 from ottla.server_metrics import Collect
+
+log = logging.getLogger("ottla.serve")
 
 _REQUEST_TIMEOUT = 5.0
 """Seconds for a request, and its response of a few bytes."""
@@ -51,12 +55,19 @@ class HealthServer:
                 if path == b"/metrics":
                     scope.deadline = trio.current_time() + _SCRAPE_TIMEOUT
                     async with self._scrapes:
-                        await _send(stream, await self._metrics(self._collect))
+                        await _send(stream, await self._scraped())
                 else:
                     await _send(stream, self._probed(path))
         except trio.BrokenResourceError:
             pass
         await trio.aclose_forcefully(stream)
+
+    async def _scraped(self) -> Response:
+        try:
+            return await self._metrics(self._collect)
+        except Exception:
+            log.exception("a bug, please report it: the metrics cannot be collected")
+            return Response("500 Internal Server Error", b"see the log\n")
 
     def _probed(self, path: bytes) -> Response:
         if path == b"/health" or (path == b"/ready" and self._ready()):
