@@ -1,57 +1,54 @@
 """Finds the error codes in a response.
 
 Rules:
-- A server does this for every response. So the structs that only have a code themselves, such as the hundreds of
-  partitions of a Fetch, are read in a loop of C.
+- A server does this for every response. So each class is looked at only once, and the codes of an array, such as the
+  hundreds of partitions of a Fetch, are read in a loop of C.
+- Structs with codes always come in arrays.
 """
 
 import functools
 import operator
 import typing
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-_CODE = operator.attrgetter("error_code")
+CODES = ("error_code", "partition_error_code", "acknowledge_error_code")
+"""The names of fields with an error code. Apache Kafka does not count `topic_config_error_code` of CreateTopics."""
 
 
 class _Coded(NamedTuple):
-    """A field of a struct that contains structs with error codes."""
+    """The error codes of a struct: how to get its own, and the arrays of structs with codes, by name."""
 
-    name: str
-    is_last: bool
-    """These structs have no such fields themselves."""
+    own: tuple[Callable[[Any], int], ...]
+    arrays: "tuple[tuple[str, _Coded], ...]"
 
 
 def error_codes(message: Any) -> list[int]:
     """Return the error codes in a response, at any depth; successes, which have the code 0, are left out."""
     found: list[int] = []
-    _collect(message, type(message), found)
+    cls: Any = type(message)
+    _collect((message,), _coded(cls), found)
     return found
 
 
-def _collect(message: Any, cls: Any, found: list[int]) -> None:
-    has_code, fields = _coded(cls)
-    if has_code and message.error_code:
-        found.append(message.error_code)
-    for name, is_last in fields:
-        value = getattr(message, name) or ()
-        each = value if isinstance(value, tuple | list) else (value,)
-        if is_last:
-            found += filter(None, map(_CODE, each))
-        else:
-            for inner in each:
-                _collect(inner, type(inner), found)
+def _collect(structs: Iterable[Any], coded: _Coded, found: list[int]) -> None:
+    own, arrays = coded
+    for code in own:
+        found += filter(None, map(code, structs))
+    if arrays:
+        for each in structs:
+            for name, inner in arrays:
+                if array := getattr(each, name):
+                    _collect(array, inner, found)
 
 
 @functools.cache
-def _coded(cls: Any) -> tuple[bool, tuple[_Coded, ...]]:
-    """Return whether a struct has an error code, and its fields that contain structs with error codes."""
+def _coded(cls: Any) -> _Coded:
     hints = typing.get_type_hints(cls)
-    fields = []
-    for field in cls.__wire__:
-        inner = [each for each in map(_coded, _structs(hints[field.name])) if any(each)]
-        if inner:
-            fields.append(_Coded(field.name, not any(fields for _, fields in inner)))
-    return any(field.name == "error_code" for field in cls.__wire__), tuple(fields)
+    names = [field.name for field in cls.__wire__]
+    own = tuple(operator.attrgetter(name) for name in names if name in CODES)
+    arrays = [(name, _coded(struct)) for name in names for struct in _structs(hints[name])]
+    return _Coded(own, tuple((name, inner) for name, inner in arrays if any(inner)))
 
 
 def _structs(hint: Any) -> list[Any]:
