@@ -85,7 +85,7 @@ BROKER_METRICS = (
     *(GROUPS, *GROUPS_IN_STATE.values(), GROUP_STATE, GROUP_MEMBERS, GROUP_LAG),
     *(TRANSACTIONAL_IDS, OPEN_TRANSACTIONS),
 )
-"""The metrics of a broker, beside those of its listener."""
+"""The metrics of a broker. Its listener has `TRAFFIC_METRICS`."""
 
 _OPEN = (TransactionalIdState.ONGOING, TransactionalIdState.PREPARE_COMMIT, TransactionalIdState.PREPARE_ABORT)
 

@@ -87,7 +87,7 @@ PROXY_METRICS = (
     *(HELD_BYTES, HELD_BYTES_LIMIT, PAUSED_CLIENTS, UNSETTLED_BATCHES, HELD_RECORDS, JOURNAL_WORKS),
     *(UPSTREAM_AVAILABLE, UPSTREAM_CONNECTIONS, UPSTREAM_IN_FLIGHT, UPSTREAM_DURATION),
 )
-"""The metrics of a proxy, beside those of its listener."""
+"""The metrics of a proxy. Its listener has `TRAFFIC_METRICS`."""
 
 
 def collect(core: ProxyCore, listener: Listener, journal_works: bool | None) -> Samples:

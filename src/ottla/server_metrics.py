@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 MOST_SERIES = 1000
 """The most sets of labels of one metric, without `OTHER`."""
 OTHER = "(other)"
-"""The labels of what has no set of labels of its own. No topic can have this name."""
+"""The labels of all values beyond `MOST_SERIES`. No topic can have this name."""
 LONGEST_LABEL = 249
 """Characters of a label; the rest is cut off. The name of a topic is not longer."""
 BOUNDS = (0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 2500.0, 5000.0, 10000.0, 30000.0)
@@ -34,7 +34,7 @@ class ServerMetric(NamedTuple):
     """The declaration of a metric.
 
     Attributes:
-        meaning: what it measures, with the unit, as the docs say it.
+        meaning: the text of the docs, with the unit.
         labels: the names of its labels.
     """
 

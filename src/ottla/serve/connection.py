@@ -71,7 +71,7 @@ class PendingAnswer:
         Parts are not copied: a part must not change until it is released, as soon as it is written.
 
         Args:
-            errors: the error codes in the answer, for the metrics.
+            errors: the error codes in the answer; the metrics count them.
         """
         self._api.durations.observe(time.perf_counter() - self._since)
         if errors:
