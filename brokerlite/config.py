@@ -84,7 +84,7 @@ class BrokerConfig:
     pipeline: int = 8
     """Unanswered requests after which the broker stops reading from a connection; bounds the memory of one client."""
     health: str | None = None
-    """``host:port`` that serves ``/health`` and ``/ready``; ``None``: they are not served."""
+    """``host:port`` that serves ``/health``, ``/ready`` and ``/metrics``; ``None``: they are not served."""
 
     def __post_init__(self) -> None:
         for name, lowest, highest in (

@@ -14,7 +14,7 @@ import tempfile
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,14 +33,17 @@ from ottla.brokerlite.machines.jobs import Job, Work
 from ottla.brokerlite.machines.topics.configs import CONFIGS
 from ottla.brokerlite.machines.topics.housekeeping import HousekeepingSettings
 from ottla.brokerlite.machines.transactions.transaction_settings import TransactionSettings
+from ottla.brokerlite.metrics import collect
 from ottla.brokerlite.storage.data_folder import DataFolder
 from ottla.brokerlite.storage.disk import descriptors_for_connections
 from ottla.codec import frames
 from ottla.codec.apis import APIS
 from ottla.codec.elements import has_more_elements
+from ottla.codec.error_codes import error_codes
 from ottla.codec.wire import Buffer
-from ottla.errors import ConfigurationError, RemoteProtocolError
+from ottla.errors import ConfigurationError, RemoteProtocolError, UnsupportedVersion
 from ottla.serve import AcceptedConnection, Listener, ListenerLimits, PendingAnswer, serve_health
+from ottla.server_metrics import Histogram, Samples
 from ottla.tls import ServerTLS
 from ottla.topic_configs import of_strings
 
@@ -229,12 +232,24 @@ async def _work(
             nursery.start_soon(_import_handlers)
             if config.health is not None:
                 host, port = parse_address(config.health, "health", any_port=True)
-                running._answers_probes(format_address(host, await nursery.start(_probes, host, port, running)))
+
+                def samples() -> Samples:
+                    return collect(service.core, listener, service.flush_durations, folder.flush_durations)
+
+                opened = await nursery.start(_probes, host, port, running, samples)
+                running._answers_probes(format_address(host, opened))
             task_status.started(scope)
 
 
-async def _probes(host: str, port: int, running: RunningBroker, *, task_status: "trio.TaskStatus[int]") -> None:
-    await serve_health(host, port, lambda: running.ready, opened=task_status.started)
+async def _probes(
+    host: str,
+    port: int,
+    running: RunningBroker,
+    samples: Callable[[], Samples],
+    *,
+    task_status: "trio.TaskStatus[int]",
+) -> None:
+    await serve_health(host, port, lambda: running.ready, samples, opened=task_status.started)
 
 
 class _Ticket(NamedTuple):
@@ -250,6 +265,7 @@ class _BrokerService:
 
     Attributes:
         killed: the broker stops as if killed, without closing the folder.
+        flush_durations: of the flushes that responses wait for.
     """
 
     core: BrokerCore
@@ -257,6 +273,7 @@ class _BrokerService:
 
     def __init__(self) -> None:
         self.killed = False
+        self.flush_durations = Histogram()
         self._nap = trio.CancelScope()
         self._unsynced = trio.Event()
         """Set when responses wait for a flush to disk."""
@@ -300,7 +317,8 @@ class _BrokerService:
         except frames.UnknownApi as error:
             if error.header.api_key != frames.API_VERSIONS:
                 raise
-            answer.send(frames.build_response(unsupported(SERVED), 0, error.header.correlation_id))
+            refusal = frames.build_response(unsupported(SERVED), 0, error.header.correlation_id)
+            answer.send(refusal, errors=(UnsupportedVersion.code,))
             return
         header = request.header
         now, timestamp = self._read_clocks()
@@ -353,12 +371,14 @@ class _BrokerService:
             await self._unsynced.wait()
             self._unsynced = trio.Event()
             while (writes := self.core.unsynced) is not None:
+                began = trio.current_time()
                 try:
                     await trio.to_thread.run_sync(folder.begin_flush())
                 except OSError as error:
                     log.error("flush to disk failed: %s", error, extra={"data": str(folder.path)})
                     self.core.synced(writes, failed=True)
                 else:
+                    self.flush_durations.observe(trio.current_time() - began)
                     self.core.synced(writes)
                 self.send()
 
@@ -378,7 +398,8 @@ def _carry_out(action: Action, ticket: _Ticket) -> None:
         case Answer(message=None):
             ticket.answer.nothing()
         case Answer(message=message, version=version):
-            ticket.answer.send(*frames.build_response_parts(message, version, ticket.correlation_id))
+            parts = frames.build_response_parts(message, version, ticket.correlation_id)
+            ticket.answer.send(*parts, errors=error_codes(message))
         case HoldConnection(held=held):
             ticket.connection.hold(held)
         case CloseConnection(why=why):

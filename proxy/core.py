@@ -150,6 +150,11 @@ class ProxyCore:
         """No records are queued or under way."""
         return self.delivery.idle and self.threads.idle and self.acceptance.line.idle and self.links.idle
 
+    @property
+    def paused_clients(self) -> int:
+        """How many clients are not read, because the buffer is full."""
+        return len(self._held)
+
     def finish(self, now: float) -> None:
         """Finish the upstream connections of disconnected clients, because the proxy stops."""
         self.links.finish(now)

@@ -4,7 +4,7 @@ Clients and upstream connections have numbers. The listener numbers clients, the
 is used twice, so a late event of an old connection has an unknown number and is ignored.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,11 +79,16 @@ Event = Requested | Left | UpstreamConnected | UpstreamReceived | UpstreamLost |
 
 @dataclass(frozen=True, slots=True)
 class AnswerClient:
-    """Answer a client's request with a frame, in parts; no parts if the request has no response."""
+    """Answer a client's request with a frame, in parts; no parts if the request has no response.
+
+    Attributes:
+        errors: the error codes in the response, if the proxy knows them.
+    """
 
     client: int
     ticket: int
     parts: tuple[Buffer, ...]
+    errors: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)

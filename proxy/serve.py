@@ -54,6 +54,7 @@ from ottla.proxy.events import (
 from ottla.proxy.journal.journal import Journal
 from ottla.proxy.journal.restored import Noted
 from ottla.proxy.journal.state_directory import StateDirectory
+from ottla.proxy.metrics import collect
 from ottla.sdk.discovery import resolve
 from ottla.sdk.events import RunInThread, TokenFetched
 from ottla.serve import (
@@ -66,6 +67,7 @@ from ottla.serve import (
     serve_health,
     write_on,
 )
+from ottla.server_metrics import Samples
 
 log = logging.getLogger("ottla.proxy")
 
@@ -289,8 +291,8 @@ class _Driver:
 
     def _do(self, action: Action) -> None:
         match action:
-            case AnswerClient(client, ticket, parts):
-                self._tickets[client].pop(ticket).send(*parts)
+            case AnswerClient(client, ticket, parts, errors):
+                self._tickets[client].pop(ticket).send(*parts, errors=errors)
             case SendUpstream(link, parts):
                 self._pipes[link].send(*parts)
             case ConnectUpstream(link, address, client):
@@ -392,7 +394,7 @@ class _Driver:
 
         async def answer(*, task_status: trio.TaskStatus[int]) -> None:
             try:
-                await serve_health(host, port, self._is_ready, opened=task_status.started)
+                await serve_health(host, port, self._is_ready, self._samples, opened=task_status.started)
             except ConfigurationError as error:
                 self.failure = error
                 task_status.started(0)
@@ -405,6 +407,9 @@ class _Driver:
         return self._running is not None and self._running.ready
 
     # -- statistics
+
+    def _samples(self) -> Samples:
+        return collect(self.core, self._listener, None if self._state is None else self._state.works)
 
     async def _log_statistics(self) -> None:
         while True:

@@ -11,13 +11,13 @@ from itertools import pairwise
 
 import pytest
 import trio
-from trio.testing import MockClock, memory_stream_pair
+from trio.testing import MockClock, lockstep_stream_pair, memory_stream_pair
 
 from ottla.codec.frames import framed
 from ottla.codec.wire import Buffer
 from ottla.errors import RemoteProtocolError
 from ottla.serve import AcceptedConnection, PendingAnswer
-from ottla.serve.health import answer_probe
+from ottla.serve.health import HealthServer
 from tests.pairs import listening, peer
 from tests.patience import HUNG
 from tests.serving import LIMITS, Desk, closed, echo, received, until
@@ -582,7 +582,7 @@ async def asked(request: bytes, ready: bool = True) -> tuple[bytes, bytes]:
     """The status line and the body of the answer."""
     stream, theirs = memory_stream_pair()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(answer_probe, lambda: ready, theirs)
+        nursery.start_soon(HealthServer(lambda: ready, lambda: iter(())).answer, theirs)
         await stream.send_all(request)
         answer = b"".join([data async for data in stream])
     head, _, body = answer.partition(b"\r\n\r\n")
@@ -598,12 +598,27 @@ async def test_health_is_ok_while_the_process_lives_and_ready_when_it_says_so(cl
     assert await asked(b"GET /ready HTTP/1.1\r\nHost: x\r\n\r\n") == (b"HTTP/1.1 200 OK", b"ok\n")
     status, body = await asked(b"GET / HTTP/1.1\r\n\r\n")
     assert status == b"HTTP/1.1 404 Not Found"
-    assert body == b"ask /health or /ready\n"
+    assert body == b"ask /health, /ready or /metrics\n"
     assert (await asked(b"x" * 9000))[0] == b"HTTP/1.1 404 Not Found"
 
 
 async def test_a_prober_that_says_nothing_is_dropped(clock: MockClock) -> None:
     stream, theirs = memory_stream_pair()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(answer_probe, lambda: True, theirs)
+        nursery.start_soon(HealthServer(lambda: True, lambda: iter(())).answer, theirs)
         assert await closed(stream) == 5
+
+
+async def test_readers_that_take_no_metrics_are_dropped_after_ten_seconds(clock: MockClock) -> None:
+    server, begun = HealthServer(lambda: True, lambda: iter(())), trio.current_time()
+    async with trio.open_nursery() as nursery:
+        for _ in range(10):
+            stream, theirs = lockstep_stream_pair()  # it takes no byte that is not read
+            nursery.start_soon(server.answer, theirs)
+            await stream.send_all(b"GET /metrics HTTP/1.1\r\n\r\n")
+    assert trio.current_time() - begun == 10
+    reader, theirs_now = memory_stream_pair()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.answer, theirs_now)
+        await reader.send_all(b"GET /metrics HTTP/1.1\r\n\r\n")
+        assert (await reader.receive_some(15)) == b"HTTP/1.1 200 OK"

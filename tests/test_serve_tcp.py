@@ -153,7 +153,7 @@ async def test_a_port_may_be_opened_while_others_are_served() -> None:
 async def test_health_is_asked_at_a_port_of_its_own() -> None:
     ports: list[int] = []
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(lambda: serve_health(LOCAL, 0, lambda: True, opened=ports.append))
+        nursery.start_soon(lambda: serve_health(LOCAL, 0, lambda: True, lambda: iter(()), opened=ports.append))
         await until(lambda: ports)
         async with peer(ports[0]) as stream:
             await stream.send_all(b"GET /ready HTTP/1.1\r\n\r\n")
@@ -180,7 +180,7 @@ async def test_a_port_in_use_is_named_with_what_to_do() -> None:
         ):
             await Listener().open(LOCAL, port, Desk())
         with pytest.raises(ConfigurationError, match=f"{port} for health checks: the port is in use"):
-            await serve_health(LOCAL, port, lambda: True, opened=print)
+            await serve_health(LOCAL, port, lambda: True, lambda: iter(()), opened=print)
 
 
 @pytest.mark.parametrize(

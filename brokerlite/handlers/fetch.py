@@ -40,6 +40,8 @@ class _Read(NamedTuple):
     """The logs of the partitions that exist."""
     size: int
     """Bytes of records."""
+    sizes: tuple[tuple[PartitionLog, int], ...]
+    """The same for each log with records in the response."""
     final: bool
     """The response must not wait for more: it has an error or a divergence, or reads from an older segment."""
 
@@ -72,6 +74,7 @@ def _read(broker: BrokerCore, call: Call, fetch: Fetch) -> _Read:
     size, final = 0, False
     answers: list[tuple[PartitionToFetch, PartitionData]] = []
     logs: list[PartitionLog] = []
+    sizes: list[tuple[PartitionLog, int]] = []
     for each in fetch.asked:
         asked = each.partition
         topic = broker.topics.by_id.get(each.topic_id) if by_id else broker.topics.by_name.get(each.topic)
@@ -92,6 +95,7 @@ def _read(broker: BrokerCore, call: Call, fetch: Fetch) -> _Read:
                 stable = log.last_stable_offset if request.isolation_level == _READ_COMMITTED else None
                 records = log.read(asked.fetch_offset, room, at_least_one=size == 0, up_to=stable)
                 size += len(records)
+                sizes.append((log, len(records)))
             final = final or diverging is not None or (bool(records) and not log.in_active_segment(asked.fetch_offset))
             answer = _data(asked, log, records, request.isolation_level, diverging)
         except BrokerError as error:
@@ -104,7 +108,7 @@ def _read(broker: BrokerCore, call: Call, fetch: Fetch) -> _Read:
                 records=b"",
             )
         answers.append((each, answer))
-    return _Read(answers, tuple(logs), size, final)
+    return _Read(answers, tuple(logs), size, tuple(sizes), final)
 
 
 def _response(fetch: Fetch, read: _Read) -> FetchResponse:
@@ -112,6 +116,8 @@ def _response(fetch: Fetch, read: _Read) -> FetchResponse:
         session_id, told = fetch.tell(read.answers)
     except BrokerError as error:
         return FetchResponse(error_code=error.code, responses=())
+    for log, size in read.sizes:
+        log.bytes_out += size
     topics: dict[tuple[str, UUID], list[PartitionData]] = {}
     for asked, answer in told:
         topics.setdefault((asked.topic, asked.topic_id), []).append(answer)

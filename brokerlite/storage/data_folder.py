@@ -70,6 +70,7 @@ class DataFolder:
         cluster_id: the cluster id in `meta.properties`.
         recovered: what `open` found.
         unserved: topics that exist but cannot be served. Their folders are left untouched.
+        flush_durations: of the flushes that no response waits for.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class DataFolder:
         self._start_offsets = StartOffsets(starts, self._topics, self._unflushed, self._chores, sync=sync)
         self._checkpoints = FolderCheckpoints(points, cleaned, self._start_offsets, self._topics)
         self._flushes = FolderFlushes(self._unflushed, self._checkpoints, self._topics, self._chores, sync=sync)
+        self.flush_durations = self._flushes.durations
         self._context = FolderContext(path, disk, sync, index_interval_bytes, self._refusals, self._chores)
         self._stays_unclean = False
         """Some log was not recovered, so the next start must not count as clean."""

@@ -1,6 +1,8 @@
 """Decides when the data of a data folder are flushed to disk beside the flushes that the driver asks for."""
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 from ottla.brokerlite.machines.jobs import Work
 from ottla.brokerlite.storage.chores import Chores
@@ -8,13 +10,18 @@ from ottla.brokerlite.storage.folder_checkpoints import FolderCheckpoints
 from ottla.brokerlite.storage.partition_segments import PartitionSegments
 from ottla.brokerlite.storage.topic_folder import TopicFolder
 from ottla.brokerlite.storage.unflushed import Unflushed
+from ottla.server_metrics import Histogram
 
 CHECKPOINT_BYTES = 256 * 2**20
 """Bytes written to all partitions after which the recovery points are raised."""
 
 
 class FolderFlushes:
-    """Flushes full segments, new folders and, now and then, everything (implements `partition_segments.Flushes`)."""
+    """Flushes full segments, new folders and, now and then, everything (implements `partition_segments.Flushes`).
+
+    Attributes:
+        durations: of these flushes. Only chores write to it, and only one runs at a time.
+    """
 
     def __init__(
         self,
@@ -30,6 +37,13 @@ class FolderFlushes:
         self._topics = topics
         self._chores = chores
         self._sync = sync
+        self.durations = Histogram()
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self.durations.observe(time.perf_counter() - began)
 
     def written(self, partition: PartitionSegments, size: int) -> None:
         self._unflushed.written(partition, size)
@@ -48,7 +62,8 @@ class FolderFlushes:
         def chore() -> None:
             try:
                 for each in work:
-                    each()
+                    with self._timed():
+                        each()
             finally:
                 self._checkpoints.write()
 
@@ -59,7 +74,8 @@ class FolderFlushes:
 
         def chore() -> None:
             if self._sync:
-                flush()
+                with self._timed():
+                    flush()
             self._checkpoints.write()
 
         self._chores.later(chore)
@@ -72,4 +88,5 @@ class FolderFlushes:
 
     def _flush_new(self) -> None:
         if self._unflushed.new:
-            self._unflushed.begin_flush(())()
+            with self._timed():
+                self._unflushed.begin_flush(())()

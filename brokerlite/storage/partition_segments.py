@@ -129,6 +129,10 @@ class PartitionSegments:
         return self._segments.active.end_offset
 
     @property
+    def size(self) -> int:
+        return sum(segment.size for segment in self._segments)
+
+    @property
     def synced_offset(self) -> int:
         """The records before it are on disk, not only in the page cache."""
         return self._sync.synced_offset

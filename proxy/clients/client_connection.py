@@ -7,9 +7,10 @@ Rules:
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, ParamSpec
 
+from ottla.codec.error_codes import error_codes
 from ottla.codec.frames import build_response
 from ottla.codec.wire import Buffer
 from ottla.proxy.events import Action, AnswerClient, CloseClient
@@ -71,19 +72,24 @@ class ClientConnection:
 
     def respond(self, request: ClientRequest, message: Any) -> None:
         """Answer a request with a message of the proxy."""
-        self.answer(request.ticket, build_response(message, request.version, request.correlation_id))
+        response = build_response(message, request.version, request.correlation_id)
+        self.answer(request.ticket, response, errors=error_codes(message))
 
     def pass_back(self, request: ClientRequest, frame: tuple[Buffer, ...], now: float) -> None:
         """Answer a request with a frame of upstream, in parts."""
         self.answer(request.ticket, sum(map(len, frame)).to_bytes(4, "big"), *frame)
 
-    def answer(self, ticket: int, *parts: Buffer) -> None:
-        """Answer a request with these bytes; no parts if it has no response."""
+    def answer(self, ticket: int, *parts: Buffer, errors: Sequence[int] = ()) -> None:
+        """Answer a request with these bytes; no parts if it has no response.
+
+        Args:
+            errors: the error codes in the response, if the proxy knows them.
+        """
         self._open -= 1
         if self._dropped is not None:
             self._dropped()
         elif not self.closed:
-            self._actions.append(AnswerClient(self.number, ticket, parts))
+            self._actions.append(AnswerClient(self.number, ticket, parts, errors))
 
     # -- the end
 

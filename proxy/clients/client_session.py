@@ -105,7 +105,8 @@ class ClientSession:
         key = request.key
         if key == API_VERSIONS and not 0 <= request.version <= CARRIED[API_VERSIONS].newest:
             refusal = ApiVersionsResponse(error_code=UnsupportedVersion.code, api_keys=_ranges(offered({})))
-            self._client.answer(request.ticket, build_response(refusal, 0, request.correlation_id))
+            response = build_response(refusal, 0, request.correlation_id)
+            self._client.answer(request.ticket, response, errors=(UnsupportedVersion.code,))
             return
         _check(key, request.version, frame)
         if key == PRODUCE:

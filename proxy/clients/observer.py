@@ -1,14 +1,21 @@
-"""Counts the keys of topics, and the keys outside the partition that the topic's partitioner chooses."""
+"""Counts the keys of topics, and the keys outside the partition that the topic's partitioner chooses.
+
+Rules:
+- Records that pass unread are counted as their batch's header says. Upstream checks that number.
+- Clients choose their ids, so there is a bound on how many are counted apart (`ottla.server_metrics`).
+"""
 
 from dataclasses import dataclass
 
-from ottla.codec.records import parse_batch
+from ottla.codec.records import HEADER_SIZE, parse_batch
 from ottla.codec.wire import Buffer
 from ottla.errors import BrokerError, DecodeError
+from ottla.proxy.clients.batches import Origin
 from ottla.proxy.clients.buffered import Buffered
 from ottla.proxy.clients.opening import Opened, Opener, max_memory_of
 from ottla.proxy.clients.routed_topics import RoutedTopics
 from ottla.proxy.upstream.control import Control
+from ottla.server_metrics import bounded
 
 
 @dataclass(slots=True)
@@ -25,15 +32,43 @@ class Tally:
     """Batches whose keys were not counted, because too many others were being read."""
 
 
+_COUNT = slice(HEADER_SIZE - 4, HEADER_SIZE)
+"""The bytes of the number of records in a batch."""
 MOST = 4
 """The most batches that are read at a time only to be counted: threads are for rewritten batches first."""
 
 
 class Tallies(dict[str, Tally]):
-    """Topic -> its counts."""
+    """Topic -> its counts.
+
+    Attributes:
+        misplaced: (topic, client id) -> keys that the client put in another partition than the partitioner chooses.
+        passed_records, passed_bytes: of record sets that were passed to upstream unchanged.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.misplaced: dict[tuple[str, ...], int] = {}
+        self.passed_records = self.passed_bytes = 0
 
     def __missing__(self, topic: str) -> Tally:
         return self.setdefault(topic, Tally())
+
+    def count(self, topic: str, client_id: str | None, *, records: int, keyless: int, misplaced: int) -> None:
+        """Count the records of a batch."""
+        tally = self[topic]
+        tally.records += records
+        tally.keyless += keyless
+        if misplaced:
+            tally.misplaced += misplaced
+            labels = bounded((topic, client_id or ""), self.misplaced)
+            self.misplaced[labels] = self.misplaced.get(labels, 0) + misplaced
+
+    def passed(self, data: Buffer | None) -> None:
+        """Count a record set that passes unchanged."""
+        if data and len(data) >= HEADER_SIZE:
+            self.passed_records += int.from_bytes(data[_COUNT], "big")
+            self.passed_bytes += len(data)
 
 
 class Observer:
@@ -47,7 +82,7 @@ class Observer:
         self._under_way = 0
         """Batches that threads are reading."""
 
-    def observe(self, client: int, topic: str, partition: int, data: Buffer | None, now: float) -> None:
+    def observe(self, origin: Origin, topic: str, partition: int, data: Buffer | None, now: float) -> None:
         """Count the keys of a record set that passes unchanged; upstream judges unreadable ones."""
         routes = self._topics.observed(topic)
         if routes is None:
@@ -64,15 +99,15 @@ class Observer:
             self._tallies[topic].unobserved += 1
             return
         self._under_way += 1
-        self._buffered.count(client, size)
+        self._buffered.count(origin.client, size)
 
         def opened(found: Opened | BrokerError, now: float) -> None:
             self._under_way -= 1
-            self._buffered.count(client, -size)
+            self._buffered.count(origin.client, -size)
             if isinstance(found, Opened):
-                tally = self._tallies[topic]
-                tally.records += len(found.records)
-                tally.keyless += found.records.keyless
-                tally.misplaced += len(found.records) - len(found.parts.get(partition, ()))
+                records = len(found.records)
+                misplaced = records - len(found.parts.get(partition, ()))
+                keyless = found.records.keyless
+                self._tallies.count(topic, origin.client_id, records=records, keyless=keyless, misplaced=misplaced)
 
         self._opener.open(batch, size, routes, partition, opened, now)

@@ -9,7 +9,6 @@ from ottla.codec.apis.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from ottla.codec.frames import build_response
 from ottla.errors import PolicyViolation, RemoteProtocolError, TransactionAbortable
 from ottla.proxy.clients.carried import ABORTABLE_SINCE, PRODUCE
 from ottla.proxy.clients.dialects import Dialect
@@ -23,13 +22,12 @@ class PendingProduce:
         self,
         request: ProduceRequest,
         version: int,
-        correlation_id: int,
         dialect: Dialect,
-        answer: Callable[[bytes], None],
+        respond: Callable[[ProduceResponse], None],
     ) -> None:
         self.version = version
         self._dialect, self._transactional = dialect, request.transactional_id is not None
-        self._correlation_id, self._answer = correlation_id, answer
+        self._respond = respond
         self._order = [(topic.name, [each.index for each in topic.partition_data]) for topic in request.topic_data]
         self._places = {(name, index) for name, indexes in self._order for index in indexes}
         self.names_a_partition_twice = len(self._places) < sum(len(indexes) for _, indexes in self._order)
@@ -73,7 +71,7 @@ class PendingProduce:
         """Answer if every partition is settled; a request may have no partitions."""
         if not self._answered and self._settled.keys() >= self._places:
             self._answered = True
-            self._answer(build_response(self._response(), self.version, self._correlation_id))
+            self._respond(self._response())
 
     def _response(self) -> ProduceResponse:
         self._upstream.responses = tuple(

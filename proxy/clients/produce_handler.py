@@ -22,7 +22,7 @@ from ottla.proxy.clients.batches import Offer, Origin
 from ottla.proxy.clients.client_connection import ClientConnection, ClientRequest
 from ottla.proxy.clients.client_link import ClientLink
 from ottla.proxy.clients.dialects import Dialect
-from ottla.proxy.clients.observer import Observer
+from ottla.proxy.clients.observer import Observer, Tallies
 from ottla.proxy.clients.opening import detached
 from ottla.proxy.clients.pending_produce import PendingProduce
 from ottla.proxy.clients.record_set_queue import OVERHEAD
@@ -40,6 +40,7 @@ class ProduceContext(Protocol):
 
     rules: TopicRules
     admission: Admission
+    tallies: Tallies
     observer: Observer
     acceptance: Acceptance
     cluster: UpstreamCluster
@@ -63,8 +64,7 @@ class ProduceHandler:
         client_id = parsed.header.client_id
         if client_id != self._origin.client_id:
             self._origin = Origin(self._client.number, self._origin.peer, client_id)
-        answer = partial(self._client.answer, request.ticket)
-        pending = PendingProduce(message, request.version, request.correlation_id, dialect, answer)
+        pending = PendingProduce(message, request.version, dialect, partial(self._client.respond, request))
         if pending.names_a_partition_twice:
             self._refuse_whole(message, pending, now)
             return
@@ -110,9 +110,11 @@ class ProduceHandler:
 
     def _observe(self, topics: Iterable[TopicProduceData], now: float) -> None:
         for topic in topics:
-            if self._shared.rules.of(topic.name) is not None:
-                for each in topic.partition_data:
-                    self._shared.observer.observe(self._client.number, topic.name, each.index, each.records, now)
+            observes = self._shared.rules.of(topic.name) is not None
+            for each in topic.partition_data:
+                self._shared.tallies.passed(each.records)
+                if observes:
+                    self._shared.observer.observe(self._origin, topic.name, each.index, each.records, now)
 
     def _produced(
         self, pending: PendingProduce, request: ClientRequest, frame: Parts, now: float, *, whole: bool

@@ -31,10 +31,9 @@ class RewriteCounts:
 
     def delivered(self, batch: ClientBatch) -> None:
         """Count the records of a batch that is delivered."""
-        tally = self._tallies[batch.topic]
-        tally.records += batch.count
-        tally.keyless += batch.records.keyless
-        tally.misplaced += batch.count - len(batch.left_out) - len(batch.parts.get(batch.partition, ()))
+        misplaced = batch.count - len(batch.left_out) - len(batch.parts.get(batch.partition, ()))
+        keyless, client_id = batch.records.keyless, batch.origin.client_id
+        self._tallies.count(batch.topic, client_id, records=batch.count, keyless=keyless, misplaced=misplaced)
 
     def offer_refused(self, offer: Offer, error: BrokerError, now: float) -> None:
         """Count a record set that is refused, and log it if nothing else tells its client."""

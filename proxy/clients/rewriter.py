@@ -37,7 +37,11 @@ _NOT_ADDED = "keys belong to partitions that were not added to the transaction: 
 
 
 class Rewriter:
-    """Delivers the accepted batches of clients, and tells the outcomes."""
+    """Delivers the accepted batches of clients, and tells the outcomes.
+
+    Attributes:
+        unsettled, unsettled_records: the accepted batches that are not settled yet, and their records.
+    """
 
     def __init__(
         self,
@@ -50,6 +54,7 @@ class Rewriter:
     ) -> None:
         self._topics, self._admission, self._delivery = topics, admission, delivery
         self._opener, self._buffered, self._counts = opener, buffered, counts
+        self.unsettled = self.unsettled_records = 0
         self._numbers = count(1)
 
     def allocated(self, producer_id: int, now: float) -> KnownProducer[ClientBatch]:
@@ -132,6 +137,8 @@ class Rewriter:
     ) -> ClientBatch:
         size = max_memory_of(batch)
         self._buffered.count(origin.client, size)
+        self.unsettled += 1
+        self.unsettled_records += batch.count
         return ClientBatch(
             epoch=batch.producer_epoch,
             base_sequence=batch.base_sequence,
@@ -315,6 +322,8 @@ class Rewriter:
     def _tell(self, batch: ClientBatch, outcome: ClientResult, now: float) -> None:
         with contained("a batch is settled"):
             self._buffered.count(batch.origin.client, -batch.size)
+            self.unsettled -= 1
+            self.unsettled_records -= batch.count
             if batch.failure is not None:
                 self._counts.batch_refused(batch, batch.failure, now)
         waiting, batch.waiting = batch.waiting, []

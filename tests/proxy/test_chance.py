@@ -124,5 +124,5 @@ def finish(world: World, clients: list[Producer]) -> None:
             sender, _, number = record.value.rpartition(b"-")
             order[record.key, sender].append(int(number))
     assert all(numbers == sorted(numbers) for numbers in order.values())
-    assert world.core.buffered.total == 0
+    assert world.core.buffered.total == world.core.rewriter.unsettled == world.core.rewriter.unsettled_records == 0
     assert world.core.idle

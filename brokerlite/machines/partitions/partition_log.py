@@ -69,6 +69,10 @@ class Segments(Protocol):
     def end_offset(self) -> int:
         """One past the last record."""
 
+    @property
+    def size(self) -> int:
+        """Bytes of all batches."""
+
     def append(self, batch: RecordBatch) -> None:
         """Store the `parts` of a batch at the end.
 
@@ -196,6 +200,8 @@ class PartitionLog:
         name: ``topic-partition``, for messages.
         settings: of the topic; `configure` may replace them at any time.
         segments: stores the batches.
+        records_in: records and markers appended since the start.
+        bytes_out: bytes that Fetch responses have had since the start.
     """
 
     def __init__(
@@ -205,6 +211,7 @@ class PartitionLog:
         self.settings = settings or LogSettings()
         self.producers = producers or Producers()
         self.segments = segments
+        self.records_in = self.bytes_out = 0
         self._written = 0
         """Bytes appended since the start."""
         self._begun = dict.fromkeys(self.producers.ongoing, 0)
@@ -340,6 +347,7 @@ class PartitionLog:
             self._remember(batch, now)
         size = len(batch.data)
         self._written += size
+        self.records_in += batch.count
         return Appended(batch.base_offset, append_time, size)
 
     def _remember(self, batch: RecordBatch, now: float) -> None:

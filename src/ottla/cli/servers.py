@@ -45,7 +45,9 @@ Listen = Annotated[
 Advertise = Annotated[
     str | None, typer.Option("--advertise", metavar="HOST[:PORT]", help="The address that clients get from metadata.")
 ]
-Health = Annotated[str | None, typer.Option("--health", metavar="HOST:PORT", help="Serve GET /health and /ready here.")]
+Health = Annotated[
+    str | None, typer.Option("--health", metavar="HOST:PORT", help="Serve GET /health, /ready and /metrics here.")
+]
 Announce = Annotated[bool, typer.Option("--announce", help="Announce the address, so that zeroconf://NAME finds it.")]
 Name = Annotated[str | None, typer.Option("--name", help="The name to announce; by default MACHINE-PORT.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the line about the listening address as JSON.")]

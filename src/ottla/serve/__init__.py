@@ -11,7 +11,9 @@ the rest that the socket does not accept at once. The service's methods are plai
     outbox.py       parts for a socket that are not written yet
     listener_context.py  `ListenerLimits`, and the shared state of all connections
     memory.py       the memory that they may use together
+    traffic.py      counts requests, bytes and connections
     health.py       `serve_health`
+    metrics_page.py  its page for Prometheus
 
 Rules:
 - Bytes are read into and written from their final place: a large frame is a view of the receive buffer, and the parts

@@ -5,8 +5,9 @@ import logging
 import math
 import select
 import socket
+import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Protocol
 
@@ -19,6 +20,7 @@ from ottla.errors import AuthenticationFailed, ConnectionLost, RemoteProtocolErr
 from ottla.serve.incoming import Incoming
 from ottla.serve.listener_context import ListenerContext
 from ottla.serve.outbox import Outbox, hang_up, write_on
+from ottla.serve.traffic import ApiTraffic, Refusal
 from ottla.tls import TlsConnection
 
 log = logging.getLogger("ottla.serve")
@@ -56,17 +58,24 @@ class Service(Protocol):
 class PendingAnswer:
     """A position in a connection's order of answers; filled once."""
 
-    __slots__ = ("_connection", "parts")
+    __slots__ = ("_api", "_connection", "_since", "parts")
 
-    def __init__(self, connection: "AcceptedConnection") -> None:
-        self._connection = connection
+    def __init__(self, connection: "AcceptedConnection", api: ApiTraffic) -> None:
+        self._connection, self._api = connection, api
+        self._since = time.perf_counter()
         self.parts: tuple[Part, ...] | None = None
 
-    def send(self, *parts: Part) -> None:
+    def send(self, *parts: Part, errors: Iterable[int] = ()) -> None:
         """Answer with the bytes of a whole frame (its length included), in as many parts as is convenient.
 
         Parts are not copied: a part must not change until it is released, as soon as it is written.
+
+        Args:
+            errors: the error codes in the answer; the metrics count them.
         """
+        self._api.durations.observe(time.perf_counter() - self._since)
+        if errors:
+            self._api.failed(errors)
         self._connection.answered(self, parts)
 
     def nothing(self) -> None:
@@ -149,6 +158,7 @@ class AcceptedConnection:
 
     def turn_out(self, why: str) -> None:
         """Close and log a warning; similar warnings are counted."""
+        self._shared.traffic.refused(Refusal.REQUEST)
         self._shared.complain(f"client disconnected: {why}", self.session)
         self.close(why)
 
@@ -185,6 +195,7 @@ class AcceptedConnection:
         elif not self._agreed:
             if now >= self._agree_by:
                 why = f"TLS handshake not complete within {self._limits.handshake:g} s"
+                self._shared.traffic.refused(Refusal.TLS)
                 self._shared.complain(f"connection refused: {why}", self.session)
                 self.close(why)
         elif (silent := now - self._active_at) >= self._limits.write:
@@ -261,6 +272,7 @@ class AcceptedConnection:
                 await self._hand_out(self._unhanded)
         except (RemoteProtocolError, AuthenticationFailed) as error:
             self._uncork()  # earlier requests get their answers
+            self._shared.traffic.refused(Refusal.REQUEST if self._agreed else Refusal.TLS)
             self._shared.complain(f"connection refused: {error}", self.session)
             self.close(str(error))
         except ConnectionLost as error:  # TLS ended, or the peer vanished while its request waited for memory
@@ -288,7 +300,7 @@ class AcceptedConnection:
             if self._incoming.granted:
                 self._release()
             self._corked = True
-            answer = PendingAnswer(self)
+            answer = PendingAnswer(self, self._shared.traffic.requested(frame))
             self._answers.append(answer)
             self._service.request(self, frame, answer)
         self._uncork()
@@ -375,6 +387,7 @@ class AcceptedConnection:
                 continue
             except OSError:  # the peer is gone
                 return None
+            self._shared.traffic.received += self._incoming.count
             self._turn = self._turn - self._incoming.count if self._incoming.more else 0
             return frames
 
@@ -413,6 +426,7 @@ class AcceptedConnection:
             return
         self.unsent -= done
         self._shared.unsent -= done
+        self._shared.traffic.sent += done
         if self._waiting:
             self._waiting.unpark_all()
         if self._outbox.full:

@@ -5,6 +5,7 @@ import itertools
 import logging
 import socket
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,8 @@ from ottla.errors import ConfigurationError
 from ottla.serve.connection import AcceptedConnection, Service
 from ottla.serve.listener_context import ListenerContext, ListenerLimits
 from ottla.serve.outbox import bare, hang_up
+from ottla.serve.traffic import Refusal
+from ottla.server_metrics import Sample
 from ottla.tls import ServerTLS, TlsConnection
 
 log = logging.getLogger("ottla.serve")
@@ -44,6 +47,11 @@ class _Port:
     socket: trio.socket.SocketType
     service: Service
     tls: ServerTLS | None
+
+    @property
+    def name(self) -> str:
+        """The listener's name, as in `ClientInfo`."""
+        return "PLAINTEXT" if self.tls is None else "SSL"
 
 
 class Listener:
@@ -98,6 +106,13 @@ class Listener:
             self._close_sockets()
             self._log_counted(0.0)
 
+    def samples(self) -> Iterator[Sample]:
+        """Yield the samples of `ottla.serve.traffic.TRAFFIC_METRICS`."""
+        listeners = dict.fromkeys((port.name for port in self._ports), 0)
+        for each in self._connections:
+            listeners[each.session.listener] = listeners.get(each.session.listener, 0) + 1
+        yield from self._shared.traffic.samples(listeners)
+
     async def drain(self) -> None:
         """Stop accepting, answer the requests that have arrived, then close; bounded by `ListenerLimits.drain`."""
         self._draining.set()
@@ -130,7 +145,7 @@ class Listener:
                 continue
             _keep_alive(sock := bare(accepted))
             try:
-                session = _session(sock, address, "PLAINTEXT" if port.tls is None else "SSL")
+                session = _session(sock, address, port.name)
             except OSError:  # on some systems, if the peer has already gone
                 sock.close()
             else:
@@ -153,12 +168,14 @@ class Listener:
         if self._nursery is None:  # `run` has ended
             sock.close()
         elif len(self._connections) >= self._limits.max_connections:
+            self._shared.traffic.refused(Refusal.LIMIT)
             self._shared.complain(f"connection refused: {len(self._connections)} are open", session)
             sock.close()
         else:
             secured = None if tls is None else self._secured(tls)
             connection = AcceptedConnection(next(self._numbers), sock, session, service, self._shared, secured)
             self._connections.add(connection)
+            self._shared.traffic.accepted += 1
             self._nursery.start_soon(self._serve, connection)
 
     def _secured(self, tls: ServerTLS) -> TlsConnection:

@@ -11,6 +11,7 @@ from ottla.codec.frames import MAX_FRAME
 from ottla.codec.inbox import Blocks
 from ottla.complaints import Complaints
 from ottla.serve.memory import Memory
+from ottla.serve.traffic import ListenerTraffic
 
 log = logging.getLogger("ottla.serve")
 
@@ -55,6 +56,7 @@ class ListenerContext:
     chunk: memoryview = field(default_factory=lambda: memoryview(bytearray(_CHUNK)))
     """The receive buffer for small requests, which are copied out of it at once."""
     blocks: Blocks = field(default_factory=Blocks)
+    traffic: ListenerTraffic = field(default_factory=ListenerTraffic)
     frames: Memory = field(init=False)
     unsent: int = 0
 

@@ -242,6 +242,8 @@ class ProxiedTransfers(Transfers):
         core = self.proxy.core
         if core is None or not core.idle or core.buffered.total or core.buffered.of:
             raise Violation(LEFT, f"{core and core.buffered.total} bytes")
+        if core.rewriter.unsettled or core.rewriter.unsettled_records:
+            raise Violation(LEFT, f"{core.rewriter.unsettled} batches, {core.rewriter.unsettled_records} records")
         self.bugs.check()
 
 

@@ -321,6 +321,8 @@ class Simulation:
         assert core is not None
         if not core.idle or core.buffered.total or core.buffered.of:
             raise Violation(LEFT, f"{core.buffered.total} bytes, idle: {core.idle}")
+        if core.rewriter.unsettled or core.rewriter.unsettled_records:
+            raise Violation(LEFT, f"{core.rewriter.unsettled} batches, {core.rewriter.unsettled_records} records")
 
     def _part(self) -> None:
         """After the faults, let clients leave without waiting for answers.

@@ -1,0 +1,153 @@
+"""The broker's metrics: their declarations, and the collector that reads them from the machines.
+
+Rules:
+- A partition costs about a microsecond, and a broker may have 100,000: `collect` gives others a chance to run after
+  each. The machines change meanwhile, so it goes through copies of their tables.
+- There is one series for each topic, not for each partition. Apache Kafka has one for each partition; the sum over the
+  label `topic` is the same.
+"""
+
+from collections import Counter
+
+from ottla.brokerlite.machines.core import BrokerCore
+from ottla.brokerlite.machines.groups.group import GroupState
+from ottla.brokerlite.machines.topics.topics import Topics
+from ottla.brokerlite.machines.transactions.transaction_coordinator import TransactionCoordinator
+from ottla.brokerlite.machines.transactions.transaction_metadata import TransactionalIdState
+from ottla.serve import Listener
+from ottla.server_metrics import Histogram, MetricKind, Sample, Samples, Series, ServerMetric
+
+_COUNTER, _GAUGE, _HISTOGRAM = MetricKind
+
+MESSAGES_IN = ServerMetric(
+    "kafka_server_brokertopicmetrics_messagesin_total",
+    _COUNTER,
+    "records appended since the start, transaction markers included",
+    ("topic",),
+)
+BYTES_IN = ServerMetric(
+    "kafka_server_brokertopicmetrics_bytesin_total", _COUNTER, "bytes appended since the start", ("topic",)
+)
+BYTES_OUT = ServerMetric(
+    "kafka_server_brokertopicmetrics_bytesout_total", _COUNTER, "bytes in Fetch responses since the start", ("topic",)
+)
+LOG_SIZE = ServerMetric("kafka_log_log_size", _GAUGE, "bytes of the logs of all partitions", ("topic",))
+LOG_START_OFFSET = ServerMetric(
+    "kafka_log_log_logstartoffset", _GAUGE, "the sum of the start offsets of all partitions", ("topic",)
+)
+LOG_END_OFFSET = ServerMetric(
+    "kafka_log_log_logendoffset", _GAUGE, "the sum of the end offsets of all partitions", ("topic",)
+)
+TOPICS = ServerMetric(
+    "kafka_controller_kafkacontroller_globaltopiccount", _GAUGE, "topics that are served, internal ones included"
+)
+PARTITIONS = ServerMetric("kafka_server_replicamanager_partitioncount", _GAUGE, "partitions of these topics")
+UNSERVED_TOPICS = ServerMetric(
+    "ottla_broker_unserved_topics", _GAUGE, "topics that are not served, because their files are damaged"
+)
+OFFLINE_PARTITIONS = ServerMetric(
+    "kafka_controller_kafkacontroller_offlinepartitionscount", _GAUGE, "partitions of the topics that are not served"
+)
+FLUSH_DURATION = ServerMetric(
+    "kafka_log_logflushstats_logflushrateandtimems",
+    _HISTOGRAM,
+    "milliseconds of a flush to disk (fsync); `waited`: whether responses wait for it (`--sync always`)",
+    ("waited",),
+)
+GROUPS = ServerMetric("kafka_coordinator_group_groupmetadatamanager_numgroups", _GAUGE, "groups")
+GROUPS_IN_STATE = {
+    state: ServerMetric(
+        f"kafka_coordinator_group_groupmetadatamanager_numgroups{state.value.lower()}",
+        _GAUGE,
+        f"groups in the state {state.value}",
+    )
+    for state in GroupState
+}
+GROUP_STATE = ServerMetric("ottla_broker_group_state", _GAUGE, "1 for the state that the group has", ("group", "state"))
+GROUP_MEMBERS = ServerMetric("ottla_broker_group_members", _GAUGE, "members of the group", ("group",))
+GROUP_LAG = ServerMetric(
+    "ottla_broker_group_lag",
+    _GAUGE,
+    "records between the committed offsets and the end offsets of the topic's partitions; partitions without a "
+    "committed offset are not counted",
+    ("group", "topic"),
+)
+TRANSACTIONAL_IDS = ServerMetric(
+    "ottla_broker_transactional_ids", _GAUGE, "transactional ids by the state of their last transaction", ("state",)
+)
+OPEN_TRANSACTIONS = ServerMetric(
+    "ottla_broker_open_transactions", _GAUGE, "transactions that have begun and do not have all their markers yet"
+)
+BROKER_METRICS = (
+    *(MESSAGES_IN, BYTES_IN, BYTES_OUT),
+    *(LOG_SIZE, LOG_START_OFFSET, LOG_END_OFFSET),
+    *(TOPICS, PARTITIONS, UNSERVED_TOPICS, OFFLINE_PARTITIONS, FLUSH_DURATION),
+    *(GROUPS, *GROUPS_IN_STATE.values(), GROUP_STATE, GROUP_MEMBERS, GROUP_LAG),
+    *(TRANSACTIONAL_IDS, OPEN_TRANSACTIONS),
+)
+"""The metrics of a broker. Its listener has `TRAFFIC_METRICS`."""
+
+_OPEN = (TransactionalIdState.ONGOING, TransactionalIdState.PREPARE_COMMIT, TransactionalIdState.PREPARE_ABORT)
+
+
+def collect(core: BrokerCore, listener: Listener, waited: Histogram, unwaited: Histogram) -> Samples:
+    """Yield the samples of a broker.
+
+    Args:
+        waited: the durations of the flushes that responses wait for.
+        unwaited: of all other flushes.
+    """
+    yield from listener.samples()
+    yield from _of_topics(core.topics)
+    yield Sample(FLUSH_DURATION, waited, ("true",))
+    yield Sample(FLUSH_DURATION, unwaited, ("false",))
+    yield from _of_groups(core)
+    yield from _of_transactions(core.transactions)
+
+
+def _of_topics(topics: Topics) -> Samples:
+    series = Series(MESSAGES_IN, BYTES_IN, BYTES_OUT, LOG_SIZE, LOG_START_OFFSET, LOG_END_OFFSET)
+    served = list(topics.by_name.values())
+    for topic in served:
+        labels = (topic.name,)
+        for log in topic.partitions:
+            bytes_in = log.bytes_below(stable=False)
+            series.add(
+                labels, log.records_in, bytes_in, log.bytes_out, log.segments.size, log.start_offset, log.end_offset
+            )
+            yield None
+    yield from series.samples()
+    yield Sample(TOPICS, len(served))
+    yield Sample(PARTITIONS, sum(len(topic.partitions) for topic in served))
+    yield Sample(UNSERVED_TOPICS, len(topics.unserved))
+    yield Sample(OFFLINE_PARTITIONS, sum(topic.partitions for topic in topics.unserved.values()))
+
+
+def _of_groups(core: BrokerCore) -> Samples:
+    states, members, lags = Series(GROUP_STATE), Series(GROUP_MEMBERS), Series(GROUP_LAG)
+    groups = list(core.groups.by_id.values())
+    for group in groups:
+        states.add((group.group_id, group.state.value), 1)
+        members.add((group.group_id,), len(group.members))
+        for (topic, partition), committed in list(core.offsets.of(group.group_id).items()):
+            log = core.topics.partition(topic, partition)
+            if log is not None:
+                lags.add((group.group_id, topic), max(0, log.high_watermark - committed.offset))
+            yield None
+        yield None
+    yield Sample(GROUPS, len(groups))
+    in_state = Counter(group.state for group in groups)
+    for state, metric in GROUPS_IN_STATE.items():
+        yield Sample(metric, in_state[state])
+    for series in (states, members, lags):
+        yield from series.samples()
+
+
+def _of_transactions(transactions: TransactionCoordinator) -> Samples:
+    in_state: Counter[TransactionalIdState] = Counter()
+    for each in list(transactions.by_id.values()):
+        in_state[each.state] += 1
+        yield None
+    for state in TransactionalIdState:
+        yield Sample(TRANSACTIONAL_IDS, in_state[state], (state.value,))
+    yield Sample(OPEN_TRANSACTIONS, sum(in_state[state] for state in _OPEN))

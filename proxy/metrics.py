@@ -1,0 +1,140 @@
+"""The proxy's metrics: their declarations, and the collector that reads them from the core.
+
+Rules:
+- Apache Kafka has no proxy, so all of these are ottla's own; the names of the listener's metrics are Kafka's.
+- Topics that no rule matches have no series of their own, because clients may name any.
+"""
+
+from ottla.codec.apis import NAMES
+from ottla.proxy.clients.observer import Tallies
+from ottla.proxy.core import ProxyCore
+from ottla.proxy.events import Address
+from ottla.proxy.routing import TopicRules
+from ottla.proxy.upstream.link import UpstreamLinks
+from ottla.serve import Listener
+from ottla.server_metrics import OTHER, MetricKind, Sample, Samples, Series, ServerMetric
+
+_COUNTER, _GAUGE, _HISTOGRAM = MetricKind
+
+RECORDS = ServerMetric(
+    "ottla_proxy_records_total",
+    _COUNTER,
+    "records of topics that a rule matches; `mode`: of the rule, `rewrite` or `observe`",
+    ("topic", "mode"),
+)
+KEYLESS = ServerMetric(
+    "ottla_proxy_keyless_records_total", _COUNTER, "records of these topics without a key", ("topic",)
+)
+MOVED = ServerMetric(
+    "ottla_proxy_moved_records_total", _COUNTER, "records that the proxy put in another partition", ("topic",)
+)
+MISPLACED = ServerMetric(
+    "ottla_proxy_misplaced_records_total",
+    _COUNTER,
+    "records that clients put in another partition than the topic's partitioner chooses; `client_id` is empty for "
+    "batches that a restart found in the journal",
+    ("topic", "client_id"),
+)
+REFUSED = ServerMetric("ottla_proxy_refused_batches_total", _COUNTER, "batches that were refused", ("topic",))
+UNOBSERVED = ServerMetric(
+    "ottla_proxy_unobserved_batches_total",
+    _COUNTER,
+    "batches of observed topics whose keys were not counted, because too many others were being read",
+    ("topic",),
+)
+PASSED_RECORDS = ServerMetric(
+    "ottla_proxy_passed_records_total",
+    _COUNTER,
+    "records that were passed to upstream unchanged, observed ones included, as their batches' headers say",
+)
+PASSED_BYTES = ServerMetric("ottla_proxy_passed_bytes_total", _COUNTER, "bytes of these batches")
+HELD_BYTES = ServerMetric("ottla_proxy_held_bytes", _GAUGE, "bytes of memory for records and requests that wait, about")
+HELD_BYTES_LIMIT = ServerMetric(
+    "ottla_proxy_held_bytes_limit", _GAUGE, "`max-buffered`: above it, the proxy reads less from clients"
+)
+PAUSED_CLIENTS = ServerMetric(
+    "ottla_proxy_paused_clients", _GAUGE, "clients that are not read, because too many bytes are held"
+)
+UNSETTLED_BATCHES = ServerMetric(
+    "ottla_proxy_unsettled_batches", _GAUGE, "batches of rewritten topics whose outcome is not known yet"
+)
+HELD_RECORDS = ServerMetric("ottla_proxy_held_records", _GAUGE, "records of these batches")
+JOURNAL_WORKS = ServerMetric(
+    "ottla_proxy_journal_works",
+    _GAUGE,
+    "1: the journal is written; 0: a write has failed, and the next start fences producers; absent without `state`",
+)
+UPSTREAM_AVAILABLE = ServerMetric(
+    "ottla_proxy_upstream_available", _GAUGE, "1 while a broker of upstream answers the proxy, otherwise 0"
+)
+UPSTREAM_CONNECTIONS = ServerMetric(
+    "ottla_proxy_upstream_connections",
+    _GAUGE,
+    "connections to the node, open or being opened; `(other)`: to bootstrap addresses and former addresses of nodes",
+    ("node",),
+)
+UPSTREAM_IN_FLIGHT = ServerMetric(
+    "ottla_proxy_upstream_requests_in_flight", _GAUGE, "requests to the node without a response yet", ("node",)
+)
+UPSTREAM_DURATION = ServerMetric(
+    "ottla_proxy_upstream_request_milliseconds",
+    _HISTOGRAM,
+    "milliseconds from a request to the node to its response; Fetch and JoinGroup wait there on purpose",
+    ("node", "request"),
+)
+PROXY_METRICS = (
+    *(RECORDS, KEYLESS, MOVED, MISPLACED, REFUSED, UNOBSERVED, PASSED_RECORDS, PASSED_BYTES),
+    *(HELD_BYTES, HELD_BYTES_LIMIT, PAUSED_CLIENTS, UNSETTLED_BATCHES, HELD_RECORDS, JOURNAL_WORKS),
+    *(UPSTREAM_AVAILABLE, UPSTREAM_CONNECTIONS, UPSTREAM_IN_FLIGHT, UPSTREAM_DURATION),
+)
+"""The metrics of a proxy. Its listener has `TRAFFIC_METRICS`."""
+
+
+def collect(core: ProxyCore, listener: Listener, journal_works: bool | None) -> Samples:
+    """Yield the samples of a proxy.
+
+    Args:
+        journal_works: ``None``: there is no journal.
+    """
+    yield from listener.samples()
+    yield from _of_topics(core.tallies, core.rules)
+    yield Sample(HELD_BYTES, core.buffered.total)
+    yield Sample(HELD_BYTES_LIMIT, core.buffered.most)
+    yield Sample(PAUSED_CLIENTS, core.paused_clients)
+    yield Sample(UNSETTLED_BATCHES, core.rewriter.unsettled)
+    yield Sample(HELD_RECORDS, core.rewriter.unsettled_records)
+    if journal_works is not None:
+        yield Sample(JOURNAL_WORKS, int(journal_works))
+    yield Sample(UPSTREAM_AVAILABLE, int(not core.control.unavailable))
+    yield from _of_upstream(core.links, {address: str(node) for node, address in core.cluster.nodes.items()})
+
+
+def _of_topics(tallies: Tallies, rules: TopicRules) -> Samples:
+    records, moved = Series(RECORDS), Series(MOVED)
+    others = Series(KEYLESS, REFUSED, UNOBSERVED)
+    for topic, tally in list(tallies.items()):
+        rewrites = rules.rewrites(topic)
+        records.add((topic, "rewrite" if rewrites else "observe"), tally.records)
+        others.add((topic,), tally.keyless, tally.refused, tally.unobserved)
+        if rewrites:
+            moved.add((topic,), tally.misplaced)
+        yield None
+    for series in (records, others, moved):
+        yield from series.samples()
+    for labels, count in list(tallies.misplaced.items()):
+        yield Sample(MISPLACED, count, labels)
+    yield Sample(PASSED_RECORDS, tallies.passed_records)
+    yield Sample(PASSED_BYTES, tallies.passed_bytes)
+
+
+def _of_upstream(links: UpstreamLinks, nodes: dict[Address, str]) -> Samples:
+    now, durations = Series(UPSTREAM_CONNECTIONS, UPSTREAM_IN_FLIGHT), Series(UPSTREAM_DURATION)
+    for address, in_flight in links.in_flight():
+        now.add((nodes.get(address, OTHER),), 1, in_flight)
+        yield None
+    for address, by_api in list(links.durations.items()):
+        for key, histogram in list(by_api.items()):
+            durations.add((nodes.get(address, OTHER), NAMES[key]), histogram)
+            yield None
+    yield from now.samples()
+    yield from durations.samples()

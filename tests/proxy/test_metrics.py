@@ -1,0 +1,117 @@
+"""The proxy's ``/metrics``: exact values after real traffic, and series that clients cannot add to."""
+
+from pathlib import Path
+
+import trio
+
+import ottla
+from ottla.brokerlite.config import BrokerConfig, Sync
+from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.codec.partitioners import murmur2_partition
+from ottla.proxy.clients.observer import Tallies
+from ottla.proxy.metrics import PROXY_METRICS
+from ottla.serve.traffic import TRAFFIC_METRICS
+from ottla.server_metrics import MOST_SERIES, OTHER
+from ottla.testing import Broker
+from tests.brokerlite.peer import Peer
+from tests.patience import HUNG
+from tests.proxy.running import proxied
+from tests.scraping import Scraped, scrape
+from tests.steps import no_step_holds_the_loop  # noqa: F401 # it watches each test here
+
+SIX = 6
+DECLARED = {each.name for each in (*TRAFFIC_METRICS, *PROXY_METRICS)}
+"""`ottla_proxy_journal_works` among them, so the proxy needs a state directory."""
+KEYS = [b"N%d" % n for n in range(20)]
+MISPLACED = sum(murmur2_partition(key, SIX) != 0 for key in KEYS)
+"""The keys that do not belong to partition 0."""
+
+
+async def produce(bootstrap: str, topics: list[str], client_id: str) -> None:
+    """Send one record for each key to partition 0 of each topic."""
+    with trio.fail_after(HUNG):
+        async with ottla.connect(bootstrap, client_id=client_id) as client, client.producer() as producer:
+            for topic in topics:
+                for key in KEYS:
+                    await producer.send(topic, b"value", key=key, partition=0)
+
+
+def test_records_by_rule_and_misplaced_keys_by_client_are_counted(ottla_broker: Broker, tmp_path: Path) -> None:
+    for topic in ("flights", "audit", "plain"):
+        ottla_broker.create_topic(topic, SIX)
+    rules = ("flights=rewrite", "audit=observe")
+    with proxied(ottla_broker.bootstrap, *rules, health="127.0.0.1:0", state=str(tmp_path)) as proxy:
+        trio.run(produce, proxy.bootstrap, ["flights", "audit", "plain"], "shop")
+        trio.run(produce, proxy.bootstrap, ["flights"], "billing")
+        page = scrape(proxy.running.health)
+    count = len(KEYS)
+    assert page.values("ottla_proxy_records_total") == {("rewrite", "flights"): 2 * count, ("observe", "audit"): count}
+    assert page.values("ottla_proxy_moved_records_total") == {("flights",): 2 * MISPLACED}
+    assert page.values("ottla_proxy_misplaced_records_total") == {
+        ("shop", "flights"): MISPLACED,
+        ("billing", "flights"): MISPLACED,
+        ("shop", "audit"): MISPLACED,
+    }
+    assert page.values("ottla_proxy_keyless_records_total") == {("flights",): 0, ("audit",): 0}
+    assert page.value("ottla_proxy_passed_records_total") == 2 * count
+    assert page.value("ottla_proxy_passed_bytes_total") > 2 * count * len(b"value")
+    assert page.value("ottla_proxy_held_bytes") == page.value("ottla_proxy_held_records") == 0
+    assert page.value("ottla_proxy_held_bytes_limit") == 64 * 2**20
+    assert page.value("ottla_proxy_unsettled_batches") == 0
+    assert page.value("ottla_proxy_journal_works") == 1
+    assert page.value("ottla_proxy_upstream_available") == 1
+    assert page.value("ottla_proxy_upstream_connections", node="1") >= 1
+    of_clients = page.value("kafka_network_requestmetrics_requests_total", request="Produce")
+    assert page.value("kafka_network_requestmetrics_totaltimems_count", request="Produce") == of_clients > 0
+    to_upstream = page.values("ottla_proxy_upstream_request_milliseconds_count")
+    assert to_upstream["1", "Produce"] > 0 and {node for node, _ in to_upstream} <= {"1", OTHER}
+    exported = {each for each in page.names if not each.startswith("process_")}
+    assert exported == DECLARED - {"kafka_network_requestmetrics_errors_total"}
+
+
+def test_held_records_and_requests_in_flight_are_counted_while_upstream_is_silent(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("flights", SIX)
+
+    async def held() -> Scraped:
+        async with ottla.connect(proxy.bootstrap) as client, client.producer() as producer:
+            await producer.send("flights", b"first", key=b"k")
+            ottla_broker.kill()
+            producer.send_nowait("flights", b"second", key=b"k")
+            try:
+                with trio.fail_after(HUNG):
+                    while True:
+                        page = await trio.to_thread.run_sync(scrape, proxy.running.health)
+                        if page.value("ottla_proxy_unsettled_batches") and not page.value(
+                            "ottla_proxy_upstream_available"
+                        ):
+                            return page
+                        await trio.lowlevel.checkpoint()
+            finally:
+                await trio.to_thread.run_sync(ottla_broker.start)
+
+    with proxied(ottla_broker.bootstrap, "flights=rewrite", health="127.0.0.1:0") as proxy:
+        page = trio.run(held)
+    assert page.value("ottla_proxy_unsettled_batches") == 1
+    assert page.value("ottla_proxy_held_records") == 1
+    assert page.value("ottla_proxy_held_bytes") > len(b"second")
+    assert "ottla_proxy_journal_works" not in page.names
+
+
+def test_errors_that_the_proxy_reads_are_counted() -> None:
+    config = BrokerConfig(port=0, sync=Sync.NEVER, auto_create=False)
+    with Broker(config) as broker, proxied(broker.bootstrap, health="127.0.0.1:0") as proxy:
+        with Peer(int(proxy.bootstrap.rpartition(":")[2])) as peer:
+            peer.ask(MetadataRequest(topics=(MetadataRequestTopic(name="missing"),)), 8)
+            peer.ask(MetadataRequest(topics=()), 8)
+        page = scrape(proxy.running.health)
+    assert page.values("kafka_network_requestmetrics_errors_total") == {("UNKNOWN_TOPIC_OR_PARTITION", "Metadata"): 1}
+    assert page.values("kafka_network_requestmetrics_requests_total") == {("Metadata",): 2}
+
+
+def test_clients_with_ever_new_ids_add_a_bounded_number_of_series() -> None:
+    tallies = Tallies()
+    for n in range(3 * MOST_SERIES):
+        tallies.count("flights", f"client-{n}" + "x" * 30_000, records=1, keyless=0, misplaced=1)
+    assert len(tallies.misplaced) == MOST_SERIES + 1
+    assert tallies.misplaced[OTHER, OTHER] == 2 * MOST_SERIES
+    assert sum(tallies.misplaced.values()) == tallies["flights"].misplaced == 3 * MOST_SERIES
