@@ -30,7 +30,6 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 from types import TracebackType
@@ -38,6 +37,7 @@ from typing import Any, Generic, NoReturn, Self, cast
 
 from ottla.codec.records import Headers
 from ottla.errors import Closed, ConfigurationError, LocalProtocolError, OttlaError
+from ottla.late_dataclass import dataclass
 from ottla.sdk.arguments import derived
 from ottla.sdk.blocks import AsyncBlock
 from ottla.sdk.consumer import Batch

@@ -16,10 +16,11 @@ Source: UnifiedLog.java (lastStableOffset, activeProducers); KIP-664.
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
 from ottla.errors import BrokerError, OttlaError, TimeoutExpired, UnsupportedVersion
+from ottla.late_dataclass import dataclass
 from ottla.sdk.admin import ProducerState, TransactionDescription
 from ottla.sdk.calls.fan_out import place_name
 from ottla.sdk.calls.task import Task
