@@ -2,21 +2,22 @@
 
 `dataclasses` compiles them, which takes up to a millisecond for each class. Most programs use few of the classes that
 they import. So a class is created at once, with its slots, and each attribute that `dataclasses` would generate is a
-descriptor, `_Late`. The first use of any of them has `dataclasses` generate all, and moves them into the class.
+descriptor, `_Late`. The first use of one has `dataclasses` generate it, and moves it into the class. The constructor is
+generated apart from the rest, because many objects are created, and never compared or shown.
 """
 
 import dataclasses
 import sys
 from collections.abc import Callable
+from functools import partial
 from itertools import chain
 from typing import Any, TypeVar, cast, dataclass_transform
 
 T = TypeVar("T")
-Method = Callable[..., object]
 
 
 class _Late:
-    """An attribute of a class that is generated when it, or another of its kind, is first used."""
+    """An attribute of a class that is generated, with the others of the same ``generate``, when one is first used."""
 
     def __init__(self, name: str, generate: Callable[[], type[Any]]) -> None:
         self._name, self._generate = name, generate
@@ -28,7 +29,7 @@ class _Late:
         owner, made = self._owner, self._generate()
         # Two threads may do this at once: the second replaces the first one's methods by the same.
         for name, late in list(vars(owner).items()):
-            if isinstance(late, _Late):
+            if isinstance(late, _Late) and late._generate is self._generate:
                 setattr(owner, name, vars(made)[name])
         found = vars(owner)[self._name]
         return found.__get__(instance, asked) if callable(found) else found
@@ -45,16 +46,22 @@ def dataclass(
     kw_only: bool = False,
 ) -> Callable[[type[T]], type[T]]:
     """The decorator `dataclasses.dataclass`, with the options that ottla uses; class variables have no annotation."""
-    options = {"init": init, "repr": repr, "eq": eq, "frozen": frozen, "kw_only": kw_only, "slots": slots}
+    whole = {"init": init, "repr": repr, "eq": eq, "frozen": frozen, "kw_only": kw_only, "slots": slots}
+    to_create = whole | {"repr": False, "eq": False, "slots": False}
 
     def decorate(cls: type[T]) -> type[T]:
         declared = {name: each for name, each in vars(cls).items() if name not in ("__dict__", "__weakref__")}
         declared["__qualname__"] = cls.__qualname__
 
-        def generate() -> type[Any]:
+        def generate(options: dict[str, bool]) -> type[Any]:
             return dataclasses.dataclass(**options)(type(cls.__name__, cls.__bases__, dict(declared)))
 
-        late = {name: _Late(name, generate) for name in _generated(**options) if declared.get(name) is None}
+        creating, others = partial(generate, to_create), partial(generate, whole)
+        late = {
+            name: _Late(name, creating if name == "__init__" else others)
+            for name in _generated(**whole)
+            if declared.get(name) is None
+        }
         if not slots:
             for name, each in late.items():
                 setattr(cls, name, each)
