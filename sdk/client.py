@@ -55,7 +55,6 @@ from ottla.sdk.group.options import MemberOptions
 from ottla.sdk.logs import logger
 from ottla.sdk.metrics import Metric
 from ottla.sdk.options import ClientOptions, announced_name, parse_bootstrap
-from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.records import K, V
 from ottla.sdk.producer import Producer, ProducerHooks
@@ -86,6 +85,8 @@ def connect(options: ClientOptions) -> "Client":
 
 def _never_left(driver: Stepper[Any]) -> None:
     """Log an error if a client is freed, or the program ends, before its block ended: no data are lost silently."""
+    from ottla.sdk.produce.core import ProducerCore  # only here, as in `Producer`
+
     core, ours = driver.core, driver.abandon()
     if core.closed is None and ours:
         records = sum(part.pending for part in core.parts if isinstance(part, ProducerCore))
