@@ -57,15 +57,18 @@ def dataclass(
             return dataclasses.dataclass(**options)(type(cls.__name__, cls.__bases__, dict(declared)))
 
         creating, others = partial(generate, to_create), partial(generate, whole)
-        late = {
+        late: dict[str, _Late | None] = {
             name: _Late(name, creating if name == "__init__" else others)
             for name in _generated(**whole)
             if declared.get(name) is None
         }
+        if eq and not frozen and "__hash__" not in declared:
+            late["__hash__"] = None
         if not slots:
             for name, each in late.items():
                 setattr(cls, name, each)
-                each.__set_name__(cls, name)
+                if each is not None:
+                    each.__set_name__(cls, name)
             return cls
         fields = cls.__annotations__
         inherited = set(chain.from_iterable(vars(each).get("__slots__", ()) for each in cls.__mro__[1:]))
