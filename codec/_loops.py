@@ -17,7 +17,6 @@ import zlib
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from itertools import accumulate, chain, repeat
 from operator import gt
@@ -25,6 +24,7 @@ from typing import Any, NoReturn, TypeVar, final, overload
 
 from ottla.codec.layout import BinaryColumn, Buffer, HeaderColumn, Headers
 from ottla.errors import EncodeError, LocalProtocolError
+from ottla.late_dataclass import dataclass
 
 Head = TypeVar("Head", bound="BatchHead")
 
@@ -669,7 +669,7 @@ def _encode_varint(value: int) -> bytes:
     return bytes(out)
 
 
-_SMALL = [_encode_varint(value) for value in range(8192)]
+_SMALL = [bytes((2 * value,)) if value < 64 else bytes((2 * value & 0x7F | 0x80, value >> 6)) for value in range(8192)]
 
 
 def _varint(value: int) -> bytes:

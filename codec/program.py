@@ -16,13 +16,13 @@ an array is allocated, its count is checked against the bytes that are left, div
 """
 
 import functools
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
 from construct import Construct
 
 from ottla.codec import wire
+from ottla.late_dataclass import dataclass
 
 
 class Code(IntEnum):

@@ -28,8 +28,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, overload
 
-from crc32c import crc32c
-
 from ottla.codec import wire
 from ottla.codec._engine import ENGINE
 from ottla.codec._loops import (
@@ -43,6 +41,7 @@ from ottla.codec._loops import (
     TooMuchMemory,
     check_bytes,
 )
+from ottla.codec.checksums import crc32c
 from ottla.codec.columns import BinaryColumn, Columns, HeaderColumn, laid_out
 from ottla.codec.compression import (
     DECOMPRESSED,

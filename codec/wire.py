@@ -34,6 +34,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, cast, dataclass
 from construct import Construct, FormatField, Struct
 
 from ottla.errors import DecodeError, EncodeError, UnknownVersion
+from ottla.late_dataclass import dataclass
 
 
 class Declared(Protocol):
@@ -135,6 +136,10 @@ class Versions:
 
     def __repr__(self) -> str:
         return f"Versions({self.text!r})"
+
+
+_versions = functools.cache(Versions)
+"""Thousands of fields share a few ranges."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -603,7 +608,7 @@ def least_size(node: Construct) -> int:
 # Wire types, which declarations name. Each makes the node for (version, flexible, nullable).
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class WireType:
     """A type in Kafka's message definitions: ``make(version, flexible, null)`` gives its node, ``zero`` its default."""
 
@@ -663,17 +668,19 @@ def Nested(item: Any) -> WireType:  # reads as a type in declarations
 # Declarations.
 
 
-@dataclasses.dataclass(frozen=True)
 class Field:
     """The declaration of one field, made by `wire`."""
 
-    type: WireType
-    versions: Versions
-    null: Versions
-    default: Any
-    tag: int | None
-    ignorable: bool
-    name: str = ""
+    name: str
+
+    def __init__(
+        self, type: WireType, versions: Versions, null: Versions, default: Any, tag: int | None, ignorable: bool
+    ) -> None:
+        self.type, self.versions, self.null = type, versions, null
+        self.default, self.tag, self.ignorable = default, tag, ignorable
+
+    def __set_name__(self, owner: type[Any], name: str) -> None:
+        self.name = name
 
     @property
     def absent_value(self) -> Any:
@@ -720,7 +727,7 @@ def wire(
         tag: its tag, if it is a tagged field.
         ignorable: a version that lacks the field drops its value silently (otherwise that is an `EncodeError`).
     """
-    return Field(type, Versions(versions), Versions(null), default, tag, ignorable)
+    return Field(type, _versions(versions), _versions(null), default, tag, ignorable)
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(wire,))
@@ -734,7 +741,7 @@ def struct(cls: type[T]) -> type[T]:
         spec = cls.__dict__[name]
         if not isinstance(spec, Field):
             raise TypeError(f"{cls.__name__}.{name} needs a wire(...) declaration")
-        fields.append(dataclasses.replace(spec, name=name))
+        fields.append(spec)
         if hasattr(spec.absent_value, "__wire__"):
             late[name] = _maker(spec.absent_value)
         if spec.default is _REQUIRED:
@@ -751,7 +758,7 @@ def struct(cls: type[T]) -> type[T]:
     cls.__repr__ = _repr  # type: ignore[method-assign]
     cls.__eq__ = _equality(cls.__annotations__)  # type: ignore[method-assign]
     cls.__doc__ = cls.__doc__ or f"{cls.__name__}, of Kafka's protocol."
-    made = dataclasses.dataclass(slots=True, kw_only=True)(cls)
+    made = dataclass(slots=True, kw_only=True)(cls)
     made.__wire__ = tuple(fields)  # type: ignore[attr-defined] # the declaration, read by `tree`
     return made
 
@@ -799,7 +806,7 @@ def unknown_tags(value: Any) -> Mapping[int, bytes]:
     return cast(Mapping[int, bytes], getattr(value, UNKNOWN_TAGS))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Api:
     """The declaration of `@message`: the API's key, the versions that exist, and which of them are flexible."""
 

@@ -5,10 +5,10 @@ import io
 import re
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 from ottla.errors import ConfigurationError
+from ottla.late_dataclass import dataclass
 from ottla.sdk.cluster.cluster import Topic, TopicPartition
 from ottla.sdk.events import Node
 

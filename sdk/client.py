@@ -17,7 +17,7 @@ from dataclasses import fields
 from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from ottla.codec.apis.list_offsets import MAX_TIMESTAMP
 from ottla.errors import Closed, ConfigurationError, LocalProtocolError, OttlaError, PartialFailure
@@ -39,8 +39,6 @@ from ottla.sdk.admin import (
 )
 from ottla.sdk.arguments import by_topic_partition, integer, listed, scoped, seconds, strings
 from ottla.sdk.blocks import Suggesting
-from ottla.sdk.calls import resets
-from ottla.sdk.calls.transactions import Writer
 from ottla.sdk.client_parts import ClientParts
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.options import ConsumerOptions, ConsumerPlan, TopicFilter
@@ -57,7 +55,6 @@ from ottla.sdk.group.options import MemberOptions
 from ottla.sdk.logs import logger
 from ottla.sdk.metrics import Metric
 from ottla.sdk.options import ClientOptions, announced_name, as_arguments, parse_bootstrap
-from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.records import K, V
 from ottla.sdk.producer import Producer, ProducerHooks
@@ -65,6 +62,9 @@ from ottla.sdk.signatures import advising_call, declared_by
 from ottla.sdk.transaction.options import TransformOptions
 from ottla.sdk.transform import Transform
 from ottla.topic_configs import of_strings
+
+if TYPE_CHECKING:
+    from ottla.sdk.calls.transactions import Writer
 
 log = logger("ottla.sdk.consumer")
 
@@ -85,6 +85,8 @@ def connect(options: ClientOptions) -> "Client":
 
 def _never_left(driver: Stepper[Any]) -> None:
     """Log an error if a client is freed, or the program ends, before its block ended: no data are lost silently."""
+    from ottla.sdk.produce.core import ProducerCore  # only here, as in `Producer`
+
     core, ours = driver.core, driver.abandon()
     if core.closed is None and ours:
         records = sum(part.pending for part in core.parts if isinstance(part, ProducerCore))
@@ -580,11 +582,11 @@ class Client(Suggesting, ClientParts):
             ConfigurationError: an argument is invalid, or arguments contradict each other.
         """
         target = _reset_target(to, shift_by)
-        if isinstance(target, resets.Exactly) and topics is not None:
+        if isinstance(target, calls.resets.Exactly) and topics is not None:
             raise ConfigurationError("offsets given for each partition say which partitions: leave out `topics`")
         scope = None if topics is None else scoped("topics", topics)
         return await self._driver.call(
-            lambda now: resets.reset_offsets(self._driver.core, group, target, scope, execute, now)
+            lambda now: calls.resets.reset_offsets(self._driver.core, group, target, scope, execute, now)
         )
 
     # -- administration of transactions ------------------------------------------------------------------------------
@@ -754,22 +756,22 @@ def isolation_level(name: str) -> int:
 
 def _reset_target(
     to: "Where | Literal['current'] | timedelta | Mapping[TopicPartition, int] | None", shift_by: int | None
-) -> resets.Target:
+) -> "calls.resets.Target":
     if (to is None) == (shift_by is None):
         raise ConfigurationError("give either the place to reset the offsets to, or the number of records to shift by")
     if shift_by is not None:
-        return resets.Shift(integer("shift_by", shift_by))
+        return calls.resets.Shift(integer("shift_by", shift_by))
     match to:
         case "current":
-            return resets.Current()
+            return calls.resets.Current()
         case Mapping():
-            return resets.Exactly(
+            return calls.resets.Exactly(
                 {place: integer("an offset", each) for place, each in by_topic_partition("to", to).items()}
             )
     return place_at(to, time.time())  # type: ignore[arg-type] # it refuses everything else
 
 
-def _which_transaction(start_offset: int | None, producer: tuple[int | None, int | None, int | None]) -> int | Writer:
+def _which_transaction(start_offset: int | None, producer: tuple[int | None, int | None, int | None]) -> "int | Writer":
     """Choose a transaction by its start offset, or by its producer's id, epoch and coordinator epoch."""
     given = [each for each in producer if each is not None]
     if (start_offset is None) != (len(given) == 3) or (start_offset is not None and given):
@@ -777,6 +779,8 @@ def _which_transaction(start_offset: int | None, producer: tuple[int | None, int
         raise ConfigurationError(f"the arguments do not name one transaction: {either}")
     if start_offset is not None:
         return integer("start_offset", start_offset)
+    from ottla.sdk.calls.transactions import Writer  # only here: most clients administer nothing
+
     writer = Writer(*(integer("each id and epoch", each) for each in given))
     for name, most in (("producer_id", 2**63 - 1), ("producer_epoch", 2**15 - 1)):
         if not 0 <= (each := getattr(writer, name)) <= most:

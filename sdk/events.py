@@ -5,11 +5,11 @@ own, so that no other request waits behind them.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.codec.wire import Buffer
+from ottla.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     from ottla.sasl import Token

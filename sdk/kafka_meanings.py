@@ -10,9 +10,10 @@ Source: ProducerConfig.java, ConsumerConfig.java, AdminClientConfig.java; librdk
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Literal
 
+from ottla.late_dataclass import dataclass
 from ottla.sdk.consume.options import ConsumerOptions
 from ottla.sdk.group.options import MemberOptions
 from ottla.sdk.kafka_security import is_security

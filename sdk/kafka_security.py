@@ -14,10 +14,11 @@ Source: SslConfigs.java, SaslConfigs.java, JaasConfig.java; librdkafka's CONFIGU
 import difflib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from ottla.errors import ConfigurationError
+from ottla.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     from ottla.sasl import Mechanism

@@ -16,11 +16,12 @@ import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from ottla.addresses import format_address
 from ottla.errors import BrokerUnreachable, ConfigurationError
+from ottla.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     from zeroconf import ServiceInfo, Zeroconf

@@ -10,12 +10,13 @@ Rules:
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, field, fields
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.addresses import parse_address
 from ottla.errors import ConfigurationError
+from ottla.late_dataclass import dataclass
 from ottla.sdk import kafka_values as kafka
 
 if TYPE_CHECKING:

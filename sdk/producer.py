@@ -30,23 +30,21 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 from types import TracebackType
-from typing import Any, Generic, NoReturn, Self, cast
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, cast
 
 from ottla.codec.records import Headers
 from ottla.errors import Closed, ConfigurationError, LocalProtocolError, OttlaError
+from ottla.late_dataclass import dataclass
 from ottla.sdk.arguments import derived
 from ottla.sdk.blocks import AsyncBlock
 from ottla.sdk.consumer import Batch
 from ottla.sdk.drivers.driver import Driver
 from ottla.sdk.produce.append import AppendFastPath, SendSoon
-from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.partitioners import named
-from ottla.sdk.produce.preparation import Preparation
 from ottla.sdk.produce.records import (
     DeliveryCallback,
     K,
@@ -57,7 +55,9 @@ from ottla.sdk.produce.records import (
     Timestamp,
     V,
 )
-from ottla.sdk.transaction.core import TransactionCore
+
+if TYPE_CHECKING:
+    from ottla.sdk.transaction.core import TransactionCore
 
 __all__ = ["Producer", "ProducerHooks", "ProducerInterceptor", "ProducerRecord", "Timestamp", "Transaction"]
 
@@ -85,7 +85,7 @@ class Transaction(AsyncBlock, SendSoon[K, V], Generic[K, V]):
         TimeoutExpired: the transaction could not begin.
     """
 
-    def __init__(self, producer: "Producer[K, V]", driver: Driver[Any], core: TransactionCore) -> None:
+    def __init__(self, producer: "Producer[K, V]", driver: Driver[Any], core: "TransactionCore") -> None:
         self._producer, self._driver, self._core = producer, driver, core
 
     async def __aenter__(self) -> Self:
@@ -259,6 +259,10 @@ class Producer(AsyncBlock, SendSoon[K, V], Generic[K, V]):
     ) -> None:
         named(options.partitioner, rng)  # refuse an unknown name now, and not only when the producer is opened
         self._driver = driver
+        # Only here: clients that only read need no producer's machines.
+        from ottla.sdk.produce.core import ProducerCore
+        from ottla.sdk.produce.preparation import Preparation
+
         self._make = partial(ProducerCore, driver.core, options, rng)
         self._prepare = partial(
             Preparation,
@@ -413,6 +417,8 @@ class Producer(AsyncBlock, SendSoon[K, V], Generic[K, V]):
         Raises:
             LocalProtocolError: the producer was created without ``transactional_id``.
         """
+        from ottla.sdk.transaction.core import TransactionCore  # only here: most producers have no transactions
+
         return Transaction(self, self._driver, TransactionCore(self._driver.core, self._core))
 
     async def flush(self) -> None:

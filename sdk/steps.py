@@ -22,9 +22,9 @@ Rules:
 """
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from ottla.late_dataclass import dataclass
 from ottla.sdk.outcome import Outcome
 
 T = TypeVar("T")

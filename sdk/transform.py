@@ -18,7 +18,7 @@ Rules:
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from types import TracebackType
-from typing import Any, Generic, Self
+from typing import TYPE_CHECKING, Any, Generic, Self
 
 from ottla.codec.records import Record
 from ottla.errors import LocalProtocolError
@@ -31,7 +31,9 @@ from ottla.sdk.produce.records import K, V
 from ottla.sdk.producer import Producer, Transaction
 from ottla.sdk.steps import Steps
 from ottla.sdk.transaction.options import TransformOptions
-from ottla.sdk.transaction.transform import TransformCore, TransformTransactionCore
+
+if TYPE_CHECKING:
+    from ottla.sdk.transaction.transform import TransformCore, TransformTransactionCore
 
 __all__ = ["Batches", "Transform", "TransformTransaction"]
 
@@ -80,7 +82,7 @@ class TransformTransaction(Transaction[K, V]):
         ProducerFenced: there is a newer producer with this transactional id: this one has to end.
     """
 
-    _core: TransformTransactionCore
+    _core: "TransformTransactionCore"
 
     async def __aexit__(  # type: ignore[override] # the base class raises all errors, and returns None
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -107,7 +109,7 @@ class Transform(Suggesting, AsyncBlock, Generic[K, V]):
         self._opened: TransformCore | None = None
 
     @property
-    def _core(self) -> TransformCore:
+    def _core(self) -> "TransformCore":
         if self._opened is None:
             raise LocalProtocolError(
                 "the transform was not opened: use it as `async with client.transform(...) as transform`"
@@ -123,6 +125,8 @@ class Transform(Suggesting, AsyncBlock, Generic[K, V]):
         except BaseException as error:  # a cancellation included
             await self._producer.__aexit__(type(error), error, error.__traceback__)
             raise
+        from ottla.sdk.transaction.transform import TransformCore  # only here: most clients transform nothing
+
         self._opened = driver.do(lambda: TransformCore(driver.core, consumer._core, producer._core, self._options))
         return self
 

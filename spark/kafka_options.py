@@ -19,11 +19,12 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Literal
 
 from ottla.errors import ConfigurationError
 from ottla.kafka_names import in_kafkas_names
+from ottla.late_dataclass import dataclass
 from ottla.sdk import mdns
 from ottla.sdk.kafka_security import PROTOCOL, TUNING, Security, is_security, read_security
 from ottla.sdk.options import Options, announced_name

@@ -161,6 +161,7 @@ def _imports(name: str, tree: ast.Module) -> str:
         "from ottla.sdk.produce.append import BlockingSendSoon",
     ]
     shared: set[str] = set()
+    for_types: list[str] = []
     for node in tree.body:
         if isinstance(node, ast.Import):
             lines.append(ast.unparse(node))
@@ -169,12 +170,14 @@ def _imports(name: str, tree: ast.Module) -> str:
             for each in node.names:
                 made = each.name in TAKEN.get(other, ())
                 lines.append(f"from {f'ottla.sdk.sync.{other}' if made else node.module} import {each.name}")
+        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            for_types.append(ast.unparse(node))
         elif isinstance(node, ast.FunctionDef | ast.ClassDef):
             shared.add(node.name)
         elif isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name):
             shared.add(target.id)
     lines += [f"from ottla.sdk.{name} import {each}" for each in sorted(shared - {*TAKEN[name], "T", "__all__"})]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines + for_types) + "\n"
 
 
 def formatted(text: str) -> str:

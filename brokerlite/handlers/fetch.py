@@ -117,7 +117,7 @@ def _response(fetch: Fetch, read: _Read) -> FetchResponse:
     except BrokerError as error:
         return FetchResponse(error_code=error.code, responses=())
     for log, size in read.sizes:
-        log.bytes_out += size
+        log.count_read(size)
     topics: dict[tuple[str, UUID], list[PartitionData]] = {}
     for asked, answer in told:
         topics.setdefault((asked.topic, asked.topic_id), []).append(answer)

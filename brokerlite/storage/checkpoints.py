@@ -14,10 +14,9 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from crc32c import crc32c
-
 from ottla.brokerlite.machines.topics.topics import TopicPartition
 from ottla.brokerlite.storage.disk import Disk
+from ottla.codec.checksums import crc32c
 from ottla.codec.stored.checkpoints import PartitionOffset, build_offsets, parse_offsets
 from ottla.errors import DecodeError
 

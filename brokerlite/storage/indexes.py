@@ -23,9 +23,8 @@ from operator import ge
 from pathlib import Path
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from ottla.brokerlite.storage.disk import Disk
+from ottla.codec.checksums import crc32c
 from ottla.codec.records import NO_TIMESTAMP
 
 _OFFSET_ENTRY = struct.Struct(">ii")

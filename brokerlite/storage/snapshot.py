@@ -14,10 +14,9 @@ import struct
 from bisect import bisect_right
 from pathlib import Path
 
-from crc32c import crc32c
-
 from ottla.brokerlite.machines.partitions.producers import BatchMetadata, Producers, ProducerStateEntry
 from ottla.brokerlite.storage.disk import Disk
+from ottla.codec.checksums import crc32c
 from ottla.codec.stored.snapshots import ProducerEntry, build_snapshot, parse_snapshot
 from ottla.errors import DecodeError
 

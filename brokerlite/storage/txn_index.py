@@ -24,9 +24,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from crc32c import crc32c
-
 from ottla.brokerlite.storage.disk import Disk
+from ottla.codec.checksums import crc32c
 from ottla.codec.stored.indexes import ENTRY_SIZES, AbortedTxn, build_entry, parse_entries
 from ottla.errors import DecodeError
 

@@ -4,7 +4,6 @@ Requests name their API and version. Responses do not: theirs are the request's,
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from ottla.codec import frames, messages
@@ -28,6 +27,7 @@ from ottla.codec.records import RecordBatch
 from ottla.codec.stored.segments import LENGTH_AT, LENGTH_END
 from ottla.codec.wire import Buffer, api
 from ottla.errors import DecodeError, UnsupportedVersion
+from ottla.late_dataclass import dataclass
 
 _LENGTH = 4
 _UNSUPPORTED_VERSION = UnsupportedVersion.code.to_bytes(2, "big")

@@ -1,11 +1,11 @@
 """What all dumps share: options, items, and the report of a broken byte."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ottla.codec.wire import Buffer
 from ottla.errors import DecodeError
+from ottla.late_dataclass import dataclass
 
 BROKEN = "broken"
 """The kind of items that report an error in the bytes."""

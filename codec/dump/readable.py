@@ -15,7 +15,6 @@ import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from json.encoder import encode_basestring
@@ -30,6 +29,7 @@ from ottla.codec.stored import consumer_groups, share_group_state, streams_group
 from ottla.codec.stored.checkpoints import short_id
 from ottla.codec.wire import Buffer
 from ottla.errors import BY_CODE, DecodeError
+from ottla.late_dataclass import dataclass
 
 WIDTH = 100
 """The longest value, in characters, that is written in one line."""

@@ -14,7 +14,6 @@ Source: ControlRecordType.java, EndTransactionMarker.java, ControlRecordUtils.ja
 """
 
 import uuid
-from dataclasses import dataclass
 from typing import Any
 
 from ottla.codec import messages, prefixed
@@ -35,6 +34,7 @@ from ottla.codec.wire import (
     wire,
 )
 from ottla.errors import DecodeError
+from ottla.late_dataclass import dataclass
 
 ABORT, COMMIT, LEADER_CHANGE, SNAPSHOT_HEADER, SNAPSHOT_FOOTER, KRAFT_VERSION, KRAFT_VOTERS = range(7)
 

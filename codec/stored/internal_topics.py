@@ -9,7 +9,6 @@ Source: GroupCoordinatorRecordSerde.java, TransactionLog.java, ShareCoordinatorR
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ottla.codec import messages, prefixed
@@ -23,6 +22,7 @@ from ottla.codec.stored import (
 )
 from ottla.codec.wire import Buffer, api
 from ottla.errors import DecodeError
+from ottla.late_dataclass import dataclass
 
 
 class RecordType(NamedTuple):

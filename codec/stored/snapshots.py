@@ -10,9 +10,8 @@ Source: ProducerStateManager.java (readSnapshot, writeSnapshot).
 
 from collections.abc import Sequence
 
-from crc32c import crc32c
-
 from ottla.codec import prefixed
+from ottla.codec.checksums import crc32c
 from ottla.codec.wire import Array, Buffer, Int16, Int32, Int64, UInt32, message, struct, wire
 from ottla.errors import DecodeError
 

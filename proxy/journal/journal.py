@@ -12,8 +12,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from crc32c import crc32c
-
+from ottla.codec.checksums import crc32c
 from ottla.codec.messages import build_parts
 from ottla.codec.wire import Buffer, in_memory
 from ottla.proxy.events import Store

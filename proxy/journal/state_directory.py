@@ -21,8 +21,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from crc32c import crc32c
-
+from ottla.codec.checksums import crc32c
 from ottla.codec.wire import Buffer
 from ottla.errors import ConfigurationError, DecodeError
 from ottla.proxy.events import Store

@@ -1,7 +1,7 @@
 """Calls that end: administration and offset look-ups, retried until `api_timeout`.
 
-Each is a function of the core, its arguments, and ``now``, and returns an `Outcome`. Resetting a group's offsets builds
-on the fetcher's positions, and is imported separately: `ottla.sdk.calls.resets`.
+Each is a function of the core, its arguments, and ``now``, and returns an `Outcome`. Calls of `groups`, `topics` and
+`transactions`, and `resets`, are imported when they are first used.
 
 task          `Task`: one call, with its deadline and its retries
 fan_out       one call to many nodes
@@ -15,35 +15,41 @@ resets        plans a reset of a group's offsets, and commits it
 `Client` calls these functions, and so do the consumer's machines and Spark's readers.
 """
 
-from ottla.sdk.calls.groups import (
-    commit_offsets,
-    committed,
-    delete_groups,
-    delete_offsets,
-    describe_groups,
-    group_lags,
-    list_groups,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from ottla.sdk.calls.offsets import list_offsets, offsets, offsets_before
 from ottla.sdk.calls.reads import How, fetch_many, leader
-from ottla.sdk.calls.topics import (
-    brokers,
-    create_partitions,
-    create_topic,
-    delete_topic,
-    describe_topic,
-    list_topics,
-    listed_topics,
-    topic_ids,
-)
-from ottla.sdk.calls.transactions import (
-    abort_hanging_transaction,
-    describe_producers,
-    describe_transactions,
-    fence_producers,
-    find_hanging_transactions,
-    list_transactions,
-)
+
+if TYPE_CHECKING:
+    from ottla.sdk.calls import resets
+    from ottla.sdk.calls.groups import (
+        commit_offsets,
+        committed,
+        delete_groups,
+        delete_offsets,
+        describe_groups,
+        group_lags,
+        list_groups,
+    )
+    from ottla.sdk.calls.topics import (
+        brokers,
+        create_partitions,
+        create_topic,
+        delete_topic,
+        describe_topic,
+        list_topics,
+        listed_topics,
+        topic_ids,
+    )
+    from ottla.sdk.calls.transactions import (
+        abort_hanging_transaction,
+        describe_producers,
+        describe_transactions,
+        fence_producers,
+        find_hanging_transactions,
+        list_transactions,
+    )
 
 __all__ = [
     "How",
@@ -72,5 +78,17 @@ __all__ = [
     "listed_topics",
     "offsets",
     "offsets_before",
+    "resets",
     "topic_ids",
 ]
+
+
+def __getattr__(name: str) -> object:
+    # Lazily, because most clients read or write, and administer nothing.
+    if name == "resets":
+        return import_module(f"{__name__}.resets")
+    if name in __all__:
+        for home in ("groups", "topics", "transactions"):
+            if found := getattr(import_module(f"{__name__}.{home}"), name, None):
+                return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,11 +7,11 @@ Rules:
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ottla.codec.apis.fetch import FetchPartition, FetchResponse, FetchTopic, PartitionData
 from ottla.codec.wire import NO_UUID
 from ottla.errors import CorruptMessage, OttlaError, broker_error
+from ottla.late_dataclass import dataclass
 from ottla.sdk.calls.fan_out import (
     Reply,
     ask_leaders,

@@ -11,11 +11,12 @@ Source: ConsumerGroupCommand.java, resetOffsets, prepareOffsetsToReset, checkOff
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.errors import LocalProtocolError
+from ottla.late_dataclass import dataclass
 from ottla.sdk.admin import CommittedOffset, PlannedOffset, ResetPlan
 from ottla.sdk.calls.fan_out import partitions_in
 from ottla.sdk.calls.groups import committed_by, committing, refuse_members

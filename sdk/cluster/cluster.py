@@ -12,12 +12,13 @@ Rules:
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from ottla.codec.apis.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from ottla.codec.wire import NO_UUID
 from ottla.errors import ConnectionLost, InconsistentClusterId, LeaderNotAvailable, OttlaError, broker_error
+from ottla.late_dataclass import dataclass
 from ottla.sdk.events import Node
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ Rules:
 
 import math
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from ottla.errors import OttlaError, UnknownTopicOrPartition, broker_error
+from ottla.late_dataclass import dataclass
 from ottla.sdk.cluster.cluster import Cluster, Topic
 from ottla.sdk.cluster.held_topics import HeldTopics
 from ottla.sdk.outcome import Outcome

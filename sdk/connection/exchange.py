@@ -9,12 +9,12 @@ Rules:
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from ottla.codec import frames, wire
 from ottla.codec.apis import APIS
 from ottla.codec.wire import Buffer
+from ottla.late_dataclass import dataclass
 from ottla.sdk.timers import Timer
 
 WAIT_FOR_MEMBERS = frozenset({"JoinGroup", "SyncGroup"})

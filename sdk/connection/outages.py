@@ -14,10 +14,10 @@ Rules:
 
 import math
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from ottla.addresses import format_address
+from ottla.late_dataclass import dataclass
 from ottla.sdk.events import Node, logged
 from ottla.sdk.logs import logger
 from ottla.sdk.timers import Timer, Timers

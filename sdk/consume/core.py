@@ -42,7 +42,6 @@ from ottla.sdk.consume.poll_watch import PollWatch
 from ottla.sdk.consume.reading.fetcher import Fetched, Fetcher, Start
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import RunMode
-from ottla.sdk.group.classic_member import ClassicMember
 from ottla.sdk.group.commits import Commits
 from ottla.sdk.group.membership import AssignmentChange, Lose, Membership, Receive, Revoke
 from ottla.sdk.logs import logger
@@ -123,6 +122,8 @@ class ConsumerCore:
         if self._plan.member is None:
             self.commits = Commits(core, group, taken=taken)
         else:
+            from ottla.sdk.group.classic_member import ClassicMember  # only here: most readers join no group
+
             channel = f"group-{self.fetcher.number}"
             membership = self.membership = ClassicMember(
                 core, group, self._plan.member, channel, self._on_assignment_change

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from numbers import Real
 from typing import Literal
 
 from ottla.errors import ConfigurationError
+from ottla.late_dataclass import dataclass
 from ottla.sdk import kafka_values as kafka
 from ottla.sdk.arguments import integer, string
 from ottla.sdk.cluster.cluster import TopicPartition

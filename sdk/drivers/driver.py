@@ -9,15 +9,17 @@ A driver derives from `Driver` and defines how its loop waits, dials and wakes u
 import contextlib
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.stepper import L, Stepper
 from ottla.sdk.drivers.watchdog import Watchdog
 from ottla.sdk.outcome import Outcome
-from ottla.sdk.produce.core import ProducerCore, Take
-from ottla.sdk.produce.records import PendingRecord
 from ottla.sdk.steps import CHECK, Await, Outside, Shielded, Steps, Wait, settled
+
+if TYPE_CHECKING:
+    from ottla.sdk.produce.core import ProducerCore, Take
+    from ottla.sdk.produce.records import PendingRecord
 
 T = TypeVar("T")
 
@@ -154,7 +156,7 @@ class Driver(Stepper[L]):
         with contextlib.suppress(RuntimeError):  # the loop is ending, and accepts no more calls
             self.nudge()
 
-    async def send_many(self, core: ProducerCore, take: Take, make: Callable[[Any, Any], PendingRecord]) -> None:
+    async def send_many(self, core: "ProducerCore", take: "Take", make: "Callable[[Any, Any], PendingRecord]") -> None:
         """Run the steps of `ProducerCore.send_many`."""
         await self.run(core.send_many(take, make))
 

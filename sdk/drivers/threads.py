@@ -26,7 +26,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.errors import Closed, LocalProtocolError
 from ottla.sdk.arguments import refused_coroutine
@@ -37,9 +37,11 @@ from ottla.sdk.drivers.io_thread import IoThread
 from ottla.sdk.events import Run
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome
-from ottla.sdk.produce.core import ProducerCore, Take
-from ottla.sdk.produce.records import PendingRecord
 from ottla.sdk.steps import Await, Outside, Steps, Turn
+
+if TYPE_CHECKING:
+    from ottla.sdk.produce.core import ProducerCore, Take
+    from ottla.sdk.produce.records import PendingRecord
 
 T = TypeVar("T")
 
@@ -132,7 +134,7 @@ class ThreadDriver(IoThread):
         result: T = self._perform(UserCall(steps, undo=undo))
         return result
 
-    def send_many(self, core: ProducerCore, take: Take, make: Callable[[Any, Any], PendingRecord]) -> None:
+    def send_many(self, core: "ProducerCore", take: "Take", make: "Callable[[Any, Any], PendingRecord]") -> None:
         """Like `ProducerCore.send_many`, which only has to handle refused records: no other thread needs a turn."""
         self.refuse_another_loop()
         while (refused := take()) is not None:

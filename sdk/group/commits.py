@@ -27,7 +27,7 @@ Source: ConsumerCoordinator.java, OffsetCommitResponseHandler.
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -50,6 +50,7 @@ from ottla.errors import (
     UnknownTopicOrPartition,
     broker_error,
 )
+from ottla.late_dataclass import dataclass
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.cluster.cluster import Topic, TopicPartition
 from ottla.sdk.cluster.metadata import KNOWN_TOPIC_GRACE

@@ -10,10 +10,10 @@ Source: ConsumerRebalanceListener.java, AbstractMembershipManager.java.
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from ottla.errors import OttlaError
+from ottla.late_dataclass import dataclass
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.group.commits import CommittingMember
 from ottla.sdk.outcome import Outcome

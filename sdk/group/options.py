@@ -1,9 +1,10 @@
 """The options of a group's member."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ottla.errors import ConfigurationError
+from ottla.late_dataclass import dataclass
 from ottla.sdk import kafka_values as kafka
 from ottla.sdk.group.assignors import ASSIGNORS, Assignor
 from ottla.sdk.options import option, within_bounds

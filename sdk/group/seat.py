@@ -1,8 +1,7 @@
 """Member id, generation and channel of a classic member, for its requests."""
 
-from dataclasses import dataclass
-
 from ottla.codec.apis.join_group import JoinGroupResponse
+from ottla.late_dataclass import dataclass
 from ottla.sdk.group.group_metrics import MemberMetrics
 from ottla.sdk.group.options import MemberOptions
 

@@ -10,9 +10,10 @@ Source: sink.go of franz-go; Sender.java.
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ottla.errors import ConcurrentTransactions, OttlaError
+from ottla.late_dataclass import dataclass
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.core import ClientCore
 from ottla.sdk.produce.batches import MAX_IN_FLIGHT, PartitionQueue, ProducerBatch

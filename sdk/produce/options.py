@@ -1,11 +1,11 @@
 """The options of a producer."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from ottla.codec.compression import Compression, checked_level
 from ottla.errors import ConfigurationError, EncodeError
+from ottla.late_dataclass import dataclass
 from ottla.sdk import kafka_values as kafka
 from ottla.sdk.options import FROM_ZERO, MEMORY, option, within_bounds
 from ottla.sdk.produce.partitioners import Chooser, Hash, Keyed

@@ -31,7 +31,6 @@ balancer.go, franz-go's partitioner.go, kafka 0.8's DefaultPartitioner.scala, Sp
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ottla.codec.partitioners import (
@@ -42,6 +41,7 @@ from ottla.codec.partitioners import (
     murmur2_partition,
 )
 from ottla.errors import ConfigurationError, EncodeError
+from ottla.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     from random import Random

@@ -1,12 +1,12 @@
 """One record on its way into the producer, and its result."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.codec.records import HEADER_SIZE, Headers, check_bytes
 from ottla.errors import EncodeError, OttlaError, RecordTooLarge
+from ottla.late_dataclass import dataclass
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import AfterCallbacks

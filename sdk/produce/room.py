@@ -10,9 +10,9 @@ Source: BufferPool.java.
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from ottla.errors import BufferFull, DeliveryTimeout, OttlaError
+from ottla.late_dataclass import dataclass
 from ottla.sdk.core import ClientCore
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.produce.append import AppendFastPath

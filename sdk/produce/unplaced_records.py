@@ -16,10 +16,10 @@ Source: KafkaProducer.java (waitOnMetadata), which makes its caller wait.
 import contextlib
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 
 from ottla.errors import DeliveryTimeout, OttlaError, UnknownTopicOrPartition
+from ottla.late_dataclass import dataclass
 from ottla.sdk.cluster.cluster import Topic
 from ottla.sdk.core import ClientCore
 from ottla.sdk.flow import LoneFlow

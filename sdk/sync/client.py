@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from ottla.codec.apis.list_offsets import MAX_TIMESTAMP
 from ottla.errors import Closed, ConfigurationError, LocalProtocolError, OttlaError, PartialFailure
@@ -30,7 +30,6 @@ from ottla.sdk.admin import (
 )
 from ottla.sdk.arguments import by_topic_partition, integer, listed, scoped, seconds, strings
 from ottla.sdk.blocks import Suggesting
-from ottla.sdk.calls import resets
 from ottla.sdk.client import (
     _check_what_to_read,
     _check_without_member,
@@ -61,6 +60,9 @@ from ottla.sdk.sync.producer import Producer
 from ottla.sdk.sync.transform import Transform
 from ottla.sdk.transaction.options import TransformOptions
 from ottla.topic_configs import of_strings
+
+if TYPE_CHECKING:
+    pass
 
 
 class Client(Suggesting, ClientParts):
@@ -550,11 +552,11 @@ class Client(Suggesting, ClientParts):
             ConfigurationError: an argument is invalid, or arguments contradict each other.
         """
         target = _reset_target(to, shift_by)
-        if isinstance(target, resets.Exactly) and topics is not None:
+        if isinstance(target, calls.resets.Exactly) and topics is not None:
             raise ConfigurationError("offsets given for each partition say which partitions: leave out `topics`")
         scope = None if topics is None else scoped("topics", topics)
         return self._driver.call(
-            lambda now: resets.reset_offsets(self._driver.core, group, target, scope, execute, now)
+            lambda now: calls.resets.reset_offsets(self._driver.core, group, target, scope, execute, now)
         )
 
     # -- administration of transactions ------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 """The face of a consumer, for blocking code."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from types import TracebackType
@@ -11,6 +10,7 @@ from typing import Self
 from ottla.codec.columns import Columns
 from ottla.codec.records import Record, Records
 from ottla.errors import LocalProtocolError
+from ottla.late_dataclass import dataclass
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.arguments import by_topic_partition, derived, listed, seconds
 from ottla.sdk.blocks import BlockingBlock, Suggesting

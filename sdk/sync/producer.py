@@ -8,17 +8,15 @@ from contextlib import suppress
 from functools import partial
 from itertools import repeat
 from types import TracebackType
-from typing import Any, Generic, NoReturn, Self, cast
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, cast
 
 from ottla.codec.records import Headers
 from ottla.errors import Closed, LocalProtocolError, OttlaError
 from ottla.sdk.blocks import BlockingBlock
 from ottla.sdk.drivers.threads import ThreadDriver
 from ottla.sdk.produce.append import AppendFastPath, BlockingSendSoon
-from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.partitioners import named
-from ottla.sdk.produce.preparation import Preparation
 from ottla.sdk.produce.records import (
     DeliveryCallback,
     K,
@@ -29,7 +27,10 @@ from ottla.sdk.produce.records import (
 )
 from ottla.sdk.producer import ProducerHooks
 from ottla.sdk.sync.consumer import Batch
-from ottla.sdk.transaction.core import TransactionCore
+
+if TYPE_CHECKING:
+    from ottla.sdk.transaction.core import TransactionCore
+
 
 _MANY = 2**14
 
@@ -54,7 +55,7 @@ class Transaction(BlockingBlock, BlockingSendSoon[K, V], Generic[K, V]):
         TimeoutExpired: the transaction could not begin.
     """
 
-    def __init__(self, producer: "Producer[K, V]", driver: ThreadDriver, core: TransactionCore) -> None:
+    def __init__(self, producer: "Producer[K, V]", driver: ThreadDriver, core: "TransactionCore") -> None:
         self._producer, self._driver, self._core = producer, driver, core
 
     def __enter__(self) -> Self:
@@ -207,6 +208,10 @@ class Producer(BlockingBlock, BlockingSendSoon[K, V], Generic[K, V]):
     ) -> None:
         named(options.partitioner, rng)  # refuse an unknown name now, and not only when the producer is opened
         self._driver = driver
+        # Only here: clients that only read need no producer's machines.
+        from ottla.sdk.produce.core import ProducerCore
+        from ottla.sdk.produce.preparation import Preparation
+
         self._make = partial(ProducerCore, driver.core, options, rng)
         self._prepare = partial(
             Preparation,
@@ -359,6 +364,8 @@ class Producer(BlockingBlock, BlockingSendSoon[K, V], Generic[K, V]):
         Raises:
             LocalProtocolError: the producer was created without ``transactional_id``.
         """
+        from ottla.sdk.transaction.core import TransactionCore  # only here: most producers have no transactions
+
         return Transaction(self, self._driver, TransactionCore(self._driver.core, self._core))
 
     def flush(self) -> None:

@@ -4,7 +4,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from types import TracebackType
-from typing import Generic, Self
+from typing import TYPE_CHECKING, Generic, Self
 
 from ottla.codec.records import Record
 from ottla.errors import LocalProtocolError
@@ -17,7 +17,9 @@ from ottla.sdk.steps import Steps
 from ottla.sdk.sync.consumer import Batch, Consumer
 from ottla.sdk.sync.producer import Producer, Transaction
 from ottla.sdk.transaction.options import TransformOptions
-from ottla.sdk.transaction.transform import TransformCore, TransformTransactionCore
+
+if TYPE_CHECKING:
+    from ottla.sdk.transaction.transform import TransformCore, TransformTransactionCore
 
 
 class Batches:
@@ -64,7 +66,7 @@ class TransformTransaction(Transaction[K, V]):
         ProducerFenced: there is a newer producer with this transactional id: this one has to end.
     """
 
-    _core: TransformTransactionCore
+    _core: "TransformTransactionCore"
 
     def __exit__(  # type: ignore[override] # the base class raises all errors, and returns None
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -91,7 +93,7 @@ class Transform(Suggesting, BlockingBlock, Generic[K, V]):
         self._opened: TransformCore | None = None
 
     @property
-    def _core(self) -> TransformCore:
+    def _core(self) -> "TransformCore":
         if self._opened is None:
             raise LocalProtocolError(
                 "the transform was not opened: use it as `with client.transform(...) as transform`"
@@ -107,6 +109,8 @@ class Transform(Suggesting, BlockingBlock, Generic[K, V]):
         except BaseException as error:  # a cancellation included
             self._producer.__exit__(type(error), error, error.__traceback__)
             raise
+        from ottla.sdk.transaction.transform import TransformCore  # only here: most clients transform nothing
+
         self._opened = driver.do(lambda: TransformCore(driver.core, consumer._core, producer._core, self._options))
         return self
 

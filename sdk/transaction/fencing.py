@@ -10,8 +10,6 @@ Rules:
 Source: TransactionCoordinator.scala (abortTimedOutTransactions, handleInitProducerId, handleDescribeTransactions).
 """
 
-from dataclasses import dataclass
-
 from ottla.errors import (
     BrokerError,
     InvalidProducerEpoch,
@@ -20,6 +18,7 @@ from ottla.errors import (
     TimeoutExpired,
     UnsupportedVersion,
 )
+from ottla.late_dataclass import dataclass
 from ottla.sdk.admin import TransactionDescription
 from ottla.sdk.calls.transactions import describe_transactions
 from ottla.sdk.core import ClientCore

@@ -1,9 +1,9 @@
 """The options of a transform; its consumer and its producer have their own."""
 
-from dataclasses import dataclass
 from typing import Literal
 
 from ottla.errors import ConfigurationError
+from ottla.late_dataclass import dataclass
 from ottla.sdk.arguments import integer
 from ottla.sdk.options import FROM_ZERO, option, within_bounds
 

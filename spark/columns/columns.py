@@ -9,7 +9,7 @@ Rules:
 Source: KafkaRecordToRowConverter.scala.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pyspark.sql.types import (
     ArrayType,
@@ -21,6 +21,8 @@ from pyspark.sql.types import (
     StructType,
     TimestampType,
 )
+
+from ottla.late_dataclass import dataclass
 
 _COLUMNS = StructType(
     [

@@ -14,7 +14,6 @@ import re
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
@@ -31,6 +30,7 @@ from ottla.errors import (
     OttlaError,
     UnknownTopicOrPartition,
 )
+from ottla.late_dataclass import dataclass
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.partitions.record_sets import AnyBatch
 from ottla.sdk.consume.reading.range_reader import LostRange, OffsetRange
@@ -66,7 +66,7 @@ warned about the plan. In the order of their first use."""
 _WARNED = "warned"
 
 
-@dataclass
+@dataclass()
 class ReadTask(InputPartition):
     """The offsets that one task reads, and from which brokers. Has no ranges if there is nothing to read."""
 

@@ -17,13 +17,14 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Protocol
 from uuid import UUID
 
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.errors import ConfigurationError, DataLoss
+from ottla.late_dataclass import dataclass
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.partitions.record_sets import READ_COMMITTED, READ_UNCOMMITTED, AnyBatch
 from ottla.sdk.consume.reading.range_reader import LostRange, OffsetRange

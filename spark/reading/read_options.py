@@ -13,12 +13,13 @@ Source: KafkaSourceProvider.scala, validateGeneralOptions and validateBatchOptio
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from ottla.addresses import parse_address
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.errors import ConfigurationError
+from ottla.late_dataclass import dataclass
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.partitions.record_sets import READ_COMMITTED, READ_UNCOMMITTED
 from ottla.sdk.consume.reading.range_reader import OffsetRange

@@ -19,12 +19,13 @@ Source: KafkaSourceOffset.scala, KafkaMicroBatchStream.scala, MicroBatchExecutio
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import groupby
 from typing import Any
 from uuid import UUID
 
 from ottla.errors import ConfigurationError
+from ottla.late_dataclass import dataclass
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.reading.range_reader import OffsetRange
 

@@ -16,7 +16,7 @@ Source: KafkaWriter.scala, KafkaWriteTask.scala.
 
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,6 +26,7 @@ from pyspark.sql.types import StructType
 from ottla.codec.columns import BinaryColumn, HeaderColumn
 from ottla.codec.partitioners import PARTITIONERS, partition_column
 from ottla.errors import ConfigurationError, EncodeError, UnknownTopicOrPartition
+from ottla.late_dataclass import dataclass
 from ottla.sdk.drivers.blocking_producer import BlockingProducer
 from ottla.sdk.produce.column_records import ColumnRecords
 from ottla.sdk.produce.partitioners import KEYED, Keyed
@@ -51,7 +52,7 @@ def _connect(config: ProducerConfig) -> BlockingProducer:
 producers = ClientCache(_connect)
 
 
-@dataclass
+@dataclass()
 class WrittenRows(WriterCommitMessage):
     """Reports how many rows a task has written."""
 

@@ -10,10 +10,10 @@ Source: KafkaSourceProvider.scala, kafkaParamsForProducer.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ottla.errors import ConfigurationError
+from ottla.late_dataclass import dataclass
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.partitioners import CHOOSERS, KEYED
 from ottla.spark.kafka_options import PREFIX, ClientConfig, Names, read_client, warn

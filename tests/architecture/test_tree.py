@@ -76,6 +76,52 @@ def test_a_part_does_not_load_what_it_does_not_need(module: str, absent: set[str
     assert absent.isdisjoint(done.stdout.split())
 
 
+READS_ONLY = {
+    "importlib.metadata", "pydantic", "scramp", "ottla.sdk.calls.groups", "ottla.sdk.calls.topics",
+    "ottla.sdk.calls.transactions", "ottla.sdk.group.classic_member", "ottla.sdk.produce.core",
+    "ottla.sdk.transaction.core", "ottla.sdk.transaction.transform",
+}  # fmt: skip
+"""What a client that only reads need not import."""
+COUNTED = """
+import dataclasses, sys
+
+real, generated = dataclasses.dataclass, []
+
+def dataclass(cls=None, /, **options):
+    def decorate(cls):
+        generated.extend([cls.__qualname__] if cls.__module__.startswith("ottla.") else [])
+        return real(**options)(cls)
+    return decorate if cls is None else decorate(cls)
+
+dataclasses.dataclass = dataclass
+import {module}
+print(len(generated), *sys.modules)
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "absent", "modules", "classes"),
+    [
+        ("ottla.codec", {*HEAVY, "importlib.metadata", "pydantic"}, 20, 5),
+        ("ottla.sdk.client", {*HEAVY, *READS_ONLY, "asyncio"}, 150, 15),
+        ("ottla.aio", {*HEAVY, *READS_ONLY}, 155, 15),
+        ("ottla.sync", {*HEAVY, *READS_ONLY, "asyncio"}, 162, 15),
+        ("ottla.sdk.drivers.blocking", {*HEAVY, *READS_ONLY, "asyncio"}, 105, 12),
+        ("ottla.cli.consume", {"trio", "rich", "pydantic", "construct", "ottla.sdk", "ottla.codec"}, 15, 10),
+    ],
+)
+def test_an_entry_imports_few_modules_and_generates_few_classes(
+    module: str, absent: set[str], modules: int, classes: int
+) -> None:
+    """The bounds are a little above what there is today: a program's first record waits for all of it."""
+    code = COUNTED.format(module=module)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=HUNG)
+    count, *loaded = done.stdout.split()
+    assert absent.isdisjoint(loaded)
+    assert sum(each.partition(".")[0] == "ottla" for each in loaded) <= modules
+    assert int(count) <= classes
+
+
 @pytest.mark.parametrize("module", sorted(ottla._MODULES))
 def test_import_ottla_is_enough_to_use_a_module_of_its(module: str) -> None:
     code = f"import ottla; print(ottla.{module}.__name__)"

@@ -6,6 +6,7 @@ process, which other programs on the machine disturb less than elapsed time.
 
 ``python -m tests.bench clients`` measures whole clients on a broker (`tests.bench.clients.run`),
 ``python -m tests.bench brokers`` brokerlite beside Apache Kafka (`tests.bench.brokers.run`),
+``python -m tests.bench first`` programs until their first record (`tests.bench.first`),
 ``python -m tests.bench proxy`` the proxy beside a direct connection (`tests.bench.proxy.run`),
 ``python -m tests.bench spark`` reading in Spark beside its own connector (`tests.bench.spark.run`),
 ``python -m tests.bench spark-json`` JSON values beside Spark's `from_json` (`tests.bench.spark_json.run`), and
@@ -20,7 +21,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from tests.bench import messages, records
+from tests.bench import first, messages, records
 from tests.bench.brokers import run as brokers
 from tests.bench.case import Case
 from tests.bench.clients import run as clients
@@ -63,6 +64,8 @@ def main(wanted: list[str]) -> int:
         return clients.main(wanted[1:])
     if wanted[:1] == ["brokers"]:
         return brokers.main(wanted[1:])
+    if wanted[:1] == ["first"]:
+        return first.main(wanted[1:])
     if wanted[:1] == ["proxy"]:
         return proxy.main(wanted[1:])
     if wanted[:1] == ["spark"]:

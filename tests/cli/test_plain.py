@@ -1,4 +1,4 @@
-"""A server's command line that is parsed without Typer gets the same values as with Typer; Typer parses all others."""
+"""A command line that is parsed without Typer gets the same values as with Typer; Typer parses all others."""
 
 import inspect
 import subprocess
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import typer
 
-from ottla.cli import plain, servers
+from ottla.cli import consume, plain, produce, servers
 
 PLAIN = [
     (servers.broker, ""),
@@ -19,6 +19,9 @@ PLAIN = [
     (servers.broker, "--auto-create --group-delay 1.5 --partitions 2 --partitions 4"),
     (servers.proxy, "--upstream a:1,b:2 --topic x=observe --topic y=rewrite:crc32 --connect-timeout 2"),
     (servers.proxy, "--config p.toml --upstream-config u.properties --listen :0"),
+    (consume.consume, "orders"),
+    (consume.consume, "--count 1 orders --from end -b here:9 --isolation read_committed -X a=b -X c=d"),
+    (produce.produce, "orders --json --file some/where --partitioner crc32 --compression lz4"),
 ]
 NOT_PLAIN = [
     "--help",
@@ -47,7 +50,7 @@ def typers(command: Callable[..., None], words: list[str]) -> dict[str, Any]:
         called.append(given)
 
     note.__signature__ = inspect.signature(command)  # type: ignore[attr-defined] # Typer reads it
-    note.__annotations__ = command.__annotations__
+    note.__annotations__ = {name: each.annotation for name, each in inspect.signature(command).parameters.items()}
     app = typer.Typer()
     app.command()(note)
     app(words, standalone_mode=False)
@@ -56,7 +59,8 @@ def typers(command: Callable[..., None], words: list[str]) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("command", "line"), PLAIN)
 def test_plain_options_are_read_as_typer_reads_them(command: Callable[..., None], line: str) -> None:
-    defaults = {name: each.default for name, each in inspect.signature(command).parameters.items()}
+    parameters = inspect.signature(command).parameters.items()
+    defaults = {name: each.default for name, each in parameters if each.default is not each.empty}
     assert defaults | plain.arguments(command, line.split()) == typers(command, line.split())
 
 
@@ -64,6 +68,22 @@ def test_plain_options_are_read_as_typer_reads_them(command: Callable[..., None]
 def test_what_is_not_plain_is_left_to_typer(line: str) -> None:
     with pytest.raises(plain.NotPlain):
         plain.arguments(servers.broker, line.split())
+
+
+@pytest.mark.parametrize(
+    "line", ["", "--json", "orders payments", "orders --partition 1", "orders --from -10", "orders --"]
+)
+def test_a_reader_without_a_topic_and_words_that_are_not_plain_are_left_to_typer(line: str) -> None:
+    with pytest.raises(plain.NotPlain):
+        plain.arguments(consume.consume, line.split())
+
+
+def test_an_option_of_the_environment_is_read_as_typer_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTTLA_BOOTSTRAP", "here:9")
+    monkeypatch.setenv("OTTLA_COMMAND_CONFIG", "")
+    read = plain.arguments(consume.consume, ["orders"])
+    assert read == {"topic": "orders", "bootstrap": "here:9"}
+    assert typers(consume.consume, ["orders"]).items() >= read.items()
 
 
 def test_an_empty_word_is_left_to_typer() -> None:
@@ -75,7 +95,7 @@ def run(*words: str) -> "subprocess.CompletedProcess[str]":
     code = (
         "import sys, ottla.cli\n"
         "try: ottla.cli.main()\n"
-        "finally: print([each for each in ('pydantic', 'zeroconf', 'ottla.sdk', 'ottla.cli.consume')"
+        "finally: print([each for each in ('pydantic', 'rich', 'zeroconf', 'ottla.sdk', 'ottla.cli.consume')"
         " if each in sys.modules])"
     )
     return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
@@ -85,6 +105,12 @@ def test_a_server_loads_no_other_command_and_nothing_of_typers_that_is_heavy() -
     done = run("broker", "--listen", "192.0.2.1:0")
     assert done.returncode == 2 and "not one of this machine" in done.stderr
     assert done.stdout.strip() == "[]"
+
+
+def test_a_reader_loads_no_other_command_and_nothing_of_typers_that_is_heavy() -> None:
+    done = run("consume", "orders", "--bootstrap", "127.0.0.1:0")
+    assert done.returncode == 2 and "127.0.0.1:0" in done.stderr
+    assert done.stdout.strip() == "['ottla.sdk', 'ottla.cli.consume']"
 
 
 @pytest.mark.slow

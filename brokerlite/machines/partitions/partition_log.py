@@ -221,6 +221,10 @@ class PartitionLog:
         """Use other settings from now on."""
         self.settings = settings
 
+    def count_read(self, size: int) -> None:
+        """Take note that a Fetch response has so many bytes of this log."""
+        self.bytes_out += size
+
     @property
     def epochs(self) -> LeaderEpochs:
         return self.segments.epochs

@@ -21,7 +21,7 @@ Source: FetchSessionHandler.java, FetchSession.scala.
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -42,6 +42,7 @@ from ottla.errors import (
     RemoteProtocolError,
     broker_error,
 )
+from ottla.late_dataclass import dataclass
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.connection import requests
 from ottla.sdk.connection.requests import NO_SESSION

@@ -22,7 +22,7 @@ Source: SubscriptionState.java, CompletedFetch.java.
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum, auto
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
@@ -32,6 +32,7 @@ from ottla.codec.compression import DECOMPRESSED_LIMIT
 from ottla.codec.records import BEYOND, Record, RecordBatch, Records, read_columns
 from ottla.codec.wire import NO_UUID
 from ottla.errors import DecodeError, MemoryLimitExceeded, OttlaError
+from ottla.late_dataclass import dataclass
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.partitions.record_sets import READ_COMMITTED, AnyBatch, about, sound
 

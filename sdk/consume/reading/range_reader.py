@@ -11,7 +11,7 @@ Rules:
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ from ottla.errors import (
     TimeoutExpired,
     UnknownTopicOrPartition,
 )
+from ottla.late_dataclass import dataclass
 from ottla.sdk import calls
 from ottla.sdk.cluster.cluster import Topic, TopicPartition, is_another
 from ottla.sdk.consume.partitions.position import Offset

@@ -16,14 +16,14 @@ Source: UnifiedLog.java (lastStableOffset, activeProducers); KIP-664.
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
 from ottla.errors import BrokerError, OttlaError, TimeoutExpired, UnsupportedVersion
+from ottla.late_dataclass import dataclass
 from ottla.sdk.admin import ProducerState, TransactionDescription
 from ottla.sdk.calls.fan_out import place_name
 from ottla.sdk.calls.task import Task
-from ottla.sdk.calls.transactions import owners_of, remembered, why_hanging
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.partitions.position import Position, PositionState
 from ottla.sdk.core import ClientCore
@@ -159,6 +159,8 @@ class StableOffsets:
         producer, owner = f"producer id {holder.producer_id}, epoch {holder.epoch}", holder.owner
         if owner is None:
             return f"the transaction of {producer} is open there, until it ends it or its timeout expires; {later}"
+        from ottla.sdk.calls.transactions import why_hanging  # only here, as in `_find`
+
         whose = f"the transaction of transactional id {owner.transactional_id!r} ({producer}) is open there"
         if reason := why_hanging(group.waiting[0].position.place, holder.epoch, owner):
             return f"{whose}, and hangs, because {reason}: end it by `ottla transactions abort`"
@@ -245,14 +247,16 @@ class StableOffsets:
     def _find(self, unknown: Sequence[_StuckOffset], task: Task[None]) -> Steps[None]:
         """Find out which producers hold back these offsets, and their transactional ids."""
         wanted = {each.position.place: each for each in unknown if each.holder is None}
-        told = yield from remembered(task, wanted, 0.0)
+        from ottla.sdk.calls import transactions  # only here: hardly any reader waits for a transaction that hangs
+
+        told = yield from transactions.remembered(task, wanted, 0.0)
         held = [each.holder for each in self._still.values() if each.holder is not None]
         holders = {(each.producer_id, each.epoch): each for each in held}
         for place, producers in told.items():
             _learn(wanted[place], producers, holders)
         nameless = [each.holder for each in unknown if each.holder is not None and each.holder.owner is None]
         if nameless:
-            found, _ = yield from owners_of(task, {each.producer_id for each in nameless})
+            found, _ = yield from transactions.owners_of(task, {each.producer_id for each in nameless})
             for holder in nameless:
                 holder.owner = found.get(holder.producer_id)
 

@@ -13,11 +13,11 @@ Source: ConsumerPartitionAssignor.java, AbstractPartitionAssignor.java (MemberIn
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from ottla.codec import consumer_protocol as wire
 from ottla.codec.wire import Buffer
+from ottla.late_dataclass import dataclass
 from ottla.sdk.cluster.cluster import TopicPartition
 
 VERSION = 3

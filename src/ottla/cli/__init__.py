@@ -2,7 +2,8 @@
 
 Rules of this package:
 - Starting is cheap: a command imports its dependencies when it runs; ``ottla --help`` imports neither trio nor Spark. A
-  server imports no other command, and no Typer unless something is wrong (`plain.py`).
+  server, `consume` and `produce` import no other command, and do not parse by Typer unless something is wrong
+  (`plain.py`).
 - Results go to stdout, all messages to stderr. ``--json`` is for scripts: one JSON value per line.
 - An error of `ottla.errors` is one line on stderr and an exit code (`exits.py`), never a traceback.
 
@@ -13,28 +14,37 @@ a file, and both servers are in `servers.py`. `options.py` and `command_config.p
 
 import gc
 import sys
-from collections.abc import Callable
+from importlib import import_module
+
+_PLAIN = {
+    "broker": "ottla.cli.servers",
+    "proxy": "ottla.cli.servers",
+    "consume": "ottla.cli.consume",
+    "produce": "ottla.cli.produce",
+}
+"""The commands whose plain command lines are parsed without Typer, and their modules."""
 
 
 def main() -> None:
     """The entry point of the program `ottla`."""
     if sys.argv[1:2] in (["broker"], ["proxy"]):
         gc.disable()  # until everything is imported: collections would scan the same modules and classes repeatedly
-        _serve(*sys.argv[1:])
+    if module := _PLAIN.get(*sys.argv[1:2] or [""]):
+        _run(module, *sys.argv[1:])
     from ottla.cli.commands import app
 
     app(prog_name="ottla")
 
 
-def _serve(name: str, *words: str) -> None:
-    """Run a server and end the process; return if Typer has to parse the command line, or refuse it."""
+def _run(module: str, name: str, *words: str) -> None:
+    """Run a command and end the process; return if Typer has to parse the command line, or refuse it."""
     import typer
 
-    from ottla.cli import plain, servers
+    from ottla.cli import plain
 
-    commands: dict[str, Callable[..., None]] = {"broker": servers.broker, "proxy": servers.proxy}
+    command = getattr(import_module(module), name)
     try:
-        commands[name](**plain.arguments(commands[name], words))
+        command(**plain.arguments(command, words))
     except (plain.NotPlain, typer.BadParameter):
         return
     except typer.Exit as end:

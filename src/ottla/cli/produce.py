@@ -3,8 +3,8 @@
 import errno
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -104,15 +104,9 @@ async def _send_all(
     Raises:
         BadInput: a line is invalid; has its number. The lines before it are sent.
     """
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (SpinnerColumn(), TextColumn("{task.completed:,.0f} records"), TimeElapsedColumn())
-    console = Console(stderr=True)
     send = producer.send if receipts else producer.send_soon
     count = 0
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("", total=None)
+    with _shown_progress() as progress:
         async for read in lines:
             end = count + len(read)
 
@@ -120,7 +114,7 @@ async def _send_all(
                 left = end - count  # noqa: B023
                 typer.echo(f"ottla: stopped by a signal: {left} line(s) may have been read but not sent", err=True)
 
-            progress.update(task, completed=count)
+            progress(count)
             with exits.finished_within(_GRACE, given_up):
                 for text in read:
                     try:
@@ -139,6 +133,21 @@ async def _send_all(
                     if receipt is not None:
                         typer.echo(as_json(**receipt._asdict()))
     return count
+
+
+@contextmanager
+def _shown_progress() -> Iterator[Callable[[int], None]]:
+    """Show a line with the number of records on stderr, if it is a terminal; the result changes the number."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield lambda count: None
+        return
+    from rich.console import Console  # only here: it takes 0.1 s
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.completed:,.0f} records"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=None)
+        yield lambda count: progress.update(task, completed=count)
 
 
 def _refused(line: int, error: OttlaError) -> BadInput:
