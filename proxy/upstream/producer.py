@@ -1,16 +1,20 @@
 """A producer id on upstream, with its streams, its connections and the state of its transaction."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ottla.proxy.events import Address
 from ottla.proxy.upstream.batches import PartResult
-from ottla.proxy.upstream.link import UpstreamLink
+from ottla.proxy.upstream.link import Failed, UpstreamLink, UpstreamLinks
 from ottla.proxy.upstream.streams import Stream
 
 if TYPE_CHECKING:
     from uuid import UUID
+
+BACKOFF, LONGEST_BACKOFF = 0.05, 1.0
+"""Seconds before the next attempt: after the first failure, and at most."""
 
 
 @dataclass(slots=True, eq=False)
@@ -209,6 +213,39 @@ class ProducerConnection:
     @property
     def idle(self) -> bool:
         return not self.in_flight and not self.ready
+
+    def connect(
+        self, links: UpstreamLinks, address: Address, now: float, *, ready: Callable[[float], None], lost: Failed
+    ) -> None:
+        """Open a link to the broker."""
+        self.link = links.connect(address, now, ready=ready, lost=lost)
+
+    def leave_old(self, address: Address) -> None:
+        """Close the link if the broker has another address now, unless requests are in flight."""
+        if self.link is not None and self.link.open and self.link.address != address and not self.in_flight:
+            self.link.close()
+            self.link = None
+
+    def connected(self, version: int) -> None:
+        """Take the version of Produce: the link is ready."""
+        self.version, self.failures = version, 0
+
+    def lost(self, now: float) -> Iterable[Stream]:
+        """Wait before the next attempt, because the link was lost; returns the streams that were ready to send."""
+        self.link = None
+        self.not_before = now + min(BACKOFF * 2**self.failures, LONGEST_BACKOFF)
+        self.failures = min(self.failures + 1, 10)
+        ready, self.ready = self.ready, {}
+        return ready
+
+    def begin_wait(self) -> bool:
+        """Wait until `not_before`; false if a timer is set already."""
+        begun, self.waits = not self.waits, True
+        return begun
+
+    def end_wait(self) -> None:
+        """The timer is due."""
+        self.waits = False
 
     def began(self) -> None:
         """Count a request that is sent."""

@@ -5,11 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PARTS = ("brokerlite",)
+PARTS = ("brokerlite", "proxy")
 ALLOWED = {
     "brokerlite/machines/partitions/partition_log.py: batch": "the log stamps the record batch that it was given",
     "brokerlite/machines/partitions/validation.py: batch": "the validation rewrites the record batch that it was given",
     "brokerlite/serve.py: self._nap": "trio moves a deadline by assignment",
+    "proxy/clients/opening.py: batch": "the proxy stamps the record batch that it has checked",
+    "proxy/serve.py: self._nap": "trio moves a deadline by assignment",
 }
 """``file: object`` -> the reason for the exception."""
 
