@@ -141,7 +141,7 @@ class ClientBatch(Numbered):
         return [self.part(partition, 0, len(records), now) for partition, records in self.parts.items()]
 
     def restore(self, offset: int, failure: PartResult | None, *, refused: bool, left_out: set[int]) -> None:
-        """Restore what the journal has of it."""
+        """Restore its state from the journal."""
         self.offset, self.failure, self.refused = offset, failure, refused
         self.leave_out(left_out)
 

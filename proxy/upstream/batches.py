@@ -113,7 +113,7 @@ class UpstreamBatch(Journaled):
     """Parts that are sent together under one sequence. Retries send the same bytes.
 
     Attributes:
-        parts: those that its stream still has to settle.
+        parts: the unsettled parts.
         count: how many records it has, also once its parts are settled.
         tries: how many times it was sent.
         named: an attempt named the topic by name, so any topic of this name may have stored it.
