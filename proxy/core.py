@@ -128,7 +128,7 @@ class ProxyCore:
             BrokerError, DecodeError: the state contradicts itself; this core cannot be used.
         """
         assert self._journal is not None, "a core with restored state has a journal"
-        self.links.cluster_id = found.cluster_id
+        self.links.require_cluster(found.cluster_id)
         if found.cluster_id is not None:
             self._journal.of_cluster(found.cluster_id)
         self.admission.history.follow(found.rules)
@@ -175,7 +175,7 @@ class ProxyCore:
 
     def handle(self, event: Event, now: float) -> None:
         """Handle an event."""
-        self.links.now = now
+        self.links.tick(now)
         match event:
             case Requested():
                 self._requested(event, now)
@@ -204,7 +204,7 @@ class ProxyCore:
 
     def poll(self, now: float) -> list[Action]:
         """Return the actions to do now."""
-        self.links.now = now
+        self.links.tick(now)
         while call := self.timers.due(now):
             call(now)
         for part in (
@@ -284,7 +284,7 @@ class ProxyCore:
 
     def _learned(self, metadata: MetadataResponse, now: float) -> None:
         if metadata.cluster_id:
-            self.links.cluster_id = metadata.cluster_id
+            self.links.require_cluster(metadata.cluster_id)
             if self._journal is not None:
                 self._journal.of_cluster(metadata.cluster_id)
         self.topics.learned(metadata, now)

@@ -80,10 +80,9 @@ class Admission:
 
     def restored(self, producer_id: int, since: int) -> KnownProducer[ClientBatch]:
         """Remember a producer id that was allocated when the topic rules had the number ``since``."""
-        producer = self.producers.allocated(producer_id)
+        producer = self.producers.allocated(producer_id, since)
         if (oldest := self.producers.forget_one()) is not None:
             self._forget(oldest)
-        producer.since = since
         return producer
 
     def knows(self, producer: UpstreamProducer) -> bool:
@@ -165,7 +164,7 @@ class Admission:
             raise ProducerFenced(_RULE_CHANGED)
         # Batches that this client sent before the topic had a rule have at most the client's epoch on upstream, so a
         # later epoch cannot collide with them.
-        producer.epoch = max(producer.epoch, batch.producer_epoch + 1)
+        producer.pass_epoch(batch.producer_epoch)
         return producer
 
     def _in_transaction(self, offer: Offer, batch: RecordBatch) -> KnownProducer[ClientBatch]:
@@ -200,8 +199,7 @@ class Admission:
             )
         if self.history.changed(offer.topic, producer.since):
             raise OutOfOrderSequenceNumber(_RULE_CHANGED)
-        if transaction.implicit != (offer.version >= IMPLICIT):
-            transaction.implicit = not transaction.implicit
+        if transaction.written_with(implicit=offer.version >= IMPLICIT):
             self.note_transaction(producer)
         return producer
 

@@ -31,6 +31,20 @@ class Tally:
     unobserved: int = 0
     """Batches whose keys were not counted, because too many others were being read."""
 
+    def count(self, records: int, keyless: int, misplaced: int) -> None:
+        """Count the records of a batch."""
+        self.records += records
+        self.keyless += keyless
+        self.misplaced += misplaced
+
+    def count_refused(self) -> None:
+        """Count a refused batch."""
+        self.refused += 1
+
+    def count_unobserved(self) -> None:
+        """Count a batch whose keys are not counted."""
+        self.unobserved += 1
+
 
 _COUNT = slice(HEADER_SIZE - 4, HEADER_SIZE)
 """The bytes of the number of records in a batch."""
@@ -56,11 +70,8 @@ class Tallies(dict[str, Tally]):
 
     def count(self, topic: str, client_id: str | None, *, records: int, keyless: int, misplaced: int) -> None:
         """Count the records of a batch."""
-        tally = self[topic]
-        tally.records += records
-        tally.keyless += keyless
+        self[topic].count(records, keyless, misplaced)
         if misplaced:
-            tally.misplaced += misplaced
             labels = bounded((topic, client_id or ""), self.misplaced)
             self.misplaced[labels] = self.misplaced.get(labels, 0) + misplaced
 
@@ -96,7 +107,7 @@ class Observer:
             return
         size = max_memory_of(batch)
         if self._under_way >= MOST and not self._opener.opens_here(size, batch.compression):
-            self._tallies[topic].unobserved += 1
+            self._tallies[topic].count_unobserved()
             return
         self._under_way += 1
         self._buffered.count(origin.client, size)

@@ -24,10 +24,14 @@ class KnownProducer(UpstreamProducer, Generic[B]):
 
     __slots__ = ("since", "windows")
 
-    def __init__(self, producer_id: int) -> None:
+    def __init__(self, producer_id: int, since: int) -> None:
         super().__init__(producer_id)
-        self.since = 0
+        self.since = since
         self.windows: dict[tuple[str, int], Window[B]] = {}
+
+    def allocated(self, since: int) -> None:
+        """Upstream has allocated its id, or a new epoch of it, under these topic rules."""
+        self.since = since
 
     def window(self, topic: str, partition: int) -> Window[B]:
         """The window for the client's batches to a partition."""
@@ -70,9 +74,14 @@ class ClientProducers(Generic[B]):
         """Whether this producer is known, and not only its id."""
         return producer.producer_id is not None and self._known.get(producer.producer_id) is producer
 
-    def allocated(self, producer_id: int) -> KnownProducer[B]:
-        """Remember an id that upstream has allocated to a client through this proxy."""
-        producer = self._known.setdefault(producer_id, KnownProducer(producer_id))
+    def allocated(self, producer_id: int, since: int) -> KnownProducer[B]:
+        """Remember an id that upstream has allocated to a client through this proxy.
+
+        Args:
+            since: the number of the topic rules at that time.
+        """
+        producer = self._known.setdefault(producer_id, KnownProducer(producer_id, since))
+        producer.allocated(since)
         self._known.move_to_end(producer_id)
         return producer
 

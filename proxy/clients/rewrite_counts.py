@@ -38,7 +38,7 @@ class RewriteCounts:
     def offer_refused(self, offer: Offer, error: BrokerError, now: float) -> None:
         """Count a record set that is refused, and log it if nothing else tells its client."""
         if offer.topic in self._tallies or self._topics.is_described(offer.topic):  # clients may send any name
-            self._tallies[offer.topic].refused += 1
+            self._tallies[offer.topic].count_refused()
         if offer.awaited:  # otherwise no answer tells the client, which may have gone
             return
         if self._complaints.is_new(now, "", f"records with acks=0 were refused: {error.name}, {offer.topic}"):
@@ -48,7 +48,7 @@ class RewriteCounts:
 
     def batch_refused(self, batch: ClientBatch, result: PartResult, now: float) -> None:
         """Count and log a batch that failed, at least in part."""
-        self._tallies[batch.topic].refused += 1
+        self._tallies[batch.topic].count_refused()
         what = (
             f"requests of a disconnected client dropped: {result.message}"
             if result is CLIENT_GONE

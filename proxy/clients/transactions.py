@@ -82,7 +82,7 @@ class ClientTransactions:
         else:
             producer = self._rewriter.allocated(producer_id, now)  # upstream has lost its data
         self.newest += 1
-        producer.transaction = UpstreamTransaction(transactional_id, epoch, number=self.newest)
+        producer.begin_epoch(UpstreamTransaction(transactional_id, epoch, number=self.newest))
         self._admission.note_transaction(producer)
         self._delivery.renew(producer, epoch, now)
         self._rewriter.withdraw(producer, now, before=epoch)
@@ -105,7 +105,7 @@ class ClientTransactions:
         if len(transaction.waiting) >= MOST_WAITING:
             return ConcurrentTransactions.code, now
         if not request.committed and not producer.settled:
-            transaction.aborting, transaction.failure = True, transaction.failure or ABORTED
+            transaction.abort(ABORTED)
             self._admission.note_transaction(producer)
             self._rewriter.withdraw(producer, now)
             self._delivery.stop(producer, now)
@@ -116,9 +116,7 @@ class ClientTransactions:
         if request.committed and transaction.failure is not None:
             # Only a new epoch helps if an outcome is unknown (see `ended`).
             return (UnknownProducerId if transaction.failure.unknown else TransactionAbortable).code, now
-        transaction.ending = request
-        if transaction.added:  # records after EndTxn could become part of the next transaction
-            transaction.added.clear()
+        if transaction.end(request):
             self._admission.note_transaction(producer)
         return 0, now
 
@@ -130,12 +128,8 @@ class ClientTransactions:
             self.initialized(request.transactional_id, answer.producer_id, answer.producer_epoch, now)
         elif found := self._admission.producers.in_transaction(request.producer_id, request.producer_epoch):
             producer, transaction = found
-            if transaction.ending is not request:
-                return
-            transaction.aborting = False
-            if transaction.failure is not None and not transaction.failure.unknown:
-                transaction.failure = None  # with an unknown outcome a late batch could join the next transaction
-            self._admission.note_transaction(producer)
+            if transaction.ended(request):
+                self._admission.note_transaction(producer)
 
     # -- AddPartitionsToTxn
 
@@ -194,8 +188,7 @@ class ClientTransactions:
         producer, transaction = found
         for topic in answer.results_by_topic_v3_and_below:
             added = {each.partition_index for each in topic.results_by_partition if not each.partition_error_code}
-            if not added <= transaction.added.get(topic.name, set()):
-                transaction.added.setdefault(topic.name, set()).update(added)
+            if transaction.add(topic.name, added):
                 self._admission.note_transaction(producer)
 
     def _all(self, topic: str, named: Iterable[int]) -> tuple[int, ...]:

@@ -69,7 +69,8 @@ class JournaledBatch(Protocol):
     offset: int
     left_out: set[int]
     unstored: "list[tuple[Part, bool]]"
-    noted: Any
+
+    def entry(self, build: "Callable[[Any], NotedUnderWay]") -> NotedUnderWay: ...
 
 
 class Journal:
@@ -260,40 +261,25 @@ def _batch(batch: JournaledBatch) -> NotedBatch:
 
 
 def _part(part: "Part") -> NotedPart:
-    noted: NotedPart | None = part.noted
-    if noted is None or noted.alone != part.alone or len(noted.maybe_in) != len(part.maybe_in):
-        sender: Any = part.sender  # a `JournaledBatch`: the journal has only producers with an id
-        noted = NotedPart(
-            batch=sender.number,
-            first=part.first,
-            count=len(part.records),
-            alone=part.alone,
-            maybe_in=tuple(sorted(part.maybe_in)),
-        )
-        part.noted = noted
-    return noted
+    sender: Any = part.sender  # a `JournaledBatch`: the journal has only producers with an id
+    return NotedPart(
+        batch=sender.number,
+        first=part.first,
+        count=len(part.records),
+        alone=part.alone,
+        maybe_in=tuple(sorted(part.maybe_in)),
+    )
 
 
 def _sent(batch: "UpstreamBatch") -> NotedSent:
-    noted: NotedSent | None = batch.noted
-    maybe_stored = batch.maybe_stored or batch.in_flight
-    if (
-        noted is None
-        or batch.refused  # then its parts may change
-        or noted.refused
-        or noted.stored != batch.stored
-        or noted.named != batch.named
-        or noted.maybe_stored != maybe_stored
-    ):
-        batch.noted = noted = NotedSent(
-            sequence=batch.sequence,
-            stored=batch.stored,
-            refused=batch.refused,
-            named=batch.named,
-            maybe_stored=maybe_stored,
-            parts=() if batch.stored else tuple(map(_part, batch.parts)),
-        )
-    return noted
+    return NotedSent(
+        sequence=batch.sequence,
+        stored=batch.stored,
+        refused=batch.refused,
+        named=batch.named,
+        maybe_stored=batch.maybe_stored or batch.in_flight,
+        parts=() if batch.stored else tuple(each.entry(_part) for each in batch.parts),
+    )
 
 
 def _stream(producer_id: int, stream: "Stream") -> NotedStream:
@@ -306,8 +292,8 @@ def _stream(producer_id: int, stream: "Stream") -> NotedStream:
         next_sequence=stream.next_sequence,
         lost=stream.lost,
         last_offset=stream.last_offset,
-        sent=tuple(map(_sent, stream.sent)),
-        waiting=tuple(map(_part, stream.waiting)),
+        sent=tuple(each.entry(_sent) for each in stream.sent),
+        waiting=tuple(each.entry(_part) for each in stream.waiting),
     )
 
 
@@ -320,8 +306,8 @@ def _window(producer_id: int, place: TopicPartition, window: "Window[Any]") -> N
         epoch=window.epoch,
         next_sequence=window.next_sequence,
         fenced=window.fenced,
-        done=tuple(map(_outcome, window.done)),
-        under_way=tuple(map(_under_way, window.under_way)),
+        done=tuple(each.entry(_outcome) for each in window.done),
+        under_way=tuple(each.entry(_under_way) for each in window.under_way),
         stored=stored,
         others=others,
         unknown=unknown,
@@ -329,16 +315,13 @@ def _window(producer_id: int, place: TopicPartition, window: "Window[Any]") -> N
 
 
 def _outcome(told: "AnsweredBatch") -> NotedOutcome:
-    if told.noted is None:
-        told.noted = NotedOutcome(
-            sequence=told.sequence,
-            count=told.count,
-            error_code=told.outcome.error_code,
-            base_offset=told.outcome.base_offset,
-            message=told.outcome.error_message,
-        )
-    noted: NotedOutcome = told.noted
-    return noted
+    return NotedOutcome(
+        sequence=told.sequence,
+        count=told.count,
+        error_code=told.outcome.error_code,
+        base_offset=told.outcome.base_offset,
+        message=told.outcome.error_message,
+    )
 
 
 def _transaction(producer_id: int, transaction: "UpstreamTransaction") -> NotedTransaction:
@@ -361,11 +344,7 @@ def _transaction(producer_id: int, transaction: "UpstreamTransaction") -> NotedT
 
 def _under_way(batch: JournaledBatch) -> NotedUnderWay:
     failure = batch.failure
-    noted: NotedUnderWay | None = batch.noted
-    plain = failure is None and not batch.refused and not batch.unstored
-    if plain and noted is not None and noted.begun == batch.begun and noted.offset == batch.offset:
-        return noted
-    noted = NotedUnderWay(
+    return NotedUnderWay(
         batch=batch.number,
         begun=batch.begun,
         refused=batch.refused,
@@ -380,5 +359,3 @@ def _under_way(batch: JournaledBatch) -> NotedUnderWay:
             for part, unknown in batch.unstored
         ),
     )
-    batch.noted = noted if plain else None  # nothing else of it changes then; records are left out when it begins
-    return noted

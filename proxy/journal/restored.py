@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ottla.codec.compression import Compression
 from ottla.codec.messages import parse
 from ottla.codec.wire import Buffer
 from ottla.errors import DecodeError
@@ -25,6 +24,7 @@ from ottla.proxy.journal.notes import (
     NotedTopic,
     NotedTransaction,
     NotedUnderWay,
+    NotedUnstored,
     NotedWindow,
 )
 from ottla.proxy.routing import Routes, TopicRules
@@ -132,7 +132,7 @@ def restore(
             raise DecodeError(f"the journal lacks the rules of producer {producer_id}")
         producer = admission.restored(producer_id, since)
         if (transaction := found.transactions.get(producer_id)) is not None:
-            producer.transaction = _transaction(transaction)
+            producer.begin_epoch(_transaction(transaction))
         batches: dict[int, ClientBatch] = {}
         for place, window in found.windows.get(producer_id, {}).items():
             own = producer.windows[place] = _window(window)
@@ -167,7 +167,7 @@ def _transaction(noted: NotedTransaction) -> UpstreamTransaction:
 
 
 def _window(noted: NotedWindow) -> "Window[ClientBatch]":
-    return Window.restored(
+    return Window(
         noted.epoch,
         noted.next_sequence,
         noted.fenced,
@@ -180,36 +180,33 @@ def _window(noted: NotedWindow) -> "Window[ClientBatch]":
 
 
 def _mark(batch: "ClientBatch", noted: NotedUnderWay, now: float) -> None:
-    batch.refused, batch.offset = noted.refused, noted.offset
-    if noted.failed:
-        batch.failure = PartResult(noted.error_code, message=noted.message, unknown=noted.unknown)
-    batch.leave_out(set(noted.left_out))
+    failure = PartResult(noted.error_code, message=noted.message, unknown=noted.unknown) if noted.failed else None
+    batch.restore(noted.offset, failure, refused=noted.refused, left_out=set(noted.left_out))
     for each in noted.unstored:
-        batch.unstored.append((_part(batch, each.partition, each.first, each.count, False, now), each.unknown))
+        batch.unstored.append((_part(batch, each.partition, each, now), each.unknown))
 
 
-def _part(batch: "ClientBatch", partition: int, first: int, count: int, alone: bool, now: float) -> Part:
-    records = batch.parts[partition][first : first + count]
-    if len(records) != count:
-        raise DecodeError(f"the journal names {count} records of a batch that has {len(records)}")
-    whole = batch.batch if batch.in_place and count == batch.count else None
-    size = batch.size // max(batch.count, 1) * count
-    kind = Compression(batch.batch.compression)
-    return Part(batch, partition, records, size, kind, now, whole, first, alone)
+def _part(batch: "ClientBatch", partition: int, noted: NotedPart | NotedUnstored, now: float) -> Part:
+    part = batch.part(partition, noted.first, noted.count, now)
+    if len(part.records) != noted.count:
+        raise DecodeError(f"the journal names {noted.count} records of a batch that has {len(part.records)}")
+    return part
 
 
 def _stream(noted: NotedStream, batches: "dict[int, ClientBatch]", transactional: bool, now: float) -> Stream:
     stream = Stream(noted.topic, noted.partition, noted.epoch, noted.topic_id, transactional=transactional)
-    stream.lost = noted.lost
 
     def parts(of: Iterable[NotedPart]) -> list[Part]:
         found = []
         for each in of:
             if each.batch not in batches:
                 raise DecodeError(f"the journal lacks batch {each.batch}")
-            part = _part(batches[each.batch], noted.partition, each.first, each.count, each.alone, now)
-            part.maybe_in = frozenset(each.maybe_in)
-            batches[each.batch].open_parts += 1
+            batches[each.batch].parted()
+            part = _part(batches[each.batch], noted.partition, each, now)
+            if each.alone:
+                part.isolate()
+            for topic_id in each.maybe_in:
+                part.maybe_stored_in(topic_id)
             found.append(part)
         return found
 
@@ -219,9 +216,16 @@ def _stream(noted: NotedStream, batches: "dict[int, ClientBatch]", transactional
         data: Buffer = b""
         if own and not each.refused:
             data = built(own, noted.producer_id, noted.epoch, each.sequence, transactional=transactional)[1]
-        batch = UpstreamBatch(own, data, each.sequence)
-        batch.stored, batch.refused, batch.named = each.stored, each.refused, each.named
-        batch.tries, batch.maybe_stored = 1, each.maybe_stored
+        batch = UpstreamBatch(
+            own,
+            data,
+            each.sequence,
+            tries=1,
+            named=each.named,
+            maybe_stored=each.maybe_stored,
+            stored=each.stored,
+            refused=each.refused,
+        )
         sent.append(batch)
-    stream.resume(noted.next_sequence, noted.last_offset, sent, parts(noted.waiting))
+    stream.resume(noted.next_sequence, noted.last_offset, sent, parts(noted.waiting), lost=noted.lost)
     return stream

@@ -5,7 +5,7 @@ only the brokers.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ottla.codec.apis.metadata import MetadataResponse, MetadataResponseTopic
@@ -26,7 +26,7 @@ _LISTEN_AGAIN = 5.0
 """Seconds between attempts to open a broker's port."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class UpstreamTopic:
     """A topic as upstream last described it."""
 
@@ -82,13 +82,10 @@ class UpstreamCluster:
                 known = self.topics.get(topic.name)
                 if known is not None and topic.topic_id in known.former and now < known.named_at + _MISSING:
                     continue
-                described = _described(topic, known, now)
-                described.whole = newest or (known is not None and known.whole)
-                if known != described:
-                    self.changes += 1
-                    self.topics[topic.name] = described
-                elif known is not None:
-                    known.named_at = described.named_at
+                whole = newest or (known is not None and known.whole)
+                described = _described(topic, known, now, whole=whole)
+                self.changes += known != described
+                self.topics[topic.name] = described
                 self._missing.pop(topic.name, None)
             elif topic.name in self.topics and topic.error_code == UnknownTopicOrPartition.code:
                 since, last = self._missing.get(topic.name, (now, now))
@@ -119,12 +116,14 @@ class UpstreamCluster:
         since, last = self._missing.get(topic, (now, now))
         return fewer or last - since >= _MISSING
 
-    def point_here(self, metadata: MetadataResponse) -> None:
+    def pointing_here(self, metadata: MetadataResponse) -> MetadataResponse:
         """Replace the brokers' addresses with the proxy's, and leave out brokers without a port here."""
-        kept = tuple(broker for broker in metadata.brokers if broker.node_id in self.ports)
-        for broker in kept:
-            broker.host, broker.port = self.host, self.ports[broker.node_id]
-        metadata.brokers = kept
+        brokers = tuple(
+            replace(broker, host=self.host, port=self.ports[broker.node_id])
+            for broker in metadata.brokers
+            if broker.node_id in self.ports
+        )
+        return replace(metadata, brokers=brokers)
 
     def endpoints_here(self, endpoints: Iterable[NodeEndpoint]) -> tuple[NodeEndpoint, ...]:
         """Replace the addresses in hints about new leaders with the proxy's."""
@@ -135,11 +134,11 @@ class UpstreamCluster:
         )
 
 
-def _described(topic: MetadataResponseTopic, known: UpstreamTopic | None, now: float) -> UpstreamTopic:
+def _described(topic: MetadataResponseTopic, known: UpstreamTopic | None, now: float, *, whole: bool) -> UpstreamTopic:
     """The topic as a response describes it; a response without topic ids keeps the known id."""
     leaders = {partition.partition_index: partition.leader_id for partition in topic.partitions}
     if known is None:
-        return UpstreamTopic(topic.topic_id, leaders, named_at=now)
+        return UpstreamTopic(topic.topic_id, leaders, whole, named_at=now)
     if topic.topic_id == NO_UUID:
         topic_id, named_at = known.topic_id, known.named_at
     else:
@@ -147,8 +146,8 @@ def _described(topic: MetadataResponseTopic, known: UpstreamTopic | None, now: f
     if topic_id == known.topic_id:
         if topic_id != NO_UUID:
             leaders = known.leaders | leaders
-        return UpstreamTopic(topic_id, leaders, former=known.former, named_at=named_at)
+        return UpstreamTopic(topic_id, leaders, whole, known.former, named_at)
     former = tuple(each for each in known.former if each != topic_id)
     if known.topic_id != NO_UUID:
         former = (*former, known.topic_id)[-_FORMER_IDS:]
-    return UpstreamTopic(topic_id, leaders, former=former, named_at=named_at)
+    return UpstreamTopic(topic_id, leaders, whole, former, named_at)

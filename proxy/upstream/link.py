@@ -79,6 +79,10 @@ class _Expected:
     """The API."""
     sent: float = 0.0
 
+    def sent_at(self, now: float) -> None:
+        """Take the time when its request is sent: a reauthentication may hold it back."""
+        self.sent = now
+
 
 class UpstreamLinks:
     """Opens links, and finds the live ones by number.
@@ -117,6 +121,14 @@ class UpstreamLinks:
         """Links that wait for a token before they connect."""
         self._numbers = count(1)
         self._next_look = 0.0
+
+    def tick(self, now: float) -> None:
+        """Take the time of an event or poll."""
+        self.now = now
+
+    def require_cluster(self, cluster_id: str | None) -> None:
+        """Have later links end if their brokers belong to another cluster; ``None``: any will do."""
+        self.cluster_id = cluster_id
 
     def connect(
         self,
@@ -533,7 +545,7 @@ class UpstreamLink:
             self._held.append((expected, parts))
             return
         if expected is not None:
-            expected.sent = now
+            expected.sent_at(now)
             self._expected.append(expected)
         self._write(*parts)
 

@@ -202,7 +202,7 @@ class StreamSender:
         now: float,
     ) -> None:
         """Handle upstream's response to a batch."""
-        if batch.given_up:  # its producer id may belong to another producer by now, so the journal must not get this
+        if not stream.has(batch):  # its producer id may be another producer's by now: the journal must not get this
             return
         settled = stream.answered(batch, answer.error_code, answer.base_offset, answer.error_message)
         self._settlements.settle(producer, stream, settled, now)

@@ -5,11 +5,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PARTS = ("brokerlite",)
+PARTS = ("brokerlite", "proxy", "src/ottla")
 ALLOWED = {
     "brokerlite/machines/partitions/partition_log.py: batch": "the log stamps the record batch that it was given",
     "brokerlite/machines/partitions/validation.py: batch": "the validation rewrites the record batch that it was given",
     "brokerlite/serve.py: self._nap": "trio moves a deadline by assignment",
+    "proxy/clients/opening.py: batch": "the proxy stamps the record batch that it has checked",
+    "proxy/serve.py: self._nap": "trio moves a deadline by assignment",
+    "src/ottla/cli/commands.py: error": "click's errors take better words only by assignment",
+    "src/ottla/cli/commands.py: option": "typer's options take their metavar only by assignment here",
+    "src/ottla/cli/exits.py: finishing": "trio moves a deadline by assignment",
+    "src/ottla/cli/exits.py: whole": "trio moves a deadline by assignment",
+    "src/ottla/cli/options.py: run": "Python gives a function its name, docstring and signature by assignment",
+    "src/ottla/errors.py: error": "the function completes the exception that it has created",
+    "src/ottla/serve/health.py: scope": "trio moves a deadline by assignment",
+    "src/ottla/tls.py: context": "ssl configures a context by assignment",
 }
 """``file: object`` -> the reason for the exception."""
 

@@ -207,7 +207,7 @@ def test_a_producer_id_that_was_not_allocated_is_fenced() -> None:
     known: ClientProducers[Numbered] = ClientProducers()
     with pytest.raises(ProducerFenced, match="open a new producer"):
         known.known(7)
-    known.allocated(7)
+    known.allocated(7, 0)
     window = known.known(7).window("t", 0)
     assert known.known(7).window("t", 0) is window
     assert known.known(7).window("t", 1) is not window
@@ -216,10 +216,10 @@ def test_a_producer_id_that_was_not_allocated_is_fenced() -> None:
 def test_the_longest_unused_producers_are_forgotten() -> None:
     known: ClientProducers[Numbered] = ClientProducers()
     for producer_id in range(REMEMBERED_PRODUCERS):
-        known.allocated(producer_id)
+        known.allocated(producer_id, 0)
     assert known.forget_one() is None
     known.known(0)
-    known.allocated(REMEMBERED_PRODUCERS)
+    known.allocated(REMEMBERED_PRODUCERS, 0)
     forgotten = known.forget_one()
     assert forgotten is not None and forgotten.producer_id == 1
     assert known.forget_one() is None

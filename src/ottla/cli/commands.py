@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 from typer.models import OptionInfo
 
 from ottla.cli import consume, demo, dump, exits, groups, journal, offsets, perf, produce, servers, topics, transactions
+from ottla.cli.options import as_command
 
 _OF_KAFKAS_TOOLS = {
     "--from-beginning": "consume begins there, unless --from says otherwise",
@@ -70,13 +71,9 @@ def _with_commands(server: Callable[..., None]) -> typer.Typer:
         if ctx.invoked_subcommand is None:
             server(**options)
 
-    # Typer reads the options from the signature; mypy does not know that a function may be given one.
     context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
-    run.__signature__ = inspect.Signature([context, *inspect.signature(server).parameters.values()])  # type: ignore[attr-defined]
-    run.__annotations__ = {"ctx": typer.Context, **server.__annotations__}
-    run.__doc__ = server.__doc__
     group = typer.Typer(invoke_without_command=True)
-    group.callback()(run)
+    group.callback()(as_command(run, server, [context, *inspect.signature(server).parameters.values()]))
     group.command("journal", epilog=journal.EXAMPLE)(journal.journal)
     return group
 

@@ -38,6 +38,10 @@ class Incoming:
         self.granted = 0
         self.stopped = False
 
+    def grant(self, size: int) -> None:
+        """Let a large frame use so many bytes of memory; 0 once it belongs to the service."""
+        self.granted = size
+
     def read(self, sock: socket.socket) -> Iterator[Buffer] | None:
         """The frames that are complete now, without their lengths; ``None`` if the peer sends no more.
 

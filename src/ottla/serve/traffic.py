@@ -87,6 +87,10 @@ class ApiTraffic:
         self.errors: dict[int, int] = {}
         self.durations = Histogram()
 
+    def began(self) -> None:
+        """Count a request."""
+        self.requests += 1
+
     def failed(self, codes: Iterable[int]) -> None:
         """Count the error codes of a response."""
         for code in codes:
@@ -107,6 +111,18 @@ class ListenerTraffic:
         self._refused = dict.fromkeys(Refusal, 0)
         self._by_api: dict[int, ApiTraffic] = {}
 
+    def accept(self) -> None:
+        """Count a connection that was accepted."""
+        self.accepted += 1
+
+    def read(self, size: int) -> None:
+        """Count bytes from a client."""
+        self.received += size
+
+    def wrote(self, size: int) -> None:
+        """Count bytes of responses to a client."""
+        self.sent += size
+
     def refused(self, why: Refusal) -> None:
         """Count a connection that was refused or closed."""
         self._refused[why] += 1
@@ -115,7 +131,7 @@ class ListenerTraffic:
         """Count a request; return the counts of its API."""
         key = int.from_bytes(frame[:2], "big")
         api = self._by_api.get(key) or self._by_api.setdefault(key if key in NAMES else _UNKNOWN, ApiTraffic())
-        api.requests += 1
+        api.began()
         return api
 
     def samples(self, connections: Mapping[str, int]) -> Iterator[Sample]:

@@ -254,9 +254,9 @@ def _behind(poll: Any) -> Any:
 
 
 def _not_sent(resume: Any) -> Any:
-    def broken(self: Stream, next_sequence: int, last_offset: int, sent: Any, waiting: Any) -> None:
+    def broken(self: Stream, next_sequence: int, last_offset: int, sent: Any, waiting: Any, *, lost: bool) -> None:
         parts = [part for batch in sent if not batch.stored for part in batch.parts]
-        resume(self, next_sequence, last_offset, (), [*parts, *waiting])
+        resume(self, next_sequence, last_offset, (), [*parts, *waiting], lost=lost)
 
     return broken
 
