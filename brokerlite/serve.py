@@ -530,7 +530,7 @@ def _topic_defaults(config: BrokerConfig) -> dict[str, str]:
         "max.message.bytes": str(config.max_message_bytes),
         "segment.bytes": str(config.segment_bytes),
     }
-    return {key: value for key, value in given.items() if value != CONFIGS[key].default}
+    return {key: value for key, value in {**given, **config.topic_defaults}.items() if value != CONFIGS[key].default}
 
 
 def _running(config: BrokerConfig, folder: DataFolder, core: BrokerCore, port: int) -> RunningBroker:

@@ -27,7 +27,7 @@ from ottla.addresses import format_address, parse_address
 from ottla.codec.wire import Buffer
 from ottla.errors import ConfigurationError, OttlaError, RemoteProtocolError, reason
 from ottla.proxy.clients.observer import Tally
-from ottla.proxy.config import EVERY_ADDRESS, Mode, ProxyConfig
+from ottla.proxy.config import EVERY_ADDRESS, ProxyConfig
 from ottla.proxy.core import ProxyCore
 from ottla.proxy.events import (
     Action,
@@ -55,6 +55,7 @@ from ottla.proxy.journal.journal import Journal
 from ottla.proxy.journal.restored import Noted
 from ottla.proxy.journal.state_directory import StateDirectory
 from ottla.proxy.metrics import collect
+from ottla.proxy.topic_rule import Mode
 from ottla.sdk.discovery import resolve
 from ottla.sdk.events import RunInThread, TokenFetched
 from ottla.serve import (

@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 
 from ottla.errors import ConfigurationError
-from ottla.proxy.config import Mode, ProxyConfig, TopicRule, parse_rule, read_config
+from ottla.proxy.config import ProxyConfig, read_config
+from ottla.proxy.topic_rule import Mode, TopicRule, parse_rule
 
 
 def test_a_rule_names_a_glob_a_mode_and_a_partitioner() -> None:

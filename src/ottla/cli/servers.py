@@ -239,8 +239,9 @@ def proxy(
 ) -> None:
     """Run a proxy that puts records with equal keys into one partition, whatever partitioner their clients use."""
     configure(log_format, log_level)
-    from ottla.proxy.config import ProxyConfig, parse_rule, read_config
+    from ottla.proxy.config import ProxyConfig, read_config
     from ottla.proxy.serve import run_proxy
+    from ottla.proxy.topic_rule import parse_rule
 
     _all_imported()
     if upstream is None and config is None:
