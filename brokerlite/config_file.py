@@ -2,8 +2,8 @@
 
 Rules:
 - Each setting of `BrokerConfig` has its name in Kafka; a default of topics has the broker's name in Kafka.
-- Of several names for one setting Kafka's order counts: `log.retention.ms`, then minutes, then hours. A name of ours and
-  one of Kafka's for the same setting are an error, because no order is obvious.
+- Of several names for one setting Kafka's order counts: `log.retention.ms`, then minutes, then hours. If a name of ours
+  and one of Kafka's stand for the same setting, the file is refused, because no order is obvious.
 - Settings of Kafka that have no effect here are accepted and logged. Those about security are refused: a broker that
   ignored them would be open to everyone.
 
@@ -169,16 +169,24 @@ def read_config(file: ConfigFile, **options: Any) -> BrokerConfig:
     try:
         return BrokerConfig(topic_defaults=_topic_defaults(file, kafkas), **values)
     except ConfigurationError as error:
-        raise file.error(str(error)) from None
+        field, space, rest = str(error).partition(" ")
+        raise file.error(f"{name_of(field, file)}{space}{rest}") from None
+
+
+def name_of(field: str, file: ConfigFile | None = None) -> str:
+    """The name of a field of `BrokerConfig` in a file: the one that the file has, or else ours if there is one."""
+    names = [name for name, setting in (*OWN.items(), *KAFKAS.items()) if setting.field == field]
+    if field in ("host", "port"):
+        return "listen"
+    given = () if file is None else map(dashed, file.settings)
+    return next((name for name in given if name in names), names[0] if names else dashed(field))
 
 
 def _check_names(file: ConfigFile, kafkas: Mapping[str, Any]) -> None:
     """Refuse names about security and unknown ones, and log those without an effect."""
     for name in kafkas:
         if name.startswith(_SECURITY):
-            raise file.error(
-                f"{name}: this broker has neither TLS nor SASL nor ACLs; leave it out, or use Apache Kafka"
-            )
+            raise file.error(f"{name}: this broker has neither TLS nor SASL nor ACLs; leave it out")
         if not any(name in known for known in (KAFKAS, _TOPICS, _DEFAULTS, _LISTENERS, UNUSED)):
             raise file.unknown(name, (*KAFKAS, *_TOPICS, *_DEFAULTS, *_LISTENERS, *sorted(UNUSED)))
     if unused := sorted(UNUSED & kafkas.keys()):

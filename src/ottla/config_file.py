@@ -74,7 +74,7 @@ class ConfigFile:
 
     def error(self, text: str) -> ConfigurationError:
         """The error for a mistake in this file."""
-        return ConfigurationError(f"{self.path}: {text}")
+        return ConfigurationError(f"{self.path}: {text}" if self is not NO_FILE else text)
 
     def unknown(self, name: str, known: Iterable[str]) -> ConfigurationError:
         """The error for a name that is no setting."""
@@ -95,3 +95,7 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield from _flat(value, f"{prefix}{name}.")
         else:
             yield prefix + name, value
+
+
+NO_FILE = ConfigFile(Path(), {})
+"""Stands for the file where there is none."""
