@@ -174,7 +174,7 @@ def read_config(file: ConfigFile, **options: Any) -> BrokerConfig:
 
 
 def name_of(field: str, file: ConfigFile | None = None) -> str:
-    """The name of a field of `BrokerConfig` in a file: the one that the file has, or else ours if there is one."""
+    """The name of a field of `BrokerConfig`: the name in the file, or else ours, or else Kafka's."""
     names = [name for name, setting in (*OWN.items(), *KAFKAS.items()) if setting.field == field]
     if field in ("host", "port"):
         return "listen"

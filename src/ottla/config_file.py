@@ -24,11 +24,11 @@ _TABLES = ("topics",)
 
 @dataclass(frozen=True)
 class Reloaded:
-    """What a running server did with a changed file.
+    """The result of a reload.
 
     Attributes:
-        applied: names of the changed settings that are in effect now.
-        needs_restart: names of those that will be when the server starts again.
+        applied: names of changed settings that are in effect now.
+        needs_restart: names of changed settings that need a restart of the server.
     """
 
     applied: tuple[str, ...]

@@ -47,7 +47,7 @@ def check_proxy(file: File) -> None:
 
 
 def reload(address: Address, as_json: AsJson = False) -> None:
-    """Have a running server read its configuration file again, and show what has changed."""
+    """Have a running server read its configuration file again, and print the changes."""
     from ottla.addresses import parse_address
     from ottla.errors import BrokerUnreachable, ConfigurationError
 

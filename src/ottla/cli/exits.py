@@ -172,7 +172,7 @@ def run_server(
                 whole.deadline = trio.current_time() + DRAIN
 
         def hung_up() -> None:
-            if running is not None and hang_up is not None:  # one that is starting has just read its file
+            if running is not None and hang_up is not None:  # a server that is starting has just read its file
                 hang_up(running)
 
         async def serve(task_status: "trio.TaskStatus[Any]") -> None:

@@ -72,10 +72,10 @@ class Configuration:
         self._logs, self._config = logs, config
 
     def reload(self, running: Any) -> Reloaded:
-        """Read the file again, apply what can change, and log what needs a restart.
+        """Read the file again, apply the changes, and log settings that need a restart.
 
         Raises:
-            ConfigurationError: the file cannot be used; nothing has changed.
+            ConfigurationError: the file cannot be used; the server continues with the former one.
         """
         try:
             if not self._path.is_file():
@@ -103,7 +103,7 @@ class Configuration:
         return Reloaded(tuple(applied), tuple(left))
 
     def hang_up(self, running: Any) -> None:
-        """Reload at SIGHUP: an error is logged, and there is nobody else to tell."""
+        """Reload at SIGHUP; errors are in the log only."""
         try:
             self.reload(running)
         except ConfigurationError:
