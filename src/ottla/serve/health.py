@@ -149,7 +149,9 @@ def _metrics_page() -> Callable[[Collect], Awaitable[Response]]:
 
 
 async def _no_metrics(collect: Collect) -> Response:
-    return Response("501 Not Implemented", b"prometheus-client is not installed: pip install 'ottla[prometheus]'\n")
+    return Response(
+        "501 Not Implemented", b"prometheus-client is not installed: pip install 'ottla[prometheus]', and restart\n"
+    )
 
 
 async def _request(stream: trio.abc.Stream) -> tuple[bytes, bytes]:
