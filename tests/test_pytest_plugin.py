@@ -7,7 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from _pytest.assertion.rewrite import AssertionRewritingHook, AssertionState
+from _pytest.assertion import AssertionState
+from _pytest.assertion.rewrite import AssertionRewritingHook
 
 from ottla.pytest_plugin import pytest_addoption
 

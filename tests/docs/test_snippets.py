@@ -3,8 +3,8 @@
 Rule: `localhost:9092` in a snippet is the broker, `localhost:19092` the proxy, and `localhost:18080` the health port of
 one of them; the tests replace them by free ports.
 A shell line that starts a server leaves it running; other shell lines run to their end. `make` and `pip` do not run.
-Python and TOML that begin with a file name in a comment are saved under that name. All snippets with Spark run in one process,
-with one JVM.
+Python and TOML that begin with a file name in a comment are saved under that name. All snippets with Spark run in one
+process, with one JVM.
 """
 
 import os

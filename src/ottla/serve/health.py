@@ -149,9 +149,8 @@ def _metrics_page() -> Callable[[Collect], Awaitable[Response]]:
 
 
 async def _no_metrics(collect: Collect) -> Response:
-    return Response(
-        "501 Not Implemented", b"prometheus-client is not installed: pip install 'ottla[prometheus]', and restart\n"
-    )
+    advice = b"prometheus-client is not installed: pip install 'ottla[prometheus]', and restart the server\n"
+    return Response("501 Not Implemented", advice)
 
 
 async def _request(stream: trio.abc.Stream) -> tuple[bytes, bytes]:
