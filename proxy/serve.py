@@ -206,7 +206,7 @@ class _Driver:
         config: ProxyConfig,
         bootstrap: tuple[Address, ...],
         state: StateDirectory | None,
-        reload: Callable[[RunningProxy], Reloaded] | None,
+        reload: Callable[[RunningProxy], Reloaded] | None = None,
     ) -> None:
         self.config, self._state, self._reload = config, state, reload
         self.core = _core(config, bootstrap, state)

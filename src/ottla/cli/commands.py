@@ -77,12 +77,12 @@ def _plainly(error: typer.BadParameter) -> str:
     return error.message.removeprefix("Value error, ")
 
 
-def _with_commands(server: Callable[..., None], commands: Mapping[str, tuple[Callable[..., None], str]]) -> typer.Typer:
-    """`ottla broker` or `ottla proxy`, which runs the server unless a subcommand follows.
+Subcommands = Mapping[str, tuple[Callable[..., None], str]]
+"""Name -> the function and its example."""
 
-    Args:
-        commands: name of a subcommand -> its function and its example.
-    """
+
+def _with_commands(server: Callable[..., None], commands: Subcommands) -> typer.Typer:
+    """`ottla broker` or `ottla proxy`, which runs the server unless a subcommand follows."""
 
     def run(ctx: typer.Context, **options: Any) -> None:
         if ctx.invoked_subcommand is None:
@@ -130,11 +130,11 @@ app = typer.Typer(
     epilog="Exit codes: 0 done, 1 refused or failed, 2 an option, address or file cannot be used, 3 unreachable or "
     "timed out, 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP. The broker and the proxy end with 0 on SIGTERM and SIGHUP.",
 )
-_OF_BROKER = {
+_OF_BROKER: Subcommands = {
     "check": (configuration.check_broker, configuration.BROKER_CHECK_EXAMPLE),
     "reload": (configuration.reload, configuration.RELOAD_EXAMPLE),
 }
-_OF_PROXY = {
+_OF_PROXY: Subcommands = {
     "check": (configuration.check_proxy, configuration.PROXY_CHECK_EXAMPLE),
     "reload": (configuration.reload, configuration.RELOAD_EXAMPLE),
     "journal": (journal.journal, journal.EXAMPLE),
