@@ -11,7 +11,7 @@ import typer
 from ottla.cli import exits
 from ottla.cli.exits import BadInput
 from ottla.cli.options import AsJson
-from ottla.cli.reloading import log_settings
+from ottla.cli.reloading import server_logs
 from ottla.config_file import ConfigFile
 
 BROKER_CHECK_EXAMPLE = "Example: ottla broker check server.properties"
@@ -30,7 +30,7 @@ def check_broker(file: File) -> None:
 
     with exits.reported():
         read = ConfigFile.read(file)
-        log_settings(read, None, None)
+        server_logs(read, None, None)
         read_config(read)
     typer.echo(f"{file} can be used")
 
@@ -41,7 +41,7 @@ def check_proxy(file: File) -> None:
 
     with exits.reported():
         read = ConfigFile.read(file)
-        log_settings(read, None, None)
+        server_logs(read, None, None)
         proxy_config(read)
     typer.echo(f"{file} can be used")
 

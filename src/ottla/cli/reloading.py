@@ -19,7 +19,7 @@ from ottla.errors import ConfigurationError
 log = logging.getLogger("ottla.cli")
 
 
-class LogSettings(NamedTuple):
+class ServerLogs(NamedTuple):
     """How a server logs."""
 
     format: LogFormat
@@ -29,7 +29,7 @@ class LogSettings(NamedTuple):
         configure(self.format, self.level)
 
 
-def log_settings(file: ConfigFile | None, format: LogFormat | None, level: LogLevel | None) -> LogSettings:
+def server_logs(file: ConfigFile | None, format: LogFormat | None, level: LogLevel | None) -> ServerLogs:
     """The log settings of options or, where they are ``None``, of the file.
 
     Raises:
@@ -46,7 +46,7 @@ def log_settings(file: ConfigFile | None, format: LogFormat | None, level: LogLe
         except ValueError:
             assert file is not None, "the file has it"
             raise file.error(f"{name} is {given[name]!r}; it must be {' or '.join(kind)}") from None
-    return LogSettings(*found)
+    return ServerLogs(*found)
 
 
 class Configuration:
@@ -62,10 +62,10 @@ class Configuration:
     def __init__(
         self,
         path: Path,
-        read: Callable[[ConfigFile], tuple[LogSettings, Any]],
+        read: Callable[[ConfigFile], tuple[ServerLogs, Any]],
         live: Mapping[str, Callable[[Any, Any], None]],
         name_of: Callable[[str], str],
-        logs: LogSettings,
+        logs: ServerLogs,
         config: Any,
     ) -> None:
         self._path, self._read, self._live, self._name_of = path, read, live, name_of

@@ -24,7 +24,7 @@ import typer
 from ottla.brokerlite.config import Sync
 from ottla.cli import command_config, exits
 from ottla.cli.logs import LogFormat, LogLevel
-from ottla.cli.reloading import Configuration, LogSettings, log_settings
+from ottla.cli.reloading import Configuration, ServerLogs, server_logs
 from ottla.config_file import NO_FILE, ConfigFile, dashed
 
 if TYPE_CHECKING:
@@ -156,10 +156,10 @@ def broker(
 
         return name_of(field)
 
-    def read(file: ConfigFile | None) -> tuple[LogSettings, BrokerConfig]:
+    def read(file: ConfigFile | None) -> tuple[ServerLogs, BrokerConfig]:
         from ottla.brokerlite.config_file import read_config
 
-        return log_settings(file, log_format, log_level), read_config(file or NO_FILE, **given)
+        return server_logs(file, log_format, log_level), read_config(file or NO_FILE, **given)
 
     settings, reload = _read(config, read, {}, broker_name)
 
@@ -294,9 +294,9 @@ def proxy(
         "stats_interval": stats_interval,
     }
 
-    def read(file: ConfigFile | None) -> tuple[LogSettings, ProxyConfig]:
+    def read(file: ConfigFile | None) -> tuple[ServerLogs, ProxyConfig]:
         rules = tuple(parse_rule(each) for each in topic or ())
-        return log_settings(file, log_format, log_level), proxy_config(file or NO_FILE, topics=rules, **given)
+        return server_logs(file, log_format, log_level), proxy_config(file or NO_FILE, topics=rules, **given)
 
     settings, reload = _read(config, read, {"topics": lambda running, rules: running.change_rules(rules)}, dashed)
     host, _ = settings.listens
@@ -325,7 +325,7 @@ def proxy_config(file: ConfigFile, **options: Any) -> "ProxyConfig":
 
 def _read(
     path: Path | None,
-    read: Callable[[ConfigFile | None], tuple[LogSettings, C]],
+    read: Callable[[ConfigFile | None], tuple[ServerLogs, C]],
     live: Mapping[str, Callable[[Any, Any], None]],
     name_of: Callable[[str], str],
 ) -> tuple[C, Configuration | None]:
