@@ -43,6 +43,7 @@ from ottla.proxy.events import (
     Listen,
     Listening,
     Requested,
+    RulesChanged,
     UpstreamConnected,
     UpstreamLost,
     UpstreamReceived,
@@ -194,6 +195,10 @@ class ProxyCore:
                 self._opening.discard(node)
                 with contained("a port was opened"):
                     self.cluster.listening(node, port)
+            case RulesChanged(rules):
+                with contained("the rules have changed"):
+                    self.topics.change_rules(rules, now)
+                    self.admission.change_rules(rules)
             case Worked(number, result):
                 with contained("a thread is done"):
                     self.threads.worked(number, result, now)

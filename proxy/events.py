@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ottla.codec.wire import Buffer
+from ottla.proxy.topic_rule import TopicRule
 from ottla.sdk.events import RunInThread, TokenFetched
 
 Address = tuple[str, int]
@@ -67,6 +68,13 @@ class Listening:
 
 
 @dataclass(frozen=True, slots=True)
+class RulesChanged:
+    """The operator has changed the topic rules."""
+
+    rules: tuple[TopicRule, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Worked:
     """The result of a `Work`."""
 
@@ -74,7 +82,17 @@ class Worked:
     result: Any
 
 
-Event = Requested | Left | UpstreamConnected | UpstreamReceived | UpstreamLost | Listening | Worked | TokenFetched
+Event = (
+    Requested
+    | Left
+    | UpstreamConnected
+    | UpstreamReceived
+    | UpstreamLost
+    | Listening
+    | RulesChanged
+    | Worked
+    | TokenFetched
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import logging
 import math
 import random
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,10 @@ import trio
 
 from ottla.addresses import format_address, parse_address
 from ottla.codec.wire import Buffer
-from ottla.errors import ConfigurationError, OttlaError, RemoteProtocolError, reason
+from ottla.config_file import Reloaded
+from ottla.errors import ConfigurationError, LocalProtocolError, OttlaError, RemoteProtocolError, reason
 from ottla.proxy.clients.observer import Tally
-from ottla.proxy.config import EVERY_ADDRESS, Mode, ProxyConfig
+from ottla.proxy.config import EVERY_ADDRESS, ProxyConfig
 from ottla.proxy.core import ProxyCore
 from ottla.proxy.events import (
     Action,
@@ -43,6 +44,7 @@ from ottla.proxy.events import (
     Listen,
     Listening,
     Requested,
+    RulesChanged,
     SendUpstream,
     Store,
     UpstreamConnected,
@@ -55,6 +57,7 @@ from ottla.proxy.journal.journal import Journal
 from ottla.proxy.journal.restored import Noted
 from ottla.proxy.journal.state_directory import StateDirectory
 from ottla.proxy.metrics import collect
+from ottla.proxy.topic_rule import Mode, TopicRule
 from ottla.sdk.discovery import resolve
 from ottla.sdk.events import RunInThread, TokenFetched
 from ottla.serve import (
@@ -98,6 +101,7 @@ class RunningProxy:
     nodes: dict[int, int]
     health: str | None = None
     _core: ProxyCore | None = field(default=None, repr=False)
+    _tell: Callable[[Event], None] = field(default=lambda event: None, repr=False)
     _end: trio.Event = field(default_factory=trio.Event, repr=False)
 
     @property
@@ -105,15 +109,32 @@ class RunningProxy:
         """Upstream answers, and the proxy is not draining."""
         return self._core is not None and self._core.ready and not self._end.is_set()
 
+    def change_rules(self, rules: Sequence[TopicRule]) -> None:
+        """Replace the topic rules; call it from within trio.
+
+        Idempotent and transactional producers that are open are fenced when they next write to a topic that is newly
+        rewritten, or no longer: their applications must open new ones.
+        """
+        if self._core is None:
+            raise LocalProtocolError("the proxy does not run yet")
+        if self._core.rules.all != tuple(rules):
+            self._tell(RulesChanged(tuple(rules)))
+
     def drain(self) -> None:
         """Accept no more requests, answer those under way, and let `run_proxy` return."""
         self._end.set()
 
 
 async def run_proxy(
-    config: ProxyConfig, *, task_status: trio.TaskStatus[RunningProxy] = trio.TASK_STATUS_IGNORED
+    config: ProxyConfig,
+    *,
+    reload: Callable[[RunningProxy], Reloaded] | None = None,
+    task_status: trio.TaskStatus[RunningProxy] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve until `RunningProxy.drain` or cancellation.
+
+    Args:
+        reload: reads the configuration again and applies it; called at ``POST /reload`` on the health port.
 
     Raises:
         ConfigurationError: the proxy cannot listen on an address, or cannot use the state directory.
@@ -125,7 +146,7 @@ async def run_proxy(
     )
     state = StateDirectory(Path(config.state)) if config.state else None
     try:
-        driver = _Driver(config, bootstrap, state)
+        driver = _Driver(config, bootstrap, state, reload)
         async with trio.open_nursery() as nursery:
             await driver.serve(nursery, task_status)
     finally:
@@ -180,8 +201,14 @@ class _ListenerService:
 class _Driver:
     """Passes events to the core, and does its actions."""
 
-    def __init__(self, config: ProxyConfig, bootstrap: tuple[Address, ...], state: StateDirectory | None) -> None:
-        self.config, self._state = config, state
+    def __init__(
+        self,
+        config: ProxyConfig,
+        bootstrap: tuple[Address, ...],
+        state: StateDirectory | None,
+        reload: Callable[[RunningProxy], Reloaded] | None = None,
+    ) -> None:
+        self.config, self._state, self._reload = config, state, reload
         self.core = _core(config, bootstrap, state)
         self.clients: dict[int, AcceptedConnection] = {}
         self.failure: OttlaError | None = None
@@ -231,7 +258,7 @@ class _Driver:
         first = min(self._ports)
         advertised = format_address(self.core.cluster.host, self.core.cluster.ports[first])
         bootstrap = advertised if self._host in EVERY_ADDRESS else format_address(self._host, self._ports[first])
-        running = RunningProxy(bootstrap, advertised, self._ports, self._health, self.core)
+        running = RunningProxy(bootstrap, advertised, self._ports, self._health, self.core, self.happened)
         self._running = running
         extra = {"bootstrap": bootstrap, "advertised": advertised, "upstream": self.config.upstream}
         log.info("the proxy takes requests", extra=extra)
@@ -392,9 +419,17 @@ class _Driver:
             return
         host, port = parse_address(self.config.health, "health", any_port=True)
 
+        def reloaded() -> Reloaded:
+            if self._running is None:
+                raise ConfigurationError("the proxy is still starting: reload it later")
+            assert self._reload is not None, "it is served only then"
+            return self._reload(self._running)
+
+        reload = None if self._reload is None else reloaded
+
         async def answer(*, task_status: trio.TaskStatus[int]) -> None:
             try:
-                await serve_health(host, port, self._is_ready, self._samples, opened=task_status.started)
+                await serve_health(host, port, self._is_ready, self._samples, reload, opened=task_status.started)
             except ConfigurationError as error:
                 self.failure = error
                 task_status.started(0)

@@ -8,6 +8,7 @@ Rules:
 """
 
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.codec.records import NO_PRODUCER_ID, RecordBatch, parse_batch
@@ -17,6 +18,7 @@ from ottla.errors import (
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
     InvalidTxnState,
+    NotLeaderOrFollower,
     OutOfOrderSequenceNumber,
     PolicyViolation,
     ProducerFenced,
@@ -29,6 +31,7 @@ from ottla.proxy.clients.routed_topics import RoutedTopics
 from ottla.proxy.clients.windows import ClientResult
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.routing import Routes, RuleHistory
+from ottla.proxy.topic_rule import TopicRule
 from ottla.proxy.upstream.control import Control
 from ottla.proxy.upstream.delivery import Delivery
 from ottla.proxy.upstream.producer import UpstreamProducer, UpstreamTransaction
@@ -127,15 +130,24 @@ class Admission:
         """Whether no records of a transaction were refused because its epoch is unknown."""
         return not self._too_many_unknown and (producer_id, epoch) not in self._unknown
 
+    def change_rules(self, rules: Sequence[TopicRule]) -> None:
+        """Remember new rules: producers that are open now were opened under the former ones."""
+        self.history.change(rules)
+        if self._journal is not None:
+            self._journal.rules_changed()
+
     # -- checks
 
     def routes(self, offer: Offer) -> Routes:
         """The routes for the keys of a topic.
 
         Raises:
-            BrokerError: the topic has too few partitions, or lacks the partition in the request.
+            BrokerError: the topic is no longer rewritten, has too few partitions, or lacks the partition in the
+                request.
         """
         topic = offer.topic
+        if not self._topics.rewrites(topic):  # since the records arrived: sent again, they pass unchanged
+            raise NotLeaderOrFollower(f"the proxy's rule for {topic} has just changed: send the records again")
         routes, partitions = self._topics.routes(topic), self._topics.partitions(topic)
         if len(partitions) < routes.partitions:
             self._control.request_topics(topic)  # it may have more partitions by now, or be recreated

@@ -114,6 +114,10 @@ class Journal:
             self._cluster_id = cluster_id
             self._cluster_ids.append(cluster_id)
 
+    def rules_changed(self) -> None:
+        """Record the rules, because the operator has changed them."""
+        self._rules = list(self._history.texts)
+
     def allocated(self, producer_id: int, since: int) -> None:
         self._producers.append(NotedProducer(producer_id=producer_id, since=since))
 

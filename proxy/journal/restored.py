@@ -15,7 +15,6 @@ from ottla.codec.messages import parse
 from ottla.codec.wire import Buffer
 from ottla.errors import DecodeError
 from ottla.proxy.clients.windows import AnsweredBatch, ClientResult, Window
-from ottla.proxy.config import parse_rule
 from ottla.proxy.journal.notes import (
     JournalEntry,
     NotedBatch,
@@ -28,6 +27,7 @@ from ottla.proxy.journal.notes import (
     NotedWindow,
 )
 from ottla.proxy.routing import Routes, TopicRules
+from ottla.proxy.topic_rule import parse_rule
 from ottla.proxy.upstream.batches import Part, PartResult, UpstreamBatch, built
 from ottla.proxy.upstream.producer import UpstreamTransaction
 from ottla.proxy.upstream.streams import Stream

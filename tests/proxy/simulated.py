@@ -26,7 +26,7 @@ from ottla.codec.compression import Compression
 from ottla.codec.frames import build_request, build_response, framed, parse_request, parse_response
 from ottla.codec.records import BatchBuilder, Record, RecordBatch
 from ottla.errors import ConcurrentTransactions
-from ottla.proxy.config import ProxyConfig, parse_rule
+from ottla.proxy.config import ProxyConfig
 from ottla.proxy.core import ProxyCore
 from ottla.proxy.events import (
     Address,
@@ -50,6 +50,7 @@ from ottla.proxy.events import (
 )
 from ottla.proxy.journal.journal import SEGMENT_BYTES, Journal
 from ottla.proxy.journal.restored import noted
+from ottla.proxy.topic_rule import parse_rule
 from tests.sim.calm import CalmCluster, Log
 from tests.sim.clock import Clock
 from tests.sim.data import Place

@@ -4,8 +4,8 @@ import pytest
 
 from ottla.codec.records import BatchBuilder, parse_batch
 from ottla.proxy.clients.carried import CARRIED, offered
-from ottla.proxy.config import parse_rule
 from ottla.proxy.routing import TopicRules, routes_of
+from ottla.proxy.topic_rule import parse_rule
 
 ID = UUID(int=1)
 

@@ -6,6 +6,7 @@ Rules:
   up, within two seconds. Only servers end with 0 on SIGTERM and SIGHUP, because that is how they are stopped. A server
   may take five seconds, if records with `acks=0` are still in flight.
 - A process that is started with SIGHUP ignored (nohup) keeps ignoring it.
+- A server with a configuration file reads the file again at SIGHUP, and continues (`reloading.py`).
 - A second signal ends the process at once.
 """
 
@@ -142,12 +143,14 @@ def run(command: Callable[[], Awaitable[None]]) -> None:
 def run_server(
     server: "Callable[[trio.TaskStatus[Any]], Awaitable[None]]",
     beside: "Callable[[Any, trio.Nursery], Awaitable[None]]",
+    hang_up: "Callable[[Any], None] | None" = None,
 ) -> None:
     """Run a server under trio until it is stopped, then drain it.
 
     Args:
         server: reports, once it listens, an object with a method ``drain``; ends soon after that was called.
         beside: called with that object, and a nursery for tasks that run until the server is stopped.
+        hang_up: called with that object at each SIGHUP; ``None``: SIGHUP stops the server, like SIGTERM.
 
     Raises:
         typer.Exit: with the exit code, unless that is 0.
@@ -168,12 +171,16 @@ def run_server(
                 companions.cancel()
                 whole.deadline = trio.current_time() + DRAIN
 
+        def hung_up() -> None:
+            if running is not None and hang_up is not None:  # a server that is starting has just read its file
+                hang_up(running)
+
         async def serve(task_status: "trio.TaskStatus[Any]") -> None:
             await server(task_status)
             companions.cancel()
 
         async with trio.open_nursery() as outer:
-            await outer.start(_heed, stop, told)
+            await outer.start(_heed, stop, told, hung_up if hang_up is not None else None)
             with whole:
                 async with trio.open_nursery() as inner:
                     running = await inner.start(serve)
@@ -236,16 +243,26 @@ def finished_within(seconds: float, given_up: Callable[[], None]) -> Iterator[No
         yield
 
 
-async def _heed(stop: Callable[[], None], told: list[int], *, task_status: "trio.TaskStatus[None]") -> None:
-    """Note the first signal and call ``stop``."""
+async def _heed(
+    stop: Callable[[], None],
+    told: list[int],
+    hang_up: Callable[[], None] | None = None,
+    *,
+    task_status: "trio.TaskStatus[None]",
+) -> None:
+    """Note the first signal and call ``stop``; if SIGHUP has a meaning of its own, call ``hang_up`` at each."""
     import trio
 
     heeded = [signal.SIGINT, signal.SIGTERM]
-    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it
+    ignored = hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # as nohup does
+    if hasattr(signal, "SIGHUP") and (hang_up is not None or not ignored):
         heeded.append(signal.SIGHUP)
     with trio.open_signal_receiver(*heeded) as signals:
         task_status.started()
         async for number in signals:
+            if hang_up is not None and number == signal.SIGHUP:
+                hang_up()
+                continue
             if told:
                 os._exit(128 + number)
             told.append(number)

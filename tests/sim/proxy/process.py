@@ -147,6 +147,10 @@ class ProxyProcess(SimulatedProcess):
         self._connections.clear()
         self.clock.later(self.restart_after, self.start)
 
+    def reload(self) -> None:
+        """Apply the rules of `config` while the proxy runs; a proxy that does not, applies them when it starts."""
+        self._tell(proxy.RulesChanged(self.config.topics))
+
     def thaw(self) -> None:
         """Continue after a freeze."""
         for number in range(1, self.nodes + 1):

@@ -28,8 +28,9 @@ from ottla.proxy import threads
 from ottla.proxy.clients import opening, routed_topics
 from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.windows import Window
-from ottla.proxy.config import ProxyConfig, parse_rule
+from ottla.proxy.config import ProxyConfig
 from ottla.proxy.threads import Threads
+from ottla.proxy.topic_rule import parse_rule
 from ottla.proxy.upstream import control, delivery, stream_sender
 from ottla.proxy.upstream.batches import Part
 from ottla.proxy.upstream.streams import Stream
