@@ -45,7 +45,8 @@ from ottla.sdk.consume.core import ConsumerCore
 from ottla.sdk.consume.fetching import fetch_session
 from ottla.sdk.consume.fetching.fetch_scheduler import FetchScheduler
 from ottla.sdk.consume.fetching.fetch_session import FetchSession, RequestedPartition
-from ottla.sdk.consume.partitions.position import NO_NODE, Fetched, Time
+from ottla.sdk.consume.partitions.fetched import Fetched
+from ottla.sdk.consume.partitions.position import NO_NODE, Time
 from ottla.sdk.consume.partitions.record_sets import cut
 from ottla.sdk.consume.positions import position_lookups
 from ottla.sdk.consume.positions.assigned_positions import AssignedPositions
@@ -913,7 +914,7 @@ def _newer_ones_forget_who_waits(retry: Any) -> Any:
 def _only_what_was_full(taken: Any) -> Any:
     def broken(self: FetchScheduler, position: Any) -> bool:
         taken(self, position)
-        return bool(position.node == NO_NODE)
+        return bool(self.node(position) == NO_NODE)
 
     return broken
 
