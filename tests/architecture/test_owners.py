@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PARTS = ("brokerlite",)
+PARTS = ("brokerlite", "sdk/cluster", "sdk/connection", "sdk/consume", "sdk/group")
 ALLOWED = {
     "brokerlite/machines/partitions/partition_log.py: batch": "the log stamps the record batch that it was given",
     "brokerlite/machines/partitions/validation.py: batch": "the validation rewrites the record batch that it was given",
     "brokerlite/serve.py: self._nap": "trio moves a deadline by assignment",
+    "sdk/consume/partitions/record_sets.py: error": "an exception learns where it happened, and what to do about it",
 }
 """``file: object`` -> the reason for the exception."""
 

@@ -75,10 +75,11 @@ class Fetched:
             count = len(first.cut) if first.cut is not None else _records_in(first.batches[0])
             if count > most:
                 parts[:1] = first._cut_at(most)
-        parts[0]._complete()
+        parts[0]._keep_whole()
         return parts
 
-    def _complete(self) -> None:
+    def _keep_whole(self) -> None:
+        """Take note that `split` need not divide this again."""
         self.fits = True
 
     def skip(self, batch: AnyBatch) -> None:
@@ -98,9 +99,8 @@ class Fetched:
         good, damage = sound(self.batches, isolation)
         following, epoch = (good[-1].next_offset, epoch_of(good[-1])) if good else (self.first_offset, -1)
         size = sum(len(each.data) for each in good)
-        return replace(
-            self, batches=good, next_offset=following, leader_epoch=epoch, size=size, verified=True, fits=False
-        ), damage
+        whole = replace(self, batches=good, next_offset=following, leader_epoch=epoch, size=size, verified=True)
+        return whole, damage
 
     def _split_at(self, ends: list[int]) -> list["Fetched"]:
         """Divide this before the batches with these indices."""
