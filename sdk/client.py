@@ -42,8 +42,9 @@ from ottla.sdk.blocks import Suggesting
 from ottla.sdk.client_parts import ClientParts
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.options import ConsumerOptions, ConsumerPlan, TopicFilter
+from ottla.sdk.consume.partitions.fetched import Fetched
 from ottla.sdk.consume.partitions.places import Where, place_at, start_at
-from ottla.sdk.consume.partitions.position import Fetched, NoStart, Offset, Start, Time
+from ottla.sdk.consume.partitions.position import NoStart, Offset, Start, Time
 from ottla.sdk.consume.partitions.record_sets import READ_COMMITTED, READ_UNCOMMITTED
 from ottla.sdk.consume.reading.fetcher import Fetcher
 from ottla.sdk.consumer import Consumer, ConsumerHooks

@@ -41,8 +41,9 @@ from ottla.sdk.client import (
 )
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.options import ConsumerOptions, ConsumerPlan, TopicFilter
+from ottla.sdk.consume.partitions.fetched import Fetched
 from ottla.sdk.consume.partitions.places import Where, place_at, start_at
-from ottla.sdk.consume.partitions.position import Fetched, Offset, Time
+from ottla.sdk.consume.partitions.position import Offset, Time
 from ottla.sdk.consume.reading.fetcher import Fetcher
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.threads import ThreadDriver

@@ -10,7 +10,8 @@ from ottla.codec.compression import Compression
 from ottla.codec.message_sets import build_message_set
 from ottla.codec.records import BatchBuilder, Record, parse_batch
 from ottla.errors import DecodeError
-from ottla.sdk.consume.partitions.position import Fetched, Offset
+from ottla.sdk.consume.partitions.fetched import Fetched
+from ottla.sdk.consume.partitions.position import Offset
 from ottla.sdk.consume.partitions.record_sets import READ_COMMITTED
 from ottla.sdk.consumer import Batch
 from ottla.testing import Broker
