@@ -59,10 +59,6 @@ class KafkaConfig(dict[str, Any]):
         self.consumer: dict[str, Any] = {}
         self.left_out: dict[str, str] = {}
 
-    def leave_out(self, names: Mapping[str, str]) -> None:
-        """Note names that are left out, each with the reason."""
-        self.left_out |= names
-
     def part(self, name: Part) -> dict[str, Any]:
         """The arguments of ``"client"``, ``"producer"`` or ``"consumer"``; `ConfigurationError` for anything else."""
         parts: dict[str, dict[str, Any]] = {"client": self, "producer": self.producer, "consumer": self.consumer}
@@ -88,7 +84,7 @@ def from_kafka_config(config: Mapping[str, Any], *, lenient: bool = False, ignor
     made = understood(config, lenient=lenient, ignore=ignore)
     if made.left_out:
         log.warning("configuration names ignored: they have no meaning in ottla", extra={"names": made.left_out})
-    made.leave_out({name: "ignore= names it" for name in config if name in ignore})
+    made.left_out.update({name: "ignore= names it" for name in config if name in ignore})
     return made
 
 
@@ -103,7 +99,7 @@ def understood(config: Mapping[str, Any], *, lenient: bool = False, ignore: Coll
     security = read_security({name: read.pop(name) for name in list(read) if is_security(name)}, lenient=lenient)
     wrong += map(str, security.wrong)
     made |= security.arguments
-    made.leave_out(security.left_out)
+    made.left_out.update(security.left_out)
     for name, value in read.items():
         try:
             _apply(made, name, value, lenient)
@@ -138,7 +134,7 @@ def _apply(made: KafkaConfig, name: str, value: Any, lenient: bool) -> None:
 
 def _leave_out(made: KafkaConfig, name: str, says: str, what: No | Only, lenient: bool) -> None:
     if lenient and what.idle:
-        made.leave_out({name: what.why})
+        made.left_out[name] = what.why
         return
     advice = " (lenient=True leaves it out)" if what.idle else ""
     raise ConfigurationError(f"{says}: {what.why}{advice}")
@@ -262,7 +258,7 @@ def _combine(made: KafkaConfig, config: Mapping[str, Any]) -> list[str]:
     if enabled:
         consumer["auto_commit"] = interval
     elif enabled is False and "auto.commit.interval.ms" in config:
-        made.leave_out({"auto.commit.interval.ms": "enable.auto.commit is false"})
+        made.left_out["auto.commit.interval.ms"] = "enable.auto.commit is false"
     elif enabled is None and "auto.commit.interval.ms" in config:
         wrong.append("'auto.commit.interval.ms': ottla commits nothing automatically without enable.auto.commit=true")
     if "start" in consumer:
@@ -279,10 +275,10 @@ def _choose_level(made: KafkaConfig) -> list[str]:
             continue
         name, level = f"compression.{codec}.level", producer.pop(codec)
         if codec != chosen:
-            made.leave_out({name: f"compression.type is {chosen}"})
+            made.left_out[name] = f"compression.type is {chosen}"
         elif producer.setdefault("compression_level", level) != level:
             wrong.append(f"'compression.level' and {name!r} have the same meaning here, so they cannot differ")
     if chosen == "none" and producer.get("compression_level") is not None:
         del producer["compression_level"]
-        made.leave_out({"compression.level": "compression.type is none"})
+        made.left_out["compression.level"] = "compression.type is none"
     return wrong
