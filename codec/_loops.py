@@ -207,6 +207,9 @@ def refuse_pickling() -> NoReturn:
     raise TypeError("Records are not pickled: pickle the bytes of their batch, or a list of them")
 
 
+_NO_NUMBERS = array("q")
+
+
 @final
 class Records:
     """The records of one batch, in order; made by `RecordBatch.records`. A slice is `Records` too."""
@@ -215,11 +218,11 @@ class Records:
 
     def __init__(
         self,
-        offsets: "array[int]",
-        timestamps: "array[int]",
-        keys: list[bytes | None],
-        values: list[bytes | None],
-        headers: list[Headers],
+        offsets: "array[int]" = _NO_NUMBERS,
+        timestamps: "array[int]" = _NO_NUMBERS,
+        keys: Sequence[bytes | None] = (),
+        values: Sequence[bytes | None] = (),
+        headers: Sequence[Headers] = (),
     ) -> None:
         self._offsets, self._timestamps = offsets, timestamps
         self._keys, self._values, self._headers = keys, values, headers
