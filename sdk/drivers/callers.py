@@ -101,7 +101,7 @@ class UserCall:
     # -- in its thread -----------------------------------------------------------------------------------------------
 
     def cut_short(self) -> None:
-        """Note that an exception was raised in its thread, which `Callers.interrupt` will hear of."""
+        """Note that an exception was raised in its thread, before it is posted to the I/O thread."""
         self.cut = True
 
     def take_error(self) -> BaseException:
