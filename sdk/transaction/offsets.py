@@ -170,7 +170,7 @@ class TransactionOffsets:
                 _refuse_lost(offsets, error)
                 if not dealt_with:
                     raise _failed(offsets, str(error), error) from None
-                task.trouble = str(error)
+                task.attempt_failed(error)
                 yield from sleep(task.core, self._core.backoff(failures))
                 failures += 1
 

@@ -158,9 +158,9 @@ def _first_epoch_for_ever(build: Any) -> Any:
 
 
 def _new_number_for_each_attempt(send: Any) -> Any:
-    def broken(self: PartitionQueue, batch: Any, *given: Any) -> None:
+    def broken(self: PartitionQueue, batch: Any, *given: Any, **named: Any) -> None:
         batch.sequence = None
-        send(self, batch, *given)
+        send(self, batch, *given, **named)
 
     return broken
 
