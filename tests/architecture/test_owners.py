@@ -17,7 +17,6 @@ ALLOWED = {
     "sdk/gate.py: HELD": "one statement swaps the lines: between two, Python could call a signal handler",
     "sdk/signatures.py: call": "`inspect` and `help` read the signature and the text of a function there",
     "spark/reading/batch_reader.py: error": "the error of the codec gets the advice that only Spark's options allow",
-    "src/ottla/cli/commands.py: error": "click's errors take better words only by assignment",
     "src/ottla/cli/commands.py: option": "typer's options take their metavar only by assignment here",
     "src/ottla/cli/exits.py: finishing": "trio moves a deadline by assignment",
     "src/ottla/cli/exits.py: whole": "trio moves a deadline by assignment",
