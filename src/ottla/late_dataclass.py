@@ -116,8 +116,9 @@ def _with_slots(cls: type[T], declared: dict[str, Any], late: "dict[str, _Late |
     inherited = set(chain.from_iterable(vars(each).get("__slots__", ()) for each in cls.__mro__[1:]))
     members = {name: each for name, each in declared.items() if name not in fields}
     members |= {"__slots__": tuple(name for name in fields if name not in inherited), **late}
-    made = type(cls)(cls.__name__, cls.__bases__, members | {"__qualname__": cls.__qualname__})
-    return cast("type[T]", made)
+    members["__qualname__"] = cls.__qualname__
+    kind: Any = type(cls)
+    return cast("type[T]", kind(cls.__name__, cls.__bases__, members))
 
 
 def _freeze(cls: type[Any]) -> None:
