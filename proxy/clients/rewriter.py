@@ -200,10 +200,9 @@ class Rewriter:
             self.resume(window, now)
 
     def _sift(self, batch: ClientBatch) -> None:
-        """Leave out records that are stored although an earlier batch with them was refused; count the others."""
+        """Leave out records that are stored although an earlier batch with them was refused."""
         if batch.window is not None and batch.window.remembers:
             batch.leave_out(batch.window.stored_already(batch.records.fingerprints()))
-        self._counts.delivered(batch)
 
     def _deliver_due(self, window: "Window[ClientBatch]", now: float) -> None:
         while batch := window.due():
@@ -235,6 +234,7 @@ class Rewriter:
         if not batch.parts:
             self.finished(batch, now)
             return
+        self._counts.delivered(batch)
         each, compression = batch.size // max(batch.count, 1), Compression(batch.batch.compression)
         for destination, records in batch.parts.items():
             size, whole = each * len(records), batch.batch if batch.in_place else None
