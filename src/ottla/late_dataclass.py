@@ -7,8 +7,8 @@ the class. The constructor is generated apart from the rest, because many object
 shown.
 
 Rules:
-- A mistake in a declaration, such as a mutable default, is reported when the class is first used, not when it is
-  declared. `tests/test_late_dataclass.py` generates every class of the repository, and compares it with the standard
+- `dataclasses` finds mistakes of a declaration (a mutable default, a missing one) only when the class is first used.
+  `tests/test_late_dataclass.py` generates every class of the repository, and compares it with the standard
   library's.
 - Annotations are fields: ``ClassVar`` and ``InitVar`` are not supported. There is no generated docstring.
 - A stand-in has what `dataclasses` reads of the class and of its bases, but is no subclass of them.
