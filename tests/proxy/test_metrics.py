@@ -167,7 +167,11 @@ def test_a_header_cannot_claim_more_records_than_its_bytes_may_hold(compression:
     assert tallies.passed_bytes == len(data)
 
 
-@pytest.mark.parametrize("data", [old_message_set(b"x" * 100), b"\xff" * 100, b"", b"short", None])
+@pytest.mark.parametrize(
+    "data",
+    [old_message_set(b"x" * 100), b"\xff" * 100, b"", b"short", None],
+    ids=["a message set", "no magic", "empty", "short", "null"],
+)
 def test_record_sets_of_other_formats_count_as_bytes_only(data: bytes | None) -> None:
     tallies = Tallies()
     tallies.passed(data)
