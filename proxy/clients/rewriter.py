@@ -196,10 +196,9 @@ class Rewriter:
             self.resume(window, now)
 
     def _sift(self, batch: ClientBatch) -> None:
-        """Leave out records that are stored although an earlier batch with them was refused; count the others."""
+        """Leave out records that are stored although an earlier batch with them was refused."""
         if batch.window is not None and batch.window.remembers:
             batch.leave_out(batch.window.stored_already(batch.records.fingerprints()))
-        self._counts.delivered(batch)
 
     def _deliver_due(self, window: "Window[ClientBatch]", now: float) -> None:
         while batch := window.due():
@@ -230,6 +229,7 @@ class Rewriter:
         if not parts:
             self.finished(batch, now)
             return
+        self._counts.delivered(batch)
         for part in parts:
             if batch.refused:  # because another part of it has failed
                 batch.settled(part, WITHDRAWN, now)

@@ -110,6 +110,8 @@ class UpstreamLinks:
         """The cluster id that upstream must have; ``None``: any."""
         self.durations: dict[Address, dict[int, Histogram]] = {}
         """Of the requests to the last `_MOST_OFFERS` brokers, by API; the newest broker last."""
+        self.unanswered: dict[Address, int] = {}
+        """How many requests to these brokers ended without a response."""
         self._offers: dict[Address, tuple[Versions, Features]] = {}
         """What the last `_MOST_OFFERS` brokers have offered; the newest last."""
         self._most_ending = most_ending
@@ -170,7 +172,9 @@ class UpstreamLinks:
         """The durations of the requests to a broker, by API."""
         known = self.durations[address] = self.durations.pop(address, {})
         if len(self.durations) > _MOST_OFFERS:  # addresses come and go
-            del self.durations[next(iter(self.durations))]
+            gone = next(iter(self.durations))
+            del self.durations[gone]
+            self.unanswered.pop(gone, None)
         return known
 
     def in_flight(self) -> Iterator[tuple[Address, int]]:
@@ -185,6 +189,8 @@ class UpstreamLinks:
         """Close the connection of a link."""
         del self._live[link.number]
         self._ending.pop(link, None)
+        if link.address in self.durations:
+            self.unanswered[link.address] = self.unanswered.get(link.address, 0) + link.in_flight
         if self._waiting.pop(link, None) is None:
             self.actions.append(DisconnectUpstream(link.number))
 

@@ -82,13 +82,37 @@ __all__ = [
     "topic_ids",
 ]
 
+_HOMES = {
+    "abort_hanging_transaction": "transactions",
+    "brokers": "topics",
+    "commit_offsets": "groups",
+    "committed": "groups",
+    "create_partitions": "topics",
+    "create_topic": "topics",
+    "delete_groups": "groups",
+    "delete_offsets": "groups",
+    "delete_topic": "topics",
+    "describe_groups": "groups",
+    "describe_producers": "transactions",
+    "describe_topic": "topics",
+    "describe_transactions": "transactions",
+    "fence_producers": "transactions",
+    "find_hanging_transactions": "transactions",
+    "group_lags": "groups",
+    "list_groups": "groups",
+    "list_topics": "topics",
+    "list_transactions": "transactions",
+    "listed_topics": "topics",
+    "topic_ids": "topics",
+}
+"""The calls that are imported when they are first used, because most clients read or write, and their modules."""
+
 
 def __getattr__(name: str) -> object:
-    # Lazily, because most clients read or write, and administer nothing.
     if name == "resets":
         return import_module(f"{__name__}.resets")
-    if name in __all__:
-        for home in ("groups", "topics", "transactions"):
-            if found := getattr(import_module(f"{__name__}.{home}"), name, None):
-                return found
+    if home := _HOMES.get(name):
+        found: object = getattr(import_module(f"{__name__}.{home}"), name)
+        globals()[name] = found
+        return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -17,11 +17,13 @@ ALLOWED = {
     "sdk/gate.py: HELD": "one statement swaps the lines: between two, Python could call a signal handler",
     "sdk/signatures.py: call": "`inspect` and `help` read the signature and the text of a function there",
     "spark/reading/batch_reader.py: error": "the error of the codec gets the advice that only Spark's options allow",
+    "src/ottla/cli/commands.py: program.commands[sys.argv[1]]": "a command of click has its callback in an attribute",
     "src/ottla/cli/commands.py: option": "typer's options take their metavar only by assignment here",
     "src/ottla/cli/exits.py: finishing": "trio moves a deadline by assignment",
     "src/ottla/cli/exits.py: whole": "trio moves a deadline by assignment",
     "src/ottla/cli/options.py: run": "Python gives a function its name, docstring and signature by assignment",
     "src/ottla/errors.py: error": "the function completes the exception that it has created",
+    "src/ottla/late_dataclass.py: method": "Python gives a function its qualified name by assignment",
     "src/ottla/serve/health.py: scope": "trio moves a deadline by assignment",
     "src/ottla/tls.py: context": "ssl configures a context by assignment",
 }

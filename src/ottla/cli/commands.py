@@ -1,9 +1,10 @@
 """All commands of `ottla`."""
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, NoReturn, get_args
 
 import typer
 from typer.core import TyperGroup
@@ -173,3 +174,17 @@ def ottla(
 
 
 _show_values(app)
+
+
+def explain(error: typer.BadParameter) -> None:
+    """Print an error that the command of this command line has raised, as Typer does, and end the process.
+
+    Typer parses the command line, but the command does not run again.
+    """
+
+    def refused(**options: Any) -> NoReturn:
+        raise error
+
+    program: Any = typer.main.get_command(app)
+    program.commands[sys.argv[1]].callback = refused
+    program(prog_name="ottla")

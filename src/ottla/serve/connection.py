@@ -398,7 +398,8 @@ class AcceptedConnection:
                 continue
             except OSError:  # the peer is gone
                 return None
-            self._shared.traffic.read(self._incoming.count)
+            finally:  # also bytes that are no TLS
+                self._shared.traffic.read(self._incoming.count)
             self._turn = self._turn - self._incoming.count if self._incoming.more else 0
             return frames
 

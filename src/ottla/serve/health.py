@@ -139,8 +139,11 @@ def _metrics_page() -> Callable[[Collect], Awaitable[Response]]:
     """Return the function that answers ``/metrics``."""
     try:
         from ottla.serve.metrics_page import CONTENT_TYPE, render
-    except ModuleNotFoundError:
-        return _no_metrics
+    except ImportError as error:
+        if error.name == "prometheus_client":
+            return _no_metrics
+        log.exception("prometheus-client is installed, but cannot be imported")
+        return _broken_metrics
 
     async def page(collect: Collect) -> Response:
         return Response("200 OK", await render(collect), CONTENT_TYPE)
@@ -151,6 +154,10 @@ def _metrics_page() -> Callable[[Collect], Awaitable[Response]]:
 async def _no_metrics(collect: Collect) -> Response:
     advice = b"prometheus-client is not installed: pip install 'ottla[prometheus]', and restart the server\n"
     return Response("501 Not Implemented", advice)
+
+
+async def _broken_metrics(collect: Collect) -> Response:
+    return Response("500 Internal Server Error", b"prometheus-client cannot be imported: see the log\n")
 
 
 async def _request(stream: trio.abc.Stream) -> tuple[bytes, bytes]:
