@@ -102,7 +102,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
         build_all()
     # Freeze the objects that exist now, so that tests which collect garbage do not scan them every time.
-    gc.collect()
     gc.freeze()
     gc.enable()
     _tell(count=len(session.items))
