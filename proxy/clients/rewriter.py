@@ -80,6 +80,7 @@ class Rewriter:
         place = offer.topic, offer.partition
         taken = self._client_batch(batch, offer.origin, producer, place, window, routes, next(self._numbers))
         taken.waiting.append(offer.answered)
+        producer.serve(offer.origin.client_id)
         if window is None:
             producer.accept(taken, awaited=offer.awaited)
         else:

@@ -106,6 +106,7 @@ class NotedOutcome:
     count: int = wire(Int32)
     error_code: int = wire(Int16)
     base_offset: int = wire(Int64)
+    append_time: int = wire(Int64, default=-1)
     message: str | None = wire(String, null="0+")
 
 
@@ -130,6 +131,7 @@ class NotedUnderWay:
     message: str | None = wire(String, null="0+")
     unknown: bool = wire(Boolean)
     offset: int = wire(Int64)
+    append_time: int = wire(Int64, default=-1)
     left_out: tuple[int, ...] = wire(Array(Int32))
     unstored: tuple[NotedUnstored, ...] = wire(Array(NotedUnstored))
 

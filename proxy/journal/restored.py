@@ -172,7 +172,11 @@ def _window(noted: NotedWindow) -> "Window[ClientBatch]":
         noted.next_sequence,
         noted.fenced,
         [
-            AnsweredBatch(each.sequence, each.count, ClientResult(each.error_code, each.base_offset, each.message))
+            AnsweredBatch(
+                each.sequence,
+                each.count,
+                ClientResult(each.error_code, each.base_offset, each.message, each.append_time),
+            )
             for each in noted.done
         ],
         (noted.stored, noted.others, noted.unknown),
@@ -181,7 +185,7 @@ def _window(noted: NotedWindow) -> "Window[ClientBatch]":
 
 def _mark(batch: "ClientBatch", noted: NotedUnderWay, now: float) -> None:
     failure = PartResult(noted.error_code, message=noted.message, unknown=noted.unknown) if noted.failed else None
-    batch.restore(noted.offset, failure, refused=noted.refused, left_out=set(noted.left_out))
+    batch.restore(noted.offset, noted.append_time, failure, refused=noted.refused, left_out=set(noted.left_out))
     for each in noted.unstored:
         batch.unstored.append((_part(batch, each.partition, each, now), each.unknown))
 

@@ -240,6 +240,7 @@ def proxy(
     """Run a proxy that puts records with equal keys into one partition, whatever partitioner their clients use."""
     configure(log_format, log_level)
     from ottla.proxy.config import ProxyConfig, parse_rule, read_config
+    from ottla.proxy.descriptors import needed
     from ottla.proxy.serve import run_proxy
 
     _all_imported()
@@ -281,6 +282,7 @@ def proxy(
             "upstream": settings.upstream,
         }
 
+    _have_descriptors(needed(settings.max_connections))
     _serve("proxy", server, told, host, _announced_name(announce, name), as_json)
 
 
@@ -290,14 +292,14 @@ def _all_imported() -> None:
     gc.enable()
 
 
-def _have_descriptors() -> None:
+def _have_descriptors(wanted: int = _DESCRIPTORS) -> None:
     """Raise the limit of open files: systems have a low default, for old programs that use select."""
     with suppress(ImportError, OSError, ValueError):  # Windows, or a system that refuses
         import resource
 
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if 0 <= soft < _DESCRIPTORS:
-            most = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+        if 0 <= soft < wanted:
+            most = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 

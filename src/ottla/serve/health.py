@@ -7,7 +7,7 @@ Rules:
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import NamedTuple
 
 import trio
@@ -25,6 +25,8 @@ _SCRAPE_TIMEOUT = 10.0
 _SCRAPES = 4
 _LONGEST_REQUEST = 8192
 
+Notes = Callable[[], Iterable[str]]
+
 
 class Response(NamedTuple):
     """A response to one HTTP request."""
@@ -40,10 +42,11 @@ class HealthServer:
     Args:
         ready: whether the server accepts requests of clients.
         collect: returns the samples of its metrics.
+        notes: returns further lines for ``/ready``, about what its operator should know.
     """
 
-    def __init__(self, ready: Callable[[], bool], collect: Collect) -> None:
-        self._ready, self._collect = ready, collect
+    def __init__(self, ready: Callable[[], bool], collect: Collect, notes: Notes = tuple) -> None:
+        self._ready, self._collect, self._notes = ready, collect, notes
         self._scrapes = trio.CapacityLimiter(_SCRAPES)
         self._metrics = _metrics_page()
 
@@ -70,20 +73,30 @@ class HealthServer:
             return Response("500 Internal Server Error", b"see the log\n")
 
     def _probed(self, path: bytes) -> Response:
-        if path == b"/health" or (path == b"/ready" and self._ready()):
+        if path == b"/health":
             return Response("200 OK", b"ok\n")
         if path == b"/ready":
-            return Response("503 Service Unavailable", b"not ready\n")
+            notes = "".join(f"{each}\n" for each in self._notes()).encode()
+            if self._ready():
+                return Response("200 OK", b"ok\n" + notes)
+            return Response("503 Service Unavailable", b"not ready\n" + notes)
         return Response("404 Not Found", b"ask /health, /ready or /metrics\n")
 
 
 async def serve_health(
-    host: str, port: int, ready: Callable[[], bool], collect: Collect, *, opened: Callable[[int], None]
+    host: str,
+    port: int,
+    ready: Callable[[], bool],
+    collect: Collect,
+    notes: Notes = tuple,
+    *,
+    opened: Callable[[int], None],
 ) -> None:
     """Answer ``GET /health`` (200 while the process lives), ``/ready`` (200 or 503) and ``/metrics``.
 
     Args:
         collect: returns the samples of the server's metrics.
+        notes: returns further lines for ``/ready``.
         opened: called with the port once it listens.
 
     Raises:
@@ -91,7 +104,7 @@ async def serve_health(
     """
 
     listeners = await listen(host, port, " for health checks")
-    server = HealthServer(ready, collect)
+    server = HealthServer(ready, collect, notes)
     opened(listeners[0].socket.getsockname()[1])
     try:
         await trio.serve_listeners(server.answer, listeners)

@@ -3,11 +3,13 @@
 Promises:
 - An acknowledged record is stored, at the acknowledged offset if the client got one, in the partition of its key. It is
   stored once if its producer is idempotent. The records of a key are in order.
-- No producer is fenced.
+- No producer is fenced, unless the proxy ends while its disk is full, or before the journal is whole again.
 - Every call ends in time, and in the end the proxy holds no records.
+- A client that gets an offset gets the time of the record as well.
 - The proxy logs no bug of its own.
 - Without faults, requests that a client sent before it left are carried out.
 - Upstream, a producer has at most five unsettled batches per partition, and the first batch of an epoch travels alone.
+- Upstream gets records under the client id of their sender.
 - After upstream has refused a batch as too large, later batches are smaller. A thread may be building one more large
   batch by then.
 """
@@ -29,9 +31,11 @@ from ottla.proxy.clients import opening, routed_topics
 from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.windows import Window
 from ottla.proxy.config import ProxyConfig, parse_rule
+from ottla.proxy.journal import journal
 from ottla.proxy.threads import Threads
 from ottla.proxy.upstream import control, delivery, stream_sender
 from ottla.proxy.upstream.batches import Part
+from ottla.proxy.upstream.link import CLIENT_ID
 from ottla.proxy.upstream.streams import Stream
 from ottla.sdk.options import Options
 from ottla.sdk.produce.options import ProducerOptions
@@ -43,7 +47,7 @@ from tests.sim.history import History
 from tests.sim.mutations import Change, changed
 from tests.sim.network import Link, Network
 from tests.sim.proxy.foreign import JavaLike
-from tests.sim.proxy.ledger import Ledger
+from tests.sim.proxy.ledger import Ledger, name_of
 from tests.sim.proxy.mutations import MUTATIONS
 from tests.sim.proxy.parting import Parting
 from tests.sim.proxy.process import Bugs, ProxyProcess
@@ -71,6 +75,10 @@ NAMED = 0.3
 """The fraction of worlds in which brokers name their cluster."""
 IN_PARTS = 0.1
 """The fraction of worlds in which the proxy splits most batches."""
+STAMPS, APPEND_TIME = 0.3, 1_800_000_000_000
+"""The fraction of worlds in which brokers give records the time of the append, and that time."""
+FILLS = 0.2
+"""The fraction of worlds in which the proxy's disk is full for a while, and the proxy is killed later."""
 BY_ID = "4.1"
 """The first release whose Produce has topic ids."""
 LIMIT = 200.0
@@ -78,6 +86,7 @@ LIMIT = 200.0
 LOOK = 0.25
 CROWD = "more than five batches are unsettled"
 TOGETHER = "the first batch of an epoch does not travel alone"
+STRANGER = "records have the client id of another client"
 TOO_LARGE = "batches are as large as a batch that upstream has refused"
 LEFT = "the proxy holds records in the end"
 UNCARRIED = "a request that a client sent before it left is not carried out"
@@ -102,6 +111,8 @@ class Simulation:
         self.network.cluster, self.network.features = self.cluster, self.cluster.data.features
         self.front.features = self.cluster.data.features
         self.cluster.data.max_message_bytes = chance.choice((FEW, 2000, MOST, MOST, MOST))
+        if Random(f"{seed} append time").random() < STAMPS:
+            self.cluster.data.append_time = APPEND_TIME
         self.certain = Random(f"{seed} certain").random() < 0.3
         """No fault leaves the proxy with an unknown outcome, so it has no reason to fence a producer."""
         if self.certain:
@@ -131,6 +142,11 @@ class Simulation:
         own = Random(f"{seed} growth")
         if own.random() < 0.3 and self.proxy.stored is not None and not any("recreate" in kind for kind in kinds):
             self.faults.append(Fault(own.uniform(0.0, self.seconds), "grow", 0.0))
+        grows = any(fault.kind == "grow" for fault in self.faults)
+        own = Random(f"{seed} disk")
+        self.fills = own.random() < FILLS and self.proxy.stored is not None and not grows
+        if self.fills:
+            self.faults += self._filled(own)
         own = Random(f"{seed} parts")
         self.in_parts = own.random() < IN_PARTS and self.proxy.stored is not None and not self.certain
         """Upstream accepts only small batches; the proxy remembers it, and is killed while it sends parts of parts."""
@@ -170,6 +186,13 @@ class Simulation:
             replace(each, kind=own.choice(others)) if each.kind in UNKNOWN or each.kind == "recreate" else each
             for each in drawn
         ]
+
+    def _filled(self, own: Random) -> list[Fault]:
+        """A full disk, and then kills: most when the journal is whole again, some before that."""
+        began, lasts = own.uniform(0.0, self.seconds / 2), own.choice((0.1, 0.5, 1.0))
+        over = began + lasts
+        after = [over + own.choice((0.0, 0.5, 1.5, 2.5)) for _ in range(own.choice((1, 2)))]
+        return [Fault(began, "full disk", lasts), *(Fault(each, "kill", own.choice((0.1, 0.5))) for each in after)]
 
     # -- for the faults
 
@@ -267,6 +290,7 @@ class Simulation:
             (threads, "STEP", lambda _: step),
             (threads, "PLAIN", lambda _: 1),
             (Stream, "_first_waiting", self._killed_between_parts),
+            *([(journal, "COPIED_AT_ONCE", lambda _: 1)] if self.fills else []),
             *counted(self.cluster.data.features),
             *named(self.seed, self.cluster),
         )
@@ -284,7 +308,7 @@ class Simulation:
                         raise Violation("everything has to be done by now", self._left())
                 self._come_to_rest()
                 self._part()
-                self.ledger.check(fences=self.fences, by_id=self.release >= BY_ID)
+                self.ledger.check(fences=self.fences or self.proxy.forgot, by_id=self.release >= BY_ID)
                 bugs.check()
             except Violation as broken:
                 violation = broken
@@ -366,6 +390,13 @@ class Simulation:
                     self.proxy.restart_after = fault.seconds / 4
                     if not self.proxy.dies_at:
                         self.proxy.kill()
+            case "full disk":
+                self.proxy.disk_is_full = True
+                self.clock.later(fault.seconds, self._make_room)
+            case "kill":
+                if self.proxy.alive:
+                    self.proxy.restart_after = fault.seconds
+                    self.proxy.kill()
             case "freeze":
                 if self.proxy.alive:
                     self.proxy.freeze(fault.seconds / 2)
@@ -400,6 +431,9 @@ class Simulation:
             case kind:
                 FAULTS[kind](self, fault)  # type: ignore[arg-type] # it has what these faults use
         self.cluster.data.features[f"fault: {fault.kind}"] += 1
+
+    def _make_room(self) -> None:
+        self.proxy.disk_is_full = False
 
     def _recreate(self, topic: str, pause: float) -> None:
         if topic in self.cluster.ids:
@@ -482,6 +516,7 @@ class Upstream:
 
     def sent(self, link: Link, message: Any) -> None:
         for place, batch in self._batches(message):
+            self._check_client(batch, link.client_id)
             producer = batch.producer_id, place
             unsettled, key = self.unsettled[producer], (batch.producer_epoch, batch.base_sequence)
             for old in [each for each in unsettled if each[0] < batch.producer_epoch]:
@@ -520,6 +555,14 @@ class Upstream:
     def _knows(self) -> tuple[Any, ...]:
         """The circumstances on whose change the proxy forgets a batch that was too large."""
         return self._cluster.ids.get("a"), self._cluster.data.max_message_bytes, self._restarts()
+
+    def _check_client(self, batch: RecordBatch, client_id: str | None) -> None:
+        """Check that a batch has the client id of its sender; after a restart the proxy may not know it yet."""
+        if client_id == CLIENT_ID and self._restarts() > 1:
+            return
+        sender = name_of(next(iter(batch.records()))).rpartition(b"-")[0].decode()
+        if sender != client_id:
+            raise Violation(STRANGER, f"{client_id} for {sender}")
 
     def _check_size(self, producer: tuple[int, Place], batch: RecordBatch, *, again: bool) -> None:
         """Check a batch that is sent, or sent ``again`` with the same sequence."""
