@@ -332,7 +332,7 @@ class _Driver:
         try:
             state.store(action)
         except OSError as error:
-            self.core.handle(JournalLost(reason(error)), trio.current_time())
+            self.core.handle(JournalLost(f"{state.path}: {reason(error)}"), trio.current_time())
 
     def _rescue_journal(self) -> None:
         """Try once more to write an abandoned journal, because the proxy stops in order."""

@@ -39,6 +39,10 @@ class Origin:
     client_id: str | None = None
 
     @property
+    def host(self) -> str:
+        return self.peer.rpartition(":")[0]
+
+    @property
     def facts(self) -> dict[str, object]:
         """The fields for a log line."""
         return {"client_id": self.client_id and self.client_id[:_LONG_ID], "peer": self.peer} if self.peer else {}

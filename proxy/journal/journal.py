@@ -120,8 +120,10 @@ class Journal:
             self._cluster_id = cluster_id
             self._cluster_ids.append(cluster_id)
 
-    def allocated(self, producer_id: int, since: int) -> None:
-        self._producers.append(NotedProducer(producer_id=producer_id, since=since))
+    def allocated(self, producer: "KnownProducer[Any]") -> None:
+        assert producer.producer_id is not None, "it is a client's"
+        noted = NotedProducer(producer_id=producer.producer_id, since=producer.since, host=producer.host)
+        self._producers.append(noted)
 
     def forgotten(self, producer_id: int) -> None:
         self._forgotten.append(producer_id)
@@ -263,7 +265,7 @@ class Journal:
         assert producer.producer_id is not None
         if self._known is None or producer.producer_id not in self._known:
             return 0
-        self.allocated(producer.producer_id, producer.since)
+        self.allocated(producer)
         size = 16
         noted = {batch.number for batch in self._batches}
         for place, window in producer.windows.items():

@@ -36,6 +36,8 @@ class NotedProducer:
     producer_id: int = wire(Int64)
     since: int = wire(Int32)
     """The number of the topic rules at its allocation."""
+    host: str = wire(String)
+    """Of its client."""
 
 
 @struct

@@ -1,6 +1,6 @@
 """Sends the proxy's own requests to upstream: Metadata and InitProducerId.
 
-It uses one connection, to any broker that answers: it tries the known brokers and the bootstrap addresses in turn.
+It uses one connection, to any broker that answers: it tries the known brokers, and then the bootstrap addresses.
 Requests are repeated until they are answered. Each waiting producer has its own request for an id in flight: after a
 start many wait, and upstream may be far away.
 """
@@ -110,6 +110,8 @@ class Control:
         self._request_timeout, self._learned = request_timeout, learned
         self._link: UpstreamLink | None = None
         self._turn = count()
+        self._attempts = 0
+        """Connections since upstream last answered."""
         self._look_at = 0.0
         """When to check whether upstream still answers."""
         self._connect_not_before = 0.0
@@ -178,15 +180,24 @@ class Control:
         """Connect if there is no connection, and send the requests that are due."""
         if self._link is None or not self._link.open:
             if now >= self._connect_not_before:
-                addresses = [*dict.fromkeys((*self._cluster.nodes.values(), *self._bootstrap))]
-                address = addresses[next(self._turn) % len(addresses)]
-                self._link = self._links.connect(address, now, ready=self._greeted, lost=self._lost)
+                self._link = self._links.connect(self._next_address(), now, ready=self._greeted, lost=self._lost)
         elif self._link.ready:
             try:
                 self._ask(self._link, now)
             except Exception as bug:
                 log.exception("a bug in the proxy, please report it: a question to upstream")
                 self._link.end(as_ottla_error(bug), now)
+
+    def _next_address(self) -> Address:
+        """The brokers that upstream names, in turn; once all of them are silent, also the other bootstrap addresses.
+
+        Those may belong to brokers that are gone, and connecting to one may take as long as the timeout.
+        """
+        named = [*dict.fromkeys(self._cluster.nodes.values())]
+        others = [each for each in self._bootstrap if each not in named]
+        attempt = self._attempts % (len(named) + len(others))
+        self._attempts += 1
+        return named[next(self._turn) % len(named)] if attempt < len(named) else others[attempt - len(named)]
 
     def _ask(self, link: UpstreamLink, now: float) -> None:
         if now >= self._look_at:
@@ -235,7 +246,7 @@ class Control:
     def _described(self, answer: MetadataResponse, now: float) -> None:
         self._metadata.answered()
         self.answered = True
-        self._failures = 0
+        self._failures = self._attempts = 0
         if self._silent:
             self._silent = False
             log.warning("upstream answers again")

@@ -228,8 +228,18 @@ class Reply:
 class World:
     """A proxy's core between clients and `Upstream`, on a clock of its own."""
 
-    def __init__(self, upstream: Upstream, *rules: str, journal: bool = False, **options: Any) -> None:
+    def __init__(
+        self,
+        upstream: Upstream,
+        *rules: str,
+        journal: bool = False,
+        bootstrap: tuple[Address, ...] = (("broker", PORT),),
+        **options: Any,
+    ) -> None:
         self.upstream = upstream
+        self._bootstrap = bootstrap
+        self.tried: list[Address] = []
+        """The addresses to which the proxy has tried to connect."""
         self.stored: list[Store] = []
         """The journal, if the proxy has one."""
         self.disk_is_full = False
@@ -260,7 +270,7 @@ class World:
         journal = None
         if self._has_journal:
             journal = Journal(1 + max((each.segment for each in self.stored), default=0), self.journal_bytes)
-        self.core = ProxyCore(config, (("broker", PORT),), Random(0), journal)
+        self.core = ProxyCore(config, self._bootstrap, Random(0), journal)
         if journal is not None:
             if self.abandoned:
                 self._abandon()
@@ -337,6 +347,7 @@ class World:
         self.abandoned = True
 
     def _connect(self, link: int, address: Address) -> None:
+        self.tried.append(address)
         node = next((n for n in self.upstream.cluster.nodes if self.upstream.cluster.address(n) == address), None)
         if node is None or node in self.upstream.down:
             self.core.handle(UpstreamLost(link, "refused"), self.now)

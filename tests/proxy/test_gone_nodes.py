@@ -5,8 +5,9 @@ from typing import Any
 
 from ottla.codec.apis.api_versions import ApiVersionsRequest
 from ottla.codec.apis.metadata import MetadataResponse
-from tests.proxy.simulated import World, batch
+from tests.proxy.simulated import Upstream, World, batch
 from tests.proxy.test_rewriting import key_at, world_of
+from tests.sim.network import PORT
 
 
 def naming(*nodes: int) -> Callable[[Any, Any], Any]:
@@ -29,12 +30,27 @@ def test_a_broker_that_upstream_names_no_more_is_not_tried_for_metadata() -> Non
     world = world_of(nodes=3)
     world.upstream.bend = naming(0)
     world.settle(12)
-    tried: list[int] = []
-    connect = world._connect
-    world._connect = lambda link, address: (tried.append(address[1]), connect(link, address))[1]  # type: ignore[func-returns-value, method-assign]
+    world.tried.clear()
     world.kill(0)
     world.settle(30)
-    assert len(set(tried)) == 1, "only the broker that upstream named last"
+    assert set(world.tried) == {("broker", PORT)}, "only the broker that upstream named last"
+
+
+def test_bootstrap_addresses_of_brokers_that_are_gone_are_tried_last() -> None:
+    gone = [("gone", n) for n in range(3)]
+    world = World(Upstream({"flights": 6}), "flights=rewrite", bootstrap=(*gone, ("broker", PORT)))
+    world.settle(5)
+    assert world.tried == [*gone, ("broker", PORT)] and world.core.ready
+    for _ in range(5):
+        world.tried.clear()
+        world.kill(0)
+        world.upstream.down.clear()
+        world.settle(5)
+        assert world.tried == [("broker", PORT)] and world.core.ready
+    world.tried.clear()
+    world.kill(0)
+    world.settle(5)
+    assert set(gone) < set(world.tried)
 
 
 def test_a_client_of_a_broker_that_is_gone_is_closed_at_once_and_served_when_it_is_back() -> None:

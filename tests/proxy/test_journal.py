@@ -21,6 +21,7 @@ from ottla.codec.wire import Buffer
 from ottla.errors import ConfigurationError, DecodeError, MessageTooLarge, OutOfOrderSequenceNumber, ProducerFenced
 from ottla.proxy.descriptors import fitting, needed
 from ottla.proxy.events import Store
+from ottla.proxy.journal import journal as journal_module
 from ottla.proxy.journal import state_directory
 from ottla.proxy.journal.journal import Journal, framed
 from ottla.proxy.journal.journaled import Journaled
@@ -40,7 +41,7 @@ from tests.sim.proxy.world import play
 
 
 def entry(*producers: int) -> tuple[Buffer, ...]:
-    known = tuple(NotedProducer(producer_id=each, since=0) for each in producers)
+    known = tuple(NotedProducer(producer_id=each, since=0, host="") for each in producers)
     return framed([build(JournalEntry(rules=(NotedRules(rules=()),), producers=known), 0)])
 
 
@@ -663,7 +664,7 @@ def test_batches_under_way_are_in_a_journal_that_is_rebuilt(world: World) -> Non
 
 
 def test_a_restart_before_the_journal_is_whole_fences(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "COPIED_AT_ONCE", 1)
+    monkeypatch.setattr(journal_module, "COPIED_AT_ONCE", 1)
     known = [world.producer_id(1) for _ in range(5)]
     world.disk_is_full = True
     assert code(world, batch([(key_at(1), b"x")], known[0], 0, 0)) == 0
@@ -722,7 +723,8 @@ def test_the_proxy_tells_the_outage_and_ends_with_a_whole_journal(
             with urlopen(f"http://{health}/ready", timeout=HUNG) as response:
                 told = response.read().decode()
     assert page.value("ottla_proxy_journal_works") == 0
-    assert told == "ok\njournal not written, a restart now fences idempotent producers: no space left on device\n"
+    why = f"a restart now fences idempotent producers: {tmp_path}: no space left on device"
+    assert told == f"ok\njournal not written, {why}\n"
     assert len(producers(tmp_path)) == 1
     assert not (tmp_path / "ottla-proxy.lock").read_bytes()
 

@@ -512,7 +512,7 @@ def test_a_producer_of_which_something_is_under_way_is_not_forgotten(monkeypatch
     told = produce(world, payer, 0, 3)
     for _ in range(40):
         world.producer_id(9)
-    assert len(list(world.core.admission.producers)) == 20
+    assert len(list(world.core.admission.producers)) == 20 + 1
     end(world, payer, commit=True)
     assert not ends(world), "its records are still in flight"
     world.settle(20)

@@ -10,6 +10,7 @@ from ottla.codec.wire import NO_UUID
 from ottla.errors import BY_CODE, NotLeaderOrFollower
 from ottla.proxy.clients.batches import ClientBatch
 from ottla.proxy.clients.client_link import ClientLink
+from ottla.proxy.clients.producers import ClientProducers
 from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.routed_topics import RoutedTopics
 from ottla.proxy.clients.windows import ClientResult, Numbered, Window
@@ -158,6 +159,11 @@ def _but_none(forget: Any) -> Any:
     return lambda self, named, now: forget(self, frozenset(), now)
 
 
+def _never(wrote: Any) -> Any:
+    return lambda self, producer, host: False
+
+
+_mutation("producer ids that nobody writes with push out others", (ClientProducers, "wrote", _never))
 _mutation("all clients are one for upstream", (UpstreamProducer, "serve", _nothing))
 _mutation("clients that wait for a producer id together get the same", (Control, "_identified", _for_all_who_wait))
 _mutation("brokers that upstream names are forgotten", (UpstreamCluster, "_forget_all_but", _but_none))

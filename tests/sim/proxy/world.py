@@ -27,7 +27,7 @@ from ottla.codec.apis.produce import ProduceRequest, ProduceResponse
 from ottla.codec.records import RecordBatch, parse_batch
 from ottla.errors import BrokerError, DuplicateSequenceNumber, InvalidRecord, MessageTooLarge, TopicAuthorizationFailed
 from ottla.proxy import threads
-from ottla.proxy.clients import opening, routed_topics
+from ottla.proxy.clients import opening, producers, routed_topics
 from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.windows import Window
 from ottla.proxy.config import ProxyConfig, parse_rule
@@ -52,6 +52,7 @@ from tests.sim.proxy.mutations import MUTATIONS
 from tests.sim.proxy.parting import Parting
 from tests.sim.proxy.process import Bugs, ProxyProcess
 from tests.sim.proxy.senders import Sending
+from tests.sim.proxy.strangers import Stranger
 from tests.sim.run import Result, logged_to
 from tests.sim.users import Process, Violation
 
@@ -77,6 +78,8 @@ IN_PARTS = 0.1
 """The fraction of worlds in which the proxy splits most batches."""
 STAMPS, APPEND_TIME = 0.3, 1_800_000_000_000
 """The fraction of worlds in which brokers give records the time of the append, and that time."""
+CROWDS, REMEMBERED = 0.2, 20
+"""The fraction of worlds in which other clients get many producer ids, and the number that the proxy remembers then."""
 FILLS = 0.2
 """The fraction of worlds in which the proxy's disk is full for a while, and the proxy is killed later."""
 BY_ID = "4.1"
@@ -147,12 +150,17 @@ class Simulation:
         self.fills = own.random() < FILLS and self.proxy.stored is not None and not grows
         if self.fills:
             self.faults += self._filled(own)
+        own = Random(f"{seed} strangers")
+        self.crowded = own.random() < CROWDS
+        if self.crowded:
+            self.faults += [Fault(own.uniform(0.0, self.seconds), "strangers", 0.0) for _ in range(3)]
         own = Random(f"{seed} parts")
         self.in_parts = own.random() < IN_PARTS and self.proxy.stored is not None and not self.certain
         """Upstream accepts only small batches; the proxy remembers it, and is killed while it sends parts of parts."""
         if self.in_parts:
             self.cluster.data.max_message_bytes = FEW
             self.network.slow = dict.fromkeys(self.cluster.nodes, (5.0, 5.0))
+        self._strangers = 0
         self._kills = 6
         """How many more kills there are while the proxy sends a part that is not the first of its batch."""
         self.fences = (
@@ -290,6 +298,7 @@ class Simulation:
             (threads, "STEP", lambda _: step),
             (threads, "PLAIN", lambda _: 1),
             (Stream, "_first_waiting", self._killed_between_parts),
+            *([(producers, "REMEMBERED_PRODUCERS", lambda _: REMEMBERED)] if self.crowded else []),
             *([(journal, "COPIED_AT_ONCE", lambda _: 1)] if self.fills else []),
             *counted(self.cluster.data.features),
             *named(self.seed, self.cluster),
@@ -390,6 +399,9 @@ class Simulation:
                     self.proxy.restart_after = fault.seconds / 4
                     if not self.proxy.dies_at:
                         self.proxy.kill()
+            case "strangers":
+                self._strangers += 1
+                Stranger(f"s{self._strangers}", self.clock, self.front, self.history, REMEMBERED + 5)
             case "full disk":
                 self.proxy.disk_is_full = True
                 self.clock.later(fault.seconds, self._make_room)
