@@ -234,8 +234,7 @@ def test_the_end_of_an_earlier_process_is_not_taken_for_that_of_a_journal_that_i
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[int] = []
-    sync = os.fsync
-    monkeypatch.setattr(os, "fsync", lambda descriptor: (synced.append(descriptor), sync(descriptor))[1])
+    monkeypatch.setattr(os, "fsync", synced.append)
     state = StateDirectory(tmp_path)
     state.store(Store(1, entry(7), obsolete=1))
     assert synced, "the first segment of a process"
@@ -684,7 +683,7 @@ def test_a_disk_that_fills_again_and_again_is_tried_ever_less(world: World) -> N
         world.disk_is_full = True
         before = world.core.journal_works
         code(world, batch([(key_at(1), b"x")], producer, 0, sequence))
-        failed.append(before and not world.core.journal_works)
+        failed.append(bool(before and not world.core.journal_works))
         world.disk_is_full = False
         world.settle(1)
     assert sum(failed) < 20
