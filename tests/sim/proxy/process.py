@@ -105,6 +105,8 @@ class ProxyProcess(SimulatedProcess):
         self.disk_is_full = False
         self.abandoned = False
         """The journal is not whole: the next start does not trust it."""
+        self.dies_after_stores: int | None = None
+        """After how many further entries of the journal the proxy is killed."""
         self.forgot = False
         """A start has not trusted the journal, so the proxy fences producers."""
         self.dies_at: int | None = None
@@ -264,6 +266,10 @@ class ProxyProcess(SimulatedProcess):
             case proxy.Store(segment, data, obsolete):
                 assert self.stored is not None
                 self.abandoned = self.abandoned and not obsolete
+                if self.dies_after_stores is not None:
+                    self.dies_after_stores -= 1
+                    if self.dies_after_stores <= 0:
+                        self.dies_after_stores, self.dies_at = None, 0
                 self.stored = [each for each in self.stored if each[0] >= obsolete]
                 self.stored.append((segment, data))
             case proxy.Listen(node):

@@ -148,6 +148,8 @@ class Simulation:
         grows = any(fault.kind == "grow" for fault in self.faults)
         own = Random(f"{seed} disk")
         self.fills = own.random() < FILLS and self.proxy.stored is not None and not grows
+        self._amid = own.choice((0, 1, 2))
+        """After how many entries of the journal that is rebuilt after a full disk the proxy is killed; 0: it is not."""
         if self.fills:
             self.faults += self._filled(own)
         own = Random(f"{seed} strangers")
@@ -446,6 +448,8 @@ class Simulation:
 
     def _make_room(self) -> None:
         self.proxy.disk_is_full = False
+        if self.proxy.abandoned and self._amid:
+            self.proxy.dies_after_stores, self.proxy.restart_after = self._amid, 0.1
 
     def _recreate(self, topic: str, pause: float) -> None:
         if topic in self.cluster.ids:
