@@ -18,7 +18,7 @@ from ottla.proxy.core import ProxyCore
 from ottla.proxy.events import Store
 from ottla.proxy.journal import restored as journal
 from ottla.proxy.journal.journal import Journal
-from ottla.proxy.upstream import connections, streams
+from ottla.proxy.upstream import cluster, connections, streams
 from ottla.proxy.upstream.batches import Part, UpstreamBatch
 from ottla.proxy.upstream.cluster import UpstreamCluster
 from ottla.proxy.upstream.control import Control
@@ -166,7 +166,11 @@ def _never(wrote: Any) -> Any:
 _mutation("producer ids that nobody writes with push out others", (ClientProducers, "wrote", _never))
 _mutation("all clients are one for upstream", (UpstreamProducer, "serve", _nothing))
 _mutation("clients that wait for a producer id together get the same", (Control, "_identified", _for_all_who_wait))
-_mutation("brokers that upstream names are forgotten", (UpstreamCluster, "_forget_all_but", _but_none))
+_mutation(
+    "brokers that upstream names are forgotten",
+    (UpstreamCluster, "_forget_all_but", _but_none),
+    (cluster, "_UNNAMED", lambda _: 0.0),
+)
 
 
 # -- answers to clients ------------------------------------------------------------------------------------------------
