@@ -256,7 +256,7 @@ async def _probes(
     task_status: "trio.TaskStatus[int]",
 ) -> None:
     reload = None if running._reload is None else partial(running._reload, running)
-    await serve_health(host, port, lambda: running.ready, samples, reload, opened=task_status.started)
+    await serve_health(host, port, lambda: running.ready, samples, reload=reload, opened=task_status.started)
 
 
 class _Ticket(NamedTuple):

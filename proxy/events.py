@@ -82,6 +82,17 @@ class Worked:
     result: Any
 
 
+@dataclass(frozen=True, slots=True)
+class JournalLost:
+    """An entry could not be stored, and the journal was abandoned.
+
+    Attributes:
+        why: the reason, for the log.
+    """
+
+    why: str
+
+
 Event = (
     Requested
     | Left
@@ -91,6 +102,7 @@ Event = (
     | Listening
     | RulesChanged
     | Worked
+    | JournalLost
     | TokenFetched
 )
 
@@ -158,12 +170,13 @@ class DisconnectUpstream:
 
 @dataclass(frozen=True, slots=True, match_args=False)
 class Store:
-    """Append an entry to a segment of the journal, before any other action.
+    """Append an entry to a segment of the journal, before any other action; `JournalLost` follows if that fails.
 
     Attributes:
         segment: the number of the segment, which is created if it does not exist.
         parts: the entry, framed. They share memory with clients' requests, which is reused later.
-        obsolete: the segments before this one can be removed after it.
+        obsolete: with this entry the segments from this one on have the whole state: older ones are removed, and a
+            journal that was abandoned is valid again.
     """
 
     __match_args__ = ("segment", "data", "obsolete")
@@ -176,6 +189,11 @@ class Store:
     def data(self) -> bytes:
         """The entry in one piece."""
         return b"".join(self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class AbandonJournal:
+    """Remove the journal, before any other action: no process may trust it until a `Store` makes it whole again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +216,7 @@ Action = (
     | CloseClient
     | HoldClients
     | Store
+    | AbandonJournal
     | ConnectUpstream
     | SendUpstream
     | FinishUpstream

@@ -74,7 +74,8 @@ HELD_RECORDS = ServerMetric("ottla_proxy_held_records", _GAUGE, "records of thes
 JOURNAL_WORKS = ServerMetric(
     "ottla_proxy_journal_works",
     _GAUGE,
-    "1: the journal is written; 0: a write has failed, and the next start fences producers; absent without `state`",
+    "1: the journal is written; 0: a write has failed, and a restart before it recovers fences producers; absent "
+    "without `state`",
 )
 UPSTREAM_AVAILABLE = ServerMetric(
     "ottla_proxy_upstream_available", _GAUGE, "1 while a broker of upstream answers the proxy, otherwise 0"
@@ -113,12 +114,8 @@ PROXY_METRICS = (
 """The metrics of a proxy. Its listener has `TRAFFIC_METRICS`."""
 
 
-def collect(core: ProxyCore, listener: Listener, journal_works: bool | None) -> Samples:
-    """Yield the samples of a proxy.
-
-    Args:
-        journal_works: ``None``: there is no journal.
-    """
+def collect(core: ProxyCore, listener: Listener) -> Samples:
+    """Yield the samples of a proxy."""
     yield from listener.samples()
     yield from _of_topics(core.tallies, core.rules)
     yield Sample(HELD_BYTES, core.buffered.total)
@@ -126,8 +123,8 @@ def collect(core: ProxyCore, listener: Listener, journal_works: bool | None) -> 
     yield Sample(PAUSED_CLIENTS, core.paused_clients)
     yield Sample(UNSETTLED_BATCHES, core.rewriter.unsettled)
     yield Sample(HELD_RECORDS, core.rewriter.unsettled_records)
-    if journal_works is not None:
-        yield Sample(JOURNAL_WORKS, int(journal_works))
+    if core.journal_works is not None:
+        yield Sample(JOURNAL_WORKS, int(core.journal_works))
     yield Sample(UPSTREAM_AVAILABLE, int(not core.control.unavailable))
     yield from _of_upstream(core.links, {address: str(node) for node, address in core.cluster.nodes.items()})
 

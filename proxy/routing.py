@@ -2,7 +2,8 @@
 
 Rules:
 - The first rule whose glob matches applies. Topics whose names begin with ``__`` are Kafka's own and match no rule;
-  invalid topic names match none either.
+  invalid topic names match none either. A glob matches no internal topic of Kafka Streams, whose tasks choose the
+  partitions themselves; a rule can only name such a topic in full.
 - The partition count is pinned when a rewritten topic is first seen: if it followed a growing topic, keys would move.
   Only a recreated topic (with another topic id) gets a new pin. A restart without a journal forgets the pin, so a rule
   may state the count. Records for a topic with fewer partitions than that are refused.
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
 _REMEMBERED_TOPICS = 10_000
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 """Valid topic names. Source: Topic.java."""
+_OF_STREAMS = re.compile(
+    r".*-(changelog|repartition|subscription-(registration|response)-topic)"
+    r"|.+-KTABLE-FK-JOIN-SUBSCRIPTION-(REGISTRATION|RESPONSE)-\d+-topic"
+)
+"""Internal topics of Kafka Streams. Source: StreamsResetter.java, matchesInternalTopicFormat."""
 
 
 class TopicRules:
@@ -43,6 +49,8 @@ class TopicRules:
     def _find(self, topic: str) -> TopicRule | None:
         if topic.startswith("__") or not _LEGAL_NAME.fullmatch(topic):
             return None
+        if _OF_STREAMS.fullmatch(topic):
+            return next((rule for _, rule in self._patterns if rule.glob == topic), None)
         return next((rule for pattern, rule in self._patterns if pattern.match(topic)), None)
 
     def rewrites(self, topic: str) -> bool:

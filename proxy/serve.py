@@ -30,7 +30,9 @@ from ottla.errors import ConfigurationError, LocalProtocolError, OttlaError, Rem
 from ottla.proxy.clients.observer import Tally
 from ottla.proxy.config import EVERY_ADDRESS, ProxyConfig
 from ottla.proxy.core import ProxyCore
+from ottla.proxy.descriptors import fitting
 from ottla.proxy.events import (
+    AbandonJournal,
     Action,
     Address,
     AnswerClient,
@@ -40,6 +42,7 @@ from ottla.proxy.events import (
     Event,
     FinishUpstream,
     HoldClients,
+    JournalLost,
     Left,
     Listen,
     Listening,
@@ -213,7 +216,7 @@ class _Driver:
         self.clients: dict[int, AcceptedConnection] = {}
         self.failure: OttlaError | None = None
         self._listener = Listener(
-            ListenerLimits(max_frame=config.max_request_bytes, max_connections=config.max_connections)
+            ListenerLimits(max_frame=config.max_request_bytes, max_connections=fitting(config.max_connections))
         )
         self._host, self._port = config.listens
         self._first = config.first_node
@@ -276,6 +279,7 @@ class _Driver:
             if self.core.loses or any(pipe.queued for pipe in self._pipes.values()):
                 why = f"the proxy has ended, and upstream did not take them within {_DRAIN:g} s"
                 log.warning("requests of a disconnected client dropped: %s", why)
+            self._rescue_journal()
         finally:
             for topic in self.core.tallies:
                 self._log_tally(topic)
@@ -342,11 +346,26 @@ class _Driver:
                 self._nursery.start_soon(self._fetch, call)
             case Store():
                 assert self._state is not None, "a machine without a journal stores nothing"
-                self._state.store(action)
+                self._store(self._state, action)
+            case AbandonJournal():
+                assert self._state is not None, "a machine without a journal abandons nothing"
+                self._state.abandon()
             case Listen(node):
                 if self._first is None:
                     self._first = node  # the lowest comes first
                 self._nursery.start_soon(self._open_port, node, node - self._first)
+
+    def _store(self, state: StateDirectory, action: Store) -> None:
+        try:
+            state.store(action)
+        except OSError as error:
+            self.core.handle(JournalLost(f"{state.path}: {reason(error)}"), trio.current_time())
+
+    def _rescue_journal(self) -> None:
+        """Try once more to write an abandoned journal, because the proxy stops in order."""
+        self.core.rescue_journal(trio.current_time())
+        while self.core.journal_is_due(trio.current_time()):
+            self.act()
 
     def _finish(self, pipe: "_Pipe") -> None:
         """Write a pipe's remaining bytes; if these pipes exceed `max_buffered`, the oldest gives up."""
@@ -429,7 +448,15 @@ class _Driver:
 
         async def answer(*, task_status: trio.TaskStatus[int]) -> None:
             try:
-                await serve_health(host, port, self._is_ready, self._samples, reload, opened=task_status.started)
+                await serve_health(
+                    host,
+                    port,
+                    self._is_ready,
+                    self._samples,
+                    self._notes,
+                    reload=reload,
+                    opened=task_status.started,
+                )
             except ConfigurationError as error:
                 self.failure = error
                 task_status.started(0)
@@ -441,10 +468,15 @@ class _Driver:
     def _is_ready(self) -> bool:
         return self._running is not None and self._running.ready
 
+    def _notes(self) -> list[str]:
+        """Further lines of ``/ready``."""
+        why = self.core.journal_outage
+        return [] if why is None else [f"journal not written, a restart now fences idempotent producers: {why}"]
+
     # -- statistics
 
     def _samples(self) -> Samples:
-        return collect(self.core, self._listener, None if self._state is None else self._state.works)
+        return collect(self.core, self._listener)
 
     async def _log_statistics(self) -> None:
         while True:

@@ -29,7 +29,8 @@ class TopicRule:
     """
 
     glob: str
-    """As in a shell: ``*``, ``?``, ``[a-z]``; case-sensitive."""
+    """As in a shell: ``*``, ``?``, ``[a-z]``; case-sensitive. Internal topics of Kafka Streams match their full name
+    only."""
     mode: Mode
     partitioner: str = DEFAULT_PARTITIONER
     partitions: int | None = None

@@ -74,19 +74,27 @@ class Admission:
         self._too_many_unknown = False
         """Some of these were dropped, so any transaction may have lost records."""
 
-    def remember(self, producer_id: int) -> KnownProducer[ClientBatch]:
-        """Remember a client's producer id, which may be known already."""
-        producer = self.restored(producer_id, self.history.newest)
-        if self._journal is not None:
-            self._journal.allocated(producer_id, producer.since)
+    def remember(self, producer_id: int, host: str) -> KnownProducer[ClientBatch]:
+        """Remember the producer id of a client on this host; it may be known already."""
+        producer = self.producers.allocated(producer_id, self.history.newest, host)
+        self._remembered(producer)
         return producer
 
-    def restored(self, producer_id: int, since: int) -> KnownProducer[ClientBatch]:
+    def _remembered(self, producer: KnownProducer[ClientBatch]) -> None:
+        """Record a producer in the journal, and forget another one if there are too many."""
+        if self._journal is not None:
+            self._journal.allocated(producer)
+        self._forget_one()
+
+    def restored(self, producer_id: int, since: int, host: str, *, writes: bool) -> KnownProducer[ClientBatch]:
         """Remember a producer id that was allocated when the topic rules had the number ``since``."""
-        producer = self.producers.allocated(producer_id, since)
+        producer = self.producers.allocated(producer_id, since, host, writes=writes)
+        self._forget_one()
+        return producer
+
+    def _forget_one(self) -> None:
         if (oldest := self.producers.forget_one()) is not None:
             self._forget(oldest)
-        return producer
 
     def knows(self, producer: UpstreamProducer) -> bool:
         """Whether the producer is remembered, and its id has not been given to another one."""
@@ -112,7 +120,9 @@ class Admission:
             self._journal.transaction(producer)
 
     def note_begun(self, batch: ClientBatch) -> None:
-        """Record a batch that was accepted, and its window, in the journal."""
+        """Record a batch that was accepted, and its window, in the journal; its producer counts from now on."""
+        if isinstance(batch.producer, KnownProducer) and self.producers.wrote(batch.producer, batch.origin.host):
+            self._remembered(batch.producer)
         if self._journal is not None:
             self._journal.begun(batch)
         self.note_window(batch)

@@ -39,6 +39,10 @@ class Origin:
     client_id: str | None = None
 
     @property
+    def host(self) -> str:
+        return self.peer.rpartition(":")[0]
+
+    @property
     def facts(self) -> dict[str, object]:
         """The fields for a log line."""
         return {"client_id": self.client_id and self.client_id[:_LONG_ID], "peer": self.peer} if self.peer else {}
@@ -140,9 +144,11 @@ class ClientBatch(Numbered):
         self.changed()
         return [self.part(partition, 0, len(records), now) for partition, records in self.parts.items()]
 
-    def restore(self, offset: int, failure: PartResult | None, *, refused: bool, left_out: set[int]) -> None:
-        """Restore its state from the journal."""
-        self.offset, self.failure, self.refused = offset, failure, refused
+    def restore(
+        self, offset: int, append_time: int, failure: PartResult | None, *, refused: bool, left_out: set[int]
+    ) -> None:
+        """Restore what the journal has of it."""
+        self.offset, self.append_time, self.failure, self.refused = offset, append_time, failure, refused
         self.leave_out(left_out)
 
     def part(self, partition: int, first: int, count: int, since: float) -> Part:
@@ -164,9 +170,13 @@ class ClientBatch(Numbered):
             self.unstored.append((part, result.unknown))
             self.changed()
             self.owner.failed(self, result, now)
-        elif self.in_place and len(part.records) == self.count:
-            self.offset = result.offset
-            self.changed()
+        else:
+            if result.append_time > self.append_time:
+                self.append_time = result.append_time
+                self.changed()
+            if self.in_place and len(part.records) == self.count:
+                self.offset = result.offset
+                self.changed()
         if self.open_parts == 0:
             self.owner.finished(self, now)
 

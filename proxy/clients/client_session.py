@@ -20,6 +20,7 @@ from ottla.codec.elements import has_more_elements
 from ottla.codec.frames import build_response, parse_request, parse_response
 from ottla.codec.wire import Buffer
 from ottla.errors import CoordinatorNotAvailable, RemoteProtocolError, UnsupportedVersion
+from ottla.proxy.clients.batches import Origin
 from ottla.proxy.clients.carried import (
     ADD_PARTITIONS_TO_TXN,
     API_VERSIONS,
@@ -83,7 +84,7 @@ class ClientSession:
         self._shared = shared
         self._client = ClientConnection(client, shared.actions)
         self._link = ClientLink(self._client, node, shared)
-        self._transactions = TransactionHandler(self._client, self._link, shared)
+        self._transactions = TransactionHandler(self._client, Origin(client, peer).host, self._link, shared)
         self._produce = ProduceHandler(self._client, peer, self._link, shared)
         self._dialect: Dialect = UNNAMED
 

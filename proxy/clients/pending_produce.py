@@ -47,6 +47,7 @@ class PendingProduce:
             index=partition,
             error_code=code,
             base_offset=outcome.base_offset,
+            log_append_time_ms=outcome.append_time,
             error_message=outcome.error_message,
         )
         self.answer_if_complete()

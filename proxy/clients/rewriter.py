@@ -55,15 +55,15 @@ class Rewriter:
         self.unsettled = self.unsettled_records = 0
         self._numbers = count(1)
 
-    def allocated(self, producer_id: int, now: float) -> KnownProducer[ClientBatch]:
-        """Remember a producer id that upstream has newly allocated to a client."""
+    def allocated(self, producer_id: int, host: str, now: float) -> KnownProducer[ClientBatch]:
+        """Remember a producer id that upstream has newly allocated to a client on this host."""
         if producer_id in self._admission.producers:  # allocated twice: upstream has lost its data, and these records
             earlier = self._admission.producers.known(producer_id)
             self._delivery.renew(earlier, 0, now)
             self.withdraw(earlier, now, before=LAST_EPOCH + 1)
             self._admission.forget(producer_id)
         self._delivery.retire_lent(producer_id, now)
-        return self._admission.remember(producer_id)
+        return self._admission.remember(producer_id, host)
 
     # -- in
 
@@ -80,6 +80,7 @@ class Rewriter:
         place = offer.topic, offer.partition
         taken = self._client_batch(batch, offer.origin, producer, place, window, routes, next(self._numbers))
         taken.waiting.append(offer.answered)
+        producer.serve(offer.origin.client_id)
         if window is None:
             producer.accept(taken, awaited=offer.awaited)
         else:

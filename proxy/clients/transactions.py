@@ -65,22 +65,23 @@ class ClientTransactions:
         """The number of the newest `UpstreamTransaction`."""
 
     def initialized(
-        self, transactional_id: str, producer_id: int, epoch: int, now: float, *, older: int | None = None
+        self, transactional_id: str, producer_id: int, epoch: int, host: str, now: float, *, older: int | None = None
     ) -> None:
         """Take the id and epoch that upstream's coordinator gave a producer; batches of earlier epochs fail.
 
         Args:
+            host: of the client.
             older: `newest` at the time of the client's request, if it requested a new epoch; ``None`` if the same
                 response may have arrived before.
         """
         producers = self._admission.producers
         known = producers.known(producer_id).transaction if producer_id in producers else None
         if known is None or known.epoch < epoch:
-            producer = self._admission.remember(producer_id)
+            producer = self._admission.remember(producer_id, host)
         elif older is None or known.number > older:  # a late response
             return
         else:
-            producer = self._rewriter.allocated(producer_id, now)  # upstream has lost its data
+            producer = self._rewriter.allocated(producer_id, host, now)  # upstream has lost its data
         self.newest += 1
         producer.begin_epoch(UpstreamTransaction(transactional_id, epoch, number=self.newest))
         self._admission.note_transaction(producer)
@@ -120,12 +121,12 @@ class ClientTransactions:
             self._admission.note_transaction(producer)
         return 0, now
 
-    def ended(self, request: EndTxnRequest, answer: EndTxnResponse, now: float) -> None:
-        """Take the EndTxn response of upstream's coordinator."""
+    def ended(self, request: EndTxnRequest, answer: EndTxnResponse, host: str, now: float) -> None:
+        """Take the EndTxn response of upstream's coordinator to a client on this host."""
         if answer.error_code:
             return
         if answer.producer_id >= 0:  # from version 5 on each transaction has its own epoch
-            self.initialized(request.transactional_id, answer.producer_id, answer.producer_epoch, now)
+            self.initialized(request.transactional_id, answer.producer_id, answer.producer_epoch, host, now)
         elif found := self._admission.producers.in_transaction(request.producer_id, request.producer_epoch):
             producer, transaction = found
             if transaction.ended(request):

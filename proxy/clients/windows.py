@@ -52,6 +52,8 @@ class ClientResult:
     error_code: int
     base_offset: int = -1
     error_message: str | None = None
+    append_time: int = -1
+    """See `PartResult.append_time`; the latest of its parts."""
 
 
 @dataclass(slots=True, eq=False)
@@ -93,6 +95,7 @@ class Numbered(Journaled):
         begun: it was handed to the delivery.
         open_parts: how many of its parts are unsettled.
         offset: the offset of its first record, if it stayed whole.
+        append_time: the latest time that brokers gave its parts; -1: its records have their own times.
         failure: why it is not stored, or only in part.
         refused: it or an earlier batch has failed.
         transactional: it belongs to a transaction, which is aborted if the batch fails.
@@ -106,6 +109,7 @@ class Numbered(Journaled):
     begun: bool = False
     open_parts: int = 0
     offset: int = -1
+    append_time: int = -1
     failure: PartResult | None = None
     refused: bool = False
 
@@ -132,7 +136,7 @@ class Numbered(Journaled):
     def outcome(self) -> ClientResult:
         """The outcome for its client, once its parts are settled."""
         if not self.refused and self.failure is None:
-            return ClientResult(0, self.offset)
+            return ClientResult(0, self.offset, append_time=self.append_time)
         if self.failure is None:
             return GAP
         if self.transactional:

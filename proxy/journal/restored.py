@@ -19,6 +19,7 @@ from ottla.proxy.journal.notes import (
     JournalEntry,
     NotedBatch,
     NotedPart,
+    NotedProducer,
     NotedStream,
     NotedTopic,
     NotedTransaction,
@@ -49,8 +50,8 @@ class Noted:
     cluster_id: str | None = None
     rules: list[tuple[str, ...]] = field(default_factory=list)
     """All rules over time, the newest last."""
-    producers: dict[int, int] = field(default_factory=dict)
-    """Producer id -> the number of the topic rules at its allocation."""
+    producers: dict[int, NotedProducer] = field(default_factory=dict)
+    """The least recently used first."""
     topics: dict[str, NotedTopic] = field(default_factory=dict)
     batches: dict[int, NotedBatch] = field(default_factory=dict)
     windows: dict[int, dict[TopicPartition, NotedWindow]] = field(default_factory=lambda: defaultdict(dict))
@@ -74,7 +75,7 @@ class Noted:
                 known.pop(producer_id, None)
         for producer in entry.producers:
             self.producers.pop(producer.producer_id, None)
-            self.producers[producer.producer_id] = producer.since
+            self.producers[producer.producer_id] = producer
         for topic in entry.topics:
             self.topics[topic.name] = topic
         under_way = {each.batch for window in entry.windows for each in window.under_way}
@@ -127,10 +128,11 @@ def restore(
     """
     for name, topic in found.topics.items():
         topics.pin(name, Routes(topic.topic_id, topic.partitions, topic.partitioner))
-    for producer_id, since in found.producers.items():
-        if since >= len(found.rules):
+    for producer_id, noted_producer in found.producers.items():
+        if noted_producer.since >= len(found.rules):
             raise DecodeError(f"the journal lacks the rules of producer {producer_id}")
-        producer = admission.restored(producer_id, since)
+        writes = producer_id in found.windows
+        producer = admission.restored(producer_id, noted_producer.since, noted_producer.host, writes=writes)
         if (transaction := found.transactions.get(producer_id)) is not None:
             producer.begin_epoch(_transaction(transaction))
         batches: dict[int, ClientBatch] = {}
@@ -172,7 +174,11 @@ def _window(noted: NotedWindow) -> "Window[ClientBatch]":
         noted.next_sequence,
         noted.fenced,
         [
-            AnsweredBatch(each.sequence, each.count, ClientResult(each.error_code, each.base_offset, each.message))
+            AnsweredBatch(
+                each.sequence,
+                each.count,
+                ClientResult(each.error_code, each.base_offset, each.message, each.append_time),
+            )
             for each in noted.done
         ],
         (noted.stored, noted.others, noted.unknown),
@@ -181,7 +187,7 @@ def _window(noted: NotedWindow) -> "Window[ClientBatch]":
 
 def _mark(batch: "ClientBatch", noted: NotedUnderWay, now: float) -> None:
     failure = PartResult(noted.error_code, message=noted.message, unknown=noted.unknown) if noted.failed else None
-    batch.restore(noted.offset, failure, refused=noted.refused, left_out=set(noted.left_out))
+    batch.restore(noted.offset, noted.append_time, failure, refused=noted.refused, left_out=set(noted.left_out))
     for each in noted.unstored:
         batch.unstored.append((_part(batch, each.partition, each, now), each.unknown))
 

@@ -30,6 +30,8 @@ class PartResult(NamedTuple):
     message: str | None = None
     unknown: bool = False
     """Outcome unknown: the part may or may not be stored."""
+    append_time: int = -1
+    """The time that the broker gave its records, in ms (``LogAppendTime``); -1: they have their own times."""
 
 
 class PartOwner(Protocol):

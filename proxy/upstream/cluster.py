@@ -4,7 +4,8 @@ It learns from every Metadata response, the proxy's own and those for clients; f
 only the brokers.
 """
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -17,11 +18,15 @@ from ottla.proxy.events import Action, Address, Listen
 if TYPE_CHECKING:
     from uuid import UUID
 
+log = logging.getLogger("ottla.proxy")
+
 NO_LEADER = -1
 _MISSING = 15.0
 """Seconds for which upstream must say that a topic is unknown before the proxy takes it as deleted."""
 _FORMER_IDS = 8
 """How many replaced ids of a topic the proxy remembers."""
+_UNNAMED = 5.0
+"""Seconds for which upstream must not name a broker before the proxy forgets its address."""
 _LISTEN_AGAIN = 5.0
 """Seconds between attempts to open a broker's port."""
 
@@ -47,6 +52,9 @@ class UpstreamCluster:
     Responses arrive in no particular order, and a broker's metadata may be old. So a response with a replaced topic id
     is ignored while others name the current id, and a topic never loses partitions unless its id changes.
 
+    A broker that upstream stops naming is down or decommissioned. Its address is forgotten, because connecting to it
+    may take as long as a timeout. Its port stays: it may come back.
+
     Args:
         host: the host that clients get for every broker.
     """
@@ -55,6 +63,8 @@ class UpstreamCluster:
         self.host = host
         self.nodes: dict[int, Address] = {}
         """Node id -> the address that upstream gives."""
+        self._unnamed: dict[int, float] = {}
+        """Node id -> since when responses to the proxy do not name it."""
         self.ports: dict[int, int] = {}
         """Node id -> the port that clients get."""
         self.topics: dict[str, UpstreamTopic] = {}
@@ -74,9 +84,12 @@ class UpstreamCluster:
         """
         for broker in sorted(metadata.brokers, key=lambda broker: broker.node_id):
             self.nodes[broker.node_id] = (broker.host, broker.port)
+            self._unnamed.pop(broker.node_id, None)
             if broker.node_id not in self.ports and now >= self._asked.get(broker.node_id, 0.0):
                 self._asked[broker.node_id] = now + _LISTEN_AGAIN
                 self._actions.append(Listen(broker.node_id))
+        if newest and metadata.brokers:
+            self._forget_all_but({broker.node_id for broker in metadata.brokers}, now)
         for topic in metadata.topics:
             if topic.name is not None and topic.partitions:
                 known = self.topics.get(topic.name)
@@ -90,6 +103,13 @@ class UpstreamCluster:
             elif topic.name in self.topics and topic.error_code == UnknownTopicOrPartition.code:
                 since, last = self._missing.get(topic.name, (now, now))
                 self._missing[topic.name] = since if now - last < _MISSING else now, now
+
+    def _forget_all_but(self, named: Set[int], now: float) -> None:
+        """Forget the brokers that upstream has not named for some seconds."""
+        for node in self.nodes.keys() - named:
+            if now >= self._unnamed.setdefault(node, now) + _UNNAMED:
+                del self.nodes[node], self._unnamed[node]
+                log.info("broker is not named by upstream any more", extra={"node": node})
 
     def listening(self, node: int, port: int | None) -> None:
         """Take the port that was opened for a broker; ``None`` if that failed."""

@@ -122,9 +122,13 @@ class ProducerConnections:
             if connection.begin_wait():
                 self._later.add(connection.not_before, partial(self._has_waited, connection))
             return
-        address = self._cluster.nodes[connection.node]
-        connection.leave_old(address)
+        address = self._cluster.nodes.get(connection.node)
+        if address is not None:
+            connection.leave_old(address)
         if connection.link is None or not connection.link.open:
+            if address is None:  # upstream does not name the broker any more
+                self._stranded(connection.producer, connection.lost(now), now)
+                return
             ready, lost = partial(self._ready, connection), partial(self._lost, connection)
             connection.connect(self._links, address, now, ready=ready, lost=lost)
         elif connection.link.ready and self._lent.has_id(connection.producer, self.press_all):

@@ -164,9 +164,10 @@ class UpstreamLinks:
         if len(self._offers) > _MOST_OFFERS:  # addresses come and go
             del self._offers[next(iter(self._offers))]
 
-    def offer_of(self, address: Address) -> tuple[Versions, Features] | None:
+    def offer_of(self, address: Address | None) -> tuple[Versions, Features] | None:
         """What a broker offered last; of a broker that has never answered, what another one offered."""
-        return self._offers.get(address) or next(reversed(self._offers.values()), None)
+        known = None if address is None else self._offers.get(address)
+        return known or next(reversed(self._offers.values()), None)
 
     def durations_of(self, address: Address) -> dict[int, Histogram]:
         """The durations of the requests to a broker, by API."""
@@ -342,8 +343,9 @@ class UpstreamLink:
         deadline: float,
         answered: Callable[[M, float], None],
         failed: Failed,
+        client_id: str | None = CLIENT_ID,
     ) -> None:
-        """Send one of the proxy's own requests."""
+        """Send one of the proxy's own requests, or one on behalf of the client with this id."""
 
         def arrived(frame: Buffer, now: float) -> None:
             answered(parse_response(response, version, frame)[1], now)
@@ -351,7 +353,7 @@ class UpstreamLink:
         correlation_id = self._correlation_id()
         key = wire.api(type(request)).key
         expected = _Expected(correlation_id, deadline, type(request).__name__, arrived, failed, key)
-        self._send(expected, *build_request_parts(request, version, correlation_id, CLIENT_ID))
+        self._send(expected, *build_request_parts(request, version, correlation_id, client_id))
 
     def forward(
         self, frame: Buffer, *, deadline: float, arrived: Callable[[Parts, float], None] | None, failed: Failed

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.proxy.events import Address
 from ottla.proxy.upstream.batches import PartResult
-from ottla.proxy.upstream.link import Failed, UpstreamLink, UpstreamLinks
+from ottla.proxy.upstream.link import CLIENT_ID, Failed, UpstreamLink, UpstreamLinks
 from ottla.proxy.upstream.streams import Stream
 
 if TYPE_CHECKING:
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 BACKOFF, LONGEST_BACKOFF = 0.05, 1.0
 """Seconds before the next attempt: after the first failure, and at most."""
+
+
+_LONGEST_CLIENT_ID = 1000
 
 
 @dataclass(slots=True, eq=False)
@@ -114,12 +117,24 @@ class UpstreamProducer:
         epoch: the epoch of new streams, outside transactions.
         transaction: ``None`` if it is not transactional, or its epoch is unknown.
         connections: node id -> connection.
+        client_id: the id of the client that sends with it. Upstream gets it, too: its quotas and metrics are by client
+            id. After a restart it is the proxy's own, until the client sends again.
         unawaited: of a lent producer, its client has sent records with ``acks=0``.
         unopened: of a lent producer, the client's batches that wait because a thread is reading them or a batch before
             them.
     """
 
-    __slots__ = ("connections", "epoch", "own", "producer_id", "streams", "transaction", "unawaited", "unopened")
+    __slots__ = (
+        "client_id",
+        "connections",
+        "epoch",
+        "own",
+        "producer_id",
+        "streams",
+        "transaction",
+        "unawaited",
+        "unopened",
+    )
 
     def __init__(self, producer_id: int | None = None) -> None:
         self.producer_id = producer_id
@@ -128,6 +143,7 @@ class UpstreamProducer:
         self.transaction: UpstreamTransaction | None = None
         self.streams: dict[tuple[str, int], Stream] = {}
         self.connections: dict[int, ProducerConnection] = {}
+        self.client_id: str | None = CLIENT_ID
         self.unawaited = False
         self.unopened: deque[Any] = deque()
 
@@ -156,6 +172,10 @@ class UpstreamProducer:
     def freed(self) -> None:
         """Prepare it for the next client to which it is lent."""
         self.unawaited = False
+
+    def serve(self, client_id: str | None) -> None:
+        """Send for the client with this id from now on; ids that are too long to remember count as the proxy's own."""
+        self.client_id = CLIENT_ID if client_id and len(client_id) > _LONGEST_CLIENT_ID else client_id
 
     def identify(self, producer_id: int, epoch: int) -> None:
         """Take the producer id that upstream has allocated; no batch may be numbered yet."""

@@ -280,13 +280,15 @@ class Stream:
             self._landed(batch)
             self._failed(batch, RequestTimedOut.code, maybe_stored=True)
 
-    def answered(self, batch: UpstreamBatch, code: int, base_offset: int, message: str | None) -> Settled:
+    def answered(
+        self, batch: UpstreamBatch, code: int, base_offset: int, message: str | None, append_time: int = -1
+    ) -> Settled:
         """Handle upstream's response to a batch; returns the settled parts."""
         if not self.has(batch):
             return []
         self._landed(batch)
         if code in STORED:
-            return self._stored(batch, code, base_offset if code == 0 else -1)
+            return self._stored(batch, code, base_offset if code == 0 else -1, append_time)
         if code in SEQUENCE_LOST:
             return self._sequence_lost(batch, code)
         if code == UnknownServerError.code or BY_CODE.get(code, UnknownServerError).retriable:
@@ -318,21 +320,21 @@ class Stream:
         self.failures = min(self.failures + 1, 10)
         return self.failures
 
-    def _stored(self, batch: UpstreamBatch, code: int, offset: int) -> Settled:
+    def _stored(self, batch: UpstreamBatch, code: int, offset: int, append_time: int) -> Settled:
         if batch.tries == 1 and (code == DuplicateSequenceNumber.code or 0 <= offset <= self.last_offset):
             # Upstream took this first attempt for a duplicate of an earlier batch: acknowledged, but not stored.
             return self._give_up(batch, PartResult(UnknownServerError.code, message=_FALSE_DUPLICATE, unknown=True))
         self.last_offset = max(self.last_offset, offset)
         self._known = True
         self.failures, self.last_error = 0, LeaderNotAvailable.code
-        return self._keep(batch, offset)
+        return self._keep(batch, offset, append_time)
 
-    def _keep(self, batch: UpstreamBatch, offset: int) -> Settled:
+    def _keep(self, batch: UpstreamBatch, offset: int, append_time: int) -> Settled:
         """Settle the parts of a stored batch."""
         batch.confirmed()
         settled: Settled = []
         for part in batch.parts:
-            settled.append((part, PartResult(0, offset)))
+            settled.append((part, PartResult(0, offset, append_time=append_time)))
             offset += len(part.records) if offset >= 0 else 0
         while self.sent and self.sent[0].stored:
             del self.sent[0]

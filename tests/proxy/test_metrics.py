@@ -115,7 +115,7 @@ def test_errors_that_the_proxy_reads_are_counted() -> None:
 
 
 def samples_of(world: World, metric: ServerMetric) -> dict[tuple[str, ...], float]:
-    found = collect(world.core, Listener(), None)
+    found = collect(world.core, Listener())
     return {each.labels: each.value for each in found if each is not None and each.metric is metric}
 
 

@@ -47,6 +47,25 @@ def test_topics_of_kafka_itself_match_no_rule() -> None:
     assert rules.rewrites("_schemas")
 
 
+@pytest.mark.parametrize(
+    "topic",
+    [
+        "orders-app-KSTREAM-AGGREGATE-STATE-STORE-0000000003-changelog",
+        "orders-app-by-user-repartition",
+        "app-KTABLE-FK-JOIN-SUBSCRIPTION-REGISTRATION-0000000006-topic",
+        "app-KTABLE-FK-JOIN-SUBSCRIPTION-RESPONSE-0000000014-topic",
+        "app-join-subscription-registration-topic",
+        "app-join-subscription-response-topic",
+    ],
+)
+def test_only_their_full_name_matches_internal_topics_of_kafka_streams(topic: str) -> None:
+    for glob in ("*", f"{topic[:-1]}?", f"*{topic[-9:]}"):
+        assert TopicRules([parse_rule(f"{glob}=rewrite")]).of(topic) is None
+    named = TopicRules([parse_rule("*=observe"), parse_rule(f"{topic}=rewrite")])
+    assert named.rewrites(topic)
+    assert named.of(f"{topic}s") == parse_rule("*=observe")
+
+
 def test_clients_are_offered_what_upstream_and_the_table_share() -> None:
     versions = offered({0: (0, 13), 1: (4, 18), 3: (0, 5), 17: (0, 1), 60: (0, 2), 78: (1, 2), 999: (0, 0), 18: (0, 4)})
     assert versions == {0: (0, 12), 1: (4, 15), 3: (0, 5), 18: (0, 4)}

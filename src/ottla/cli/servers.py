@@ -270,6 +270,7 @@ def proxy(
 ) -> None:
     """Run a proxy that puts records with equal keys into one partition, whatever partitioner their clients use."""
     from ottla.proxy.config import ProxyConfig
+    from ottla.proxy.descriptors import needed
     from ottla.proxy.serve import run_proxy
     from ottla.proxy.topic_rule import parse_rule
 
@@ -310,6 +311,7 @@ def proxy(
             "upstream": settings.upstream,
         }
 
+    _have_descriptors(needed(settings.max_connections))
     _serve("proxy", server, told, host, _announced_name(announce, name), as_json, reload)
 
 
@@ -343,14 +345,14 @@ def _all_imported() -> None:
     gc.enable()
 
 
-def _have_descriptors() -> None:
+def _have_descriptors(wanted: int = _DESCRIPTORS) -> None:
     """Raise the limit of open files: systems have a low default, for old programs that use select."""
     with suppress(ImportError, OSError, ValueError):  # Windows, or a system that refuses
         import resource
 
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if 0 <= soft < _DESCRIPTORS:
-            most = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+        if 0 <= soft < wanted:
+            most = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 

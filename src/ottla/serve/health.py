@@ -9,7 +9,7 @@ Rules:
 
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import asdict
 from ipaddress import ip_address
 from typing import NamedTuple
@@ -34,6 +34,8 @@ _SCRAPE_TIMEOUT = 10.0
 _SCRAPES = 4
 _LONGEST_REQUEST = 8192
 
+Notes = Callable[[], Iterable[str]]
+
 
 class Response(NamedTuple):
     """A response to one HTTP request."""
@@ -49,11 +51,14 @@ class HealthServer:
     Args:
         ready: whether the server accepts requests of clients.
         collect: returns the samples of its metrics.
+        notes: returns further lines for ``/ready``, about what its operator should know.
         reload: reads the configuration file again; ``None``: the server has no file.
     """
 
-    def __init__(self, ready: Callable[[], bool], collect: Collect, reload: Reload | None = None) -> None:
-        self._ready, self._collect, self._reload = ready, collect, reload
+    def __init__(
+        self, ready: Callable[[], bool], collect: Collect, notes: Notes = tuple, *, reload: Reload | None = None
+    ) -> None:
+        self._ready, self._collect, self._notes, self._reload = ready, collect, notes, reload
         self._scrapes = trio.CapacityLimiter(_SCRAPES)
         self._metrics = _metrics_page()
 
@@ -98,10 +103,13 @@ class HealthServer:
         return Response("200 OK", json.dumps(asdict(reloaded)).encode() + b"\n", "application/json")
 
     def _probed(self, path: bytes) -> Response:
-        if path == b"/health" or (path == b"/ready" and self._ready()):
+        if path == b"/health":
             return Response("200 OK", b"ok\n")
         if path == b"/ready":
-            return Response("503 Service Unavailable", b"not ready\n")
+            notes = "".join(f"{each}\n" for each in self._notes()).encode()
+            if self._ready():
+                return Response("200 OK", b"ok\n" + notes)
+            return Response("503 Service Unavailable", b"not ready\n" + notes)
         return Response("404 Not Found", b"ask /health, /ready or /metrics\n")
 
 
@@ -110,14 +118,16 @@ async def serve_health(
     port: int,
     ready: Callable[[], bool],
     collect: Collect,
-    reload: Reload | None = None,
+    notes: Notes = tuple,
     *,
+    reload: Reload | None = None,
     opened: Callable[[int], None],
 ) -> None:
     """Answer ``GET /health`` (200 while the process lives), ``/ready`` (200 or 503) and ``/metrics``.
 
     Args:
         collect: returns the samples of the server's metrics.
+        notes: returns further lines for ``/ready``.
         reload: reads the configuration file again, at ``POST /reload``; ``None``: the server has no file.
         opened: called with the port once it listens.
 
@@ -126,7 +136,7 @@ async def serve_health(
     """
 
     listeners = await listen(host, port, " for health checks")
-    server = HealthServer(ready, collect, reload)
+    server = HealthServer(ready, collect, notes, reload=reload)
     opened(listeners[0].socket.getsockname()[1])
     try:
         await trio.serve_listeners(server.answer, listeners)
