@@ -14,6 +14,7 @@ Promises:
   batch by then.
 """
 
+import re
 import traceback
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -90,6 +91,8 @@ LIMIT = 200.0
 LOOK = 0.25
 CROWD = "more than five batches are unsettled"
 TOGETHER = "the first batch of an epoch does not travel alone"
+_SENDER = re.compile(rb"[a-z]+[0-9]+")
+"""The name of a process, with which the values of its records begin."""
 STRANGER = "records have the client id of another client"
 TOO_LARGE = "batches are as large as a batch that upstream has refused"
 LEFT = "the proxy holds records in the end"
@@ -577,9 +580,10 @@ class Upstream:
         """Check that a batch has the client id of its sender; after a restart the proxy may not know it yet."""
         if client_id == CLIENT_ID and self._restarts() > 1:
             return
-        sender = name_of(next(iter(batch.records()))).rpartition(b"-")[0].decode()
-        if sender != client_id:
-            raise Violation(STRANGER, f"{client_id} for {sender}")
+        value = name_of(next(iter(batch.records())))
+        sender = _SENDER.match(value)
+        if sender is None or sender[0].decode() != client_id:
+            raise Violation(STRANGER, f"{client_id} for {value!r}")
 
     def _check_size(self, producer: tuple[int, Place], batch: RecordBatch, *, again: bool) -> None:
         """Check a batch that is sent, or sent ``again`` with the same sequence."""
