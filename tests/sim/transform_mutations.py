@@ -77,9 +77,9 @@ def _joined_at_once(group: Any) -> Any:
 def _first_identity_for_ever(identified: Any) -> Any:
     known: dict[Commits, CommittingMember] = {}
 
-    def broken(self: Commits) -> Steps[CommittingMember]:
+    def broken(self: Commits, places: Any) -> Steps[CommittingMember]:
         if self not in known:
-            known[self] = yield from identified(self)
+            known[self] = yield from identified(self, places)
         return known[self]
 
     return broken

@@ -28,7 +28,7 @@ from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.producer_leaving import CLOSE_TIMEOUT
 from ottla.sdk.produce.records import PendingRecord
-from ottla.sdk.transaction.core import ABORT_TIMEOUT, TransactionCore
+from ottla.sdk.transaction.core import ABORT_TIMEOUT, BatchOffset, TransactionCore
 from ottla.sdk.transaction.options import TransformOptions
 from ottla.sdk.transaction.transform import TransformCore, TransformTransactionCore
 from tests.sim.data import Place
@@ -286,7 +286,8 @@ class Workman:
             yield from self._handle(transaction, [fetched], attempt)
             place, at = (fetched.topic, fetched.partition), CommittedOffset(fetched.next_offset, fetched.leader_epoch)
             attempt.claims[place] = at.offset
-            process.do(partial(transaction.commit_offsets, consumer.committer, place, at, claim))
+            offset = BatchOffset(consumer.committer, place, at, claim)
+            process.do(partial(transaction.commit_offsets, [offset]))
             self.world.say("·", self.name, f"{attempt.name} commits {place} at {at.offset}")
 
     # -- transactions ------------------------------------------------------------------------------------------------
