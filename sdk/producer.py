@@ -213,8 +213,8 @@ class Transaction(AsyncBlock, SendSoon[K, V], Generic[K, V]):
         Raises:
             TransactionAborted: a partition was lost, so its next owner reads the batch again: nothing of this
                 transaction can be committed. If the coordinator refuses, the end of the block raises it.
-            LocalProtocolError: a consumer has no group, belongs to another client, or has ``auto_commit``; a later offset
-                of a partition is committed; or another transaction commits an offset of it. Nothing is added then.
+            LocalProtocolError: a consumer has no group, belongs to another client, or has ``auto_commit``; a later
+                offset of a partition is committed; or another transaction commits one. Nothing is added then.
         """
         from ottla.sdk.transaction.core import BatchOffset  # only here: most producers have no transactions
 

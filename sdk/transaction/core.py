@@ -86,6 +86,7 @@ class TransactionCore:
             self._transactions.stop()
             self._producer.withdraw(LocalProtocolError("the beginning of the transaction was interrupted"))
             self._transactions.abort(self._core.now)
+        self._release()
 
     def check(self) -> None:
         """Raise if the transaction does not accept records."""
@@ -114,6 +115,17 @@ class TransactionCore:
 
     def leave(self, error: BaseException | None) -> Steps[None]:
         """End the user's block, normally or by ``error``."""
+        try:
+            yield from self._leave(error)
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        """Let others commit offsets of the partitions, also if the producer has failed and there is nothing to abort."""
+        if self.committed is False and self._number == self._transactions.number:
+            self._transactions.offsets.release()
+
+    def _leave(self, error: BaseException | None) -> Steps[None]:
         if error is not None:
             if self._is_open:
                 yield from self._abort(error)

@@ -10,8 +10,9 @@ Rules:
   coordinator refuses partitions that belong to another member by now. During SyncGroup there is no generation, and the
   offsets wait.
 - A lost partition dooms the transaction at once: its next owner processes the same records again.
-- From the first offset of a partition until the outcome is known, the transaction holds the assignment: other
-  transactions and OffsetCommits cannot commit offsets of it (`Assignment.hold`).
+- From the first offset of a partition until the block has ended and the outcome is known, the transaction holds the
+  assignment: other transactions and OffsetCommits cannot commit offsets of it (`Assignment.hold`). A failure alone ends
+  no hold: a later commit within the block would cover records whose results are lost, before the user learns of it.
 - After a seek a lower offset replaces the one that was added before. What a transaction commits at its end is not
   changed by a seek alone.
 
@@ -111,6 +112,9 @@ class TransactionOffsets:
         self.unsure |= bool(self._tasks)
         for flow in self._flows:
             flow.cancel()  # and with it the request in flight
+
+    def release(self) -> None:
+        """Let others commit offsets of the partitions: the block has ended, and the transaction is not committed."""
         for offsets in self._wanted.values():
             for assignment in offsets:
                 assignment.release(self.holder)
@@ -127,7 +131,7 @@ class TransactionOffsets:
         for offsets in self._wanted.values():
             for assignment in offsets:
                 assignment.leave_undecided(self.holder)
-        self._wanted = {}  # so `stop` releases nothing
+        self._wanted = {}  # so `release` has no effect
 
     def explain(self) -> str:
         """A text for people: which offsets the transaction waits for; empty if none."""

@@ -261,9 +261,10 @@ class ProducerTransactions:
         return self._end(now)
 
     def stop(self) -> None:
-        """Send nothing more, because the transaction will be aborted."""
+        """Send nothing more, because the block has ended, and the transaction will be aborted."""
         self._change(TransactionalProducerInput.ABORT)
         self._participants.stop()
+        self.offsets.release()
         self._shown()
 
     def abort(self, now: float) -> Outcome[None]:

@@ -9,7 +9,8 @@ transactional id or instance id, join and leave. In the end:
   have the order of their inputs.
 - Each transaction is whole or absent, as its workman learned, and so are its offsets: the group's coordinator took
   exactly the offsets of the transactions whose records exist, each once. Offsets never go backwards, and end behind the
-  last input.
+  last input. Commits beside a transaction that holds a partition are refused; only a seek allows lower offsets, and the
+  outputs once more.
 - A fenced producer sends nothing any more. No transaction stays open for longer than its timeout and the broker's scan.
   All work is done within a bound.
 """
@@ -112,7 +113,12 @@ class Transforms(Transfers):
         """Transactional ids whose commits are refused, with the seconds after which the next one gets its answer."""
         self._admits, self.network.admit = self.network.admit, self._admit
         self.taken: list[tuple[Place, int]] = []
-        """The offsets that the group's coordinator accepted, in order."""
+        """The offsets that the group's coordinator accepted from transactions, in order."""
+        whims = Random(f"{seed} whims")
+        self.seeks = whims.choice((0, 0, 0, 3))
+        """How often workmen may still seek back."""
+        self.returned: list[tuple[Place, int]] = []
+        """Where they have sought back to: from there on, outputs may exist once more."""
         self.say("#", f"seed {seed}", f"{self.manner}, {self.habits}, {self.outputs} outputs, {self.start}")
 
     # -- inputs and outputs ------------------------------------------------------------------------------------------
@@ -301,17 +307,31 @@ class Transforms(Transfers):
         if isinstance(message, EndTxnRequest) and message.committed and self.armed is not None:
             fault, self.armed = self.armed, None
             self._meet(link, message, fault)
-        if isinstance(message, InitProducerIdRequest) and message.producer_id < 0 and workman.initialized:
+        first = isinstance(message, InitProducerIdRequest) and message.transactional_id == workman.transactional_id
+        if first and message.producer_id < 0 and workman.initialized:
             raise Violation("a producer initializes its id as a new one", f"{workman.name} may have been fenced")
-        fatal = workman.producer.fatal if workman.producer is not None else None
+        fatal = workman.producer.fatal if workman.producer is not None and workman.whims.second is None else None
         if fatal is not None and isinstance(message, _OF_TRANSACTIONS) and not link.writing:
             raise Violation(WRITES, f"{workman.name}: {type(message).__name__}")
 
     def _committed(self, group: Group, member: str, place: Place, offset: int) -> None:
         before = next((at for where, at in reversed(self.taken) if where == place), 0)
-        if offset < before:
-            raise Violation("a commit goes backwards", f"{place[0]}-{place[1]}: {before}, then {offset}")
-        self.taken.append((place, offset))
+        told = f"{place[0]}-{place[1]}: {before}, then {offset}"
+        if offset < before and not self.times(place, offset - 1):
+            raise Violation("a commit goes backwards", told)
+        if not member:  # a transaction's; members commit only what a transaction has committed
+            self.taken.append((place, offset))
+        elif offset > before:
+            raise Violation("an offset is committed outside of its transaction", told)
+
+    def stand(self, place: Place) -> int:
+        """The group's committed offset, if the brokers are the model."""
+        group = self.cluster.groups.groups.get(GROUP) if isinstance(self.brokers, ModelBrokers) else None
+        return int(group.offsets.get(place, (-1,))[0]) if group is not None else -1
+
+    def times(self, place: Place, offset: int) -> int:
+        """How often workmen have sought back to before this input."""
+        return sum(where == place and start <= offset for where, start in self.returned)
 
     # -- the run -----------------------------------------------------------------------------------------------------
 
@@ -323,12 +343,23 @@ class Transforms(Transfers):
             self.say("·", "all", "is done")
             for each in list(self.members.values()):
                 each.stop.succeed(None)
-        if self.over and not self.members:
+        if self._all_over:
             return
         limit = max(self.quiet, 0.0) + PATIENCE + 2 * self.options.api_timeout + 10 * self.manner.max_poll_interval
         if self.clock.now > limit:
-            raise Violation("everything has to be done by now", left or f"{', '.join(self.members)} cannot leave")
+            left = left or self._open() or f"{', '.join(self.members)} cannot leave"
+            raise Violation("everything has to be done by now", left)
         self.clock.later(LOOK, self._look)
+
+    @property
+    def _all_over(self) -> bool:
+        """All work is done, all members have left, and the markers of their last transactions are written."""
+        return self.over and not self.members and not self._open()
+
+    def _open(self) -> str:
+        """The partitions with open transactions, for people; empty if there is none."""
+        open_ = [f"{place[0]}-{place[1]}" for place, view in self.brokers.views.items() if view.stable < view.end]
+        return f"{', '.join(open_)} have open transactions" if open_ else ""
 
     def _left(self) -> str:
         """The work that is not done yet, for people; empty if there is none."""
@@ -336,8 +367,8 @@ class Transforms(Transfers):
         if tellers or self.filling:
             return f"{tellers} and {self.filling} plain producers are not done"
         views = self.brokers.views
-        if open_ := [f"{place[0]}-{place[1]}" for place, view in views.items() if view.stable < view.end]:
-            return f"{', '.join(open_)} have open transactions"
+        if open_ := self._open():
+            return open_
         group = self.cluster.groups.groups.get(GROUP)
         if isinstance(group, Group) and any(group.uncommitted.values()):
             return f"offsets of open transactions: {group.uncommitted}"
@@ -348,7 +379,7 @@ class Transforms(Transfers):
         return f"the group is not done: {behind}" if behind else ""
 
     def _until_quiet(self) -> None:
-        while not (self.over and not self.members):
+        while not self._all_over:
             if not self.clock.step():
                 raise Violation("no event is left, and not everything is done", self._left())
 
@@ -370,7 +401,7 @@ class Transforms(Transfers):
                 place = (found["topic"].decode(), int(found["partition"]))
                 at = (int(found["offset"]), int(found["leg"]))
                 made[place, *at].append(found["attempt"].decode())
-                if at < last.get(place, at):
+                if at < last.get(place, at) and not self.times(place, at[0]):
                     raise Violation("outputs are not in the order of their inputs", f"{place}: {last[place]}, {at}")
                 last[place] = at
         wanted = {
@@ -379,7 +410,7 @@ class Transforms(Transfers):
             for offset, _ in self.brokers.views[place].decided
             for leg in range(self.legs(place, offset))
         }
-        if twice := {key: by for key, by in made.items() if len(by) > 1}:
+        if twice := {key: by for key, by in made.items() if len(by) > 1 + self.times(*key[:2])}:
             raise Violation("an output exists twice", f"{len(twice)} of {len(made)}: {dict(list(twice.items())[:3])}")
         if lost := sorted(wanted - made.keys()):
             raise Violation("an output is lost", f"{len(lost)} of {len(wanted)}: {lost[:5]}")

@@ -187,8 +187,7 @@ class Committing:
         """Commit exactly these offsets.
 
         Raises:
-            LocalProtocolError: an offset is invalid, or lower than the committed one; or a transaction commits an offset
-                of a partition.
+            LocalProtocolError: an offset is invalid, or lower than the committed one; or a transaction commits one.
         """
         for assignment, each in offsets.items():
             _check(each)
