@@ -121,7 +121,7 @@ class TransactionCore:
             self._release()
 
     def _release(self) -> None:
-        """Let others commit offsets of the partitions, also if the producer has failed and there is nothing to abort."""
+        """Let others commit offsets of the partitions, also if the producer has failed, and there is no abort."""
         if self.committed is False and self._number == self._transactions.number:
             self._transactions.offsets.release()
 
