@@ -24,7 +24,7 @@ from ottla.errors import (
     TransactionOutcomeUnknown,
 )
 from ottla.sdk.admin import CommittedOffset
-from ottla.sdk.group.assignment import Holder
+from ottla.sdk.group.commit_queue import Holder
 from ottla.testing import Broker
 from tests.sdk.test_transaction_machine import P0, P1, Transacting, self_committed
 from tests.sdk.test_transforms import VALUES, committed, fill, group_stands_at
