@@ -9,7 +9,7 @@ Rules:
   the user asks to go back, lowers it.
 - After a commit with an unknown outcome an older offset may still arrive, so the next acknowledged one is repeated.
 - A transaction that commits an offset holds the assignment until its block has ended and its outcome is known.
-  Meanwhile all other commits of the partition are refused. They do not wait, so nothing can deadlock; and the
+  Meanwhile all other commits of the partition are refused. They do not wait, so there is no deadlock; and the
   transaction need not be doomed later, so no results are lost. A higher offset would commit records whose results may
   yet be aborted, and the transaction's offset would then take the group back: Kafka keeps the offset whose request
   arrived last, not the highest one.

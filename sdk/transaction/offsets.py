@@ -13,8 +13,8 @@ Rules:
 - From the first offset of a partition until the block has ended and the outcome is known, the transaction holds the
   assignment: other transactions and OffsetCommits cannot commit offsets of it (`Assignment.hold`). A failure alone ends
   no hold: a later commit within the block would cover records whose results are lost, before the user learns of it.
-- After a seek a lower offset replaces the one that was added before. What a transaction commits at its end is not
-  changed by a seek alone.
+- After a seek a lower offset of the partition replaces a higher one. A seek alone does not change the offsets of the
+  transaction.
 
 Source: TransactionManager.java (sendOffsetsToTransaction, TxnOffsetCommitHandler).
 """

@@ -67,6 +67,7 @@ def _behind_the_end(commit: Any) -> Any:
         yield from commit(self)
         machine._wanted = wanted
         yield from settled(machine.send(self._core.now))
+        machine.committed()
 
     return broken
 

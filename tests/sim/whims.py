@@ -141,7 +141,7 @@ class Whims:
             raise Whim from error
 
     def commit_held(self, consumer: ConsumerCore, found: Taken) -> None:
-        """Sometimes, try to commit what an open transaction commits."""
+        """Sometimes, try to commit an offset beside the open transaction that commits it."""
         _, claim = found
         if claim is None or claim.assignment.over or self.chance.random() >= 0.3:
             return
@@ -159,10 +159,10 @@ class Whims:
             self.workman.world.features["a commit is refused beside a transaction"] += 1
 
     def commit_again(self, consumer: ConsumerCore, attempt: "Attempt | None") -> None:
-        """Sometimes, commit what the last transaction has committed: the request may overtake the next transaction.
+        """Sometimes, commit the offsets of the last transaction again: the request may overtake the next transaction.
 
         A late request may take the group back if a connection broke before its answer; so only without faults. And only
-        once the group has the offsets, or the request would replace those of the transaction whose marker is late.
+        once the group has the offsets, or the request would replace the offsets of a transaction with a late marker.
         """
         world = self.workman.world
         if attempt is None or not attempt.claims or not world.calm or self.chance.random() >= 0.5:
