@@ -29,9 +29,11 @@ from ottla.codec.apis.add_partitions_to_txn import AddPartitionsToTxnRequest
 from ottla.codec.apis.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
+from ottla.codec.apis.offset_commit import OffsetCommitRequest
 from ottla.codec.apis.produce import ProduceRequest
 from ottla.codec.apis.txn_offset_commit import TxnOffsetCommitRequest
 from ottla.errors import (
+    CoordinatorLoadInProgress,
     OffsetMetadataTooLarge,
     OttlaError,
     TopicAuthorizationFailed,
@@ -45,7 +47,7 @@ from ottla.sdk.produce.records import PendingRecord
 from tests.sim.brokers import ModelBrokers
 from tests.sim.data import Place
 from tests.sim.faults import Fault
-from tests.sim.groups import Group
+from tests.sim.groups import Group, refusal
 from tests.sim.members import Manner
 from tests.sim.network import Link, Reply
 from tests.sim.run import Result
@@ -95,7 +97,7 @@ class Transforms(Transfers):
         self.start = Time(EARLIEST)
         if isinstance(self.brokers, ModelBrokers):
             groups = self.brokers.cluster.groups
-            groups.committed = self._committed
+            groups.committed, groups.superseded = self._committed, self._superseded
             if chance.random() < 0.5:  # then the group has committed, and `start` must not matter
                 self.start = Time(LATEST)
                 groups.groups[GROUP] = Group(GROUP, offsets=dict.fromkeys(self.places, (0, -1, "")))
@@ -114,12 +116,25 @@ class Transforms(Transfers):
         self._admits, self.network.admit = self.network.admit, self._admit
         self.taken: list[tuple[Place, int]] = []
         """The offsets that the group's coordinator accepted from transactions, in order."""
+        self.superseded: list[tuple[Place, int]] = []
+        """The offsets of transactions whose markers came after later commits."""
         whims = Random(f"{seed} whims")
         self.seeks = whims.choice((0, 0, 0, 3))
         """How often workmen may still seek back."""
+        self.refused_commits: Random | None = None
+        """Decides which OffsetCommits the coordinator refuses; there are no other faults then."""
+        if isinstance(self.brokers, ModelBrokers) and whims.random() < 0.15:
+            self._refuse_commits(whims)
         self.returned: list[tuple[Place, int]] = []
         """Where they have sought back to: from there on, outputs may exist once more."""
         self.say("#", f"seed {seed}", f"{self.manner}, {self.habits}, {self.outputs} outputs, {self.start}")
+
+    def _refuse_commits(self, chance: Random) -> None:
+        """Let OffsetCommits be refused and retried, but never arrive late; all members commit offsets by hand."""
+        self.faults.clear()
+        self.quiet = -1.0
+        self.habits = replace(self.habits, by_hand=1.0, mishaps=0.0, slow=0.0)
+        self.refused_commits = chance
 
     # -- inputs and outputs ------------------------------------------------------------------------------------------
 
@@ -276,7 +291,14 @@ class Transforms(Transfers):
                 self.kill(name)
 
     def _admit(self, link: Link, version: int, message: Any, reply: Reply, close: Callable[[str], None]) -> bool:
-        """Refuse commits of some transactional ids, at once or after the client's timeouts, until the abort."""
+        """Refuse commits of some transactional ids, at once or after the client's timeouts, until the abort.
+
+        Also refuse OffsetCommits, if the world does that.
+        """
+        chance = self.refused_commits
+        if chance is not None and isinstance(message, OffsetCommitRequest) and chance.random() < 0.6:
+            reply(refusal(message, version, CoordinatorLoadInProgress.code))
+            return True
         refused = isinstance(message, EndTxnRequest) and message.transactional_id in self.refusing
         if refused and not message.committed:
             del self.refusing[message.transactional_id]
@@ -323,6 +345,13 @@ class Transforms(Transfers):
             self.taken.append((place, offset))
         elif offset > before:
             raise Violation("an offset is committed outside of its transaction", told)
+
+    def _superseded(self, group: Group, member: str, place: Place, offset: int) -> None:
+        """A transaction's marker is later than the next commit, which has to be higher."""
+        if group.offsets[place][0] < offset and not self.times(place, offset - 1):
+            told = f"{place[0]}-{place[1]}: {offset} of a transaction, but {group.offsets[place][0]}"
+            raise Violation("a transaction's offset is lost behind a lower one", told)
+        self.superseded.append((place, offset))
 
     def stand(self, place: Place) -> int:
         """The group's committed offset, if the brokers are the model."""
@@ -419,7 +448,8 @@ class Transforms(Transfers):
 
     def _check_offsets(self, there: set[bytes]) -> None:
         """Check that the group has exactly the offsets of the transactions whose records exist."""
-        taken, sure, perhaps = Counter(self.taken), Counter[tuple[Place, int]](), Counter[tuple[Place, int]]()
+        taken = Counter(self.taken) + Counter(self.superseded)
+        sure, perhaps = Counter[tuple[Place, int]](), Counter[tuple[Place, int]]()
         for attempt in self.ledger.transactions:
             if not isinstance(attempt, Attempt):
                 continue

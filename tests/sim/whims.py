@@ -161,11 +161,12 @@ class Whims:
     def commit_again(self, consumer: ConsumerCore, attempt: "Attempt | None") -> None:
         """Sometimes, commit the offsets of the last transaction again: the request may overtake the next transaction.
 
-        A late request may take the group back if a connection broke before its answer; so only without faults. And only
-        once the group has the offsets, or the request would replace the offsets of a transaction with a late marker.
+        A late request may take the group back if a connection broke before its answer. So only without faults.
+        And only once the group has the offsets: otherwise the request replaces offsets of a transaction whose marker is
+        late.
         """
         world = self.workman.world
-        if attempt is None or not attempt.claims or not world.calm or self.chance.random() >= 0.5:
+        if attempt is None or not attempt.claims or not world.calm or self.chance.random() >= 0.8:
             return
         if any(world.stand(place) != offset for place, offset in attempt.claims.items()):
             return
