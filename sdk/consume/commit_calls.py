@@ -18,7 +18,7 @@ from ottla.sdk.consume.assignment.committing import BatchAssignment, Committing,
 from ottla.sdk.consume.navigation import Navigation
 from ottla.sdk.consume.reading.fetcher import Fetcher
 from ottla.sdk.core import ClientCore
-from ottla.sdk.group.commit_queue import Assignment
+from ottla.sdk.group.commit_queue import Assignment, Holder
 from ottla.sdk.group.commits import Commits
 from ottla.sdk.steps import TURN, Steps, settled
 
@@ -54,8 +54,8 @@ class CommitCalls:
         """Commit everything that was handed out, or ``offsets``, without waiting; skip lost partitions.
 
         Raises:
-            LocalProtocolError: the consumer has no group, a partition is not assigned to it, or an offset is lower than
-                the committed one.
+            LocalProtocolError: the consumer has no group, a partition is not assigned to it, an offset is lower than
+                the committed one, or a transaction commits an offset of a partition.
         """
         self._commit(offsets)
         if offsets is None and (lost := self._committing.take_lost()):
@@ -100,14 +100,19 @@ class CommitCalls:
         yield from self.settled([place])
 
     def in_transaction(
-        self, core: ClientCore, place: TopicPartition, at: CommittedOffset, claim: BatchAssignment | None
+        self,
+        core: ClientCore,
+        holder: Holder,
+        place: TopicPartition,
+        at: CommittedOffset,
+        claim: BatchAssignment | None,
     ) -> tuple[Commits, Assignment]:
-        """The group's commits and the batch's assignment; a transaction of a producer on ``core`` commits them.
+        """The group's commits and the batch's assignment; ``holder``, of a producer on ``core``, will commit them.
 
         Raises:
             CommitFailed: the batch cannot be committed any more.
             LocalProtocolError: the consumer has no group, belongs to another client or uses auto commit; or a later
-                offset of the partition is committed.
+                offset of the partition is committed, or another transaction commits one.
         """
         self._refuse_closed()
         if core is not self._core:
@@ -117,6 +122,7 @@ class CommitCalls:
         assignment, why = self._committing.claimed(claim, at)
         if why:
             raise CommitFailed(f"not committed: {why}", {place: at.offset})
+        assignment.refuse_held(holder)
         if at.offset < assignment.asked:
             where = f"{place[0]}-{place[1]} at {at.offset}"
             raise LocalProtocolError(f"{where}: {assignment.asked} is committed; to go back, seek there first")

@@ -8,6 +8,12 @@ Rules:
 - The requested offset of an assignment never goes down, so a retry never contains an older one. Only a seek, by which
   the user asks to go back, lowers it.
 - After a commit with an unknown outcome an older offset may still arrive, so the next acknowledged one is repeated.
+- A transaction that commits an offset holds the assignment until its block has ended and its outcome is known.
+  Meanwhile all other commits of the partition are refused. They do not wait, so there is no deadlock; and the
+  transaction need not be doomed later, so no results are lost. A higher offset would commit records whose results may
+  yet be aborted, and the transaction's offset would then take the group back: Kafka keeps the offset whose request
+  arrived last, not the highest one.
+- An acknowledged offset that was requested before a seek does not count after it.
 - For each partition at most one commit is pending, and one in flight.
 - Each call of `add` has a number. A commit keeps the number of the oldest call that it covers, and a caller waits for
   commits up to a number: for its own and for earlier ones.
@@ -18,12 +24,19 @@ from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import field, replace
 from typing import NamedTuple
 
-from ottla.errors import OttlaError, UnknownTopicOrPartition
+from ottla.errors import LocalProtocolError, OttlaError, UnknownTopicOrPartition
 from ottla.late_dataclass import dataclass
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.cluster.cluster import Topic, TopicPartition
 from ottla.sdk.cluster.metadata import KNOWN_TOPIC_GRACE, Metadata
 from ottla.sdk.outcome import Outcome
+
+
+@dataclass(slots=True, eq=False)
+class Holder:
+    """Stands for one transaction, towards the assignments whose offsets it commits."""
+
+    transactional_id: str
 
 
 @dataclass(slots=True, eq=False)
@@ -47,6 +60,12 @@ class Assignment:
     """Settled when the assignment ends."""
     _handed_before: int = -1
     """`handed` before the last batch was handed out."""
+    _holder: Holder | None = None
+    """The transaction that commits an offset of this assignment."""
+    _sought: bool = False
+    """The user has sought since that offset was added."""
+    _undecided: bool = False
+    """The client cannot learn whether that transaction was committed."""
 
     @property
     def committed(self) -> int:
@@ -72,6 +91,9 @@ class Assignment:
         """Take note of the user's seek: from now on, lower offsets may be committed."""
         self.asked, self.taken, self.handed = -1, None, -1
         self.seeks += 1
+        self._sought = True
+        if self._undecided:
+            self._holder, self._undecided = None, False
 
     def report_loss(self, offset: int | None = None) -> None:
         """Take note that an error tells the user that records up to ``offset`` (``None``: all) are not committed."""
@@ -107,10 +129,55 @@ class Assignment:
         repeat, self.outcome_unknown = self.outcome_unknown, False
         return repeat
 
-    def committed_in_transaction(self, commit: CommittedOffset) -> None:
-        """Take note that a transaction has committed this offset."""
-        if commit.offset > self.committed:
-            self.asked, self.taken = max(self.asked, commit.offset), commit
+    # -- transactions -------------------------------------------------------------------------------------------------
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a transaction commits an offset of this assignment, or may have."""
+        return self._holder is not None
+
+    def refuse_held(self, holder: Holder | None = None) -> None:
+        """Raise `LocalProtocolError` if a transaction other than ``holder`` commits an offset of this assignment."""
+        held, where = self._holder, f"{self.place[0]}-{self.place[1]}"
+        if held is None or held is holder:
+            return
+        if self._undecided:
+            raise LocalProtocolError(
+                f"it is not known whether a transaction of {held.transactional_id!r} has committed an offset of "
+                f"{where}: seek to the offset that consumer.committed() returns, and go on from there"
+            )
+        raise LocalProtocolError(
+            f"a transaction of {held.transactional_id!r} commits an offset of {where}: commit further offsets in the "
+            "same transaction, or after its end"
+        )
+
+    def supersedes(self, commit: CommittedOffset, before: CommittedOffset | None) -> bool:
+        """Whether a transaction commits ``commit`` instead of ``before``: it is higher, or the user has sought back."""
+        return before is None or self._sought or before.offset <= commit.offset
+
+    def hold(self, holder: Holder) -> None:
+        """Take note that a transaction commits an offset that is requested now."""
+        self._holder, self._sought, self._undecided = holder, False, False
+
+    def release(self, holder: Holder) -> None:
+        """Take note that the transaction is not committed."""
+        if self._holder is holder:
+            self._holder = None
+
+    def committed_in_transaction(self, holder: Holder, commit: CommittedOffset) -> bool:
+        """Take note that a transaction has committed this offset; return whether to repeat it, as in `acknowledge`."""
+        if self._holder is not holder:
+            return False
+        self._holder = None
+        if self._sought:
+            return False
+        self.asked = commit.offset
+        return self.acknowledge(commit)
+
+    def leave_undecided(self, holder: Holder) -> None:
+        """Take note that the client cannot learn the transaction's outcome: only a seek allows commits again."""
+        if self._holder is holder:
+            self._holder, self._undecided = (None, False) if self._sought else (holder, True)
 
 
 @dataclass(slots=True)
@@ -230,6 +297,14 @@ class CommitQueue:
 
     # -- callers that wait --------------------------------------------------------------------------------------------
 
+    def ended(self, places: Collection[TopicPartition]) -> Outcome[None]:
+        """Settled once all commits so far of these partitions have ended; an error is not reported here."""
+        outcome: Outcome[None] = Outcome()
+        self._waiting[outcome] = CommitWaiter(self._number, frozenset(places), reports=False)
+        outcome.when_done(lambda: self._waiting.pop(outcome, None))
+        self.settle()
+        return outcome
+
     def wait(self, outcome: Outcome[None], places: frozenset[TopicPartition] | None) -> None:
         """Settle ``outcome`` once all commits so far of these partitions (``None``: of all) have ended."""
         self._waiting[outcome] = CommitWaiter(self._number, places)
@@ -243,7 +318,7 @@ class CommitQueue:
 
     def fail(self, commits: Collection[PendingCommit], error: OttlaError) -> bool:
         """Fail the callers that wait for these commits; return whether there is any."""
-        concerned = [each for each, waiter in self._waiting.items() if waiter.waits_for(commits)]
+        concerned = [each for each, waiter in self._waiting.items() if waiter.reports and waiter.waits_for(commits)]
         for outcome in concerned:
             outcome.fail(error)
         return bool(concerned)
@@ -254,8 +329,10 @@ class CommitWaiter(NamedTuple):
 
     number: int
     places: frozenset[TopicPartition] | None
+    reports: bool = True
+    """The caller reports the error of a failed commit to the user."""
 
     def waits_for(self, commits: Iterable[PendingCommit]) -> bool:
         """Whether the caller waits for any of these commits."""
-        number, places = self
+        number, places, _ = self
         return any(each.number <= number and (places is None or each.assignment.place in places) for each in commits)

@@ -7,9 +7,12 @@ Rules:
 - A commit without an answer may still arrive later: a broker that was paused reads its sockets when it continues, and
   there is no order between two connections. So after a commit with an unknown outcome, the newest offset is sent a
   second time, `request_timeout` later. Between the two, an older offset may be committed.
+- A partition's offsets are committed by one party at a time. While a transaction holds the assignment, other commits
+  are refused, and the second sending waits; the transaction sends its offset once earlier OffsetCommits have ended. If
+  one arrived between TxnOffsetCommit and the end of the transaction, Kafka would drop the transaction's offset.
 - A caller waits for its own commit and for earlier ones of the same partitions. A cancelled wait withdraws no commit.
 
-Source: ConsumerCoordinator.java.
+Source: ConsumerCoordinator.java; OffsetMetadataManager.java, replayEndTransactionMarker.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -19,7 +22,7 @@ from ottla.errors import CommitFailed, OttlaError, TimeoutExpired
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.core import ClientCore
-from ottla.sdk.group.commit_queue import Assignment, CommitQueue, PendingCommits
+from ottla.sdk.group.commit_queue import Assignment, CommitQueue, Holder, PendingCommits
 from ottla.sdk.group.group_metrics import CommitMetrics
 from ottla.sdk.group.offset_commits import CommittingMember, OffsetCommits
 from ottla.sdk.logs import logger
@@ -116,11 +119,15 @@ class Commits:
 
         Raises:
             CommitFailed: an assignment has ended; none of the offsets is committed.
+            LocalProtocolError: a transaction commits an offset of a partition; none of the offsets is committed.
         """
         over = {assignment.place: each.offset for assignment, each in offsets.items() if assignment.over}
         if over:
             why = next(assignment.over for assignment in offsets if assignment.over)
             raise CommitFailed(f"the assignment of the partitions has ended: {why}", over)
+        for assignment, each in offsets.items():
+            if each.offset >= assignment.asked:
+                assignment.refuse_held()
         wanted = {assignment: each for assignment, each in offsets.items() if assignment.request(each.offset)}
         self._queue.add(wanted, now)
         self.wake()
@@ -182,16 +189,23 @@ class Commits:
 
     # -- in transactions ---------------------------------------------------------------------------------------------
 
-    def identified(self) -> Steps[CommittingMember]:
-        """Wait until there is an identity that commits; during SyncGroup there is none."""
-        while (identity := self.identity()) is None:
-            yield own(self._identified)
-        return identity
+    def identified(self, places: Collection[TopicPartition]) -> Steps[CommittingMember]:
+        """Wait until a transaction can commit offsets of these partitions: OffsetCommits have ended, and there is an
+        identity that commits; during SyncGroup there is none.
+        """
+        while True:
+            if not (ended := self._queue.ended(places)).done:
+                yield ended
+            elif (identity := self.identity()) is None:
+                yield own(self._identified)
+            else:
+                return identity
 
-    def committed_in_transaction(self, offsets: Mapping[Assignment, CommittedOffset]) -> None:
+    def committed_in_transaction(self, holder: Holder, offsets: Mapping[Assignment, CommittedOffset]) -> None:
         """Take note that a transaction has committed these offsets."""
         for assignment, each in offsets.items():
-            assignment.committed_in_transaction(each)
+            if assignment.committed_in_transaction(holder, each):
+                self._repeat_later(assignment)
         if self._on_taken is not None and offsets:
             self._on_taken({assignment.place: each for assignment, each in offsets.items()})
 
@@ -210,14 +224,19 @@ class Commits:
         self._metrics.commits.add(len(commits), now)
         for each in commits.values():
             if each.assignment.acknowledge(each.commit):
-                self._core.later(now + self._core.options.request_timeout, partial(self._repeat, each.assignment))
+                self._repeat_later(each.assignment)
         if self._on_taken is not None:
             self._on_taken({place: each.commit for place, each in commits.items()})
+
+    def _repeat_later(self, assignment: Assignment) -> None:
+        self._core.later(self._core.now + self._core.options.request_timeout, partial(self._repeat, assignment))
 
     def _repeat(self, assignment: Assignment, now: float) -> None:
         """Send the last acknowledged offset a second time, unless a newer one is pending or in flight."""
         under_way = self._queue.newest(assignment.place) is not None
-        if assignment.taken is not None and not assignment.over and not under_way:
+        if assignment.is_held and not assignment.over:
+            self._repeat_later(assignment)
+        elif assignment.taken is not None and not assignment.over and not under_way:
             self._queue.add({assignment: assignment.taken}, now)
             self.wake()
 

@@ -167,7 +167,7 @@ class Batch:
 
         Raises:
             Closed: the block has ended, or the client's.
-            LocalProtocolError: the consumer has no group.
+            LocalProtocolError: the consumer has no group, or a transaction commits an offset of the partition.
         """
         core, batch = self._consumer._core, self._committed_as(metadata)
         self._consumer._driver.do(lambda: core.committer.commit_batch_soon(*batch))
@@ -177,6 +177,7 @@ class Batch:
 
         Raises:
             CommitFailed: the partition was lost, or the coordinator refused: these records will be read again.
+            LocalProtocolError: as in `commit_soon`.
             TimeoutExpired: no answer within `api_timeout`; says which requests were tried.
         """
         self._consumer._driver.run(self._consumer._core.committer.commit_batch(*self._committed_as(metadata)))
@@ -408,7 +409,8 @@ class Consumer(Suggesting, BlockingBlock):
         Raises:
             Closed: the block has ended, or the client's.
             LocalProtocolError: the consumer has no group, or one of the partitions is not assigned to it; or an offset
-                is lower than a committed one: to go back, seek first.
+                is lower than a committed one: to go back, seek first; or a transaction commits an offset of one of the
+                partitions: commit after its end.
         """
         core = self._core
         given = None if offsets is None else by_topic_partition("offsets", offsets)
@@ -420,6 +422,7 @@ class Consumer(Suggesting, BlockingBlock):
         Raises:
             CommitFailed: a partition was lost while batches of it were uncommitted (raised once, after the other
                 partitions are committed); or the coordinator refused.
+            LocalProtocolError: as in `commit_soon`.
             TimeoutExpired: no answer within `api_timeout`; says which requests were tried.
         """
         given = None if offsets is None else by_topic_partition("offsets", offsets)

@@ -170,7 +170,8 @@ class Transaction(BlockingBlock, BlockingSendSoon[K, V], Generic[K, V]):
 
         Returns at once: the offsets are sent when the transaction commits, together with the group's generation and the
         member's id (KIP-447), so that a member that has lost its partitions cannot commit. The highest
-        offset of each partition counts. Needs Kafka 2.5.
+        offset of each partition counts; after a seek, the newest. Until the transaction has ended, all other commits of
+        these partitions are refused, of the consumer and of other transactions. Needs Kafka 2.5.
 
         Args:
             batches: of consumers of the same client, which have a group and no ``auto_commit``. After an abort they are
@@ -180,15 +181,18 @@ class Transaction(BlockingBlock, BlockingSendSoon[K, V], Generic[K, V]):
         Raises:
             TransactionAborted: a partition was lost, so its next owner reads the batch again: nothing of this
                 transaction can be committed. If the coordinator refuses, the end of the block raises it.
-            LocalProtocolError: a consumer has no group, belongs to another client, or has ``auto_commit``.
+            LocalProtocolError: a consumer has no group, belongs to another client, or has ``auto_commit``; a later
+                offset of a partition is committed; or another transaction commits one. Nothing is added then.
         """
+        from ottla.sdk.transaction.core import BatchOffset  # only here: most producers have no transactions
+
+        offsets = list[BatchOffset]()
         for batch in batches:
             if not isinstance(batch, Batch):
                 takes = "commit_offsets takes batches of a consumer, as in commit_offsets(batch, another)"
                 raise LocalProtocolError(f"{takes}, not {batch!r:.80}")
-            place, at, claim = batch._committed_as(metadata)
-            committer = batch._consumer._core.committer
-            self._driver.do(partial(self._core.commit_offsets, committer, place, at, claim))
+            offsets.append(BatchOffset(batch._consumer._core.committer, *batch._committed_as(metadata)))
+        self._driver.do(partial(self._core.commit_offsets, offsets))
 
 
 class Producer(BlockingBlock, BlockingSendSoon[K, V], Generic[K, V]):

@@ -10,12 +10,17 @@ Rules:
 Source: KafkaProducer.java (beginTransaction, commitTransaction, abortTransaction).
 """
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
 from ottla.errors import CommitFailed, InvalidTxnState, LocalProtocolError, OttlaError, TransactionAborted
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.assignment.committing import BatchAssignment
 from ottla.sdk.consume.commit_calls import CommitCalls
 from ottla.sdk.core import ClientCore
+from ottla.sdk.group.commit_queue import Assignment
+from ottla.sdk.group.commits import Commits
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import all_of, any_of
 from ottla.sdk.produce.core import ProducerCore
@@ -30,6 +35,15 @@ ABORT_TIMEOUT = 5.0
 """Seconds for requests in flight to be answered, and for the coordinator to answer EndTxn."""
 DRAIN_TIMEOUT = 3.0
 """The part of `ABORT_TIMEOUT` that is spent on leaders that do not answer."""
+
+
+class BatchOffset(NamedTuple):
+    """The offset after a batch of ``committer``'s consumer, and the claim with which the batch was handed out."""
+
+    committer: CommitCalls
+    place: TopicPartition
+    at: CommittedOffset
+    claim: BatchAssignment | None
 
 
 class TransactionCore:
@@ -72,31 +86,46 @@ class TransactionCore:
             self._transactions.stop()
             self._producer.withdraw(LocalProtocolError("the beginning of the transaction was interrupted"))
             self._transactions.abort(self._core.now)
+        self._release()
 
     def check(self) -> None:
         """Raise if the transaction does not accept records."""
         self._transactions.check(self._number)
 
-    def commit_offsets(
-        self, committer: CommitCalls, place: TopicPartition, at: CommittedOffset, claim: BatchAssignment | None
-    ) -> None:
-        """Add the offset after a batch of ``committer``'s consumer to the transaction.
+    def commit_offsets(self, batches: Iterable[BatchOffset]) -> None:
+        """Add the offsets after these batches to the transaction: all of them, or none if one is refused.
 
         Raises:
-            TransactionAborted: the offset cannot be committed any more, so the transaction cannot either.
-            LocalProtocolError: the consumer belongs to another client, has no group, or uses auto commit.
+            TransactionAborted: an offset cannot be committed any more, so the transaction cannot either.
+            LocalProtocolError: a consumer belongs to another client, has no group, or uses auto commit; or a later
+                offset of a partition is committed, or another transaction commits one.
         """
         self.check()
+        offsets, added = self._transactions.offsets, list[tuple[Commits, Assignment, CommittedOffset]]()
         try:
-            commits, assignment = committer.in_transaction(self._core, place, at, claim)
+            for committer, place, at, claim in batches:
+                commits, assignment = committer.in_transaction(self._core, offsets.holder, place, at, claim)
+                added.append((commits, assignment, at))
         except CommitFailed as lost:  # if the records were committed without the offset, the batch would count twice
             self._transactions.doom(None, 0, lost)
         else:
-            self._transactions.offsets.add(commits, assignment, at)
+            for commits, assignment, at in added:
+                offsets.add(commits, assignment, at)
         self.check()
 
     def leave(self, error: BaseException | None) -> Steps[None]:
         """End the user's block, normally or by ``error``."""
+        try:
+            yield from self._leave(error)
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        """Let others commit offsets of the partitions, also if the producer has failed, and there is no abort."""
+        if self.committed is False and self._number == self._transactions.number:
+            self._transactions.offsets.release()
+
+    def _leave(self, error: BaseException | None) -> Steps[None]:
         if error is not None:
             if self._is_open:
                 yield from self._abort(error)

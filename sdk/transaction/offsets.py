@@ -10,6 +10,11 @@ Rules:
   coordinator refuses partitions that belong to another member by now. During SyncGroup there is no generation, and the
   offsets wait.
 - A lost partition dooms the transaction at once: its next owner processes the same records again.
+- From the first offset of a partition until the block has ended and the outcome is known, the transaction holds the
+  assignment: other transactions and OffsetCommits cannot commit offsets of it (`Assignment.hold`). A failure alone ends
+  no hold: a later commit within the block would cover records whose results are lost, before the user learns of it.
+- After a seek a lower offset of the partition replaces a higher one. A seek alone does not change the offsets of the
+  transaction.
 
 Source: TransactionManager.java (sendOffsetsToTransaction, TxnOffsetCommitHandler).
 """
@@ -30,7 +35,7 @@ from ottla.sdk.calls.task import Task
 from ottla.sdk.connection.versions import COMMIT_IN_TRANSACTION, COMMIT_IN_TRANSACTION_2
 from ottla.sdk.core import ClientCore
 from ottla.sdk.flow import Flow, sleep
-from ottla.sdk.group.commit_queue import Assignment
+from ottla.sdk.group.commit_queue import Assignment, Holder
 from ottla.sdk.group.commits import Commits
 from ottla.sdk.group.offset_commits import OF_THE_MEMBER
 from ottla.sdk.outcome import Outcome, all_of
@@ -50,6 +55,7 @@ class TransactionOffsets:
         refused: called, inside the core, with an error that prevents the commit.
 
     Attributes:
+        holder: stands for the open or last transaction.
         sent: a request may have reached the coordinator of a group.
         unsure: a request without an answer may still arrive.
     """
@@ -65,6 +71,7 @@ class TransactionOffsets:
         self._core, self._transactional_id, self._refused = core, transactional_id, refused
         self._joining, self._implicit_joining = joining, implicit_joining
         self._identity: Identity | None = None
+        self.holder = Holder(transactional_id)
         self._implicit = False
         self._wanted: dict[Commits, Offsets] = {}
         self._joined: dict[Commits, Outcome[None]] = {}
@@ -79,16 +86,17 @@ class TransactionOffsets:
         """Begin a transaction; ``implicit``: groups join with TxnOffsetCommit (version 2)."""
         self._unwatch()
         self._identity, self._implicit = identity, implicit
+        self.holder = Holder(self._transactional_id)
         self._wanted, self._joined, self.sent, self.unsure = {}, {}, False, False
 
     def add(self, commits: Commits, assignment: Assignment, at: CommittedOffset) -> None:
-        """Commit ``at`` with the transaction, unless a higher offset of the partition was added."""
+        """Commit ``at`` with the transaction, unless a higher offset of the partition was added since the last seek."""
         if commits not in self._wanted and not self._implicit:
             self._joined[commits] = self._joining.group(commits.group)
         offsets = self._wanted.setdefault(commits, {})
-        before = offsets.get(assignment)
-        if before is None or before.offset <= at.offset:
+        if assignment.supersedes(at, offsets.get(assignment)):
             offsets[assignment] = at
+            assignment.hold(self.holder)
         if assignment not in self._watched:
             self._watched[assignment] = watch = partial(self._core.soon, lambda now: self._lost(offsets))
             assignment.ended.when_done(watch)
@@ -105,11 +113,25 @@ class TransactionOffsets:
         for flow in self._flows:
             flow.cancel()  # and with it the request in flight
 
+    def release(self) -> None:
+        """Let others commit offsets of the partitions: the block has ended, and the transaction is not committed."""
+        for offsets in self._wanted.values():
+            for assignment in offsets:
+                assignment.release(self.holder)
+
     def committed(self) -> None:
         """Take note that the transaction, and so the offsets, are committed."""
         self._unwatch()
         for commits, offsets in self._wanted.items():
-            commits.committed_in_transaction(offsets)
+            commits.committed_in_transaction(self.holder, offsets)
+
+    def leave_undecided(self) -> None:
+        """Take note that the client cannot learn whether the transaction was committed."""
+        self._unwatch()
+        for offsets in self._wanted.values():
+            for assignment in offsets:
+                assignment.leave_undecided(self.holder)
+        self._wanted = {}  # so `release` has no effect
 
     def explain(self) -> str:
         """A text for people: which offsets the transaction waits for; empty if none."""
@@ -154,7 +176,7 @@ class TransactionOffsets:
         yield from settled(self._joined[commits])
         failures = 0
         while True:
-            member = yield from commits.identified()
+            member = yield from commits.identified([each.place for each in offsets])
             _refuse_lost(offsets)
             request = self._request(commits.group, offsets, member)
             versions = COMMIT_IN_TRANSACTION_2 if self._implicit else COMMIT_IN_TRANSACTION

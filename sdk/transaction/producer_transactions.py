@@ -153,6 +153,8 @@ class ProducerTransactions:
         """Stop everything, because the producer has failed."""
         if self._flow is not None:
             self._flow.cancel()
+        if self.state is TransactionalProducerState.COMMITTING:
+            self.offsets.leave_undecided()
         self._participants.stop()
         self._change(TransactionalProducerInput.FATAL)
         self.doomed.succeed(None)
@@ -259,9 +261,10 @@ class ProducerTransactions:
         return self._end(now)
 
     def stop(self) -> None:
-        """Send nothing more, because the transaction will be aborted."""
+        """Send nothing more, because the block has ended, and the transaction will be aborted."""
         self._change(TransactionalProducerInput.ABORT)
         self._participants.stop()
+        self.offsets.release()
         self._shown()
 
     def abort(self, now: float) -> Outcome[None]:
@@ -375,6 +378,8 @@ class ProducerTransactions:
             case CommitRefused(error=error):
                 self._cannot_commit(error)
             case EpochBumpNeeded():
+                if commits:
+                    self.offsets.leave_undecided()
                 self._change(TransactionalProducerInput.RENEW)
                 self._initialize(self._core.now)
             case ProducerEnded(error=error):

@@ -14,13 +14,14 @@ Rules:
 - A temporary error only ends the transaction: it is not raised, and the batches are handed out again, up to `attempts`
   times in a row. A lost partition counts as temporary too, so a handler that is slower than `max_poll_interval`, and
   loses its partitions each time, ends after `attempts`. All other errors are raised.
+- A transaction whose beginning raises has not begun: it is aborted, and its batches are handed out again.
 - Batches handed out for a transaction must be committed before the next ones are handed out, or they are handed out
   again. So no batch is skipped by mistake.
 
 Source: KIP-447; KafkaProducer.java, sendOffsetsToTransaction.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ottla.errors import (
     InvalidProducerEpoch,
@@ -42,7 +43,7 @@ from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.steps import Steps, settled
-from ottla.sdk.transaction.core import TransactionCore, alone
+from ottla.sdk.transaction.core import BatchOffset, TransactionCore, alone
 from ottla.sdk.transaction.options import TransformOptions
 
 log = logger("ottla.sdk.transform")
@@ -253,12 +254,17 @@ class TransformTransactionCore(TransactionCore):
             raise
         self._transform.begun(self)
         try:
-            for fetched, claim in self._taken:
-                at = CommittedOffset(fetched.next_offset, fetched.leader_epoch)
-                place = (fetched.topic, fetched.partition)
-                self.commit_offsets(self._transform.consumer.committer, place, at, claim)
+            self.commit_offsets(self._offsets())
         except TransactionAborted:
             pass  # the next send in the block raises it, or the end of the block
+        except BaseException:  # the caller gets no block, so no end of a block would end the transaction
+            self.undo()
+            raise
+
+    def _offsets(self) -> Iterator[BatchOffset]:
+        for fetched, claim in self._taken:
+            place, at = (fetched.topic, fetched.partition), CommittedOffset(fetched.next_offset, fetched.leader_epoch)
+            yield BatchOffset(self._transform.consumer.committer, place, at, claim)
 
     def end(self, error: BaseException | None) -> Steps[bool]:
         """Like `leave`; return whether ``error`` is suppressed, because the batches are handed out again."""

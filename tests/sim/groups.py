@@ -156,6 +156,8 @@ class Coordinators:
         """Called with every member that is removed because its session expired."""
         self.committed: Commit = lambda group, member, place, offset: None
         """Called with every offset that is accepted."""
+        self.superseded: Commit = lambda group, member, place, offset: None
+        """Called with every offset of a transaction whose marker comes after a later commit, so that it does not count."""
 
     def place(self, group: str) -> Place:
         """The partition of `__consumer_offsets` that has the group."""
@@ -168,13 +170,13 @@ class Coordinators:
         place = self.place(group_id)
         view = self._cluster.nodes[node].leaders.get(place)
         if view is None or view.node != node:
-            reply(_refusal(message, version, NotCoordinator.code))
+            reply(refusal(message, version, NotCoordinator.code))
         elif self._cluster.leaders[place].node != node:
-            refuse = partial(reply, _refusal(message, version, NotCoordinator.code))
+            refuse = partial(reply, refusal(message, version, NotCoordinator.code))
             self._withheld.setdefault(node, []).append((place, refuse))
         elif (group := self.group(group_id)).load_ends > self._clock.now:
             code = 0 if isinstance(message, HeartbeatRequest) else CoordinatorLoadInProgress.code
-            reply(_refusal(message, version, code))
+            reply(refusal(message, version, code))
         else:
             self.act(group, client, version, message, reply)
 
@@ -669,6 +671,8 @@ class Coordinators:
                 if commits and number > group.since.get(at, 0):
                     group.offsets[at], group.since[at] = held, number
                     self.committed(group, "", at, held[0])
+                elif commits:
+                    self.superseded(group, "", at, held[0])
 
     def _number(self) -> int:
         self._commits += 1
@@ -740,7 +744,7 @@ def _group_of(message: Any) -> str:
     return str(message.group_id)
 
 
-def _refusal(message: Any, version: int, code: int) -> Any:
+def refusal(message: Any, version: int, code: int) -> Any:
     """An answer that has only an error."""
     match message:
         case JoinGroupRequest():

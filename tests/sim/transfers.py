@@ -133,7 +133,7 @@ class Teller:
     settled: bool = False
     """It has committed a transaction since the faults are over."""
     renewed: Counter[int] = field(default_factory=Counter)
-    """Per epoch, how often it asked for the next one."""
+    """Per epoch, -1 at first, how often it asked for the next one."""
     startled: Outcome[None] = field(default_factory=Outcome)
     """Settled when one of its connections breaks; that cancels waiting calls."""
 
@@ -493,8 +493,7 @@ class Transfers:
             raise Violation("a producer begins again", f"{link.client.name} may have been fenced")
         if isinstance(message, InitProducerIdRequest):
             self._asked[teller.transactional_id].append(link.client.name)
-            if not again:
-                teller.renewed[message.producer_epoch] += 1
+            teller.renewed[message.producer_epoch] += 1
         if teller.fenced and isinstance(message, (ProduceRequest, *_OF_TRANSACTIONS)) and not link.writing:
             raise Violation(WRITES, f"{link.client.name}: {type(message).__name__}")
         if isinstance(link.client, Process):

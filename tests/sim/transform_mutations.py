@@ -1,5 +1,6 @@
 """Mutations of the client's consume, transform, produce; see `tests.sim.mutations`."""
 
+from functools import partial
 from typing import Any
 
 from ottla.codec.apis.list_offsets import LATEST
@@ -7,7 +8,7 @@ from ottla.sdk.calls import groups
 from ottla.sdk.consume.assignment.committing import BatchAssignment, Committing
 from ottla.sdk.consume.core import ConsumerCore, Taken
 from ottla.sdk.consume.reading.fetcher import Offset, Start, Time
-from ottla.sdk.group.commit_queue import Assignment
+from ottla.sdk.group.commit_queue import Assignment, CommitQueue, Holder
 from ottla.sdk.group.commits import Commits
 from ottla.sdk.group.offset_commits import OF_THE_MEMBER, CommittingMember
 from ottla.sdk.outcome import Outcome
@@ -16,7 +17,7 @@ from ottla.sdk.transaction import offsets, transform
 from ottla.sdk.transaction.core import TransactionCore
 from ottla.sdk.transaction.explicit_joining import ExplicitJoining
 from ottla.sdk.transaction.offsets import TransactionOffsets
-from ottla.sdk.transaction.transform import TransformCore
+from ottla.sdk.transaction.transform import TransformCore, TransformTransactionCore
 from tests.sim.mutations import Mutations
 
 OF_TRANSFORMS = Mutations("transforms", within=400)
@@ -66,6 +67,7 @@ def _behind_the_end(commit: Any) -> Any:
         yield from commit(self)
         machine._wanted = wanted
         yield from settled(machine.send(self._core.now))
+        machine.committed()
 
     return broken
 
@@ -77,9 +79,9 @@ def _joined_at_once(group: Any) -> Any:
 def _first_identity_for_ever(identified: Any) -> Any:
     known: dict[Commits, CommittingMember] = {}
 
-    def broken(self: Commits) -> Steps[CommittingMember]:
+    def broken(self: Commits, places: Any) -> Steps[CommittingMember]:
         if self not in known:
-            known[self] = yield from identified(self)
+            known[self] = yield from identified(self, places)
         return known[self]
 
     return broken
@@ -129,6 +131,43 @@ _mutation("of several offsets of a partition the first counts", (TransactionOffs
 _mutation("offsets refused to a member count as taken", (offsets, "_judge", _member_is_no_matter))
 _mutation("offsets refused of one partition count as taken", (offsets, "_judge", _first_partition_speaks_for_all))
 _mutation("what a transaction is about to commit is not waited for", (groups, "_fetch_request", _unstable))
+
+
+# -- commits and seeks beside a transaction ----------------------------------------------------------------------------
+
+
+def _held_for(refuse_held: Any, *, plain: bool) -> Any:
+    """A hold is ignored by plain commits, or by other transactions."""
+
+    def broken(self: Assignment, holder: Holder | None = None) -> None:
+        if (holder is None) != plain:
+            refuse_held(self, holder)
+
+    return broken
+
+
+def _seek_forgotten(rewind: Any) -> Any:
+    def broken(self: Assignment) -> None:
+        before = self._sought
+        rewind(self)
+        self._sought = before
+
+    return broken
+
+
+def _always_ended(ended: Any) -> Any:
+    return lambda self, places: _done()
+
+
+_mutation(
+    "a partition is held by two transactions at once", (Assignment, "refuse_held", partial(_held_for, plain=False))
+)
+_mutation(
+    "a partition is committed while a transaction holds it", (Assignment, "refuse_held", partial(_held_for, plain=True))
+)
+_mutation("a seek is forgotten when the transaction is committed", (Assignment, "rewind", _seek_forgotten))
+_mutation("offsets of a transaction overtake an OffsetCommit", (CommitQueue, "ended", _always_ended))
+_mutation("a transaction whose beginning was refused stays open", (TransformTransactionCore, "undo", _nothing))
 
 
 # -- batches -----------------------------------------------------------------------------------------------------------

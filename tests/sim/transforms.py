@@ -9,7 +9,8 @@ transactional id or instance id, join and leave. In the end:
   have the order of their inputs.
 - Each transaction is whole or absent, as its workman learned, and so are its offsets: the group's coordinator took
   exactly the offsets of the transactions whose records exist, each once. Offsets never go backwards, and end behind the
-  last input.
+  last input. Commits beside a transaction that holds a partition are refused; only a seek allows lower offsets, and the
+  outputs once more.
 - A fenced producer sends nothing any more. No transaction stays open for longer than its timeout and the broker's scan.
   All work is done within a bound.
 """
@@ -28,9 +29,11 @@ from ottla.codec.apis.add_partitions_to_txn import AddPartitionsToTxnRequest
 from ottla.codec.apis.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
+from ottla.codec.apis.offset_commit import OffsetCommitRequest
 from ottla.codec.apis.produce import ProduceRequest
 from ottla.codec.apis.txn_offset_commit import TxnOffsetCommitRequest
 from ottla.errors import (
+    CoordinatorLoadInProgress,
     OffsetMetadataTooLarge,
     OttlaError,
     TopicAuthorizationFailed,
@@ -44,7 +47,7 @@ from ottla.sdk.produce.records import PendingRecord
 from tests.sim.brokers import ModelBrokers
 from tests.sim.data import Place
 from tests.sim.faults import Fault
-from tests.sim.groups import Group
+from tests.sim.groups import Group, refusal
 from tests.sim.members import Manner
 from tests.sim.network import Link, Reply
 from tests.sim.run import Result
@@ -94,7 +97,7 @@ class Transforms(Transfers):
         self.start = Time(EARLIEST)
         if isinstance(self.brokers, ModelBrokers):
             groups = self.brokers.cluster.groups
-            groups.committed = self._committed
+            groups.committed, groups.superseded = self._committed, self._superseded
             if chance.random() < 0.5:  # then the group has committed, and `start` must not matter
                 self.start = Time(LATEST)
                 groups.groups[GROUP] = Group(GROUP, offsets=dict.fromkeys(self.places, (0, -1, "")))
@@ -112,8 +115,26 @@ class Transforms(Transfers):
         """Transactional ids whose commits are refused, with the seconds after which the next one gets its answer."""
         self._admits, self.network.admit = self.network.admit, self._admit
         self.taken: list[tuple[Place, int]] = []
-        """The offsets that the group's coordinator accepted, in order."""
+        """The offsets that the group's coordinator accepted from transactions, in order."""
+        self.superseded: list[tuple[Place, int]] = []
+        """The offsets of transactions whose markers came after later commits."""
+        whims = Random(f"{seed} whims")
+        self.seeks = whims.choice((0, 0, 0, 3))
+        """How often workmen may still seek back."""
+        self.refused_commits: Random | None = None
+        """Decides which OffsetCommits the coordinator refuses; there are no other faults then."""
+        if isinstance(self.brokers, ModelBrokers) and whims.random() < 0.15:
+            self._refuse_commits(whims)
+        self.returned: list[tuple[Place, int]] = []
+        """Where they have sought back to: from there on, outputs may exist once more."""
         self.say("#", f"seed {seed}", f"{self.manner}, {self.habits}, {self.outputs} outputs, {self.start}")
+
+    def _refuse_commits(self, chance: Random) -> None:
+        """Let OffsetCommits be refused and retried, but never arrive late; all members commit offsets by hand."""
+        self.faults.clear()
+        self.quiet = -1.0
+        self.habits = replace(self.habits, by_hand=1.0, mishaps=0.0, slow=0.0)
+        self.refused_commits = chance
 
     # -- inputs and outputs ------------------------------------------------------------------------------------------
 
@@ -270,7 +291,14 @@ class Transforms(Transfers):
                 self.kill(name)
 
     def _admit(self, link: Link, version: int, message: Any, reply: Reply, close: Callable[[str], None]) -> bool:
-        """Refuse commits of some transactional ids, at once or after the client's timeouts, until the abort."""
+        """Refuse commits of some transactional ids, at once or after the client's timeouts, until the abort.
+
+        Also refuse OffsetCommits, if the world does that.
+        """
+        chance = self.refused_commits
+        if chance is not None and isinstance(message, OffsetCommitRequest) and chance.random() < 0.6:
+            reply(refusal(message, version, CoordinatorLoadInProgress.code))
+            return True
         refused = isinstance(message, EndTxnRequest) and message.transactional_id in self.refusing
         if refused and not message.committed:
             del self.refusing[message.transactional_id]
@@ -301,17 +329,38 @@ class Transforms(Transfers):
         if isinstance(message, EndTxnRequest) and message.committed and self.armed is not None:
             fault, self.armed = self.armed, None
             self._meet(link, message, fault)
-        if isinstance(message, InitProducerIdRequest) and message.producer_id < 0 and workman.initialized:
+        first = isinstance(message, InitProducerIdRequest) and message.transactional_id == workman.transactional_id
+        if first and message.producer_id < 0 and workman.initialized:
             raise Violation("a producer initializes its id as a new one", f"{workman.name} may have been fenced")
-        fatal = workman.producer.fatal if workman.producer is not None else None
+        fatal = workman.producer.fatal if workman.producer is not None and workman.whims.second is None else None
         if fatal is not None and isinstance(message, _OF_TRANSACTIONS) and not link.writing:
             raise Violation(WRITES, f"{workman.name}: {type(message).__name__}")
 
     def _committed(self, group: Group, member: str, place: Place, offset: int) -> None:
         before = next((at for where, at in reversed(self.taken) if where == place), 0)
-        if offset < before:
-            raise Violation("a commit goes backwards", f"{place[0]}-{place[1]}: {before}, then {offset}")
-        self.taken.append((place, offset))
+        told = f"{place[0]}-{place[1]}: {before}, then {offset}"
+        if offset < before and not self.times(place, offset - 1):
+            raise Violation("a commit goes backwards", told)
+        if not member:  # a transaction's; members commit only what a transaction has committed
+            self.taken.append((place, offset))
+        elif offset > before:
+            raise Violation("an offset is committed outside of its transaction", told)
+
+    def _superseded(self, group: Group, member: str, place: Place, offset: int) -> None:
+        """A transaction's marker is later than the next commit, which has to be higher."""
+        if group.offsets[place][0] < offset and not self.times(place, offset - 1):
+            told = f"{place[0]}-{place[1]}: {offset} of a transaction, but {group.offsets[place][0]}"
+            raise Violation("a transaction's offset is lost behind a lower one", told)
+        self.superseded.append((place, offset))
+
+    def stand(self, place: Place) -> int:
+        """The group's committed offset, if the brokers are the model."""
+        group = self.cluster.groups.groups.get(GROUP) if isinstance(self.brokers, ModelBrokers) else None
+        return int(group.offsets.get(place, (-1,))[0]) if group is not None else -1
+
+    def times(self, place: Place, offset: int) -> int:
+        """How often workmen have sought back to before this input."""
+        return sum(where == place and start <= offset for where, start in self.returned)
 
     # -- the run -----------------------------------------------------------------------------------------------------
 
@@ -323,12 +372,23 @@ class Transforms(Transfers):
             self.say("·", "all", "is done")
             for each in list(self.members.values()):
                 each.stop.succeed(None)
-        if self.over and not self.members:
+        if self._all_over:
             return
         limit = max(self.quiet, 0.0) + PATIENCE + 2 * self.options.api_timeout + 10 * self.manner.max_poll_interval
         if self.clock.now > limit:
-            raise Violation("everything has to be done by now", left or f"{', '.join(self.members)} cannot leave")
+            left = left or self._open() or f"{', '.join(self.members)} cannot leave"
+            raise Violation("everything has to be done by now", left)
         self.clock.later(LOOK, self._look)
+
+    @property
+    def _all_over(self) -> bool:
+        """All work is done, all members have left, and the markers of their last transactions are written."""
+        return self.over and not self.members and not self._open()
+
+    def _open(self) -> str:
+        """The partitions with open transactions, for people; empty if there is none."""
+        open_ = [f"{place[0]}-{place[1]}" for place, view in self.brokers.views.items() if view.stable < view.end]
+        return f"{', '.join(open_)} have open transactions" if open_ else ""
 
     def _left(self) -> str:
         """The work that is not done yet, for people; empty if there is none."""
@@ -336,8 +396,8 @@ class Transforms(Transfers):
         if tellers or self.filling:
             return f"{tellers} and {self.filling} plain producers are not done"
         views = self.brokers.views
-        if open_ := [f"{place[0]}-{place[1]}" for place, view in views.items() if view.stable < view.end]:
-            return f"{', '.join(open_)} have open transactions"
+        if open_ := self._open():
+            return open_
         group = self.cluster.groups.groups.get(GROUP)
         if isinstance(group, Group) and any(group.uncommitted.values()):
             return f"offsets of open transactions: {group.uncommitted}"
@@ -348,7 +408,7 @@ class Transforms(Transfers):
         return f"the group is not done: {behind}" if behind else ""
 
     def _until_quiet(self) -> None:
-        while not (self.over and not self.members):
+        while not self._all_over:
             if not self.clock.step():
                 raise Violation("no event is left, and not everything is done", self._left())
 
@@ -370,7 +430,7 @@ class Transforms(Transfers):
                 place = (found["topic"].decode(), int(found["partition"]))
                 at = (int(found["offset"]), int(found["leg"]))
                 made[place, *at].append(found["attempt"].decode())
-                if at < last.get(place, at):
+                if at < last.get(place, at) and not self.times(place, at[0]):
                     raise Violation("outputs are not in the order of their inputs", f"{place}: {last[place]}, {at}")
                 last[place] = at
         wanted = {
@@ -379,7 +439,7 @@ class Transforms(Transfers):
             for offset, _ in self.brokers.views[place].decided
             for leg in range(self.legs(place, offset))
         }
-        if twice := {key: by for key, by in made.items() if len(by) > 1}:
+        if twice := {key: by for key, by in made.items() if len(by) > 1 + self.times(*key[:2])}:
             raise Violation("an output exists twice", f"{len(twice)} of {len(made)}: {dict(list(twice.items())[:3])}")
         if lost := sorted(wanted - made.keys()):
             raise Violation("an output is lost", f"{len(lost)} of {len(wanted)}: {lost[:5]}")
@@ -388,7 +448,8 @@ class Transforms(Transfers):
 
     def _check_offsets(self, there: set[bytes]) -> None:
         """Check that the group has exactly the offsets of the transactions whose records exist."""
-        taken, sure, perhaps = Counter(self.taken), Counter[tuple[Place, int]](), Counter[tuple[Place, int]]()
+        taken = Counter(self.taken) + Counter(self.superseded)
+        sure, perhaps = Counter[tuple[Place, int]](), Counter[tuple[Place, int]]()
         for attempt in self.ledger.transactions:
             if not isinstance(attempt, Attempt):
                 continue

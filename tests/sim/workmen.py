@@ -1,7 +1,8 @@
 """Workmen: group members who turn input records into output records, exactly once, as users of `ottla.sdk.transform`.
 
 Most run the steps of its loop. Some read, send and commit offsets by hand, with a consumer and a producer; when a
-transaction of theirs is not committed they end, and another process reads its input again.
+transaction of theirs is not committed they end, and another process reads its input again. Some have whims
+(`tests.sim.whims`).
 """
 
 from collections.abc import Generator, Sequence
@@ -28,13 +29,14 @@ from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.producer_leaving import CLOSE_TIMEOUT
 from ottla.sdk.produce.records import PendingRecord
-from ottla.sdk.transaction.core import ABORT_TIMEOUT, TransactionCore
+from ottla.sdk.transaction.core import ABORT_TIMEOUT, BatchOffset, TransactionCore
 from ottla.sdk.transaction.options import TransformOptions
 from ottla.sdk.transaction.transform import TransformCore, TransformTransactionCore
 from tests.sim.data import Place
 from tests.sim.scripts import known
 from tests.sim.transaction_ledger import ABORTED, COMMITTED, ENDING, UNCERTAIN, Written
 from tests.sim.users import Cancelled, Process, Script, Tasks, Violation, Wait, pause
+from tests.sim.whims import Whim, Whims
 
 if TYPE_CHECKING:
     from tests.sim.transforms import Transforms
@@ -115,9 +117,11 @@ class Workman:
     """Settled to cancel the call that ends a transaction."""
     timeout: float = field(init=False)
     """Timeout of its transactions."""
+    whims: Whims = field(init=False)
 
     def __post_init__(self) -> None:
         self.timeout = self.chance.choice((3.0, 10.0, 60.0))
+        self.whims = Whims(self, Random(f"{self.world.seed} {self.name} whims"))
 
     def script(self) -> Script:
         process, world, chance = self.process, self.world, self.chance
@@ -148,6 +152,7 @@ class Workman:
         except OttlaError as error:  # no broker answers
             self.ends_by = error
         else:
+            self.whims.begin()
             if chance.random() < world.habits.by_hand:
                 world.features["a member does without a transform"] += 1
                 yield from self._work_by_hand(consumer, producer)
@@ -156,6 +161,7 @@ class Workman:
                 while self.ends_by is None and not self.stop.done:
                     self.ends_by = yield from self._turn(transform, options.max_records)
             yield from self._leave(consumer)
+        yield from self.whims.end()
         yield from process.perform(producer.leave(self.ends_by), "leaving the producer", within=2 * CLOSE_TIMEOUT)
 
     # -- with a transform --------------------------------------------------------------------------------------------
@@ -174,6 +180,8 @@ class Workman:
                 process.do(transform.give_back)
                 return None
             transaction = process.do(lambda: transform.transaction(taken))
+            if (yield from self.whims.intrude(transform, taken, transaction)):
+                return None
             yield from self._begin(transaction)
         except Cancelled as cancelled:
             world.features["a call for batches is cancelled"] += not self.stop.done
@@ -185,7 +193,9 @@ class Workman:
             attempt.claims[fetched.topic, fetched.partition] = fetched.next_offset
         world.features["a transaction is about several partitions"] += len(attempt.claims) > 1
         world.say("·", self.name, f"{attempt.name} commits the offsets {attempt.claims}")
-        left_by = yield from self._block(self._handle(transaction, [fetched for fetched, _ in taken], attempt))
+        left_by = yield from self._block(self.handle(transaction, [fetched for fetched, _ in taken], attempt))
+        if left_by is None and taken:
+            yield from self.whims.seek_back(transform.consumer, taken)
         return (yield from self._end(transaction, taken, attempt, left_by))
 
     def _block(self, block: Script) -> Part[BaseException | None]:
@@ -195,7 +205,7 @@ class Workman:
         except Cancelled as raised:
             self.world.features["a block is cancelled"] += 1
             return raised
-        except Mishap as raised:
+        except (Mishap, Whim) as raised:
             self.world.features["a handler raises"] += 1
             return raised
         except OttlaError as raised:
@@ -246,7 +256,9 @@ class Workman:
 
     def _work_by_hand(self, consumer: ConsumerCore, producer: ProducerCore) -> Script:
         """Read within each transaction. If it is not committed, end; another process reads its records again."""
+        attempt: Attempt | None = None
         while self.ends_by is None and not self.stop.done:
+            before = attempt
             transaction = TransactionCore(self.process.core, producer)
             try:
                 yield from self._begin(transaction)
@@ -256,7 +268,7 @@ class Workman:
                 self.ends_by = self._judged(error)
                 continue
             attempt, taken = self.world.attempt(self), list[Taken]()
-            left_by = yield from self._block(self._read_and_handle(transaction, consumer, taken, attempt))
+            left_by = yield from self._block(self._read_and_handle(transaction, consumer, taken, attempt, before))
             within = self._within(left_by, lost=_lost(taken))
             attempt.outcome = ENDING if left_by is None else ABORTED
             try:
@@ -273,8 +285,14 @@ class Workman:
                 self.ends_by = left_by
 
     def _read_and_handle(
-        self, transaction: TransactionCore, consumer: ConsumerCore, taken: list[Taken], attempt: Attempt
+        self,
+        transaction: TransactionCore,
+        consumer: ConsumerCore,
+        taken: list[Taken],
+        attempt: Attempt,
+        before: Attempt | None,
     ) -> Script:
+        """The block of a transaction; ``before`` is the previous one."""
         process = self.process
         for _ in range(self.chance.choice((1, 1, 2, 4))):
             steps = consumer.poll(self.name, self.chance.choice((0.02, 0.3)))
@@ -283,11 +301,15 @@ class Workman:
                 return
             fetched, claim = found
             taken.append(found)
-            yield from self._handle(transaction, [fetched], attempt)
+            yield from self.handle(transaction, [fetched], attempt)
             place, at = (fetched.topic, fetched.partition), CommittedOffset(fetched.next_offset, fetched.leader_epoch)
             attempt.claims[place] = at.offset
-            process.do(partial(transaction.commit_offsets, consumer.committer, place, at, claim))
+            self.whims.commit_again(consumer, before)
+            offset = BatchOffset(consumer.committer, place, at, claim)
+            process.do(partial(transaction.commit_offsets, [offset]))
             self.world.say("·", self.name, f"{attempt.name} commits {place} at {at.offset}")
+            self.whims.commit_held(consumer, found)
+            yield from self.whims.overlap(consumer, taken)
 
     # -- transactions ------------------------------------------------------------------------------------------------
 
@@ -296,7 +318,7 @@ class Workman:
         yield from self.process.perform(transaction.begin(), "begin", within=within, cancel=cancel)
         self.initialized = True
 
-    def _handle(self, transaction: TransactionCore, batches: Sequence[Fetched], attempt: Attempt) -> Script:
+    def handle(self, transaction: TransactionCore, batches: Sequence[Fetched], attempt: Attempt) -> Script:
         world, process, chance, producer = self.world, self.process, self.chance, transaction._producer
         fails = chance.random() < world.habits.mishaps
         late = chance.random() < world.habits.slow and world.late < _LATE
@@ -348,7 +370,7 @@ class Workman:
         why = f", by {error!r}" if error is not None else ""
         world.say("·", self.name, f"{attempt.name} is {attempt.outcome}{why}")
         patient = world.options.delivery_timeout >= 5 and self.timeout > 10 and world.options.api_timeout > 5
-        if world.calm and patient and isinstance(error, OttlaError) and not lost:
+        if world.calm and patient and isinstance(error, OttlaError) and not lost and not world.returned:
             raise Violation("a transaction fails, and there was no fault", f"{attempt.name}: {error}") from error
 
     def _judged(self, error: BaseException | None) -> BaseException | None:

@@ -187,7 +187,7 @@ class Committing:
         """Commit exactly these offsets.
 
         Raises:
-            LocalProtocolError: an offset is invalid, or lower than the committed one.
+            LocalProtocolError: an offset is invalid, or lower than the committed one; or a transaction commits one.
         """
         for assignment, each in offsets.items():
             _check(each)
@@ -200,7 +200,8 @@ class Committing:
         """Commit everything that was handed out, the batch in hand included, unless it is committed or in flight.
 
         Raises:
-            LocalProtocolError: the consumer has no group.
+            LocalProtocolError: the consumer has no group, or a transaction commits an offset of a partition; nothing is
+                committed then.
         """
         commits, behind = self.commits, dict[Assignment, CommittedOffset]()
         for place in list(self._moved):
@@ -210,7 +211,9 @@ class Committing:
                 continue  # it is being looked up
             if assignment.committed >= position:
                 del self._moved[place]
-            elif assignment.asked < position:
+                continue
+            assignment.refuse_held()  # `asked` does not say what the transaction commits
+            if assignment.asked < position:
                 behind[assignment] = CommittedOffset(position, self._fetcher.position_epoch(place))
         if behind:
             commits.commit(behind, now)
@@ -236,7 +239,7 @@ class Committing:
         """Commit the offset after a batch; if that is impossible, return the reason, which the caller reports.
 
         Raises:
-            LocalProtocolError: the consumer has no group.
+            LocalProtocolError: the consumer has no group, or a transaction commits an offset of the partition.
         """
         assignment, why = self.claimed(claim, at)
         if not why:
