@@ -84,6 +84,7 @@ def test_a_result_that_nobody_reads(stream: str, arguments: tuple[str, ...]) -> 
         command = [*program.COMMAND, *arguments, "--bootstrap", address]
         with subprocess.Popen(command, env=program.ENVIRONMENT, **pipes) as run:
             try:
+                assert run.stdin is not None
                 run.stdin.write(b"a\n" * 1000)
                 run.stdin.close()
                 receipts = "--receipts" in arguments  # the other results come after the connections are closed
