@@ -9,7 +9,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
 .PHONY: help setup check test deep demo bench chaos extension clean lint types arrows quick clients servers spark documents programs \
-    deep-worlds deep-clients deep-interop deep-brokerlite deep-proxy deep-spark deep-codec deep-programs pure other fuzz sim kills reference figure faces
+    deep-worlds deep-clients deep-interop deep-brokerlite deep-proxy deep-spark deep-codec deep-programs deep-examples pure other fuzz sim kills reference figure faces
 
 # These tests run again with the codec in Python, and on other Pythons: the tests of the codec, and of the code on top of
 # it that depends most on the interpreter.
@@ -19,7 +19,7 @@ CLIENTS := $(addprefix tests/,interop sdk)
 SERVERS := $(addprefix tests/,brokerlite proxy)
 DOCUMENTS := $(addprefix tests/,docs demo)
 # The parts of `make deep`, the longest first. Each should take at most 20 minutes when it runs alone.
-DEEP := deep-worlds deep-codec deep-clients deep-brokerlite deep-proxy deep-interop deep-spark deep-programs python3.11 python3.13 pure fuzz
+DEEP := deep-worlds deep-codec deep-clients deep-brokerlite deep-proxy deep-interop deep-spark deep-programs deep-examples python3.11 python3.13 pure fuzz
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -89,7 +89,7 @@ arrows:
 # workers, 167 with six). Python's development mode would cost a fifth of the time. The other gates use it, also those
 # that run these tests on other Pythons.
 quick: $(VENV)/.rewritten
-	$(BIN)/python -m pytest -m "not slow and not deep" --dist loadfile -n 6
+	$(BIN)/python -m pytest -m "not slow and not deep" --hypothesis-profile quick --dist loadfile -n 6
 
 # Python's development mode without the debug allocator, which costs a tenth of the time.
 SLOW := PYTHONMALLOC=pymalloc $(BIN)/python -X dev -m pytest -m "slow and not deep"
@@ -134,6 +134,10 @@ deep-codec:
 
 deep-programs:
 	$(DEEPLY) $(addprefix --ignore=,$(addprefix tests/,sim sdk interop chaos brokerlite proxy spark codec fuzz))
+
+# `make check` tries a quarter of these tests' examples.
+deep-examples:
+	PYTHONMALLOC=pymalloc $(BIN)/python -X dev -m pytest -m "hypothesis and not slow and not deep"
 
 pure:
 	OTTLA_ENGINE=python $(BIN)/python -X dev -m pytest -m "not slow and not deep" $(AGAIN)

@@ -1,15 +1,23 @@
 """The configuration of a broker."""
 
 import enum
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ottla.addresses import parse_address
-from ottla.errors import ConfigurationError
+from ottla.errors import ConfigurationError, InvalidConfig
 from ottla.unknown_options import naming_options
 
 MAX_MESSAGE_BYTES = 2**20 + 12
 """Kafka's default of `message.max.bytes`: 1 MiB plus the base offset and length fields at the start of a batch."""
+
+_OF_TOPICS = {
+    "max.message.bytes": "max_message_bytes",
+    "segment.bytes": "segment_bytes",
+    "index.interval.bytes": "index_interval_bytes",
+}
+"""Configurations of topics whose defaults have a field of their own."""
 
 
 class Sync(enum.StrEnum):
@@ -83,6 +91,9 @@ class BrokerConfig:
     max_connections: int = 2000
     pipeline: int = 8
     """Unanswered requests after which the broker stops reading from a connection; bounds the memory of one client."""
+    topic_defaults: Mapping[str, str] = field(default_factory=dict)
+    """Configurations of topics that have another default than Kafka's (`log.retention.ms` for `retention.ms`). Those
+    that have a setting above cannot be here."""
     health: str | None = None
     """``host:port`` that serves ``/health``, ``/ready`` and ``/metrics``; ``None``: they are not served."""
 
@@ -110,9 +121,23 @@ class BrokerConfig:
             value = getattr(self, name)
             if not lowest <= value <= highest:
                 raise ConfigurationError(f"{name} is {value}; it must be {lowest} to {highest}")
+        if self.topic_defaults:
+            object.__setattr__(self, "topic_defaults", _checked(self.topic_defaults))
         if self.data is not None and not isinstance(self.data, Path):
             raise ConfigurationError(f"data is {self.data!r}; it must be a pathlib.Path")
         if self.advertise is not None:
             parse_address(self.advertise, "advertise", default_port=self.port)
         if self.health is not None:
             parse_address(self.health, "health", any_port=True)
+
+
+def _checked(defaults: Mapping[str, str]) -> dict[str, str]:
+    from ottla.brokerlite.machines.topics.configs import check_configs  # the proxy's command imports this module, too
+
+    for key, name in _OF_TOPICS.items():
+        if key in defaults:
+            raise ConfigurationError(f"topic_defaults has {key}: use {name}")
+    try:
+        return check_configs(defaults)
+    except InvalidConfig as error:
+        raise ConfigurationError(error.detail) from None

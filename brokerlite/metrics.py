@@ -5,6 +5,8 @@ Rules:
   each. The machines change meanwhile, so it goes through copies of their tables.
 - There is one series for each topic, not for each partition. Apache Kafka has one for each partition; the sum over the
   label `topic` is the same.
+- Kafka's BrokerTopicMetrics have one more series, without a label, of all topics. It never falls, because it has the
+  traffic of deleted topics, too.
 """
 
 from collections import Counter
@@ -18,19 +20,28 @@ from ottla.serve import Listener
 from ottla.server_metrics import Histogram, MetricKind, Sample, Samples, Series, ServerMetric
 
 _COUNTER, _GAUGE, _HISTOGRAM = MetricKind
+_ALL_TOPICS = "without a label: of all topics, deleted ones included"
 
 MESSAGES_IN = ServerMetric(
     "kafka_server_brokertopicmetrics_messagesin_total",
     _COUNTER,
-    "records appended since the start, transaction markers included",
+    f"records appended since the start, transaction markers included; {_ALL_TOPICS}",
     ("topic",),
 )
 BYTES_IN = ServerMetric(
-    "kafka_server_brokertopicmetrics_bytesin_total", _COUNTER, "bytes appended since the start", ("topic",)
+    "kafka_server_brokertopicmetrics_bytesin_total",
+    _COUNTER,
+    f"bytes appended since the start; {_ALL_TOPICS}",
+    ("topic",),
 )
 BYTES_OUT = ServerMetric(
-    "kafka_server_brokertopicmetrics_bytesout_total", _COUNTER, "bytes in Fetch responses since the start", ("topic",)
+    "kafka_server_brokertopicmetrics_bytesout_total",
+    _COUNTER,
+    f"bytes in Fetch responses since the start; {_ALL_TOPICS}",
+    ("topic",),
 )
+_TRAFFIC = (MESSAGES_IN, BYTES_IN, BYTES_OUT)
+"""The metrics of a `LogTraffic`."""
 LOG_SIZE = ServerMetric("kafka_log_log_size", _GAUGE, "bytes of the logs of all partitions", ("topic",))
 LOG_START_OFFSET = ServerMetric(
     "kafka_log_log_logstartoffset", _GAUGE, "the sum of the start offsets of all partitions", ("topic",)
@@ -79,7 +90,7 @@ OPEN_TRANSACTIONS = ServerMetric(
     "ottla_broker_open_transactions", _GAUGE, "transactions that have begun and do not have all their markers yet"
 )
 BROKER_METRICS = (
-    *(MESSAGES_IN, BYTES_IN, BYTES_OUT),
+    *_TRAFFIC,
     *(LOG_SIZE, LOG_START_OFFSET, LOG_END_OFFSET),
     *(TOPICS, PARTITIONS, UNSERVED_TOPICS, OFFLINE_PARTITIONS, FLUSH_DURATION),
     *(GROUPS, *GROUPS_IN_STATE.values(), GROUP_STATE, GROUP_MEMBERS, GROUP_LAG),
@@ -106,17 +117,18 @@ def collect(core: BrokerCore, listener: Listener, waited: Histogram, unwaited: H
 
 
 def _of_topics(topics: Topics) -> Samples:
-    series = Series(MESSAGES_IN, BYTES_IN, BYTES_OUT, LOG_SIZE, LOG_START_OFFSET, LOG_END_OFFSET)
+    series = Series(*_TRAFFIC, LOG_SIZE, LOG_START_OFFSET, LOG_END_OFFSET)
+    total = topics.deleted
     served = list(topics.by_name.values())
     for topic in served:
         labels = (topic.name,)
         for log in topic.partitions:
-            bytes_in = log.bytes_below(stable=False)
-            series.add(
-                labels, log.records_in, bytes_in, log.bytes_out, log.segments.size, log.start_offset, log.end_offset
-            )
+            traffic = log.traffic
+            total = total.plus(traffic)
+            series.add(labels, *traffic, log.segments.size, log.start_offset, log.end_offset)
             yield None
     yield from series.samples()
+    yield from map(Sample, _TRAFFIC, total)
     yield Sample(TOPICS, len(served))
     yield Sample(PARTITIONS, sum(len(topic.partitions) for topic in served))
     yield Sample(UNSERVED_TOPICS, len(topics.unserved))

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,6 +42,7 @@ from ottla.codec.apis import APIS
 from ottla.codec.elements import has_more_elements
 from ottla.codec.error_codes import error_codes
 from ottla.codec.wire import Buffer
+from ottla.config_file import Reloaded
 from ottla.errors import ConfigurationError, RemoteProtocolError, UnsupportedVersion
 from ottla.serve import AcceptedConnection, Listener, ListenerLimits, PendingAnswer, serve_health
 from ottla.server_metrics import Histogram, Samples
@@ -86,6 +88,7 @@ class RunningBroker:
     ready: bool = True
     clean: bool = field(default=True, repr=False)
     _core: BrokerCore = field(repr=False)
+    _reload: "Callable[[RunningBroker], Reloaded] | None" = field(default=None, repr=False)
     _end: trio.Event = field(default_factory=trio.Event, repr=False)
 
     def _answers_probes(self, health: str) -> None:
@@ -123,12 +126,14 @@ async def run_broker(
     config: BrokerConfig,
     *,
     tls: ServerTLS | None = None,
+    reload: Callable[[RunningBroker], Reloaded] | None = None,
     task_status: "trio.TaskStatus[RunningBroker]" = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run a broker until it is drained or cancelled; then answer the open requests and close the folder.
 
     Args:
         tls: TLS for the listener; by default connections are plain text.
+        reload: reads the configuration again and applies it; called at ``POST /reload`` on the health port.
 
     Raises:
         ConfigurationError: the port or the folder cannot be used.
@@ -155,7 +160,7 @@ async def run_broker(
             raise
         _log_recovery(folder, trio.current_time() - began)
         try:
-            await _serve(config, listener, port, folder, service, chores, task_status)
+            await _serve(config, listener, port, folder, service, chores, reload, task_status)
         except BaseExceptionGroup as group:  # the nursery wraps errors; the caller gets a ConfigurationError as it is
             raise _plain(group) from None
         finally:
@@ -172,6 +177,7 @@ async def _serve(
     folder: DataFolder,
     service: "_BrokerService",
     chores: "_Chores",
+    reload: Callable[[RunningBroker], Reloaded] | None,
     task_status: "trio.TaskStatus[RunningBroker]",
 ) -> None:
     settings = _settings(config, folder.cluster_id, port)
@@ -184,7 +190,7 @@ async def _serve(
         defaults=_topic_defaults(config),
     )
     service.serve(core)
-    running = _running(config, folder, core, port)
+    running = _running(config, folder, core, port, reload)
     async with trio.open_nursery() as nursery:
         work: trio.CancelScope = await nursery.start(_work, config, listener, folder, service, chores, running)
         task_status.started(running)
@@ -249,7 +255,8 @@ async def _probes(
     *,
     task_status: "trio.TaskStatus[int]",
 ) -> None:
-    await serve_health(host, port, lambda: running.ready, samples, opened=task_status.started)
+    reload = None if running._reload is None else partial(running._reload, running)
+    await serve_health(host, port, lambda: running.ready, samples, reload=reload, opened=task_status.started)
 
 
 class _Ticket(NamedTuple):
@@ -530,10 +537,16 @@ def _topic_defaults(config: BrokerConfig) -> dict[str, str]:
         "max.message.bytes": str(config.max_message_bytes),
         "segment.bytes": str(config.segment_bytes),
     }
-    return {key: value for key, value in given.items() if value != CONFIGS[key].default}
+    return {key: value for key, value in {**given, **config.topic_defaults}.items() if value != CONFIGS[key].default}
 
 
-def _running(config: BrokerConfig, folder: DataFolder, core: BrokerCore, port: int) -> RunningBroker:
+def _running(
+    config: BrokerConfig,
+    folder: DataFolder,
+    core: BrokerCore,
+    port: int,
+    reload: Callable[[RunningBroker], Reloaded] | None,
+) -> RunningBroker:
     settings = core.settings
     near = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(config.host, config.host)
     return RunningBroker(
@@ -546,6 +559,7 @@ def _running(config: BrokerConfig, folder: DataFolder, core: BrokerCore, port: i
         node_id=config.node_id,
         cluster_id=folder.cluster_id,
         _core=core,
+        _reload=reload,
     )
 
 

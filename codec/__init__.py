@@ -69,9 +69,11 @@ def __getattr__(name: str) -> object:
     # Lazily, because of threads: a thread that imports a module first holds its lock, while it imports this package.
     # If that imported its modules, two threads could wait for each other, and Python hands out half-made modules then.
     if home := _HOMES.get(name):
-        return getattr(import_module(f"{__name__}.{home}"), "ENGINE" if name == "engine" else name)
+        found: object = getattr(import_module(f"{__name__}.{home}"), "ENGINE" if name == "engine" else name)
+        globals()[name] = found
+        return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+    return sorted({*globals(), *__all__})

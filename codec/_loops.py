@@ -207,18 +207,25 @@ def refuse_pickling() -> NoReturn:
     raise TypeError("Records are not pickled: pickle the bytes of their batch, or a list of them")
 
 
+_NO_NUMBERS = array("q")
+
+
 @final
 class Records:
     """The records of one batch, in order; made by `RecordBatch.records`. A slice is `Records` too."""
 
     __slots__ = ("_headers", "_keys", "_offsets", "_timestamps", "_values")
 
-    def __init__(self) -> None:
-        self._offsets = array("q")
-        self._timestamps = array("q")
-        self._keys: list[bytes | None] = []
-        self._values: list[bytes | None] = []
-        self._headers: list[Headers] = []
+    def __init__(
+        self,
+        offsets: "array[int]" = _NO_NUMBERS,
+        timestamps: "array[int]" = _NO_NUMBERS,
+        keys: Sequence[bytes | None] = (),
+        values: Sequence[bytes | None] = (),
+        headers: Sequence[Headers] = (),
+    ) -> None:
+        self._offsets, self._timestamps = offsets, timestamps
+        self._keys, self._values, self._headers = keys, values, headers
 
     def __len__(self) -> int:
         return len(self._offsets)
@@ -304,19 +311,22 @@ class Records:
         refuse_pickling()
 
     def _pick(self, rows: list[int]) -> "Records":
-        part = Records()
-        part._offsets = array("q", [self._offsets[row] for row in rows])
-        part._timestamps = array("q", [self._timestamps[row] for row in rows])
-        part._keys = [self._keys[row] for row in rows]
-        part._values = [self._values[row] for row in rows]
-        part._headers = [self._headers[row] for row in rows]
-        return part
+        return Records(
+            array("q", [self._offsets[row] for row in rows]),
+            array("q", [self._timestamps[row] for row in rows]),
+            [self._keys[row] for row in rows],
+            [self._values[row] for row in rows],
+            [self._headers[row] for row in rows],
+        )
 
     def _slice(self, start: int, stop: int) -> "Records":
-        part = Records()
-        for name in Records.__slots__:
-            setattr(part, name, getattr(self, name)[start:stop])
-        return part
+        return Records(
+            self._offsets[start:stop],
+            self._timestamps[start:stop],
+            self._keys[start:stop],
+            self._values[start:stop],
+            self._headers[start:stop],
+        )
 
 
 def _fingerprint(timestamp: int, key: bytes | None, value: bytes | None, headers: Headers) -> int:
@@ -363,16 +373,17 @@ def parse_records(
     data = body if type(body) is bytes else bytes(body)
     if not 0 <= count <= len(data) // LEAST_RECORD:
         raise DamagedRecord(0, 0)
-    records, offsets, timestamps = Records(), list[int](), list[int]()
+    offsets, timestamps = list[int](), list[int]()
+    keys, values, headers = list[bytes | None](), list[bytes | None](), list[Headers]()
     damaged, too_much = None, False
     try:
-        if _fill(records, offsets, timestamps, data, count, room) != len(data):
+        if _fill(offsets, timestamps, keys, values, headers, data, count, room) != len(data):
             damaged = count
     except (IndexError, _Damaged):
-        damaged = len(records._headers)
+        damaged = len(headers)
     except TooMuchMemory:
         too_much = True
-    read = len(records._headers) + too_much  # the record that exceeds the limit is read except for its headers
+    read = len(headers) + too_much  # the record that exceeds the limit is read except for its headers
     overflow = _rebase(offsets, base_offset, read)
     if append_time is not None:
         timestamps = [append_time] * read
@@ -384,8 +395,7 @@ def parse_records(
         raise DamagedRecord(damaged, _end_of(data, damaged))
     if too_much:
         raise TooMuchMemory
-    records._offsets, records._timestamps = array("q", offsets), array("q", timestamps)
-    return records
+    return Records(array("q", offsets), array("q", timestamps), keys, values, headers)
 
 
 def scan_records(body: Buffer, count: int, base_timestamp: int) -> tuple[int, int, int, int]:
@@ -455,12 +465,21 @@ def _rebase(deltas: list[int], base: int, count: int) -> int:
     return next(row for row, value in enumerate(deltas) if not _INT64_MIN <= value <= _INT64_MAX)
 
 
-def _fill(records: Records, offsets: list[int], timestamps: list[int], body: bytes, count: int, room: int) -> int:
+def _fill(
+    offsets: list[int],
+    timestamps: list[int],
+    keys: list[bytes | None],
+    values: list[bytes | None],
+    headers: list[Headers],
+    body: bytes,
+    count: int,
+    room: int,
+) -> int:
     """Parse ``count`` records, with offsets and timestamps as deltas; return where the last record ends."""
     # Varints of two bytes are read in place: a call would cost more than the rest of the field. Lengths need not be
     # compared with what is left: a slice stops at the end of the body, and then the record ends at the wrong place.
     add_offset, add_timestamp = offsets.append, timestamps.append
-    add_key, add_value, add_headers = records._keys.append, records._values.append, records._headers.append
+    add_key, add_value, add_headers = keys.append, values.append, headers.append
     at = 0
     for _ in range(count):
         n, at = body[at], at + 1
@@ -505,16 +524,16 @@ def _fill(records: Records, offsets: list[int], timestamps: list[int], body: byt
             add_value(None)
         else:
             add_value(body[at : (at := at + (n >> 1))])
-        headers: Headers = ()
+        found: Headers = ()
         if body[at]:
             if end > len(body):
                 raise _Damaged
-            headers, at, room = _read_headers(body, at, end, room)
+            found, at, room = _read_headers(body, at, end, room)
         else:
             at += 1
         if at != end:
             raise _Damaged
-        add_headers(headers)
+        add_headers(found)
     return at
 
 

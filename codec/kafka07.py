@@ -236,9 +236,12 @@ def build_message(payload: Buffer, *, magic: int = 1, attributes: int = 0) -> by
     if magic not in (0, 1):
         raise EncodeError(f"magic {magic!r}: a message of Kafka 0.7 has 0 or 1")
     payload = _bytes(payload, "Message.payload")
-    head = MessageHead(size=0, magic=magic, attributes=attributes, crc=zlib.crc32(payload))
-    head.size = len(messages.build(head, magic)) - _MAGIC_AT + len(payload)
-    return messages.build(head, magic) + payload
+
+    def head(size: int) -> bytes:
+        made = MessageHead(size=size, magic=magic, attributes=attributes, crc=zlib.crc32(payload))
+        return messages.build(made, magic)
+
+    return head(len(head(0)) - _MAGIC_AT + len(payload)) + payload
 
 
 def _bytes(data: Buffer, path: str) -> bytes:

@@ -44,7 +44,7 @@ def parse(cls: type[M], version: int, data: Buffer, offset: int = 0) -> tuple[M,
     try:
         return cast(tuple[M, int], read(data if type(data) is bytes else _whole(data), offset, data))
     except Exception as error:  # the reference explains the error, and decides if the two disagree
-        error.__traceback__ = None  # releases the objects parsed so far
+        error.with_traceback(None)  # releases the objects parsed so far
     return wire.parse(cls, version, data, offset)
 
 

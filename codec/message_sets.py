@@ -145,14 +145,26 @@ class Message:
             raise self._damaged("a wrapper without messages", "value")
         if self.magic > 0:
             base = self._base_offset(messages[-1].offset)
-            for each in messages:  # in a magic-1 wrapper, magic 0 is no error: only the timestamps are missing
-                each.offset += base
-                if self.log_append_time and each.magic > 0:
-                    each.timestamp = self.timestamp
+            for each in messages:
+                each.unwrap(base, self.timestamp if self.log_append_time else None)
         low, high = min(each.offset for each in messages), max(each.offset for each in messages)
         if high - low > _INT32_MAX or not _INT64_MIN <= low <= high <= _INT64_MAX:
             raise self._damaged(f"offsets from {low} to {high} are too large, or too far apart", "value")
         return messages
+
+    def unwrap(self, base: int, append_time: int | None) -> None:
+        """Take the offset, and the timestamp if there is one, that a wrapper of magic 1 gives this message.
+
+        Magic 0 within such a wrapper is no error: only the timestamp is missing.
+        """
+        self.offset += base
+        if append_time is not None and self.magic > 0:
+            self.timestamp = append_time
+
+    def stamp(self, append_time: int) -> None:
+        """Set the timestamp, as a broker does with LogAppendTime."""
+        self.attributes |= _LOG_APPEND_TIME
+        self.timestamp = append_time
 
     def _decompressed(self, limit: int) -> bytes:
         limit = min(limit, _INT32_MAX)  # as sizes are
@@ -431,8 +443,7 @@ def build_message_set(
         if magic == 0:
             raise EncodeError("messages of magic 0 have no timestamps, so a broker cannot stamp them")
         for stamped in messages:
-            stamped.attributes |= _LOG_APPEND_TIME
-            stamped.timestamp = log_append_time
+            stamped.stamp(log_append_time)
     return b"".join(map(build_message, messages))
 
 

@@ -758,9 +758,8 @@ def struct(cls: type[T]) -> type[T]:
     cls.__repr__ = _repr  # type: ignore[method-assign]
     cls.__eq__ = _equality(cls.__annotations__)  # type: ignore[method-assign]
     cls.__doc__ = cls.__doc__ or f"{cls.__name__}, of Kafka's protocol."
-    made = dataclass(slots=True, kw_only=True)(cls)
-    made.__wire__ = tuple(fields)  # type: ignore[attr-defined] # the declaration, read by `tree`
-    return made
+    cls.__wire__ = tuple(fields)  # type: ignore[attr-defined] # the declaration, read by `tree`
+    return dataclass(slots=True, kw_only=True)(cls)
 
 
 def _equality(names: Iterable[str]) -> Callable[[Any, object], bool]:
@@ -820,9 +819,8 @@ def message(*, key: int = -1, versions: str, flexible: str = "") -> Callable[[ty
     """Declare a top-level struct: the body of a request or a response of API ``key``, or with -1 another message."""
 
     def decorate(cls: type[T]) -> type[T]:
-        made = struct(cls)
-        made.__api__ = Api(key, Versions(versions), Versions(flexible))  # type: ignore[attr-defined] # read by `api`
-        return made
+        cls.__api__ = Api(key, Versions(versions), Versions(flexible))  # type: ignore[attr-defined] # read by `api`
+        return struct(cls)
 
     return decorate
 

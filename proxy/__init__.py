@@ -2,5 +2,6 @@
 
 The map: `config` (options and topic rules) → `serve` (trio: listens, connects, pumps bytes) → `core` (the state
 machine), made of `clients` (requests and responses), `upstream` (metadata and delivery), `journal` (the state that
-survives a restart), `routing` (key -> partition) and `threads` (long work).
+survives a restart), `routing` (key -> partition) and `threads` (long work). `descriptors` limits the clients by the
+process's open files, and `metrics` reads the core for Prometheus.
 """

@@ -39,10 +39,12 @@ from ottla.proxy.events import (
     Address,
     Event,
     HoldClients,
+    JournalLost,
     Left,
     Listen,
     Listening,
     Requested,
+    RulesChanged,
     UpstreamConnected,
     UpstreamLost,
     UpstreamReceived,
@@ -128,7 +130,7 @@ class ProxyCore:
             BrokerError, DecodeError: the state contradicts itself; this core cannot be used.
         """
         assert self._journal is not None, "a core with restored state has a journal"
-        self.links.cluster_id = found.cluster_id
+        self.links.require_cluster(found.cluster_id)
         if found.cluster_id is not None:
             self._journal.of_cluster(found.cluster_id)
         self.admission.history.follow(found.rules)
@@ -155,6 +157,26 @@ class ProxyCore:
         """How many clients are not read, because the buffer is full."""
         return len(self._held)
 
+    @property
+    def journal_outage(self) -> str | None:
+        """Why the journal cannot be written; ``None`` if it can, or there is none."""
+        return None if self._journal is None else self._journal.outage
+
+    @property
+    def journal_works(self) -> bool | None:
+        """Whether the journal is written; ``None``: there is none."""
+        return None if self._journal is None else self._journal.works
+
+    def rescue_journal(self, now: float) -> None:
+        """Rebuild an abandoned journal at once, because the proxy stops."""
+        if self._journal is not None:
+            self._journal.retry(now)
+
+    def journal_is_due(self, now: float) -> bool:
+        """Whether the next poll continues to rebuild an abandoned journal."""
+        due = None if self._journal is None else self._journal.deadline
+        return due is not None and due <= now
+
     def finish(self, now: float) -> None:
         """Finish the upstream connections of disconnected clients, because the proxy stops."""
         self.links.finish(now)
@@ -175,7 +197,7 @@ class ProxyCore:
 
     def handle(self, event: Event, now: float) -> None:
         """Handle an event."""
-        self.links.now = now
+        self.links.tick(now)
         match event:
             case Requested():
                 self._requested(event, now)
@@ -194,9 +216,16 @@ class ProxyCore:
                 self._opening.discard(node)
                 with contained("a port was opened"):
                     self.cluster.listening(node, port)
+            case RulesChanged(rules):
+                with contained("the rules have changed"):
+                    self.topics.change_rules(rules, now)
+                    self.admission.change_rules(rules)
             case Worked(number, result):
                 with contained("a thread is done"):
                     self.threads.worked(number, result, now)
+            case JournalLost(why):
+                assert self._journal is not None, "only a journal can be lost"
+                self._journal.lost(why, now)
             case TokenFetched():
                 with contained("a token was fetched"):
                     self._credentials.fetched(event, now)
@@ -204,7 +233,7 @@ class ProxyCore:
 
     def poll(self, now: float) -> list[Action]:
         """Return the actions to do now."""
-        self.links.now = now
+        self.links.tick(now)
         while call := self.timers.due(now):
             call(now)
         for part in (
@@ -227,7 +256,7 @@ class ProxyCore:
         self.threads.renew_budget()  # for the events until the next poll
         actions = self.actions.copy()
         self.actions.clear()
-        if self._journal is not None and (stored := self._journal.take()):
+        if self._journal is not None and (stored := self._journal.take(now)):
             actions.insert(0, stored)
         self._opening.update(action.node for action in actions if isinstance(action, Listen))
         return actions
@@ -242,6 +271,7 @@ class ProxyCore:
             self.delivery.deadline,
             self.acceptance.deadline,
             self.control.deadline,
+            self._journal.deadline if self._journal is not None else None,
         )
         due = min((deadline for deadline in parts if deadline is not None), default=None)
         return None if due is None else max(due, self._not_before)
@@ -284,7 +314,7 @@ class ProxyCore:
 
     def _learned(self, metadata: MetadataResponse, now: float) -> None:
         if metadata.cluster_id:
-            self.links.cluster_id = metadata.cluster_id
+            self.links.require_cluster(metadata.cluster_id)
             if self._journal is not None:
                 self._journal.of_cluster(metadata.cluster_id)
         self.topics.learned(metadata, now)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ottla.codec.wire import Buffer
+from ottla.proxy.topic_rule import TopicRule
 from ottla.sdk.events import RunInThread, TokenFetched
 
 Address = tuple[str, int]
@@ -67,6 +68,13 @@ class Listening:
 
 
 @dataclass(frozen=True, slots=True)
+class RulesChanged:
+    """The operator has changed the topic rules."""
+
+    rules: tuple[TopicRule, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Worked:
     """The result of a `Work`."""
 
@@ -74,7 +82,29 @@ class Worked:
     result: Any
 
 
-Event = Requested | Left | UpstreamConnected | UpstreamReceived | UpstreamLost | Listening | Worked | TokenFetched
+@dataclass(frozen=True, slots=True)
+class JournalLost:
+    """An entry could not be stored, and the journal was abandoned.
+
+    Attributes:
+        why: the reason, for the log.
+    """
+
+    why: str
+
+
+Event = (
+    Requested
+    | Left
+    | UpstreamConnected
+    | UpstreamReceived
+    | UpstreamLost
+    | Listening
+    | RulesChanged
+    | Worked
+    | JournalLost
+    | TokenFetched
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +170,13 @@ class DisconnectUpstream:
 
 @dataclass(frozen=True, slots=True, match_args=False)
 class Store:
-    """Append an entry to a segment of the journal, before any other action.
+    """Append an entry to a segment of the journal, before any other action; `JournalLost` follows if that fails.
 
     Attributes:
         segment: the number of the segment, which is created if it does not exist.
         parts: the entry, framed. They share memory with clients' requests, which is reused later.
-        obsolete: the segments before this one can be removed after it.
+        obsolete: with this entry the segments from this one on have the whole state: older ones are removed, and a
+            journal that was abandoned is valid again.
     """
 
     __match_args__ = ("segment", "data", "obsolete")
@@ -158,6 +189,11 @@ class Store:
     def data(self) -> bytes:
         """The entry in one piece."""
         return b"".join(self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class AbandonJournal:
+    """Remove the journal, before any other action: no process may trust it until a `Store` makes it whole again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +216,7 @@ Action = (
     | CloseClient
     | HoldClients
     | Store
+    | AbandonJournal
     | ConnectUpstream
     | SendUpstream
     | FinishUpstream

@@ -15,18 +15,20 @@ from ottla.serve import Listener
 from ottla.server_metrics import OTHER, MetricKind, Sample, Samples, Series, ServerMetric
 
 _COUNTER, _GAUGE, _HISTOGRAM = MetricKind
+_NODE_OTHER = "`(other)`: bootstrap addresses until metadata tells their node, and former addresses of nodes"
 
 RECORDS = ServerMetric(
     "ottla_proxy_records_total",
     _COUNTER,
-    "records of topics that a rule matches; `mode`: of the rule, `rewrite` or `observe`",
+    "records of topics that a rule matches, when the proxy sends them to upstream, which may still refuse them; "
+    "refused records that a client sends again are counted again; `mode`: of the rule, `rewrite` or `observe`",
     ("topic", "mode"),
 )
 KEYLESS = ServerMetric(
     "ottla_proxy_keyless_records_total", _COUNTER, "records of these topics without a key", ("topic",)
 )
 MOVED = ServerMetric(
-    "ottla_proxy_moved_records_total", _COUNTER, "records that the proxy put in another partition", ("topic",)
+    "ottla_proxy_moved_records_total", _COUNTER, "those of these records that it sends to another partition", ("topic",)
 )
 MISPLACED = ServerMetric(
     "ottla_proxy_misplaced_records_total",
@@ -35,7 +37,14 @@ MISPLACED = ServerMetric(
     "batches that a restart found in the journal",
     ("topic", "client_id"),
 )
-REFUSED = ServerMetric("ottla_proxy_refused_batches_total", _COUNTER, "batches that were refused", ("topic",))
+FAILED = ServerMetric(
+    "ottla_proxy_failed_batches_total",
+    _COUNTER,
+    "batches of rewritten topics that failed; `outcome`: `refused` (by the proxy or upstream, at least in part), "
+    "`unknown` (they may or may not be stored), `dropped` (not sent, because too many bytes were held, and their "
+    "client had disconnected)",
+    ("topic", "outcome"),
+)
 UNOBSERVED = ServerMetric(
     "ottla_proxy_unobserved_batches_total",
     _COUNTER,
@@ -45,9 +54,12 @@ UNOBSERVED = ServerMetric(
 PASSED_RECORDS = ServerMetric(
     "ottla_proxy_passed_records_total",
     _COUNTER,
-    "records that were passed to upstream unchanged, observed ones included, as their batches' headers say",
+    "records that were passed to upstream unchanged, observed ones included, as their batches' headers say; those of "
+    "clients before Kafka 0.11, whose message sets have no such header, are not counted",
 )
-PASSED_BYTES = ServerMetric("ottla_proxy_passed_bytes_total", _COUNTER, "bytes of these batches")
+PASSED_BYTES = ServerMetric(
+    "ottla_proxy_passed_bytes_total", _COUNTER, "bytes of batches and message sets that were passed unchanged"
+)
 HELD_BYTES = ServerMetric("ottla_proxy_held_bytes", _GAUGE, "bytes of memory for records and requests that wait, about")
 HELD_BYTES_LIMIT = ServerMetric(
     "ottla_proxy_held_bytes_limit", _GAUGE, "`max-buffered`: above it, the proxy reads less from clients"
@@ -62,7 +74,8 @@ HELD_RECORDS = ServerMetric("ottla_proxy_held_records", _GAUGE, "records of thes
 JOURNAL_WORKS = ServerMetric(
     "ottla_proxy_journal_works",
     _GAUGE,
-    "1: the journal is written; 0: a write has failed, and the next start fences producers; absent without `state`",
+    "1: the journal is written; 0: a write has failed, and a restart before it recovers fences producers; absent "
+    "without `state`",
 )
 UPSTREAM_AVAILABLE = ServerMetric(
     "ottla_proxy_upstream_available", _GAUGE, "1 while a broker of upstream answers the proxy, otherwise 0"
@@ -70,32 +83,39 @@ UPSTREAM_AVAILABLE = ServerMetric(
 UPSTREAM_CONNECTIONS = ServerMetric(
     "ottla_proxy_upstream_connections",
     _GAUGE,
-    "connections to the node, open or being opened; `(other)`: to bootstrap addresses and former addresses of nodes",
+    f"connections to the node, open or being opened; {_NODE_OTHER}",
     ("node",),
 )
 UPSTREAM_IN_FLIGHT = ServerMetric(
-    "ottla_proxy_upstream_requests_in_flight", _GAUGE, "requests to the node without a response yet", ("node",)
+    "ottla_proxy_upstream_requests_in_flight",
+    _GAUGE,
+    f"requests to the node without a response yet; {_NODE_OTHER}",
+    ("node",),
 )
 UPSTREAM_DURATION = ServerMetric(
     "ottla_proxy_upstream_request_milliseconds",
     _HISTOGRAM,
-    "milliseconds from a request to the node to its response; Fetch and JoinGroup wait there on purpose",
+    "milliseconds from a request to the node to its response; Fetch and JoinGroup wait there on purpose; requests that "
+    f"end without a response are not counted; {_NODE_OTHER}",
     ("node", "request"),
 )
+UPSTREAM_UNANSWERED = ServerMetric(
+    "ottla_proxy_upstream_unanswered_requests_total",
+    _COUNTER,
+    "requests to the node that ended without a response: their deadline passed, or the connection ended; "
+    f"{_NODE_OTHER}",
+    ("node",),
+)
 PROXY_METRICS = (
-    *(RECORDS, KEYLESS, MOVED, MISPLACED, REFUSED, UNOBSERVED, PASSED_RECORDS, PASSED_BYTES),
+    *(RECORDS, KEYLESS, MOVED, MISPLACED, FAILED, UNOBSERVED, PASSED_RECORDS, PASSED_BYTES),
     *(HELD_BYTES, HELD_BYTES_LIMIT, PAUSED_CLIENTS, UNSETTLED_BATCHES, HELD_RECORDS, JOURNAL_WORKS),
-    *(UPSTREAM_AVAILABLE, UPSTREAM_CONNECTIONS, UPSTREAM_IN_FLIGHT, UPSTREAM_DURATION),
+    *(UPSTREAM_AVAILABLE, UPSTREAM_CONNECTIONS, UPSTREAM_IN_FLIGHT, UPSTREAM_DURATION, UPSTREAM_UNANSWERED),
 )
 """The metrics of a proxy. Its listener has `TRAFFIC_METRICS`."""
 
 
-def collect(core: ProxyCore, listener: Listener, journal_works: bool | None) -> Samples:
-    """Yield the samples of a proxy.
-
-    Args:
-        journal_works: ``None``: there is no journal.
-    """
+def collect(core: ProxyCore, listener: Listener) -> Samples:
+    """Yield the samples of a proxy."""
     yield from listener.samples()
     yield from _of_topics(core.tallies, core.rules)
     yield Sample(HELD_BYTES, core.buffered.total)
@@ -103,23 +123,27 @@ def collect(core: ProxyCore, listener: Listener, journal_works: bool | None) -> 
     yield Sample(PAUSED_CLIENTS, core.paused_clients)
     yield Sample(UNSETTLED_BATCHES, core.rewriter.unsettled)
     yield Sample(HELD_RECORDS, core.rewriter.unsettled_records)
-    if journal_works is not None:
-        yield Sample(JOURNAL_WORKS, int(journal_works))
+    if core.journal_works is not None:
+        yield Sample(JOURNAL_WORKS, int(core.journal_works))
     yield Sample(UPSTREAM_AVAILABLE, int(not core.control.unavailable))
     yield from _of_upstream(core.links, {address: str(node) for node, address in core.cluster.nodes.items()})
 
 
 def _of_topics(tallies: Tallies, rules: TopicRules) -> Samples:
     records, moved = Series(RECORDS), Series(MOVED)
-    others = Series(KEYLESS, REFUSED, UNOBSERVED)
+    failed, others = Series(FAILED), Series(KEYLESS, UNOBSERVED)
     for topic, tally in list(tallies.items()):
         rewrites = rules.rewrites(topic)
         records.add((topic, "rewrite" if rewrites else "observe"), tally.records)
-        others.add((topic,), tally.keyless, tally.refused, tally.unobserved)
+        others.add((topic,), tally.keyless, tally.unobserved)
+        outcomes = {"refused": tally.refused, "unknown": tally.outcome_unknown, "dropped": tally.dropped}
+        for outcome, count in outcomes.items():
+            if count:
+                failed.add((topic, outcome), count)
         if rewrites:
             moved.add((topic,), tally.misplaced)
         yield None
-    for series in (records, others, moved):
+    for series in (records, others, moved, failed):
         yield from series.samples()
     for labels, count in list(tallies.misplaced.items()):
         yield Sample(MISPLACED, count, labels)
@@ -129,6 +153,7 @@ def _of_topics(tallies: Tallies, rules: TopicRules) -> Samples:
 
 def _of_upstream(links: UpstreamLinks, nodes: dict[Address, str]) -> Samples:
     now, durations = Series(UPSTREAM_CONNECTIONS, UPSTREAM_IN_FLIGHT), Series(UPSTREAM_DURATION)
+    unanswered = Series(UPSTREAM_UNANSWERED)
     for address, in_flight in links.in_flight():
         now.add((nodes.get(address, OTHER),), 1, in_flight)
         yield None
@@ -136,5 +161,7 @@ def _of_upstream(links: UpstreamLinks, nodes: dict[Address, str]) -> Samples:
         for key, histogram in list(by_api.items()):
             durations.add((nodes.get(address, OTHER), NAMES[key]), histogram)
             yield None
-    yield from now.samples()
-    yield from durations.samples()
+    for address, count in list(links.unanswered.items()):
+        unanswered.add((nodes.get(address, OTHER),), count)
+    for series in (now, durations, unanswered):
+        yield from series.samples()

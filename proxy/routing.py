@@ -2,7 +2,8 @@
 
 Rules:
 - The first rule whose glob matches applies. Topics whose names begin with ``__`` are Kafka's own and match no rule;
-  invalid topic names match none either.
+  invalid topic names match none either. A glob matches no internal topic of Kafka Streams, whose tasks choose the
+  partitions themselves; a rule can only name such a topic in full.
 - The partition count is pinned when a rewritten topic is first seen: if it followed a growing topic, keys would move.
   Only a recreated topic (with another topic id) gets a new pin. A restart without a journal forgets the pin, so a rule
   may state the count. Records for a topic with fewer partitions than that are refused.
@@ -17,7 +18,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ottla.codec.records import Records
-from ottla.proxy.config import Mode, TopicRule, parse_rule
+from ottla.proxy.topic_rule import Mode, TopicRule, parse_rule
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -25,20 +26,32 @@ if TYPE_CHECKING:
 _REMEMBERED_TOPICS = 10_000
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 """Valid topic names. Source: Topic.java."""
+_OF_STREAMS = re.compile(
+    r".*-(changelog|repartition|subscription-(registration|response)-topic)"
+    r"|.+-KTABLE-FK-JOIN-SUBSCRIPTION-(REGISTRATION|RESPONSE)-\d+-topic"
+)
+"""Internal topics of Kafka Streams. Source: StreamsResetter.java, matchesInternalTopicFormat."""
 
 
 class TopicRules:
     """Finds the configured rule of a topic by its name."""
 
     def __init__(self, rules: Sequence[TopicRule]) -> None:
-        self._rules = [(re.compile(fnmatch.translate(rule.glob)), rule) for rule in rules]
+        self.change(rules)
+
+    def change(self, rules: Sequence[TopicRule]) -> None:
+        """Replace all rules."""
+        self.all = tuple(rules)
+        self._patterns = [(re.compile(fnmatch.translate(rule.glob)), rule) for rule in rules]
         self.of = lru_cache(_REMEMBERED_TOPICS)(self._find)
         """The rule of a topic, or ``None``."""
 
     def _find(self, topic: str) -> TopicRule | None:
         if topic.startswith("__") or not _LEGAL_NAME.fullmatch(topic):
             return None
-        return next((rule for pattern, rule in self._rules if pattern.match(topic)), None)
+        if _OF_STREAMS.fullmatch(topic):
+            return next((rule for _, rule in self._patterns if rule.glob == topic), None)
+        return next((rule for pattern, rule in self._patterns if pattern.match(topic)), None)
 
     def rewrites(self, topic: str) -> bool:
         rule = self.of(topic)
@@ -46,7 +59,7 @@ class TopicRules:
 
 
 class RuleHistory:
-    """Remembers the rules of this proxy and of earlier ones with the same state directory, the newest last.
+    """Remembers the rules over time, also those of earlier proxies with the same state directory, the newest last.
 
     If a topic's rule changes while a producer is open, upstream may know the producer's own sequences where the proxy
     now sends other ones, or the reverse, and could take new records for duplicates. So the producer must be reopened
@@ -54,13 +67,19 @@ class RuleHistory:
     """
 
     def __init__(self, rules: Sequence[TopicRule]) -> None:
-        self.texts = [tuple(f"{rule.glob}={rule.mode.value}" for rule in rules)]
+        self.texts = [_texts(rules)]
         """Each as a tuple of its rules with their modes."""
         self._rules = [_parsed(texts) for texts in self.texts]
 
     def follow(self, earlier: Sequence[tuple[str, ...]]) -> None:
         """Continue the rules of earlier proxies; the last of them may be the rules of this one."""
-        now = self.texts[-1]
+        self._continue(earlier, self.texts[-1])
+
+    def change(self, rules: Sequence[TopicRule]) -> None:
+        """Add rules, unless the last ones have the same modes."""
+        self._continue(self.texts, _texts(rules))
+
+    def _continue(self, earlier: Sequence[tuple[str, ...]], now: tuple[str, ...]) -> None:
         self.texts = [*earlier] if earlier and earlier[-1] == now else [*earlier, now]
         self._rules = [_parsed(texts) for texts in self.texts]
 
@@ -73,6 +92,10 @@ class RuleHistory:
         """Whether rewriting of a topic was switched on or off since the rules number ``since``."""
         rewrites = self._rules[-1].rewrites(topic)
         return any(each.rewrites(topic) != rewrites for each in self._rules[since:-1])
+
+
+def _texts(rules: Sequence[TopicRule]) -> tuple[str, ...]:
+    return tuple(f"{rule.glob}={rule.mode.value}" for rule in rules)
 
 
 def _parsed(texts: Sequence[str]) -> TopicRules:

@@ -16,7 +16,7 @@ import logging
 import math
 import random
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,14 @@ import trio
 
 from ottla.addresses import format_address, parse_address
 from ottla.codec.wire import Buffer
-from ottla.errors import ConfigurationError, OttlaError, RemoteProtocolError, reason
+from ottla.config_file import Reloaded
+from ottla.errors import ConfigurationError, LocalProtocolError, OttlaError, RemoteProtocolError, reason
 from ottla.proxy.clients.observer import Tally
-from ottla.proxy.config import EVERY_ADDRESS, Mode, ProxyConfig
+from ottla.proxy.config import EVERY_ADDRESS, ProxyConfig
 from ottla.proxy.core import ProxyCore
+from ottla.proxy.descriptors import fitting
 from ottla.proxy.events import (
+    AbandonJournal,
     Action,
     Address,
     AnswerClient,
@@ -39,10 +42,12 @@ from ottla.proxy.events import (
     Event,
     FinishUpstream,
     HoldClients,
+    JournalLost,
     Left,
     Listen,
     Listening,
     Requested,
+    RulesChanged,
     SendUpstream,
     Store,
     UpstreamConnected,
@@ -55,6 +60,7 @@ from ottla.proxy.journal.journal import Journal
 from ottla.proxy.journal.restored import Noted
 from ottla.proxy.journal.state_directory import StateDirectory
 from ottla.proxy.metrics import collect
+from ottla.proxy.topic_rule import Mode, TopicRule
 from ottla.sdk.discovery import resolve
 from ottla.sdk.events import RunInThread, TokenFetched
 from ottla.serve import (
@@ -98,6 +104,7 @@ class RunningProxy:
     nodes: dict[int, int]
     health: str | None = None
     _core: ProxyCore | None = field(default=None, repr=False)
+    _tell: Callable[[Event], None] = field(default=lambda event: None, repr=False)
     _end: trio.Event = field(default_factory=trio.Event, repr=False)
 
     @property
@@ -105,15 +112,32 @@ class RunningProxy:
         """Upstream answers, and the proxy is not draining."""
         return self._core is not None and self._core.ready and not self._end.is_set()
 
+    def change_rules(self, rules: Sequence[TopicRule]) -> None:
+        """Replace the topic rules; call it from within trio.
+
+        Idempotent and transactional producers that are open are fenced when they next write to a topic that is newly
+        rewritten, or no longer: their applications must open new ones.
+        """
+        if self._core is None:
+            raise LocalProtocolError("the proxy does not run yet")
+        if self._core.rules.all != tuple(rules):
+            self._tell(RulesChanged(tuple(rules)))
+
     def drain(self) -> None:
         """Accept no more requests, answer those under way, and let `run_proxy` return."""
         self._end.set()
 
 
 async def run_proxy(
-    config: ProxyConfig, *, task_status: trio.TaskStatus[RunningProxy] = trio.TASK_STATUS_IGNORED
+    config: ProxyConfig,
+    *,
+    reload: Callable[[RunningProxy], Reloaded] | None = None,
+    task_status: trio.TaskStatus[RunningProxy] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve until `RunningProxy.drain` or cancellation.
+
+    Args:
+        reload: reads the configuration again and applies it; called at ``POST /reload`` on the health port.
 
     Raises:
         ConfigurationError: the proxy cannot listen on an address, or cannot use the state directory.
@@ -125,7 +149,7 @@ async def run_proxy(
     )
     state = StateDirectory(Path(config.state)) if config.state else None
     try:
-        driver = _Driver(config, bootstrap, state)
+        driver = _Driver(config, bootstrap, state, reload)
         async with trio.open_nursery() as nursery:
             await driver.serve(nursery, task_status)
     finally:
@@ -180,13 +204,19 @@ class _ListenerService:
 class _Driver:
     """Passes events to the core, and does its actions."""
 
-    def __init__(self, config: ProxyConfig, bootstrap: tuple[Address, ...], state: StateDirectory | None) -> None:
-        self.config, self._state = config, state
+    def __init__(
+        self,
+        config: ProxyConfig,
+        bootstrap: tuple[Address, ...],
+        state: StateDirectory | None,
+        reload: Callable[[RunningProxy], Reloaded] | None = None,
+    ) -> None:
+        self.config, self._state, self._reload = config, state, reload
         self.core = _core(config, bootstrap, state)
         self.clients: dict[int, AcceptedConnection] = {}
         self.failure: OttlaError | None = None
         self._listener = Listener(
-            ListenerLimits(max_frame=config.max_request_bytes, max_connections=config.max_connections)
+            ListenerLimits(max_frame=config.max_request_bytes, max_connections=fitting(config.max_connections))
         )
         self._host, self._port = config.listens
         self._first = config.first_node
@@ -231,7 +261,7 @@ class _Driver:
         first = min(self._ports)
         advertised = format_address(self.core.cluster.host, self.core.cluster.ports[first])
         bootstrap = advertised if self._host in EVERY_ADDRESS else format_address(self._host, self._ports[first])
-        running = RunningProxy(bootstrap, advertised, self._ports, self._health, self.core)
+        running = RunningProxy(bootstrap, advertised, self._ports, self._health, self.core, self.happened)
         self._running = running
         extra = {"bootstrap": bootstrap, "advertised": advertised, "upstream": self.config.upstream}
         log.info("the proxy takes requests", extra=extra)
@@ -249,6 +279,7 @@ class _Driver:
             if self.core.loses or any(pipe.queued for pipe in self._pipes.values()):
                 why = f"the proxy has ended, and upstream did not take them within {_DRAIN:g} s"
                 log.warning("requests of a disconnected client dropped: %s", why)
+            self._rescue_journal()
         finally:
             for topic in self.core.tallies:
                 self._log_tally(topic)
@@ -315,11 +346,26 @@ class _Driver:
                 self._nursery.start_soon(self._fetch, call)
             case Store():
                 assert self._state is not None, "a machine without a journal stores nothing"
-                self._state.store(action)
+                self._store(self._state, action)
+            case AbandonJournal():
+                assert self._state is not None, "a machine without a journal abandons nothing"
+                self._state.abandon()
             case Listen(node):
                 if self._first is None:
                     self._first = node  # the lowest comes first
                 self._nursery.start_soon(self._open_port, node, node - self._first)
+
+    def _store(self, state: StateDirectory, action: Store) -> None:
+        try:
+            state.store(action)
+        except OSError as error:
+            self.core.handle(JournalLost(f"{state.path}: {reason(error)}"), trio.current_time())
+
+    def _rescue_journal(self) -> None:
+        """Try once more to write an abandoned journal, because the proxy stops in order."""
+        self.core.rescue_journal(trio.current_time())
+        while self.core.journal_is_due(trio.current_time()):
+            self.act()
 
     def _finish(self, pipe: "_Pipe") -> None:
         """Write a pipe's remaining bytes; if these pipes exceed `max_buffered`, the oldest gives up."""
@@ -392,9 +438,25 @@ class _Driver:
             return
         host, port = parse_address(self.config.health, "health", any_port=True)
 
+        def reloaded() -> Reloaded:
+            if self._running is None:
+                raise ConfigurationError("the proxy is still starting: reload it later")
+            assert self._reload is not None, "it is served only then"
+            return self._reload(self._running)
+
+        reload = None if self._reload is None else reloaded
+
         async def answer(*, task_status: trio.TaskStatus[int]) -> None:
             try:
-                await serve_health(host, port, self._is_ready, self._samples, opened=task_status.started)
+                await serve_health(
+                    host,
+                    port,
+                    self._is_ready,
+                    self._samples,
+                    self._notes,
+                    reload=reload,
+                    opened=task_status.started,
+                )
             except ConfigurationError as error:
                 self.failure = error
                 task_status.started(0)
@@ -406,10 +468,15 @@ class _Driver:
     def _is_ready(self) -> bool:
         return self._running is not None and self._running.ready
 
+    def _notes(self) -> list[str]:
+        """Further lines of ``/ready``."""
+        why = self.core.journal_outage
+        return [] if why is None else [f"journal not written, a restart now fences idempotent producers: {why}"]
+
     # -- statistics
 
     def _samples(self) -> Samples:
-        return collect(self.core, self._listener, None if self._state is None else self._state.works)
+        return collect(self.core, self._listener)
 
     async def _log_statistics(self) -> None:
         while True:

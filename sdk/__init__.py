@@ -55,5 +55,7 @@ def __getattr__(name: str) -> object:
     if name in __all__:
         from ottla.sdk import client
 
-        return getattr(client, name)
+        found: object = getattr(client, name)
+        globals()[name] = found
+        return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,6 +10,7 @@ Rules:
 """
 
 import random
+import sys
 import time
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,8 +43,9 @@ from ottla.sdk.blocks import Suggesting
 from ottla.sdk.client_parts import ClientParts
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.options import ConsumerOptions, ConsumerPlan, TopicFilter
+from ottla.sdk.consume.partitions.fetched import Fetched
 from ottla.sdk.consume.partitions.places import Where, place_at, start_at
-from ottla.sdk.consume.partitions.position import Fetched, NoStart, Offset, Start, Time
+from ottla.sdk.consume.partitions.position import NoStart, Offset, Start, Time
 from ottla.sdk.consume.partitions.record_sets import READ_COMMITTED, READ_UNCOMMITTED
 from ottla.sdk.consume.reading.fetcher import Fetcher
 from ottla.sdk.consumer import Consumer, ConsumerHooks
@@ -85,11 +87,12 @@ def connect(options: ClientOptions) -> "Client":
 
 def _never_left(driver: Stepper[Any]) -> None:
     """Log an error if a client is freed, or the program ends, before its block ended: no data are lost silently."""
-    from ottla.sdk.produce.core import ProducerCore  # only here, as in `Producer`
-
     core, ours = driver.core, driver.abandon()
     if core.closed is None and ours:
-        records = sum(part.pending for part in core.parts if isinstance(part, ProducerCore))
+        # A finalizer imports nothing: it runs at any line, and after the import system has stopped. Without this module
+        # there was no producer.
+        kind = getattr(sys.modules.get("ottla.sdk.produce.core"), "ProducerCore", ())
+        records = sum(part.pending for part in core.parts if isinstance(part, kind))
         what = "a client's block never ended, so records that its producers accepted may be lost, and its consumers"
         why = f"{what} never leave their groups: use `async with` (`with`), or call the method that ends its block"
         logger("ottla.sdk").error(why, extra={"records": records})

@@ -84,7 +84,7 @@ def from_kafka_config(config: Mapping[str, Any], *, lenient: bool = False, ignor
     made = understood(config, lenient=lenient, ignore=ignore)
     if made.left_out:
         log.warning("configuration names ignored: they have no meaning in ottla", extra={"names": made.left_out})
-    made.left_out |= {name: "ignore= names it" for name in config if name in ignore}
+    made.left_out.update({name: "ignore= names it" for name in config if name in ignore})
     return made
 
 
@@ -99,7 +99,7 @@ def understood(config: Mapping[str, Any], *, lenient: bool = False, ignore: Coll
     security = read_security({name: read.pop(name) for name in list(read) if is_security(name)}, lenient=lenient)
     wrong += map(str, security.wrong)
     made |= security.arguments
-    made.left_out |= security.left_out
+    made.left_out.update(security.left_out)
     for name, value in read.items():
         try:
             _apply(made, name, value, lenient)

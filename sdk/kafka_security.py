@@ -13,7 +13,7 @@ Source: SslConfigs.java, SaslConfigs.java, JaasConfig.java; librdkafka's CONFIGU
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
@@ -159,6 +159,10 @@ class Security:
     """Names that other names make ineffective, or that `lenient` leaves out, each with the reason."""
     wrong: list[Wrong] = field(default_factory=list)
 
+    def leave_out(self, names: Iterable[str], why: str) -> None:
+        """Note names that are left out."""
+        self.left_out |= dict.fromkeys(names, why)
+
     def refuse(self, what: str, in_python: str = "") -> None:
         """Add an error."""
         self.wrong.append(Wrong(what, in_python))
@@ -184,7 +188,7 @@ def read_security(config: Mapping[str, Any], *, lenient: bool = False) -> Securi
         if wanted:
             read(made, given, lenient)
         else:
-            made.left_out |= dict.fromkeys(given, f"security.protocol is {protocol}")
+            made.leave_out(given, f"security.protocol is {protocol}")
     return made
 
 
@@ -355,7 +359,7 @@ def _read_jaas(text: str, mechanism: str) -> dict[str, str]:
 
 def _not_understood(made: Security, name: str, lenient: bool) -> None:
     if lenient:
-        made.left_out[name] = "Python and OpenSSL decide this, or ottla does not have it yet"
+        made.leave_out([name], "Python and OpenSSL decide this, or ottla does not have it yet")
         return
     near = difflib.get_close_matches(name, sorted(SECURITY_NAMES), 1, 0.9) if name not in SECURITY_NAMES else ()
     hint = f": did you mean {near[0]!r}?" if near else ""

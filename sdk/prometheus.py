@@ -13,7 +13,9 @@ from typing import Protocol
 try:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
     from prometheus_client.registry import Collector as PrometheusCollector
-except ImportError as error:
+except ModuleNotFoundError as error:
+    if error.name != "prometheus_client":  # it is installed, but broken
+        raise
     raise ImportError("prometheus-client is not installed: pip install 'ottla[prometheus]'") from error
 
 from ottla.sdk.metrics import Metric

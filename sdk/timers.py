@@ -18,6 +18,11 @@ class Timer:
         self.when = when
         self.call: Callable[[float], None] | None = call
 
+    def take(self) -> Callable[[float], None] | None:
+        """Take the call, to make it; ``None`` if the timer was cancelled."""
+        call, self.call = self.call, None
+        return call
+
     def cancel(self) -> None:
         if self.call is not None:
             self.call = None
@@ -42,9 +47,7 @@ class Timers:
         """Take out the next call that is due."""
         heap = self._heap
         while heap and heap[0][0] <= now:
-            timer = heapq.heappop(heap)[2]
-            if timer.call is not None:
-                call, timer.call = timer.call, None
+            if (call := heapq.heappop(heap)[2].take()) is not None:
                 return call
             self._dead -= 1
         return None

@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, settings
 from ottla.codec import engine
 from ottla.sdk.logs import HELD
 from tests import steps
+from tests.examples import QUICK
 from tests.gates import REPORT
 from tests.packaging import extension
 from tests.patience import WHOLE
@@ -29,6 +30,7 @@ gc.disable()  # until all tests are collected: nothing of them is garbage, and e
 
 # The duration of an example depends more on the machine than on the tested code.
 settings.register_profile("ottla", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", settings.get_profile("ottla"), max_examples=QUICK)
 settings.load_profile("ottla")
 
 # In debug mode asyncio warns of each callback that took a tenth of a second; on a busy machine many do.
@@ -44,6 +46,8 @@ if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_I
 # Spark's JVM uses only its quick compiler: no test runs long enough to gain from the other one.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
+TIERS = ("slow", "deep")
+"""Marks of tests that `make check` does not run."""
 PEERS = {"brokerlite", "chaos", "interop", "proxy"}
 """Folders with tests of clients in other languages."""
 RUNNING = platform.python_version()
@@ -56,6 +60,22 @@ _running: dict[str, dict[str, Any]] = {}
 def pytest_report_header() -> str:
     stale = extension.stale() if engine == "c" else []
     return f"codec: {engine}" + (f", built before {' and '.join(stale)} was edited (make extension)" if stale else "")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
+    """Drop parameters that ``-m`` excludes before pytest makes tests of them.
+
+    Half of all tests are `deep` by a parameter, and every worker would make them only to deselect them. One parameter
+    is kept where all are excluded: pytest makes a test without any of none, which would lack its mark.
+    """
+    yield
+    excluded = [tier for tier in TIERS if f"not {tier}" in metafunc.config.option.markexpr]
+    if any(metafunc.definition.get_closest_marker(tier) for tier in excluded):
+        kept = []
+    else:
+        kept = [call for call in metafunc._calls if not any(mark.name in excluded for mark in call.marks)]
+    metafunc._calls[:] = kept or metafunc._calls[:1]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -72,7 +92,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _is_slow(item: pytest.Item) -> bool:
-    return any(item.get_closest_marker(tier) is not None for tier in ("slow", "deep"))
+    return any(item.get_closest_marker(tier) is not None for tier in TIERS)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -82,7 +102,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
         build_all()
     # Freeze the objects that exist now, so that tests which collect garbage do not scan them every time.
-    gc.collect()
     gc.freeze()
     gc.enable()
     _tell(count=len(session.items))

@@ -344,6 +344,10 @@ class ApacheKafka:
         while any(node.known_brokers() != len(running) for node in running):
             for node in running:
                 if node.process is not None and node.process.poll() is not None:
+                    if self.release.zookeeper and "SessionExpiredException" in _tail(node.log):
+                        # It was not scheduled for a whole session while it started. A supervisor would start it again.
+                        node.start()
+                        continue
                     raise RuntimeError(f"Kafka's node {node.id} ended while it started:\n{_tail(node.log)}")
             if time.monotonic() > deadline:
                 raise TimeoutError(f"Kafka is not up after {HUNG} s:\n{_tail(running[0].log)}")

@@ -16,6 +16,8 @@ from ottla.brokerlite.storage.disk import FileSystem
 from ottla.codec.frames import framed
 from ottla.errors import ConfigurationError
 from ottla.serve import PendingAnswer
+from ottla.serve.traffic import RECEIVED, REFUSED
+from ottla.server_metrics import Sample
 from ottla.tls import ClientCertificates, ServerTLS
 from tests import tls
 from tests.pairs import Place, listening, peer
@@ -177,6 +179,23 @@ async def test_who_speaks_no_tls_where_it_is_wanted_gets_an_alert_and_a_line_in_
         await closed(stream)
     [record] = caplog.records
     assert f"this port needs TLS, but this looks like {seems}: set security.protocol=SSL" in record.getMessage()
+
+
+async def test_bytes_that_are_no_tls_are_counted_and_peers_that_hang_up_are_not_refused(
+    clock: MockClock, ca: trustme.CA
+) -> None:
+    plain, half = b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01"
+    async with listening(Desk(echo), ROOMY, tls.serving(ca, LOCAL)) as (listener, place):
+        async with peer(place) as stream:
+            await stream.send_all(plain)
+            await received(stream, 7)
+            await closed(stream)
+        async with peer(place) as stream:
+            await stream.send_all(half)
+        await until(lambda: not listener._connections)
+        samples = list(listener.samples())
+    assert Sample(RECEIVED, len(plain + half)) in samples
+    assert Sample(REFUSED, 1, ("tls",)) in samples
 
 
 async def test_who_does_not_come_to_an_agreement_is_dropped(

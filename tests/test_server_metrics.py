@@ -12,7 +12,7 @@ from ottla.codec.frames import build_request, framed
 from ottla.serve import ListenerLimits
 from ottla.serve.health import HealthServer
 from ottla.serve.metrics_page import render
-from ottla.serve.traffic import TRAFFIC_METRICS, ListenerTraffic
+from ottla.serve.traffic import REQUESTS, TRAFFIC_METRICS, ListenerTraffic
 from ottla.server_metrics import (
     BOUNDS,
     LONGEST_LABEL,
@@ -145,6 +145,17 @@ async def test_without_prometheus_client_the_page_names_the_command(monkeypatch:
     assert (await answered(b"GET /ready HTTP/1.1\r\n\r\n", lambda: iter(())))[1] == b"ok\n"
 
 
+async def test_a_broken_installation_of_prometheus_client_is_not_taken_for_a_missing_one(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client.registry", None)
+    monkeypatch.delitem(sys.modules, "ottla.serve.metrics_page")
+    head, body = await answered(b"GET /metrics HTTP/1.1\r\n\r\n", lambda: iter(()))
+    assert head.startswith(b"HTTP/1.1 500 ") and b"cannot be imported: see the log" in body
+    assert caplog.messages == ["prometheus-client is installed, but cannot be imported"]
+    assert "prometheus_client.registry" in caplog.text
+
+
 async def test_a_metric_with_a_bug_fails_its_page_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
     def collect() -> Samples:
         yield Sample(SIZE, 1, ("a",))
@@ -199,3 +210,11 @@ def test_clients_cannot_add_series_for_apis_or_errors() -> None:
     assert len(samples) < 1000
     names = {each.labels for each in samples if each.metric.name == "kafka_network_requestmetrics_requests_total"}
     assert len(names) < 100 and ("unknown",) in names
+
+
+def test_frames_that_are_too_short_for_an_api_key_are_requests_of_no_api() -> None:
+    traffic = ListenerTraffic()
+    for frame in (b"", b"\0", b"\3"):
+        traffic.requested(frame)
+    counted = [each.labels for each in traffic.samples({}) if each.metric is REQUESTS]
+    assert counted == [("unknown",)]

@@ -118,7 +118,7 @@ def written(name: str) -> str:
         body = re.sub(pattern, replaced, body)
     origin = f"# Generated, do not edit: `make faces` writes this file from sdk/{name}.py."
     about = f'{origin}\n"""{ABOUT[name]}."""\n\n'
-    return about + _imports(name, tree) + "\n\n" + _refilled(body)
+    return about + _imports(name, tree, body) + "\n\n" + _refilled(body)
 
 
 def _refilled(text: str) -> str:
@@ -153,8 +153,9 @@ def _indent(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
-def _imports(name: str, tree: ast.Module) -> str:
+def _imports(name: str, tree: ast.Module, body: str) -> str:
     """All imports that the face may need, including from its own source module; ruff removes the unused ones."""
+    used = set(re.findall(r"\w+", body))
     lines = [
         "from ottla.sdk.blocks import BlockingBlock",
         "from ottla.sdk.drivers.threads import ThreadDriver",
@@ -171,7 +172,9 @@ def _imports(name: str, tree: ast.Module) -> str:
                 made = each.name in TAKEN.get(other, ())
                 lines.append(f"from {f'ottla.sdk.sync.{other}' if made else node.module} import {each.name}")
         elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            for_types.append(ast.unparse(node))
+            # Of a block whose imports are all unused, ruff would leave `pass`.
+            node.body = [each for each in node.body if used & {alias.name for alias in getattr(each, "names", ())}]
+            for_types += [ast.unparse(node)] if node.body else []
         elif isinstance(node, ast.FunctionDef | ast.ClassDef):
             shared.add(node.name)
         elif isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name):

@@ -349,7 +349,7 @@ PAGES: dict[str, Page] = {
             Part("sdk/admin.py", ("TransactionListing", "TransactionDescription", "ProducerState")),
             Part("sdk/admin.py", ("HangingTransaction", "ProducerIdAndEpoch")),
             Part("sdk/events.py", ("Node",)),
-            Part("sdk/consume/partitions/position.py", ("Fetched",)),
+            Part("sdk/consume/partitions/fetched.py", ("Fetched",)),
         ),
     ),
     "errors": Page(

@@ -51,10 +51,14 @@ class _Frame:
     def torn(self) -> bool:
         return len(self.data) < self.size
 
-    def broken(self, error: DecodeError, what: str) -> Item:
-        """Report an error within `data`. If the frame is truncated, report that instead."""
+    def broken(self, error: DecodeError, what: str, at: int = 0) -> Item:
+        """Report an error within `data`. If the frame is truncated, report that instead.
+
+        Args:
+            at: where the bytes begin in which the error has its offset.
+        """
         start = self.at + _LENGTH
-        place = start + max(error.offset, 0)
+        place = start + max(error.offset + at, 0)
         if self.torn:
             error = DecodeError(f"a frame of {self.size} bytes, but only {len(self.data)} follow", "length")
             place = self.at
@@ -171,8 +175,7 @@ def _items(frame: _Frame, opened: _Opened, options: DumpOptions) -> Dump:
     if sets.damages and not frame.torn:
         starts = plain.record_sets_at(opened.cls, frame.data, opened.start)
         for number, damage in sets.damages:
-            damage.offset += starts[number]
-            yield frame.broken(damage, str(opened))
+            yield frame.broken(damage, str(opened), starts[number])
 
 
 class _RecordSets:

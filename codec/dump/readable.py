@@ -109,12 +109,11 @@ _EMBEDDED: Mapping[str, Callable[[Buffer], tuple[int, Any]]] = {
 class Named(int):
     """A number with a name."""
 
-    name: str
-
     def __new__(cls, value: int, name: str) -> "Named":
-        made = super().__new__(cls, value)
-        made.name = name
-        return made
+        return super().__new__(cls, value)
+
+    def __init__(self, value: int, name: str) -> None:
+        self.name = name
 
 
 def is_time(milliseconds: int) -> bool:

@@ -8,6 +8,7 @@ Rules:
 """
 
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.codec.records import NO_PRODUCER_ID, RecordBatch, parse_batch
@@ -17,6 +18,7 @@ from ottla.errors import (
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
     InvalidTxnState,
+    NotLeaderOrFollower,
     OutOfOrderSequenceNumber,
     PolicyViolation,
     ProducerFenced,
@@ -29,6 +31,7 @@ from ottla.proxy.clients.routed_topics import RoutedTopics
 from ottla.proxy.clients.windows import ClientResult
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.routing import Routes, RuleHistory
+from ottla.proxy.topic_rule import TopicRule
 from ottla.proxy.upstream.control import Control
 from ottla.proxy.upstream.delivery import Delivery
 from ottla.proxy.upstream.producer import UpstreamProducer, UpstreamTransaction
@@ -71,20 +74,27 @@ class Admission:
         self._too_many_unknown = False
         """Some of these were dropped, so any transaction may have lost records."""
 
-    def remember(self, producer_id: int) -> KnownProducer[ClientBatch]:
-        """Remember a client's producer id, which may be known already."""
-        producer = self.restored(producer_id, self.history.newest)
-        if self._journal is not None:
-            self._journal.allocated(producer_id, producer.since)
+    def remember(self, producer_id: int, host: str) -> KnownProducer[ClientBatch]:
+        """Remember the producer id of a client on this host; it may be known already."""
+        producer = self.producers.allocated(producer_id, self.history.newest, host)
+        self._remembered(producer)
         return producer
 
-    def restored(self, producer_id: int, since: int) -> KnownProducer[ClientBatch]:
+    def _remembered(self, producer: KnownProducer[ClientBatch]) -> None:
+        """Record a producer in the journal, and forget another one if there are too many."""
+        if self._journal is not None:
+            self._journal.allocated(producer)
+        self._forget_one()
+
+    def restored(self, producer_id: int, since: int, host: str, *, writes: bool) -> KnownProducer[ClientBatch]:
         """Remember a producer id that was allocated when the topic rules had the number ``since``."""
-        producer = self.producers.allocated(producer_id)
+        producer = self.producers.allocated(producer_id, since, host, writes=writes)
+        self._forget_one()
+        return producer
+
+    def _forget_one(self) -> None:
         if (oldest := self.producers.forget_one()) is not None:
             self._forget(oldest)
-        producer.since = since
-        return producer
 
     def knows(self, producer: UpstreamProducer) -> bool:
         """Whether the producer is remembered, and its id has not been given to another one."""
@@ -110,7 +120,9 @@ class Admission:
             self._journal.transaction(producer)
 
     def note_begun(self, batch: ClientBatch) -> None:
-        """Record a batch that was accepted, and its window, in the journal."""
+        """Record a batch that was accepted, and its window, in the journal; its producer counts from now on."""
+        if isinstance(batch.producer, KnownProducer) and self.producers.wrote(batch.producer, batch.origin.host):
+            self._remembered(batch.producer)
         if self._journal is not None:
             self._journal.begun(batch)
         self.note_window(batch)
@@ -128,15 +140,24 @@ class Admission:
         """Whether no records of a transaction were refused because its epoch is unknown."""
         return not self._too_many_unknown and (producer_id, epoch) not in self._unknown
 
+    def change_rules(self, rules: Sequence[TopicRule]) -> None:
+        """Remember new rules: producers that are open now were opened under the former ones."""
+        self.history.change(rules)
+        if self._journal is not None:
+            self._journal.rules_changed()
+
     # -- checks
 
     def routes(self, offer: Offer) -> Routes:
         """The routes for the keys of a topic.
 
         Raises:
-            BrokerError: the topic has too few partitions, or lacks the partition in the request.
+            BrokerError: the topic is no longer rewritten, has too few partitions, or lacks the partition in the
+                request.
         """
         topic = offer.topic
+        if not self._topics.rewrites(topic):  # since the records arrived: sent again, they pass unchanged
+            raise NotLeaderOrFollower(f"the proxy's rule for {topic} has just changed: send the records again")
         routes, partitions = self._topics.routes(topic), self._topics.partitions(topic)
         if len(partitions) < routes.partitions:
             self._control.request_topics(topic)  # it may have more partitions by now, or be recreated
@@ -165,7 +186,7 @@ class Admission:
             raise ProducerFenced(_RULE_CHANGED)
         # Batches that this client sent before the topic had a rule have at most the client's epoch on upstream, so a
         # later epoch cannot collide with them.
-        producer.epoch = max(producer.epoch, batch.producer_epoch + 1)
+        producer.pass_epoch(batch.producer_epoch)
         return producer
 
     def _in_transaction(self, offer: Offer, batch: RecordBatch) -> KnownProducer[ClientBatch]:
@@ -200,8 +221,7 @@ class Admission:
             )
         if self.history.changed(offer.topic, producer.since):
             raise OutOfOrderSequenceNumber(_RULE_CHANGED)
-        if transaction.implicit != (offer.version >= IMPLICIT):
-            transaction.implicit = not transaction.implicit
+        if transaction.written_with(implicit=offer.version >= IMPLICIT):
             self.note_transaction(producer)
         return producer
 

@@ -4,10 +4,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ottla.codec.compression import Compression
 from ottla.codec.records import RecordBatch, Records
 from ottla.codec.wire import Buffer
-from ottla.errors import BrokerError
+from ottla.errors import BrokerError, TransactionAbortable
+from ottla.proxy.clients.opening import Opened, memory_of
 from ottla.proxy.clients.windows import ClientResult, Numbered, Window
+from ottla.proxy.contained import contained
 from ottla.proxy.routing import Routes
 from ottla.proxy.upstream.batches import Part, PartResult, SomeRecords
 from ottla.proxy.upstream.producer import UpstreamProducer
@@ -17,6 +20,9 @@ Answered = Callable[[ClientResult, float], None]
 
 _LONG_ID = 100
 """The most characters of a client id in the log; clients choose it."""
+_IN_PART = PartResult(
+    TransactionAbortable.code, message="an earlier batch failed, and some records of this one are stored"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +37,10 @@ class Origin:
     client: int
     peer: str = ""
     client_id: str | None = None
+
+    @property
+    def host(self) -> str:
+        return self.peer.rpartition(":")[0]
 
     @property
     def facts(self) -> dict[str, object]:
@@ -106,9 +116,20 @@ class ClientBatch(Numbered):
     unstored: list[tuple[Part, bool]] = field(default_factory=list)
     """Failed parts, and whether their outcome is unknown."""
 
+    def opened(self, found: Opened | None) -> int:
+        """Take the records that were read, ``None`` if that failed; returns by how many bytes its size changes."""
+        self.opening = False
+        if found is None:
+            return 0
+        self.records, self.parts = found.records, {**found.parts}
+        self.in_place = list(self.parts) == [self.partition]
+        before, self.size = self.size, memory_of(self.batch, self.records)
+        return self.size - before
+
     def leave_out(self, indexes: set[int]) -> None:
         """Do not send the records with these indexes."""
         self.left_out = indexes
+        self.changed()
         if indexes:
             self.in_place = False
             kept = {
@@ -117,18 +138,68 @@ class ClientBatch(Numbered):
             }
             self.parts = {partition: part for partition, part in kept.items() if part}
 
+    def begin(self, now: float) -> list[Part]:
+        """Hand it to the delivery; returns its parts, which the delivery must settle."""
+        self.begun, self.open_parts = True, len(self.parts)
+        self.changed()
+        return [self.part(partition, 0, len(records), now) for partition, records in self.parts.items()]
+
+    def restore(
+        self, offset: int, append_time: int, failure: PartResult | None, *, refused: bool, left_out: set[int]
+    ) -> None:
+        """Restore what the journal has of it."""
+        self.offset, self.append_time, self.failure, self.refused = offset, append_time, failure, refused
+        self.leave_out(left_out)
+
+    def part(self, partition: int, first: int, count: int, since: float) -> Part:
+        """``count`` of its records for a partition, from ``first`` on."""
+        records = self.parts[partition][first : first + count]
+        size = self.size // max(self.count, 1) * count
+        whole = self.batch if self.in_place and count == self.count else None
+        kind = Compression(self.batch.compression)
+        return Part(self, partition, records, size, kind, since, whole, first)
+
     def parted(self) -> None:
+        """Count one more unsettled part: a part was split in two, or the journal has it."""
         self.open_parts += 1
 
     def settled(self, part: Part, result: PartResult, now: float) -> None:
+        """Take the outcome of a part, and tell the owner of a failure, and of the last part."""
         self.open_parts -= 1
         if result.error_code:
             self.unstored.append((part, result.unknown))
+            self.changed()
             self.owner.failed(self, result, now)
-        elif self.in_place and len(part.records) == self.count:
-            self.offset = result.offset
+        else:
+            if result.append_time > self.append_time:
+                self.append_time = result.append_time
+                self.changed()
+            if self.in_place and len(part.records) == self.count:
+                self.offset = result.offset
+                self.changed()
         if self.open_parts == 0:
             self.owner.finished(self, now)
+
+    def failure_of_transaction(self) -> PartResult | None:
+        """Why its transaction must be aborted: it is refused, but some of its records are or may be stored.
+
+        A batch that is refused because of an earlier one has then failed, too.
+        """
+        unknown = self.failure is not None and self.failure.unknown
+        unstored = sum(len(part.records) for part, _ in self.unstored)
+        if not unknown and (not self.begun or unstored == self.count):
+            return None
+        if self.failure is None:
+            self.failure = _IN_PART
+            self.changed()
+        return self.failure
+
+    def answer(self, outcome: ClientResult, now: float) -> None:
+        """Give the outcome to its client, and to each retry."""
+        waiting, self.waiting = self.waiting, []
+        for answered in waiting:
+            with contained("a client gets the outcome of its records"):
+                answered(outcome, now)
 
     def fingerprints(self) -> Iterable[tuple[int, bool | None]]:
         unstored: dict[int, bool | None] = {

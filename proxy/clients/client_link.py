@@ -6,8 +6,8 @@ Rules:
   too, if it has carried records with ``acks=0``: to close the connection is a broker's only way to refuse them.
 - While no broker answers the proxy, unsent requests wait, for up to ``delivery-timeout``, and the proxy answers
   ApiVersions with the versions that the broker offered last. So clients that connect meanwhile wait, too: most would
-  take a closed connection for a broker that they cannot talk to. If only this client's broker does not answer, the
-  proxy closes the connection, and the client goes to another broker.
+  take a closed connection for a broker that they cannot talk to. If only this client's broker does not answer, or
+  upstream does not name it any more, the proxy closes the connection, and the client goes to another broker.
 - A broker may come back with other versions than the client knows. Upstream judges the client's requests: a version
   that the broker does not serve closes the connection, and the client asks for the versions again.
 - A client that disconnects does not cancel its requests: the upstream connection stays open until upstream has read all
@@ -150,14 +150,18 @@ class ClientLink:
             self._connect(now)
 
     def _connect(self, now: float) -> None:
+        if self._address is None:
+            self._give_up(f"upstream does not name node {self._node} any more", now)
+            return
         lost = self._client.contained(self._lost)
         self._link = self._shared.links.connect(
             self._address, now, ready=self._ready, lost=lost, client=self._client.number
         )
 
     @property
-    def _address(self) -> Address:
-        return self._shared.cluster.nodes[self._node]
+    def _address(self) -> Address | None:
+        """The broker's address; ``None`` if upstream does not name it any more."""
+        return self._shared.cluster.nodes.get(self._node)
 
     def _ready(self, now: float) -> None:
         assert self._link is not None, "only an open link becomes ready"

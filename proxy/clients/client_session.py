@@ -9,16 +9,18 @@ Rules:
 
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from ottla.codec.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse, FinalizedFeatureKey
-from ottla.codec.apis.find_coordinator import FindCoordinatorResponse
+from ottla.codec.apis.find_coordinator import Coordinator, FindCoordinatorResponse
 from ottla.codec.apis.metadata import MetadataResponse
 from ottla.codec.elements import has_more_elements
 from ottla.codec.frames import build_response, parse_request, parse_response
 from ottla.codec.wire import Buffer
 from ottla.errors import CoordinatorNotAvailable, RemoteProtocolError, UnsupportedVersion
+from ottla.proxy.clients.batches import Origin
 from ottla.proxy.clients.carried import (
     ADD_PARTITIONS_TO_TXN,
     API_VERSIONS,
@@ -55,6 +57,8 @@ LONG_ANSWER = 256 * 2**10
 """Beyond so many bytes the topics of a Metadata response are forwarded unread."""
 _HEAD = struct.Struct(">hhi")
 
+C = TypeVar("C", Coordinator, FindCoordinatorResponse)
+
 
 class ProxyContext(LinkContext, TransactionContext, ProduceContext, Protocol):
     """The parts of the proxy that all sessions share."""
@@ -80,7 +84,7 @@ class ClientSession:
         self._shared = shared
         self._client = ClientConnection(client, shared.actions)
         self._link = ClientLink(self._client, node, shared)
-        self._transactions = TransactionHandler(self._client, self._link, shared)
+        self._transactions = TransactionHandler(self._client, Origin(client, peer).host, self._link, shared)
         self._produce = ProduceHandler(self._client, peer, self._link, shared)
         self._dialect: Dialect = UNNAMED
 
@@ -154,9 +158,9 @@ class ClientSession:
             _, answer = parse_response(MetadataResponse, request.version, frame)
         self._shared.cluster.learn(answer, now)
         yield from self._ports()
-        self._shared.cluster.point_here(answer)
+        answer = self._shared.cluster.pointing_here(answer)
         if long is not None:
-            self._client.pass_back(request, long.parts(), now)
+            self._client.pass_back(request, long.parts(answer), now)
         else:
             self._client.respond(request, answer)
 
@@ -170,17 +174,21 @@ class ClientSession:
         """Answer with the proxy's addresses of the coordinators in upstream's response."""
         frame, _ = yield from forwarded
         _, answer = parse_response(FindCoordinatorResponse, request.version, frame)
-        cluster = self._shared.cluster
-        for found in answer.coordinators or (answer,):
-            if found.error_code:
-                continue
-            if found.node_id in cluster.ports:
-                found.host, found.port = cluster.host, cluster.ports[found.node_id]
-            else:  # a broker that the proxy does not know yet: the client retries
-                found.error_code, found.node_id = CoordinatorNotAvailable.code, -1
-                found.host, found.port = "", -1
-                self._shared.ask_for_nodes()
+        if answer.coordinators:
+            answer = replace(answer, coordinators=tuple(self._here(each) for each in answer.coordinators))
+        else:  # before version 4
+            answer = self._here(answer)
         self._client.respond(request, answer)
+
+    def _here(self, found: C) -> C:
+        """A coordinator with its address on the proxy."""
+        cluster = self._shared.cluster
+        if found.error_code:
+            return found
+        if found.node_id in cluster.ports:
+            return replace(found, host=cluster.host, port=cluster.ports[found.node_id])
+        self._shared.ask_for_nodes()  # the proxy does not know this broker yet: the client retries
+        return replace(found, error_code=CoordinatorNotAvailable.code, node_id=-1, host="", port=-1)
 
 
 def _head(ticket: int, frame: Buffer) -> ClientRequest:

@@ -1,18 +1,19 @@
 """Counts the keys of topics, and the keys outside the partition that the topic's partitioner chooses.
 
 Rules:
-- Records that pass unread are counted as their batch's header says. Upstream checks that number.
+- Records that pass unread are counted as their batch's header says, up to what its bytes may hold. Upstream checks that
+  number. Message sets, of clients before Kafka 0.11, have no such header: only their bytes are counted.
 - Clients choose their ids, so there is a bound on how many are counted apart (`ottla.server_metrics`).
 """
 
 from dataclasses import dataclass
 
-from ottla.codec.records import HEADER_SIZE, parse_batch
+from ottla.codec.records import HEADER_SIZE, MAGIC, parse_batch
 from ottla.codec.wire import Buffer
 from ottla.errors import BrokerError, DecodeError
 from ottla.proxy.clients.batches import Origin
 from ottla.proxy.clients.buffered import Buffered
-from ottla.proxy.clients.opening import Opened, Opener, max_memory_of
+from ottla.proxy.clients.opening import MAGIC_AT, Opened, Opener, claimed_records, max_memory_of
 from ottla.proxy.clients.routed_topics import RoutedTopics
 from ottla.proxy.upstream.control import Control
 from ottla.server_metrics import bounded
@@ -27,13 +28,37 @@ class Tally:
     misplaced: int = 0
     """Keys in another partition than the partitioner chooses; moved, or in mode `observe` only counted."""
     refused: int = 0
-    """Refused batches."""
+    """Batches that were refused, at least in part."""
+    outcome_unknown: int = 0
+    """Batches that may or may not be stored."""
+    dropped: int = 0
+    """Batches of disconnected clients that were not sent, because too many bytes were held."""
     unobserved: int = 0
     """Batches whose keys were not counted, because too many others were being read."""
 
+    def count(self, records: int, keyless: int, misplaced: int) -> None:
+        """Count the records of a batch."""
+        self.records += records
+        self.keyless += keyless
+        self.misplaced += misplaced
 
-_COUNT = slice(HEADER_SIZE - 4, HEADER_SIZE)
-"""The bytes of the number of records in a batch."""
+    def count_refused(self) -> None:
+        """Count a refused batch."""
+        self.refused += 1
+
+    def count_unknown(self) -> None:
+        """Count a batch whose outcome is unknown."""
+        self.outcome_unknown += 1
+
+    def count_dropped(self) -> None:
+        """Count a batch that was given up because its client has gone."""
+        self.dropped += 1
+
+    def count_unobserved(self) -> None:
+        """Count a batch whose keys are not counted."""
+        self.unobserved += 1
+
+
 MOST = 4
 """The most batches that are read at a time only to be counted: threads are for rewritten batches first."""
 
@@ -56,19 +81,18 @@ class Tallies(dict[str, Tally]):
 
     def count(self, topic: str, client_id: str | None, *, records: int, keyless: int, misplaced: int) -> None:
         """Count the records of a batch."""
-        tally = self[topic]
-        tally.records += records
-        tally.keyless += keyless
+        self[topic].count(records, keyless, misplaced)
         if misplaced:
-            tally.misplaced += misplaced
             labels = bounded((topic, client_id or ""), self.misplaced)
             self.misplaced[labels] = self.misplaced.get(labels, 0) + misplaced
 
     def passed(self, data: Buffer | None) -> None:
         """Count a record set that passes unchanged."""
-        if data and len(data) >= HEADER_SIZE:
-            self.passed_records += int.from_bytes(data[_COUNT], "big")
-            self.passed_bytes += len(data)
+        if not data:
+            return
+        self.passed_bytes += len(data)
+        if len(data) >= HEADER_SIZE and data[MAGIC_AT] == MAGIC:
+            self.passed_records += claimed_records(data)
 
 
 class Observer:
@@ -96,7 +120,7 @@ class Observer:
             return
         size = max_memory_of(batch)
         if self._under_way >= MOST and not self._opener.opens_here(size, batch.compression):
-            self._tallies[topic].unobserved += 1
+            self._tallies[topic].count_unobserved()
             return
         self._under_way += 1
         self._buffered.count(origin.client, size)

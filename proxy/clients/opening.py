@@ -12,7 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from ottla.codec.compression import decompressed_bound
-from ottla.codec.records import HEADER_SIZE, MAGIC, RecordBatch, Records, parse_batch
+from ottla.codec.records import COMPRESSION_MASK, HEADER_SIZE, MAGIC, RecordBatch, Records, parse_batch
 from ottla.codec.wire import Buffer
 from ottla.errors import (
     BrokerError,
@@ -31,8 +31,12 @@ log = logging.getLogger("ottla.proxy")
 DECOMPRESSED_LIMIT = 64 * 2**20
 """The most bytes of a client's batch when decompressed."""
 BUG = "the proxy failed to handle these records: see its log"
-_MAGIC = 16
+MAGIC_AT = 16
 """Offset of the format version (magic) in a record set."""
+_COUNT = slice(HEADER_SIZE - 4, HEADER_SIZE)
+"""The bytes of the number of records in a batch."""
+_ATTRIBUTES_AT = 22
+"""Offset of the byte of a batch whose lowest bits are its compression."""
 _FARTHEST = 2**63 - 1
 """The most milliseconds between two timestamps of a batch, so that every delta fits, whatever the base timestamp is."""
 _LEAST_RECORD = 7
@@ -93,7 +97,7 @@ def checked(data: Buffer) -> RecordBatch:
     try:
         batch = parse_batch(data)
     except DecodeError as error:
-        if len(data) > _MAGIC and data[_MAGIC] != MAGIC:
+        if len(data) > MAGIC_AT and data[MAGIC_AT] != MAGIC:
             raise UnsupportedForMessageFormat(f"{error}; use a client that speaks Kafka 0.11 or later") from None
         raise InvalidRecord(str(error)) from None
     if len(batch.data) != len(data):
@@ -138,6 +142,14 @@ def max_memory_of(batch: RecordBatch) -> int:
     content = _decompressed(batch)
     opened = content + _PER_RECORD * min(max(batch.count, 0), content // _LEAST_RECORD)
     return len(batch.data) + 2 * min(opened, DECOMPRESSED_LIMIT)
+
+
+def claimed_records(data: Buffer) -> int:
+    """The number of records of a batch, as its header says, but at most as many as its bytes may hold."""
+    count = int.from_bytes(data[_COUNT], "big", signed=True)
+    if count * _LEAST_RECORD <= len(data) - HEADER_SIZE:  # so that most batches need no other look
+        return max(count, 0)
+    return min(count, decompressed_bound(data[_ATTRIBUTES_AT] & COMPRESSION_MASK, data[HEADER_SIZE:]) // _LEAST_RECORD)
 
 
 def _decompressed(batch: RecordBatch) -> int:

@@ -1,6 +1,7 @@
 """Collects the response to one Produce request from the proxy's results and upstream's response."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from ottla.codec.apis.produce import (
     PartitionProduceResponse,
@@ -46,6 +47,7 @@ class PendingProduce:
             index=partition,
             error_code=code,
             base_offset=outcome.base_offset,
+            log_append_time_ms=outcome.append_time,
             error_message=outcome.error_message,
         )
         self.answer_if_complete()
@@ -74,8 +76,8 @@ class PendingProduce:
             self._respond(self._response())
 
     def _response(self) -> ProduceResponse:
-        self._upstream.responses = tuple(
+        responses = tuple(
             TopicProduceResponse(name=name, partition_responses=tuple(self._settled[name, index] for index in indexes))
             for name, indexes in self._order
         )
-        return self._upstream
+        return replace(self._upstream, responses=responses)

@@ -9,6 +9,7 @@ Rules:
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
@@ -82,8 +83,8 @@ class ProduceHandler:
             pending.pass_on(passed)
             whole = len(passed) == len(message.topic_data)
             if not whole:
-                message.topic_data = passed
-                frame = build_request(message, request.version, request.correlation_id, client_id)[4:]
+                rest = replace(message, topic_data=passed)
+                frame = build_request(rest, request.version, request.correlation_id, client_id)[4:]
             arrived = partial(self._produced, pending, request, whole=whole)
             self._link.forward(frame, arrived if message.acks else None, now)
         if message.acks == 0:
@@ -123,8 +124,8 @@ class ProduceHandler:
             self._client.pass_back(request, frame, now)
             return
         _, answer = parse_response(ProduceResponse, request.version, b"".join(frame))
-        answer.node_endpoints = self._shared.cluster.endpoints_here(answer.node_endpoints)
-        pending.take(answer)
+        endpoints = self._shared.cluster.endpoints_here(answer.node_endpoints)
+        pending.take(replace(answer, node_endpoints=endpoints))
 
     # -- record sets that are rewritten
 

@@ -1,4 +1,11 @@
-"""Remembers the producer ids of clients."""
+"""Remembers the producer ids of clients.
+
+Rules:
+- A producer id counts once it writes to a rewritten topic. Clients that never do that get ids, too, and cost the others
+  nothing: beside as many producers that write, the proxy remembers as many that have not written yet.
+- Beyond that it forgets a producer of the host that has most: the idle one that was used least recently. So a client
+  that opens one producer after the other has only its own fenced.
+"""
 
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -10,9 +17,10 @@ from ottla.proxy.clients.windows import B, Window
 from ottla.proxy.upstream.producer import UpstreamProducer, UpstreamTransaction
 
 REMEMBERED_PRODUCERS = 100_000
-"""Beyond this the proxy forgets the least recently used idle producer, and fences it if it sends again."""
+"""The most producers that have written to rewritten topics, and the most that have not. The proxy forgets the others,
+and fences them if they send again."""
 _SEARCHED = 1000
-"""How many of the least recently used producers are searched for an idle one."""
+"""How many of a host's least recently used producers are searched for an idle one."""
 
 
 class KnownProducer(UpstreamProducer, Generic[B]):
@@ -20,14 +28,24 @@ class KnownProducer(UpstreamProducer, Generic[B]):
 
     Attributes:
         since: number of the topic rules when it was allocated (see `ottla.proxy.routing.RuleHistory`).
+        host: of the client that has written last, or to which the id was allocated.
+        writes: it has written to a rewritten topic.
     """
 
-    __slots__ = ("since", "windows")
+    __slots__ = ("host", "since", "windows", "writes")
 
-    def __init__(self, producer_id: int) -> None:
+    def __init__(self, producer_id: int, since: int, host: str, *, writes: bool) -> None:
         super().__init__(producer_id)
-        self.since = 0
+        self.since, self.host, self.writes = since, host, writes
         self.windows: dict[tuple[str, int], Window[B]] = {}
+
+    def allocated(self, since: int) -> None:
+        """Upstream has allocated its id, or a new epoch of it, under these topic rules."""
+        self.since = since
+
+    def wrote(self, host: str) -> None:
+        """A client on this host has written to a rewritten topic with it."""
+        self.host, self.writes = host, True
 
     def window(self, topic: str, partition: int) -> Window[B]:
         """The window for the client's batches to a partition."""
@@ -53,11 +71,42 @@ class KnownProducer(UpstreamProducer, Generic[B]):
         return self.settled and (transaction is None or (transaction.failure is None and not transaction.waiting))
 
 
+class _Pool(Generic[B]):
+    """Producers by the host of their client, the least recently used of each host first."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, OrderedDict[int | None, KnownProducer[B]]] = {}
+        self.size = 0
+
+    def add(self, producer: KnownProducer[B]) -> None:
+        self._of.setdefault(producer.host, OrderedDict())[producer.producer_id] = producer
+        self.size += 1
+
+    def remove(self, producer: KnownProducer[B]) -> None:
+        own = self._of[producer.host]
+        del own[producer.producer_id]
+        if not own:
+            del self._of[producer.host]
+        self.size -= 1
+
+    def use(self, producer: KnownProducer[B]) -> None:
+        """Note that a producer is used now."""
+        self._of[producer.host].move_to_end(producer.producer_id)
+
+    def oldest(self) -> KnownProducer[B] | None:
+        """The least recently used idle producer of the host that has most."""
+        most = max(self._of.values(), key=len)
+        return next((each for each in islice(most.values(), _SEARCHED) if each.may_be_forgotten), None)
+
+
 class ClientProducers(Generic[B]):
     """Keeps the producer ids that were allocated through this proxy."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[int, KnownProducer[B]] = OrderedDict()
+        self._writing: _Pool[B] = _Pool()
+        self._others: _Pool[B] = _Pool()
+        """Producers that have not written to a rewritten topic."""
 
     def __contains__(self, producer_id: object) -> bool:
         return producer_id in self._known
@@ -70,25 +119,52 @@ class ClientProducers(Generic[B]):
         """Whether this producer is known, and not only its id."""
         return producer.producer_id is not None and self._known.get(producer.producer_id) is producer
 
-    def allocated(self, producer_id: int) -> KnownProducer[B]:
-        """Remember an id that upstream has allocated to a client through this proxy."""
-        producer = self._known.setdefault(producer_id, KnownProducer(producer_id))
-        self._known.move_to_end(producer_id)
+    def allocated(self, producer_id: int, since: int, host: str, *, writes: bool = False) -> KnownProducer[B]:
+        """Remember an id that upstream has allocated to a client through this proxy.
+
+        Args:
+            since: the number of the topic rules at that time.
+            host: of the client.
+            writes: it has written to a rewritten topic.
+        """
+        producer = self._known.get(producer_id)
+        if producer is None:
+            producer = self._known[producer_id] = KnownProducer(producer_id, since, host, writes=writes)
+            self._pool(producer).add(producer)
+        else:
+            producer.allocated(since)
+            self._use(producer_id, producer)
         return producer
 
+    def wrote(self, producer: KnownProducer[B], host: str) -> bool:
+        """Count a producer as one that writes to rewritten topics, for this host; false if it counts so already."""
+        if producer.writes and producer.host == host:
+            return False
+        self._pool(producer).remove(producer)
+        producer.wrote(host)
+        self._pool(producer).add(producer)
+        return True
+
+    def _pool(self, producer: KnownProducer[B]) -> _Pool[B]:
+        return self._writing if producer.writes else self._others
+
+    def _use(self, producer_id: int, producer: KnownProducer[B]) -> None:
+        self._known.move_to_end(producer_id)
+        self._pool(producer).use(producer)
+
     def forget_one(self) -> KnownProducer[B] | None:
-        """Forget the least recently used idle producer, if there are too many producers, and return it."""
-        if len(self._known) <= REMEMBERED_PRODUCERS:
-            return None
-        oldest = next((each for each in islice(self, _SEARCHED) if each.may_be_forgotten), None)
-        if oldest is not None:
-            assert oldest.producer_id is not None, "clients' producers have an id"
-            del self._known[oldest.producer_id]
-        return oldest
+        """Forget an idle producer, if there are too many of its kind, and return it."""
+        for pool in (self._others, self._writing):
+            if pool.size > REMEMBERED_PRODUCERS and (oldest := pool.oldest()) is not None:
+                assert oldest.producer_id is not None, "clients' producers have an id"
+                return self.pop(oldest.producer_id)
+        return None
 
     def pop(self, producer_id: int) -> KnownProducer[B]:
         """Forget a known producer."""
-        return self._known.pop(producer_id)
+        producer = self._known.pop(producer_id)
+        self._pool(producer).remove(producer)
+        return producer
 
     def known(self, producer_id: int) -> KnownProducer[B]:
         """A producer by its id.
@@ -102,7 +178,7 @@ class ClientProducers(Generic[B]):
                 f"producer id {producer_id} was not allocated through this proxy, or the proxy has lost its state: it "
                 "cannot tell new records from stored ones, open a new producer"
             )
-        self._known.move_to_end(producer_id)
+        self._use(producer_id, producer)
         return producer
 
     def in_transaction(self, producer_id: int, epoch: int) -> tuple[KnownProducer[B], UpstreamTransaction] | None:
@@ -110,5 +186,5 @@ class ClientProducers(Generic[B]):
         producer = self._known.get(producer_id)
         if producer is None or producer.transaction is None or producer.transaction.epoch != epoch:
             return None
-        self._known.move_to_end(producer_id)
+        self._use(producer_id, producer)
         return producer, producer.transaction

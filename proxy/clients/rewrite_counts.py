@@ -30,15 +30,19 @@ class RewriteCounts:
             log.warning("%s", line)
 
     def delivered(self, batch: ClientBatch) -> None:
-        """Count the records of a batch that is delivered."""
-        misplaced = batch.count - len(batch.left_out) - len(batch.parts.get(batch.partition, ()))
-        keyless, client_id = batch.records.keyless, batch.origin.client_id
-        self._tallies.count(batch.topic, client_id, records=batch.count, keyless=keyless, misplaced=misplaced)
+        """Count the records of a batch that are handed to delivery; those left out were counted with another batch."""
+        records = batch.count - len(batch.left_out)
+        misplaced = records - len(batch.parts.get(batch.partition, ()))
+        keyless = batch.records.keyless
+        if batch.left_out:
+            keyless = sum(each.key is None for part in batch.parts.values() for each in part)
+        client_id = batch.origin.client_id
+        self._tallies.count(batch.topic, client_id, records=records, keyless=keyless, misplaced=misplaced)
 
     def offer_refused(self, offer: Offer, error: BrokerError, now: float) -> None:
         """Count a record set that is refused, and log it if nothing else tells its client."""
         if offer.topic in self._tallies or self._topics.is_described(offer.topic):  # clients may send any name
-            self._tallies[offer.topic].refused += 1
+            self._tallies[offer.topic].count_refused()
         if offer.awaited:  # otherwise no answer tells the client, which may have gone
             return
         if self._complaints.is_new(now, "", f"records with acks=0 were refused: {error.name}, {offer.topic}"):
@@ -48,7 +52,13 @@ class RewriteCounts:
 
     def batch_refused(self, batch: ClientBatch, result: PartResult, now: float) -> None:
         """Count and log a batch that failed, at least in part."""
-        self._tallies[batch.topic].refused += 1
+        tally = self._tallies[batch.topic]
+        if result is CLIENT_GONE:
+            tally.count_dropped()
+        elif result.unknown:
+            tally.count_unknown()
+        else:
+            tally.count_refused()
         what = (
             f"requests of a disconnected client dropped: {result.message}"
             if result is CLIENT_GONE

@@ -11,13 +11,12 @@ import logging
 from functools import partial
 from itertools import count
 
-from ottla.codec.compression import Compression
 from ottla.codec.records import RecordBatch
 from ottla.errors import BrokerError, ProducerFenced, TransactionAbortable, UnknownServerError
 from ottla.proxy.clients.admission import Admission
 from ottla.proxy.clients.batches import NOBODY, ClientBatch, Offer, Origin
 from ottla.proxy.clients.buffered import Buffered
-from ottla.proxy.clients.opening import BUG, Opened, Opener, checked, max_memory_of, memory_of, opened
+from ottla.proxy.clients.opening import BUG, Opened, Opener, checked, max_memory_of, opened
 from ottla.proxy.clients.producers import KnownProducer
 from ottla.proxy.clients.rewrite_counts import RewriteCounts
 from ottla.proxy.clients.routed_topics import RoutedTopics
@@ -25,14 +24,13 @@ from ottla.proxy.clients.windows import ClientResult, Window
 from ottla.proxy.contained import contained
 from ottla.proxy.journal.notes import NotedBatch
 from ottla.proxy.routing import Routes
-from ottla.proxy.upstream.batches import Part, PartResult
+from ottla.proxy.upstream.batches import PartResult
 from ottla.proxy.upstream.delivery import Delivery
 from ottla.proxy.upstream.producer import UpstreamProducer
 from ottla.proxy.upstream.streams import ABORTED, LAST_EPOCH, OVERTAKEN, RECREATED, WITHDRAWN
 
 log = logging.getLogger("ottla.proxy")
 
-_IN_PART = "an earlier batch failed, and some records of this one are stored"
 _NOT_ADDED = "keys belong to partitions that were not added to the transaction: abort it"
 
 
@@ -57,15 +55,15 @@ class Rewriter:
         self.unsettled = self.unsettled_records = 0
         self._numbers = count(1)
 
-    def allocated(self, producer_id: int, now: float) -> KnownProducer[ClientBatch]:
-        """Remember a producer id that upstream has newly allocated to a client."""
+    def allocated(self, producer_id: int, host: str, now: float) -> KnownProducer[ClientBatch]:
+        """Remember a producer id that upstream has newly allocated to a client on this host."""
         if producer_id in self._admission.producers:  # allocated twice: upstream has lost its data, and these records
             earlier = self._admission.producers.known(producer_id)
             self._delivery.renew(earlier, 0, now)
             self.withdraw(earlier, now, before=LAST_EPOCH + 1)
             self._admission.forget(producer_id)
         self._delivery.retire_lent(producer_id, now)
-        return self._admission.remember(producer_id)
+        return self._admission.remember(producer_id, host)
 
     # -- in
 
@@ -82,9 +80,9 @@ class Rewriter:
         place = offer.topic, offer.partition
         taken = self._client_batch(batch, offer.origin, producer, place, window, routes, next(self._numbers))
         taken.waiting.append(offer.answered)
+        producer.serve(offer.origin.client_id)
         if window is None:
-            producer.unawaited |= not offer.awaited
-            producer.unopened.append(taken)
+            producer.accept(taken, awaited=offer.awaited)
         else:
             window.begin(taken)
             self._admission.note_begun(taken)
@@ -96,8 +94,8 @@ class Rewriter:
 
     def _go_on(self, batch: ClientBatch, found: "Opened | BrokerError", now: float) -> None:
         """Deliver or refuse a batch whose records were read, and the batches that wait for it."""
-        batch.opening = False
         if isinstance(found, BrokerError):
+            batch.opened(None)
             self.failed(batch, PartResult(found.code, message=found.detail or None), now)
         else:
             self._take(batch, found)
@@ -110,11 +108,7 @@ class Rewriter:
             self._deliver_due(window, now)
 
     def _take(self, batch: ClientBatch, found: Opened) -> None:
-        batch.records, batch.parts = found.records, {**found.parts}
-        batch.in_place = list(batch.parts) == [batch.partition]
-        size = memory_of(batch.batch, batch.records)
-        self._buffered.count(batch.origin.client, size - batch.size)
-        batch.size = size
+        self._buffered.count(batch.origin.client, batch.opened(found))
 
     def _deliver_unopened(self, producer: UpstreamProducer, now: float) -> None:
         """Deliver the batches of a lent producer in their order, up to the first that is being read."""
@@ -134,6 +128,8 @@ class Rewriter:
         window: "Window[ClientBatch] | None",
         routes: Routes,
         number: int,
+        *,
+        begun: bool = False,
     ) -> ClientBatch:
         size = max_memory_of(batch)
         self._buffered.count(origin.client, size)
@@ -145,6 +141,7 @@ class Rewriter:
             count=batch.count,
             transactional=batch.transactional,
             opening=True,
+            begun=begun,
             owner=self,
             number=number,
             producer=producer,
@@ -176,12 +173,12 @@ class Rewriter:
         """
         routes = Routes(noted.topic_id, noted.partitions, noted.partitioner)
         self._numbers = count(max(next(self._numbers), noted.number + 1))
-        batch = self._client_batch(checked(noted.data), NOBODY, producer, place, window, routes, noted.number)
+        data = checked(noted.data)
+        batch = self._client_batch(data, NOBODY, producer, place, window, routes, noted.number, begun=begun)
         if begun:
             found = opened(batch.batch, routes, batch.partition)
             if isinstance(found, BrokerError):
                 raise found
-            batch.begun, batch.opening = True, False
             self._take(batch, found)
         return batch
 
@@ -200,10 +197,9 @@ class Rewriter:
             self.resume(window, now)
 
     def _sift(self, batch: ClientBatch) -> None:
-        """Leave out records that are stored although an earlier batch with them was refused; count the others."""
+        """Leave out records that are stored although an earlier batch with them was refused."""
         if batch.window is not None and batch.window.remembers:
             batch.leave_out(batch.window.stored_already(batch.records.fingerprints()))
-        self._counts.delivered(batch)
 
     def _deliver_due(self, window: "Window[ClientBatch]", now: float) -> None:
         while batch := window.due():
@@ -230,22 +226,19 @@ class Rewriter:
             self.failed(batch, PartResult(TransactionAbortable.code, message=_NOT_ADDED), now)
             self.finished(batch, now)
             return
-        batch.begun = True
-        batch.open_parts = len(batch.parts)
-        if not batch.parts:
+        parts = batch.begin(now)
+        if not parts:
             self.finished(batch, now)
             return
-        each, compression = batch.size // max(batch.count, 1), Compression(batch.batch.compression)
-        for destination, records in batch.parts.items():
-            size, whole = each * len(records), batch.batch if batch.in_place else None
-            part = Part(batch, destination, records, size, compression, now, whole)
+        self._counts.delivered(batch)
+        for part in parts:
             if batch.refused:  # because another part of it has failed
                 batch.settled(part, WITHDRAWN, now)
                 continue
             try:
                 self._delivery.put(batch.producer, batch.topic, part, now)
             except Exception:
-                log.exception("a bug in the proxy, please report it: records for %s-%d", batch.topic, destination)
+                log.exception("a bug in the proxy, please report it: records for %s-%d", batch.topic, part.partition)
                 batch.settled(part, PartResult(UnknownServerError.code, message=BUG), now)
 
     def _may_go(self, batch: ClientBatch) -> bool:
@@ -269,29 +262,24 @@ class Rewriter:
             self._fail(batch, result, now)
         except Exception:
             log.exception("a bug in the proxy, please report it: records for %s-%d", batch.topic, batch.partition)
-            batch.refused, batch.failure = True, PartResult(UnknownServerError.code, message=BUG, unknown=True)
+            batch.fail(PartResult(UnknownServerError.code, message=BUG, unknown=True))
+            batch.refuse()
 
     def _fail(self, batch: ClientBatch, result: PartResult, now: float) -> None:
         window = batch.window
         if window is None:
-            batch.failure = batch.failure or result
+            if batch.failure is None:
+                batch.fail(result)
             return
         for each in window.failed(batch, result):  # later batches must not be stored before it
             self._delivery.withdraw(each.producer, each.topic, each.parts, now)
 
     def _fail_transaction(self, batch: ClientBatch) -> None:
         """Mark the transaction as failed if a refused batch is stored in part, or its outcome is unknown."""
-        unknown = batch.failure is not None and batch.failure.unknown
-        unstored = sum(len(part.records) for part, _ in batch.unstored)
-        if not unknown and (not batch.begun or unstored == batch.count):
+        failure, transaction = batch.failure_of_transaction(), batch.producer.transaction
+        if failure is None or transaction is None or transaction.epoch != batch.epoch:
             return
-        if batch.failure is None:
-            batch.failure = PartResult(TransactionAbortable.code, message=_IN_PART)
-        transaction = batch.producer.transaction
-        if transaction is None or transaction.epoch != batch.epoch:
-            return
-        if transaction.failure is None or (unknown and not transaction.failure.unknown):
-            transaction.failure = batch.failure
+        if transaction.fail(failure):
             self._admission.note_transaction(batch.producer)
 
     def finished(self, batch: ClientBatch, now: float) -> None:
@@ -326,9 +314,6 @@ class Rewriter:
             self.unsettled_records -= batch.count
             if batch.failure is not None:
                 self._counts.batch_refused(batch, batch.failure, now)
-        waiting, batch.waiting = batch.waiting, []
-        for answered in waiting:
-            with contained("a client gets the outcome of its records"):
-                answered(outcome, now)
+        batch.answer(outcome, now)
         if isinstance(batch.producer, KnownProducer):
             batch.producer.go_on_ending(now)

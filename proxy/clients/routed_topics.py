@@ -2,7 +2,7 @@
 
 import logging
 from collections import deque
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ from ottla.codec.apis.metadata import MetadataResponse
 from ottla.codec.wire import NO_UUID
 from ottla.proxy.contained import contained
 from ottla.proxy.routing import Routes, TopicRules, routes_of
+from ottla.proxy.topic_rule import TopicRule
 from ottla.proxy.upstream.cluster import UpstreamCluster
 from ottla.proxy.upstream.control import Control
 
@@ -108,6 +109,24 @@ class RoutedTopics:
         return min((waiting[0].deadline for waiting in self._waiting.values()), default=None)
 
     # -- routes
+
+    def change_rules(self, rules: Sequence[TopicRule], now: float) -> None:
+        """Replace the rules, keep the pins of topics that are rewritten as before, and give up calls for the others."""
+        pins, before = self.pins, TopicRules(self._rules.all)
+        self._rules.change(rules)
+        self._routes.clear()
+        self._unused.clear()
+        self._former.clear()  # they may have another partitioner
+        for topic, routes in pins.items():
+            self.pin(topic, routes)
+        self.tell_of_unused(before)
+        for topic in [each for each in self._waiting if not self._rules.rewrites(each)]:
+            for call in self._waiting.pop(topic):
+                with contained("a rule has changed"):
+                    call.give_up(f"the proxy's rule for {topic} has just changed", now)
+
+    def rewrites(self, topic: str) -> bool:
+        return self._rules.rewrites(topic)
 
     @property
     def pins(self) -> dict[str, Routes]:

@@ -43,10 +43,14 @@ class TransactionContext(Protocol):
 
 
 class TransactionHandler:
-    """Handles one client's requests of transactional producers, and the InitProducerId of idempotent ones."""
+    """Handles one client's requests of transactional producers, and the InitProducerId of idempotent ones.
 
-    def __init__(self, client: ClientConnection, link: ClientLink, shared: TransactionContext) -> None:
-        self._client, self._link, self._shared = client, link, shared
+    Args:
+        host: of the client; its producer ids count for it.
+    """
+
+    def __init__(self, client: ClientConnection, host: str, link: ClientLink, shared: TransactionContext) -> None:
+        self._client, self._host, self._link, self._shared = client, host, link, shared
 
     # -- InitProducerId
 
@@ -82,11 +86,11 @@ class TransactionHandler:
         self, request: InitProducerIdRequest, answer: InitProducerIdResponse, known: int, now: float
     ) -> None:
         if request.transactional_id is None:
-            self._shared.rewriter.allocated(answer.producer_id, now)
+            self._shared.rewriter.allocated(answer.producer_id, self._host, now)
             return
         older = None if request.producer_id >= 0 else known
         self._shared.transactions.initialized(
-            request.transactional_id, answer.producer_id, answer.producer_epoch, now, older=older
+            request.transactional_id, answer.producer_id, answer.producer_epoch, self._host, now, older=older
         )
 
     # -- AddPartitionsToTxn
@@ -128,7 +132,7 @@ class TransactionHandler:
             return
         reply, now = yield from self._link.ask(frame, now)
         _, answer = parse_response(EndTxnResponse, request.version, reply)
-        self._shared.transactions.ended(asked, answer, now)
+        self._shared.transactions.ended(asked, answer, self._host, now)
         self._client.pass_back(request, (reply,), now)
 
     def _turn(self, now: float) -> Steps[float]:

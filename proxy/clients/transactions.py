@@ -65,24 +65,25 @@ class ClientTransactions:
         """The number of the newest `UpstreamTransaction`."""
 
     def initialized(
-        self, transactional_id: str, producer_id: int, epoch: int, now: float, *, older: int | None = None
+        self, transactional_id: str, producer_id: int, epoch: int, host: str, now: float, *, older: int | None = None
     ) -> None:
         """Take the id and epoch that upstream's coordinator gave a producer; batches of earlier epochs fail.
 
         Args:
+            host: of the client.
             older: `newest` at the time of the client's request, if it requested a new epoch; ``None`` if the same
                 response may have arrived before.
         """
         producers = self._admission.producers
         known = producers.known(producer_id).transaction if producer_id in producers else None
         if known is None or known.epoch < epoch:
-            producer = self._admission.remember(producer_id)
+            producer = self._admission.remember(producer_id, host)
         elif older is None or known.number > older:  # a late response
             return
         else:
-            producer = self._rewriter.allocated(producer_id, now)  # upstream has lost its data
+            producer = self._rewriter.allocated(producer_id, host, now)  # upstream has lost its data
         self.newest += 1
-        producer.transaction = UpstreamTransaction(transactional_id, epoch, number=self.newest)
+        producer.begin_epoch(UpstreamTransaction(transactional_id, epoch, number=self.newest))
         self._admission.note_transaction(producer)
         self._delivery.renew(producer, epoch, now)
         self._rewriter.withdraw(producer, now, before=epoch)
@@ -105,7 +106,7 @@ class ClientTransactions:
         if len(transaction.waiting) >= MOST_WAITING:
             return ConcurrentTransactions.code, now
         if not request.committed and not producer.settled:
-            transaction.aborting, transaction.failure = True, transaction.failure or ABORTED
+            transaction.abort(ABORTED)
             self._admission.note_transaction(producer)
             self._rewriter.withdraw(producer, now)
             self._delivery.stop(producer, now)
@@ -116,26 +117,20 @@ class ClientTransactions:
         if request.committed and transaction.failure is not None:
             # Only a new epoch helps if an outcome is unknown (see `ended`).
             return (UnknownProducerId if transaction.failure.unknown else TransactionAbortable).code, now
-        transaction.ending = request
-        if transaction.added:  # records after EndTxn could become part of the next transaction
-            transaction.added.clear()
+        if transaction.end(request):
             self._admission.note_transaction(producer)
         return 0, now
 
-    def ended(self, request: EndTxnRequest, answer: EndTxnResponse, now: float) -> None:
-        """Take the EndTxn response of upstream's coordinator."""
+    def ended(self, request: EndTxnRequest, answer: EndTxnResponse, host: str, now: float) -> None:
+        """Take the EndTxn response of upstream's coordinator to a client on this host."""
         if answer.error_code:
             return
         if answer.producer_id >= 0:  # from version 5 on each transaction has its own epoch
-            self.initialized(request.transactional_id, answer.producer_id, answer.producer_epoch, now)
+            self.initialized(request.transactional_id, answer.producer_id, answer.producer_epoch, host, now)
         elif found := self._admission.producers.in_transaction(request.producer_id, request.producer_epoch):
             producer, transaction = found
-            if transaction.ending is not request:
-                return
-            transaction.aborting = False
-            if transaction.failure is not None and not transaction.failure.unknown:
-                transaction.failure = None  # with an unknown outcome a late batch could join the next transaction
-            self._admission.note_transaction(producer)
+            if transaction.ended(request):
+                self._admission.note_transaction(producer)
 
     # -- AddPartitionsToTxn
 
@@ -194,8 +189,7 @@ class ClientTransactions:
         producer, transaction = found
         for topic in answer.results_by_topic_v3_and_below:
             added = {each.partition_index for each in topic.results_by_partition if not each.partition_error_code}
-            if not added <= transaction.added.get(topic.name, set()):
-                transaction.added.setdefault(topic.name, set()).update(added)
+            if transaction.add(topic.name, added):
                 self._admission.note_transaction(producer)
 
     def _all(self, topic: str, named: Iterable[int]) -> tuple[int, ...]:

@@ -69,7 +69,7 @@ class LongMetadata:
     """The frame of a Metadata response whose topics are not parsed.
 
     Attributes:
-        answer: the response without topics; its brokers may be changed.
+        answer: the response without topics.
 
     Raises:
         DecodeError: the bytes before the topics are not a valid response.
@@ -100,7 +100,7 @@ class LongMetadata:
             MetadataResponse, version, b"".join((data[: walk.at], self._behind))
         )
 
-    def parts(self) -> tuple[Buffer, ...]:
-        """The frame in parts, with the brokers of `answer`."""
-        head = build_response(self.answer, self._version, self._correlation_id)[4 : -len(self._behind)]
+    def parts(self, answer: MetadataResponse) -> tuple[Buffer, ...]:
+        """The frame in parts; ``answer``, without topics, stands in front of the topics."""
+        head = build_response(answer, self._version, self._correlation_id)[4 : -len(self._behind)]
         return head, self._rest

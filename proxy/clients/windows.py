@@ -25,7 +25,7 @@ Source: ProducerStateManager.java, ProducerAppendInfo.java (NUM_BATCHES_TO_RETAI
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from ottla.errors import (
     BY_CODE,
@@ -36,6 +36,7 @@ from ottla.errors import (
     UnknownProducerId,
     UnknownServerError,
 )
+from ottla.proxy.journal.journaled import Journaled
 from ottla.proxy.upstream.batches import PartResult
 
 REMEMBERED_BATCHES = 5
@@ -51,22 +52,22 @@ class ClientResult:
     error_code: int
     base_offset: int = -1
     error_message: str | None = None
+    append_time: int = -1
+    """See `PartResult.append_time`; the latest of its parts."""
 
 
-@dataclass(slots=True)
-class AnsweredBatch:
+@dataclass(slots=True, eq=False)
+class AnsweredBatch(Journaled):
     """A batch that was answered.
 
     Attributes:
         sequence: the sequence of its first record.
         count: how many records it has.
-        noted: its entry in the journal, which is written again whenever its window changes.
     """
 
     sequence: int
     count: int
     outcome: ClientResult
-    noted: Any = None
 
 
 GAP = ClientResult(OutOfOrderSequenceNumber.code, error_message="a batch before it failed")
@@ -86,7 +87,7 @@ def abortable(result: PartResult) -> ClientResult:
 
 
 @dataclass(slots=True, eq=False)
-class Numbered:
+class Numbered(Journaled):
     """A batch of an idempotent client under way.
 
     Attributes:
@@ -94,10 +95,10 @@ class Numbered:
         begun: it was handed to the delivery.
         open_parts: how many of its parts are unsettled.
         offset: the offset of its first record, if it stayed whole.
+        append_time: the latest time that brokers gave its parts; -1: its records have their own times.
         failure: why it is not stored, or only in part.
         refused: it or an earlier batch has failed.
         transactional: it belongs to a transaction, which is aborted if the batch fails.
-        noted: its entry in the journal, which is written again whenever its window changes.
     """
 
     epoch: int
@@ -108,9 +109,9 @@ class Numbered:
     begun: bool = False
     open_parts: int = 0
     offset: int = -1
+    append_time: int = -1
     failure: PartResult | None = None
     refused: bool = False
-    noted: Any = None
 
     @property
     def is_settled(self) -> bool:
@@ -121,10 +122,21 @@ class Numbered:
     def next_sequence(self) -> int:
         return (self.base_sequence + self.count) % _SEQUENCES
 
+    def refuse(self) -> None:
+        """Have it not stored, because it or an earlier batch has failed: its unsent parts are never sent."""
+        self.refused = True
+        self.changed()
+
+    def fail(self, result: PartResult) -> None:
+        """Keep why it is not stored, or only in part: the first reason, but an unknown outcome replaces it."""
+        if result.unknown or not self.refused:
+            self.failure = result
+            self.changed()
+
     def outcome(self) -> ClientResult:
         """The outcome for its client, once its parts are settled."""
         if not self.refused and self.failure is None:
-            return ClientResult(0, self.offset)
+            return ClientResult(0, self.offset, append_time=self.append_time)
         if self.failure is None:
             return GAP
         if self.transactional:
@@ -199,30 +211,21 @@ class Window(Generic[B]):
 
     __slots__ = ("_refused", "done", "epoch", "fenced", "next_sequence", "under_way")
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        epoch: int = -1,
+        next_sequence: int = 0,
+        fenced: bool = False,
+        done: Iterable[AnsweredBatch] = (),
+        refused: tuple[Sequence[int], Sequence[int], Sequence[int]] = ((), (), ()),
+    ) -> None:
+        """Create an empty window, or restore one from the journal; ``refused`` is the result of `refused_records`."""
         self.under_way: list[B] = []  # no deque, which takes 600 bytes when it is empty
-        self.epoch = -1
-        self.next_sequence = 0
-        self.done: list[AnsweredBatch] = []
+        self.epoch, self.next_sequence, self.fenced = epoch, next_sequence, fenced
+        self.done = [*done][-REMEMBERED_BATCHES:]
         self._refused: _RefusedRecords | None = None
-        self.fenced = False
-
-    @classmethod
-    def restored(
-        cls,
-        epoch: int,
-        next_sequence: int,
-        fenced: bool,
-        done: Iterable[AnsweredBatch],
-        refused: tuple[Sequence[int], Sequence[int], Sequence[int]],
-    ) -> "Window[B]":
-        """Restore a window from the journal; ``refused`` is the result of `refused_records`."""
-        window = cls()
-        window.epoch, window.next_sequence, window.fenced = epoch, next_sequence, fenced
-        window.done = [*done][-REMEMBERED_BATCHES:]
         for kind, fingerprints in zip((True, False, None), refused, strict=True):
-            window._remember((each, kind) for each in fingerprints)
-        return window
+            self._remember((each, kind) for each in fingerprints)
 
     def refused_records(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
         """Fingerprints of refused batches' records: those stored, those not stored, and those with unknown outcome."""
@@ -277,8 +280,7 @@ class Window(Generic[B]):
         """Mark a batch that failed, at least in part, and the later ones of its epoch as refused; returns the newly
         refused ones.
         """
-        if result.unknown or not batch.refused:
-            batch.failure = result
+        batch.fail(result)
         if result.unknown and batch.epoch == self.epoch and not batch.transactional:
             self.fenced = True
         behind = False
@@ -286,7 +288,7 @@ class Window(Generic[B]):
         for each in self.under_way:
             behind = behind or each is batch
             if behind and each.epoch == batch.epoch and not each.refused:
-                each.refused = True
+                each.refuse()
                 refused.append(each)
         return refused
 

@@ -6,6 +6,8 @@ Rules:
 - It has only producer ids of clients. Clients without a producer id must send their records again themselves.
 - It is bounded: a full segment is followed by a new one, to which every producer is copied, a few with each entry; then
   the older segments are removed.
+- If an entry cannot be stored, the journal is abandoned, and rebuilt from memory in the same way. It is valid again
+  with the last producer that is copied; until then changes are dropped, because the copy will have them.
 """
 
 import logging
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ottla.codec.checksums import crc32c
 from ottla.codec.messages import build_parts
 from ottla.codec.wire import Buffer, in_memory
-from ottla.proxy.events import Store
+from ottla.proxy.events import AbandonJournal, Store
 from ottla.proxy.journal.notes import (
     JournalEntry,
     NotedAdded,
@@ -32,6 +34,7 @@ from ottla.proxy.journal.notes import (
     NotedUnstored,
     NotedWindow,
 )
+from ottla.proxy.journal.outage import JournalOutage
 from ottla.proxy.routing import RuleHistory
 
 if TYPE_CHECKING:
@@ -67,9 +70,11 @@ class JournaledBatch(Protocol):
     refused: bool
     failure: "PartResult | None"
     offset: int
+    append_time: int
     left_out: set[int]
     unstored: "list[tuple[Part, bool]]"
-    noted: Any
+
+    def entry(self, build: "Callable[[Any], NotedUnderWay]") -> NotedUnderWay: ...
 
 
 class Journal:
@@ -95,7 +100,9 @@ class Journal:
         self._history = RuleHistory(())
         self._cluster_id = ""
         self._cluster_ids: list[str] = []
-        self._given_up = False
+        self._outage = JournalOutage()
+        self._rebuilt = False
+        """The last entry has made an abandoned journal whole, unless `lost` follows."""
         self._copying: Iterator[KnownProducer[Any]] | None = None
 
     def watch(
@@ -113,8 +120,14 @@ class Journal:
             self._cluster_id = cluster_id
             self._cluster_ids.append(cluster_id)
 
-    def allocated(self, producer_id: int, since: int) -> None:
-        self._producers.append(NotedProducer(producer_id=producer_id, since=since))
+    def rules_changed(self) -> None:
+        """Record the rules, because the operator has changed them."""
+        self._rules = list(self._history.texts)
+
+    def allocated(self, producer: "KnownProducer[Any]") -> None:
+        assert producer.producer_id is not None, "it is a client's"
+        noted = NotedProducer(producer_id=producer.producer_id, since=producer.since, host=producer.host)
+        self._producers.append(noted)
 
     def forgotten(self, producer_id: int) -> None:
         self._forgotten.append(producer_id)
@@ -145,19 +158,55 @@ class Journal:
 
     # -- out
 
-    def take(self) -> Store | None:
-        """The entry to store now; if building it fails, the journal is abandoned, so that no proxy trusts it."""
-        if self._given_up:
+    @property
+    def works(self) -> bool:
+        """The journal has the state with which the next proxy can continue."""
+        return not self._outage.lasts
+
+    @property
+    def outage(self) -> str | None:
+        """Why the journal cannot be written; ``None`` if it can."""
+        return self._outage.why
+
+    @property
+    def deadline(self) -> float | None:
+        """When to take an entry although nothing has changed: to rebuild the journal."""
+        if not self._outage.lasts:
             return None
+        return 0.0 if self._rebuilt or self._copying is not None else self._outage.not_before
+
+    def lost(self, why: str, now: float) -> None:
+        """Rebuild the journal soon: an entry could not be stored, and the journal was abandoned."""
+        self._outage.failed(why, now)
+        self._copying, self._rebuilt = None, False
+        self._segment += 1  # the file of the failed segment may still exist
+
+    def retry(self, now: float) -> None:
+        """Rebuild an abandoned journal now, because the proxy stops."""
+        self._outage.end_pause(now)
+
+    def take(self, now: float) -> Store | AbandonJournal | None:
+        """The entry to store now; if building it fails, the journal is abandoned, so that no proxy trusts it."""
+        if self._rebuilt:
+            self._rebuilt = False
+            self._outage.ended(now)
         try:
+            if self._outage.lasts and self._copying is None:
+                for each in self._changed:
+                    each.clear()
+                if now < self._outage.not_before:
+                    return None
+                self._begin_copying()
             return self._take()
         except Exception:
-            log.exception("a bug in the proxy, please report it: without a journal the next start fences producers")
-            self._given_up = True
-            return Store(self._segment + 1, (), self._segment + 1)
+            log.exception("a bug in the proxy, please report it: an entry of the journal")
+            self.lost("a bug in the proxy", now)
+            return AbandonJournal()
 
-    def _take(self) -> Store | None:
-        changed = (
+    @property
+    def _changed(self) -> "tuple[list[Any] | dict[Any, Any], ...]":
+        """The changes for the next entry."""
+        return (
             self._cluster_ids,
             self._rules,
             self._producers,
@@ -168,6 +217,9 @@ class Journal:
             self._streams,
             self._transactions,
         )
+
+    def _take(self) -> Store | None:
+        changed = self._changed
         if not any(changed) and self._copying is None:
             return None
         copied = self._copying is not None and self._copy()
@@ -189,7 +241,7 @@ class Journal:
         self._size += sum(map(len, parts))
         if copied:
             self._limit = max(self._least, 2 * self._size)
-            self._copying = None
+            self._copying, self._rebuilt = None, self._outage.lasts
         elif self._copying is None and self._size >= self._limit:
             self._segment += 1
             self._begin_copying()
@@ -217,7 +269,7 @@ class Journal:
         assert producer.producer_id is not None
         if self._known is None or producer.producer_id not in self._known:
             return 0
-        self.allocated(producer.producer_id, producer.since)
+        self.allocated(producer)
         size = 16
         noted = {batch.number for batch in self._batches}
         for place, window in producer.windows.items():
@@ -260,40 +312,25 @@ def _batch(batch: JournaledBatch) -> NotedBatch:
 
 
 def _part(part: "Part") -> NotedPart:
-    noted: NotedPart | None = part.noted
-    if noted is None or noted.alone != part.alone or len(noted.maybe_in) != len(part.maybe_in):
-        sender: Any = part.sender  # a `JournaledBatch`: the journal has only producers with an id
-        noted = NotedPart(
-            batch=sender.number,
-            first=part.first,
-            count=len(part.records),
-            alone=part.alone,
-            maybe_in=tuple(sorted(part.maybe_in)),
-        )
-        part.noted = noted
-    return noted
+    sender: Any = part.sender  # a `JournaledBatch`: the journal has only producers with an id
+    return NotedPart(
+        batch=sender.number,
+        first=part.first,
+        count=len(part.records),
+        alone=part.alone,
+        maybe_in=tuple(sorted(part.maybe_in)),
+    )
 
 
 def _sent(batch: "UpstreamBatch") -> NotedSent:
-    noted: NotedSent | None = batch.noted
-    maybe_stored = batch.maybe_stored or batch.in_flight
-    if (
-        noted is None
-        or batch.refused  # then its parts may change
-        or noted.refused
-        or noted.stored != batch.stored
-        or noted.named != batch.named
-        or noted.maybe_stored != maybe_stored
-    ):
-        batch.noted = noted = NotedSent(
-            sequence=batch.sequence,
-            stored=batch.stored,
-            refused=batch.refused,
-            named=batch.named,
-            maybe_stored=maybe_stored,
-            parts=() if batch.stored else tuple(map(_part, batch.parts)),
-        )
-    return noted
+    return NotedSent(
+        sequence=batch.sequence,
+        stored=batch.stored,
+        refused=batch.refused,
+        named=batch.named,
+        maybe_stored=batch.maybe_stored or batch.in_flight,
+        parts=() if batch.stored else tuple(each.entry(_part) for each in batch.parts),
+    )
 
 
 def _stream(producer_id: int, stream: "Stream") -> NotedStream:
@@ -306,8 +343,8 @@ def _stream(producer_id: int, stream: "Stream") -> NotedStream:
         next_sequence=stream.next_sequence,
         lost=stream.lost,
         last_offset=stream.last_offset,
-        sent=tuple(map(_sent, stream.sent)),
-        waiting=tuple(map(_part, stream.waiting)),
+        sent=tuple(each.entry(_sent) for each in stream.sent),
+        waiting=tuple(each.entry(_part) for each in stream.waiting),
     )
 
 
@@ -320,8 +357,8 @@ def _window(producer_id: int, place: TopicPartition, window: "Window[Any]") -> N
         epoch=window.epoch,
         next_sequence=window.next_sequence,
         fenced=window.fenced,
-        done=tuple(map(_outcome, window.done)),
-        under_way=tuple(map(_under_way, window.under_way)),
+        done=tuple(each.entry(_outcome) for each in window.done),
+        under_way=tuple(each.entry(_under_way) for each in window.under_way),
         stored=stored,
         others=others,
         unknown=unknown,
@@ -329,16 +366,14 @@ def _window(producer_id: int, place: TopicPartition, window: "Window[Any]") -> N
 
 
 def _outcome(told: "AnsweredBatch") -> NotedOutcome:
-    if told.noted is None:
-        told.noted = NotedOutcome(
-            sequence=told.sequence,
-            count=told.count,
-            error_code=told.outcome.error_code,
-            base_offset=told.outcome.base_offset,
-            message=told.outcome.error_message,
-        )
-    noted: NotedOutcome = told.noted
-    return noted
+    return NotedOutcome(
+        sequence=told.sequence,
+        count=told.count,
+        error_code=told.outcome.error_code,
+        base_offset=told.outcome.base_offset,
+        append_time=told.outcome.append_time,
+        message=told.outcome.error_message,
+    )
 
 
 def _transaction(producer_id: int, transaction: "UpstreamTransaction") -> NotedTransaction:
@@ -361,11 +396,7 @@ def _transaction(producer_id: int, transaction: "UpstreamTransaction") -> NotedT
 
 def _under_way(batch: JournaledBatch) -> NotedUnderWay:
     failure = batch.failure
-    noted: NotedUnderWay | None = batch.noted
-    plain = failure is None and not batch.refused and not batch.unstored
-    if plain and noted is not None and noted.begun == batch.begun and noted.offset == batch.offset:
-        return noted
-    noted = NotedUnderWay(
+    return NotedUnderWay(
         batch=batch.number,
         begun=batch.begun,
         refused=batch.refused,
@@ -374,11 +405,10 @@ def _under_way(batch: JournaledBatch) -> NotedUnderWay:
         message=failure.message if failure else None,
         unknown=failure is not None and failure.unknown,
         offset=batch.offset,
+        append_time=batch.append_time,
         left_out=tuple(batch.left_out),
         unstored=tuple(
             NotedUnstored(partition=part.partition, first=part.first, count=len(part.records), unknown=unknown)
             for part, unknown in batch.unstored
         ),
     )
-    batch.noted = noted if plain else None  # nothing else of it changes then; records are left out when it begins
-    return noted

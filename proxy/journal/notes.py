@@ -36,6 +36,8 @@ class NotedProducer:
     producer_id: int = wire(Int64)
     since: int = wire(Int32)
     """The number of the topic rules at its allocation."""
+    host: str = wire(String)
+    """Of its client."""
 
 
 @struct
@@ -106,6 +108,7 @@ class NotedOutcome:
     count: int = wire(Int32)
     error_code: int = wire(Int16)
     base_offset: int = wire(Int64)
+    append_time: int = wire(Int64, default=-1)
     message: str | None = wire(String, null="0+")
 
 
@@ -130,6 +133,7 @@ class NotedUnderWay:
     message: str | None = wire(String, null="0+")
     unknown: bool = wire(Boolean)
     offset: int = wire(Int64)
+    append_time: int = wire(Int64, default=-1)
     left_out: tuple[int, ...] = wire(Array(Int32))
     unstored: tuple[NotedUnstored, ...] = wire(Array(NotedUnstored))
 

@@ -11,23 +11,24 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ottla.codec.compression import Compression
 from ottla.codec.messages import parse
 from ottla.codec.wire import Buffer
 from ottla.errors import DecodeError
 from ottla.proxy.clients.windows import AnsweredBatch, ClientResult, Window
-from ottla.proxy.config import parse_rule
 from ottla.proxy.journal.notes import (
     JournalEntry,
     NotedBatch,
     NotedPart,
+    NotedProducer,
     NotedStream,
     NotedTopic,
     NotedTransaction,
     NotedUnderWay,
+    NotedUnstored,
     NotedWindow,
 )
 from ottla.proxy.routing import Routes, TopicRules
+from ottla.proxy.topic_rule import parse_rule
 from ottla.proxy.upstream.batches import Part, PartResult, UpstreamBatch, built
 from ottla.proxy.upstream.producer import UpstreamTransaction
 from ottla.proxy.upstream.streams import Stream
@@ -49,8 +50,8 @@ class Noted:
     cluster_id: str | None = None
     rules: list[tuple[str, ...]] = field(default_factory=list)
     """All rules over time, the newest last."""
-    producers: dict[int, int] = field(default_factory=dict)
-    """Producer id -> the number of the topic rules at its allocation."""
+    producers: dict[int, NotedProducer] = field(default_factory=dict)
+    """The least recently used first."""
     topics: dict[str, NotedTopic] = field(default_factory=dict)
     batches: dict[int, NotedBatch] = field(default_factory=dict)
     windows: dict[int, dict[TopicPartition, NotedWindow]] = field(default_factory=lambda: defaultdict(dict))
@@ -74,7 +75,7 @@ class Noted:
                 known.pop(producer_id, None)
         for producer in entry.producers:
             self.producers.pop(producer.producer_id, None)
-            self.producers[producer.producer_id] = producer.since
+            self.producers[producer.producer_id] = producer
         for topic in entry.topics:
             self.topics[topic.name] = topic
         under_way = {each.batch for window in entry.windows for each in window.under_way}
@@ -127,12 +128,13 @@ def restore(
     """
     for name, topic in found.topics.items():
         topics.pin(name, Routes(topic.topic_id, topic.partitions, topic.partitioner))
-    for producer_id, since in found.producers.items():
-        if since >= len(found.rules):
+    for producer_id, noted_producer in found.producers.items():
+        if noted_producer.since >= len(found.rules):
             raise DecodeError(f"the journal lacks the rules of producer {producer_id}")
-        producer = admission.restored(producer_id, since)
+        writes = producer_id in found.windows
+        producer = admission.restored(producer_id, noted_producer.since, noted_producer.host, writes=writes)
         if (transaction := found.transactions.get(producer_id)) is not None:
-            producer.transaction = _transaction(transaction)
+            producer.begin_epoch(_transaction(transaction))
         batches: dict[int, ClientBatch] = {}
         for place, window in found.windows.get(producer_id, {}).items():
             own = producer.windows[place] = _window(window)
@@ -167,12 +169,16 @@ def _transaction(noted: NotedTransaction) -> UpstreamTransaction:
 
 
 def _window(noted: NotedWindow) -> "Window[ClientBatch]":
-    return Window.restored(
+    return Window(
         noted.epoch,
         noted.next_sequence,
         noted.fenced,
         [
-            AnsweredBatch(each.sequence, each.count, ClientResult(each.error_code, each.base_offset, each.message))
+            AnsweredBatch(
+                each.sequence,
+                each.count,
+                ClientResult(each.error_code, each.base_offset, each.message, each.append_time),
+            )
             for each in noted.done
         ],
         (noted.stored, noted.others, noted.unknown),
@@ -180,36 +186,33 @@ def _window(noted: NotedWindow) -> "Window[ClientBatch]":
 
 
 def _mark(batch: "ClientBatch", noted: NotedUnderWay, now: float) -> None:
-    batch.refused, batch.offset = noted.refused, noted.offset
-    if noted.failed:
-        batch.failure = PartResult(noted.error_code, message=noted.message, unknown=noted.unknown)
-    batch.leave_out(set(noted.left_out))
+    failure = PartResult(noted.error_code, message=noted.message, unknown=noted.unknown) if noted.failed else None
+    batch.restore(noted.offset, noted.append_time, failure, refused=noted.refused, left_out=set(noted.left_out))
     for each in noted.unstored:
-        batch.unstored.append((_part(batch, each.partition, each.first, each.count, False, now), each.unknown))
+        batch.unstored.append((_part(batch, each.partition, each, now), each.unknown))
 
 
-def _part(batch: "ClientBatch", partition: int, first: int, count: int, alone: bool, now: float) -> Part:
-    records = batch.parts[partition][first : first + count]
-    if len(records) != count:
-        raise DecodeError(f"the journal names {count} records of a batch that has {len(records)}")
-    whole = batch.batch if batch.in_place and count == batch.count else None
-    size = batch.size // max(batch.count, 1) * count
-    kind = Compression(batch.batch.compression)
-    return Part(batch, partition, records, size, kind, now, whole, first, alone)
+def _part(batch: "ClientBatch", partition: int, noted: NotedPart | NotedUnstored, now: float) -> Part:
+    part = batch.part(partition, noted.first, noted.count, now)
+    if len(part.records) != noted.count:
+        raise DecodeError(f"the journal names {noted.count} records of a batch that has {len(part.records)}")
+    return part
 
 
 def _stream(noted: NotedStream, batches: "dict[int, ClientBatch]", transactional: bool, now: float) -> Stream:
     stream = Stream(noted.topic, noted.partition, noted.epoch, noted.topic_id, transactional=transactional)
-    stream.lost = noted.lost
 
     def parts(of: Iterable[NotedPart]) -> list[Part]:
         found = []
         for each in of:
             if each.batch not in batches:
                 raise DecodeError(f"the journal lacks batch {each.batch}")
-            part = _part(batches[each.batch], noted.partition, each.first, each.count, each.alone, now)
-            part.maybe_in = frozenset(each.maybe_in)
-            batches[each.batch].open_parts += 1
+            batches[each.batch].parted()
+            part = _part(batches[each.batch], noted.partition, each, now)
+            if each.alone:
+                part.isolate()
+            for topic_id in each.maybe_in:
+                part.maybe_stored_in(topic_id)
             found.append(part)
         return found
 
@@ -219,9 +222,16 @@ def _stream(noted: NotedStream, batches: "dict[int, ClientBatch]", transactional
         data: Buffer = b""
         if own and not each.refused:
             data = built(own, noted.producer_id, noted.epoch, each.sequence, transactional=transactional)[1]
-        batch = UpstreamBatch(own, data, each.sequence)
-        batch.stored, batch.refused, batch.named = each.stored, each.refused, each.named
-        batch.tries, batch.maybe_stored = 1, each.maybe_stored
+        batch = UpstreamBatch(
+            own,
+            data,
+            each.sequence,
+            tries=1,
+            named=each.named,
+            maybe_stored=each.maybe_stored,
+            stored=each.stored,
+            refused=each.refused,
+        )
         sent.append(batch)
-    stream.resume(noted.next_sequence, noted.last_offset, sent, parts(noted.waiting))
+    stream.resume(noted.next_sequence, noted.last_offset, sent, parts(noted.waiting), lost=noted.lost)
     return stream

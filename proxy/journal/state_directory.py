@@ -11,7 +11,9 @@ Rules:
 - An incomplete entry at the end of the last segment had no effects. Damage anywhere else makes the whole journal
   unusable.
 - An unusable journal is set aside, and after a failed write the journal is removed: the next start then fences
-  producers, instead of guessing their state.
+  producers, instead of guessing their state. A mark in the lock file says so, until the journal is whole again.
+- While the proxy runs, the journal needs no file descriptor that it does not have: clients may use up all others. So
+  the directory and one segment stay open, and the next segment gets the descriptor of the last one.
 """
 
 import fcntl
@@ -29,7 +31,7 @@ from ottla.proxy.journal.restored import Noted
 
 log = logging.getLogger("ottla.proxy")
 
-FORMAT = "ottla proxy journal 3"
+FORMAT = "ottla proxy journal 4"
 _PARTS = min(1024, os.sysconf("SC_IOV_MAX"))
 """The most parts that the operating system writes in one call."""
 _LOCK, _DAMAGED = "ottla-proxy.lock", ".damaged"
@@ -124,10 +126,11 @@ class StateDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._segment: tuple[int, int] | None = None
-        """The number and the file descriptor of the segment that is being written."""
+        """The number and the file descriptor of the segment that is being written, or was before the last failure."""
         try:
             path.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+            self._directory = os.open(path, os.O_RDONLY)
         except (FileExistsError, NotADirectoryError):
             raise ConfigurationError(
                 f"the state cannot be kept in {path}: that path, or a part of it, is a file"
@@ -138,10 +141,15 @@ class StateDirectory:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(self._lock)
+            os.close(self._directory)
             raise ConfigurationError(f"another proxy keeps its state in {path}: give each its own directory") from None
+        self._segments = [int(each.stem) for each in segments(path)]
+        """The numbers of all segments; to list the directory takes a file descriptor."""
         self._begun = False
-        self.works = True
-        """False after a failed write: then no further entries are written."""
+        """A segment of this process is on the disk, so that the end of an earlier process is not taken for its own."""
+        self._boot = boot_id()  # read now: later there may be no file descriptor for it
+        self._marked = False
+        """The lock file says that the journal is not to be trusted."""
 
     def recover(self) -> tuple[Noted, int]:
         """Read the state of the previous proxy; returns it and the number of the first segment to write.
@@ -179,38 +187,45 @@ class StateDirectory:
         self._remove(aside=True)
 
     def store(self, action: Store) -> None:
-        """Append an entry; if that fails, the journal is abandoned, and the log says so."""
-        if not self.works:
-            return
+        """Append an entry.
+
+        Raises:
+            OSError: that failed, and the journal is abandoned.
+        """
         try:
             if self._segment is None or self._segment[0] != action.segment:
                 self._begin(action.segment)
             assert self._segment is not None
             _write(self._segment[1], action.parts)
             if action.obsolete:
-                for path in segments(self.path):
-                    if int(path.stem) < action.obsolete:
-                        path.unlink()
-        except OSError as error:
-            self.works = False
-            log.error(
-                "journal write failed, the next start fences idempotent producers and forgets pins: %s",
-                error.strerror,
-                extra={"state": str(self.path)},
-            )
-            self._remove(keep_mark=True)
+                for number in [each for each in self._segments if each < action.obsolete]:
+                    with suppress(FileNotFoundError):
+                        os.unlink(_name(number), dir_fd=self._directory)
+                    self._segments.remove(number)
+                if self._marked:
+                    os.ftruncate(self._lock, 0)
+                    self._marked = False
+        except OSError:
+            self.abandon()
+            raise
+
+    def abandon(self) -> None:
+        """Remove the journal; the next process logs the loss, unless `store` makes the journal whole before that."""
+        self._begun = False
+        self._remove(keep_mark=True)
 
     def _begin(self, number: int) -> None:
         if self._segment is not None:
             os.close(self._segment[1])
             self._segment = None
-        path = self.path / f"{number:08}.journal"
-        self._segment = number, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
-        _write(self._segment[1], (f"{FORMAT} {boot_id()}\n".encode(),))
+        how = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
+        self._segment = number, os.open(_name(number), how, 0o600, dir_fd=self._directory)
+        self._segments.append(number)
+        _write(self._segment[1], (f"{FORMAT} {self._boot}\n".encode(),))
         if not self._begun:  # sync at once: the earlier mark of an orderly end must not outlive a crash of the machine
             self._begun = True
             os.fsync(self._segment[1])
-            _sync(self.path)
+            os.fsync(self._directory)
 
     def _remove(self, *, aside: bool = False, keep_mark: bool = False) -> None:
         """Remove the journal, or at least mark it, so that the next process does not trust any rest of it.
@@ -219,24 +234,29 @@ class StateDirectory:
             keep_mark: keep the mark, so that the next process logs the loss.
         """
         self._mark()  # first, because the removal may end halfway
-        for path in segments(self.path):
+        for number in list(self._segments):
+            path = self.path / _name(number)
             if aside:
                 with suppress(OSError):
                     path.replace(path.with_suffix(_DAMAGED))
+                    self._segments.remove(number)
                     continue
             with suppress(OSError):
                 os.truncate(path, 0)  # works even if the directory is read-only
             try:
-                path.unlink()
+                path.unlink(missing_ok=True)
+                self._segments.remove(number)
             except OSError as error:
                 log.error("journal segment not removed: %s", error, extra={"state": str(path)})
         if keep_mark:
             self._mark()  # again, because the first attempt may have found no space
-        elif not segments(self.path):
+        elif not self._segments:
             with suppress(OSError):  # if this fails, the next journal is not trusted either
                 os.ftruncate(self._lock, 0)
+                self._marked = False
 
     def _mark(self) -> None:
+        self._marked = True
         with suppress(OSError):
             os.pwrite(self._lock, b"given up\n", 0)
 
@@ -244,10 +264,11 @@ class StateDirectory:
         """Sync the journal to the disk, so that it survives a reboot, and release the directory."""
         if self._segment is not None:
             try:
-                if self.works:
+                if not self._marked:
                     _write(self._segment[1], (_END,))
-                    for path in (*segments(self.path), self.path):
-                        _sync(path)
+                    for number in self._segments:
+                        _sync(self.path / _name(number))
+                    os.fsync(self._directory)
             except OSError as error:
                 log.error(
                     "journal sync failed, its last entries may not survive a crash of the machine: %s",
@@ -256,7 +277,12 @@ class StateDirectory:
                 )
             os.close(self._segment[1])
             self._segment = None
+        os.close(self._directory)
         os.close(self._lock)
+
+
+def _name(segment: int) -> str:
+    return f"{segment:08}.journal"
 
 
 def _sync(path: Path) -> None:

@@ -2,14 +2,15 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ottla.codec.compression import Compression
 from ottla.codec.records import NO_PRODUCER_ID, NO_SEQUENCE, BatchBuilder, Record, RecordBatch, Records, parse_batch
 from ottla.codec.rewrite import numbered
 from ottla.codec.wire import Buffer
 from ottla.errors import EncodeError
+from ottla.proxy.journal.journaled import Journaled
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -29,6 +30,8 @@ class PartResult(NamedTuple):
     message: str | None = None
     unknown: bool = False
     """Outcome unknown: the part may or may not be stored."""
+    append_time: int = -1
+    """The time that the broker gave its records, in ms (``LogAppendTime``); -1: they have their own times."""
 
 
 class PartOwner(Protocol):
@@ -46,7 +49,7 @@ class PartOwner(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Part:
+class Part(Journaled):
     """The records of a client's batch for one partition.
 
     Attributes:
@@ -56,7 +59,6 @@ class Part:
         whole: a batch with exactly these records: the client's own batch, or one that a thread has built.
         building: a thread is building `whole`.
         alone: it shares no batch with other parts: it is large, or a batch that it shared was refused.
-        noted: its entry in the journal, which is written again whenever its stream changes.
         maybe_in: the ids of replaced topics in which it may be stored.
     """
 
@@ -70,19 +72,30 @@ class Part:
     first: int = 0
     alone: bool = False
     building: bool = False
-    noted: Any = None
     maybe_in: "frozenset[UUID]" = frozenset()
 
     def begin_building(self) -> None:
         """Have it share no batch, and wait for the batch that a thread builds of it."""
-        self.building = self.alone = True
+        self.building = True
+        self.isolate()
 
     def end_building(self, whole: RecordBatch | None) -> None:
         """Take the batch that a thread has built; ``None`` if that failed."""
         self.building, self.whole = False, whole
 
+    def isolate(self) -> None:
+        """Have it share no batch from now on."""
+        self.alone = True
+        self.changed()
+
+    def maybe_stored_in(self, topic_id: "UUID") -> None:
+        """Remember a topic that may have stored it, because that topic was replaced before upstream confirmed it."""
+        self.maybe_in |= {topic_id}
+        self.changed()
+
     def halves(self) -> tuple["Part", "Part"]:
-        """Split it in two, because upstream refused it as too large."""
+        """Split it in two, because upstream refused it as too large; its sender has one more part to wait for."""
+        self.sender.parted()
         half, each = len(self.records) // 2, self.size // len(self.records)
 
         def some(start: int, end: int) -> Part:
@@ -97,41 +110,86 @@ class Part:
         return some(0, half), some(half, len(self.records))
 
 
-class UpstreamBatch:
+@dataclass(slots=True, eq=False)
+class UpstreamBatch(Journaled):
     """Parts that are sent together under one sequence. Retries send the same bytes.
 
     Attributes:
+        parts: the unsettled parts.
+        count: how many records it has, also once its parts are settled.
         tries: how many times it was sent.
         named: an attempt named the topic by name, so any topic of this name may have stored it.
         maybe_stored: an attempt ended with its outcome unknown.
         stored: upstream has stored it.
-        refused: upstream has refused it under this sequence.
-        given_up: its parts are settled or wait again; a late answer is ignored.
-        noted: its entry in the journal, as with a part.
+        refused: it is not sent again under this sequence.
     """
 
-    __slots__ = (
-        "count",
-        "data",
-        "given_up",
-        "in_flight",
-        "maybe_stored",
-        "named",
-        "noted",
-        "parts",
-        "refused",
-        "sequence",
-        "stored",
-        "tries",
-    )
+    parts: list[Part]
+    data: Buffer
+    sequence: int
+    tries: int = 0
+    named: bool = False
+    maybe_stored: bool = False
+    stored: bool = False
+    refused: bool = False
+    in_flight: bool = field(default=False, init=False)
+    count: int = field(init=False)
 
-    def __init__(self, parts: Sequence[Part], data: Buffer, sequence: int) -> None:
-        self.parts = list(parts)
-        self.data, self.sequence = data, sequence
-        self.count = sum(len(part.records) for part in parts)
-        self.tries = 0
-        self.noted: Any = None
-        self.in_flight = self.named = self.maybe_stored = self.stored = self.refused = self.given_up = False
+    def __post_init__(self) -> None:
+        self.count = sum(len(part.records) for part in self.parts)
+
+    def sent(self, *, by_id: bool) -> None:
+        """Count an attempt, which is in flight now; ``by_id`` if its request has the topic's id."""
+        self.in_flight = True
+        self.tries += 1
+        self.named = self.named or not by_id
+        self.changed()
+
+    def landed(self) -> None:
+        """End the attempt in flight: it was answered, or its request failed."""
+        self.in_flight = False
+        self.changed()
+
+    def failed(self, *, maybe_stored: bool) -> None:
+        """Take the failure of an attempt; the same bytes are sent again."""
+        self.maybe_stored = self.maybe_stored or maybe_stored
+        self.changed()
+
+    def confirmed(self) -> None:
+        """Take the confirmation that upstream has stored it."""
+        self.stored = True
+        self.changed()
+
+    def sequence_refused(self) -> None:
+        """Take a refusal of its sequence; its parts are sent again under another one."""
+        self.refused = True
+        self.changed()
+
+    def records_refused(self, *, too_large: bool) -> Part | None:
+        """Take a refusal of its records, which upstream stores under no sequence.
+
+        Returns the part to settle. There is none if the parts are sent again: each alone, because one of several is to
+        blame, or in halves.
+        """
+        self.refused = True
+        self.changed()
+        if len(self.parts) > 1:
+            for part in self.parts:
+                part.isolate()
+            return None
+        [part] = self.parts
+        if too_large and len(part.records) > 1:  # larger than the client's batch, or a lower limit
+            self.parts = [*part.halves()]
+            return None
+        self.parts = []
+        return part
+
+    def expired(self) -> list[Part]:
+        """Have it not sent again, and give back its parts."""
+        self.refused = True
+        self.changed()
+        parts, self.parts = self.parts, []
+        return parts
 
 
 def built(

@@ -4,8 +4,9 @@ It learns from every Metadata response, the proxy's own and those for clients; f
 only the brokers.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+import logging
+from collections.abc import Iterable, Set
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ottla.codec.apis.metadata import MetadataResponse, MetadataResponseTopic
@@ -17,16 +18,20 @@ from ottla.proxy.events import Action, Address, Listen
 if TYPE_CHECKING:
     from uuid import UUID
 
+log = logging.getLogger("ottla.proxy")
+
 NO_LEADER = -1
 _MISSING = 15.0
 """Seconds for which upstream must say that a topic is unknown before the proxy takes it as deleted."""
 _FORMER_IDS = 8
 """How many replaced ids of a topic the proxy remembers."""
+_UNNAMED = 5.0
+"""Seconds for which upstream must not name a broker before the proxy forgets its address."""
 _LISTEN_AGAIN = 5.0
 """Seconds between attempts to open a broker's port."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class UpstreamTopic:
     """A topic as upstream last described it."""
 
@@ -47,6 +52,9 @@ class UpstreamCluster:
     Responses arrive in no particular order, and a broker's metadata may be old. So a response with a replaced topic id
     is ignored while others name the current id, and a topic never loses partitions unless its id changes.
 
+    A broker that upstream stops naming is down or decommissioned. Its address is forgotten, because connecting to it
+    may take as long as a timeout. Its port stays: it may come back.
+
     Args:
         host: the host that clients get for every broker.
     """
@@ -55,6 +63,8 @@ class UpstreamCluster:
         self.host = host
         self.nodes: dict[int, Address] = {}
         """Node id -> the address that upstream gives."""
+        self._unnamed: dict[int, float] = {}
+        """Node id -> since when responses to the proxy do not name it."""
         self.ports: dict[int, int] = {}
         """Node id -> the port that clients get."""
         self.topics: dict[str, UpstreamTopic] = {}
@@ -74,25 +84,32 @@ class UpstreamCluster:
         """
         for broker in sorted(metadata.brokers, key=lambda broker: broker.node_id):
             self.nodes[broker.node_id] = (broker.host, broker.port)
+            self._unnamed.pop(broker.node_id, None)
             if broker.node_id not in self.ports and now >= self._asked.get(broker.node_id, 0.0):
                 self._asked[broker.node_id] = now + _LISTEN_AGAIN
                 self._actions.append(Listen(broker.node_id))
+        if newest and metadata.brokers:
+            self._forget_all_but({broker.node_id for broker in metadata.brokers}, now)
         for topic in metadata.topics:
             if topic.name is not None and topic.partitions:
                 known = self.topics.get(topic.name)
                 if known is not None and topic.topic_id in known.former and now < known.named_at + _MISSING:
                     continue
-                described = _described(topic, known, now)
-                described.whole = newest or (known is not None and known.whole)
-                if known != described:
-                    self.changes += 1
-                    self.topics[topic.name] = described
-                elif known is not None:
-                    known.named_at = described.named_at
+                whole = newest or (known is not None and known.whole)
+                described = _described(topic, known, now, whole=whole)
+                self.changes += known != described
+                self.topics[topic.name] = described
                 self._missing.pop(topic.name, None)
             elif topic.name in self.topics and topic.error_code == UnknownTopicOrPartition.code:
                 since, last = self._missing.get(topic.name, (now, now))
                 self._missing[topic.name] = since if now - last < _MISSING else now, now
+
+    def _forget_all_but(self, named: Set[int], now: float) -> None:
+        """Forget the brokers that upstream has not named for some seconds."""
+        for node in self.nodes.keys() - named:
+            if now >= self._unnamed.setdefault(node, now) + _UNNAMED:
+                del self.nodes[node], self._unnamed[node]
+                log.info("broker is not named by upstream any more", extra={"node": node})
 
     def listening(self, node: int, port: int | None) -> None:
         """Take the port that was opened for a broker; ``None`` if that failed."""
@@ -119,12 +136,14 @@ class UpstreamCluster:
         since, last = self._missing.get(topic, (now, now))
         return fewer or last - since >= _MISSING
 
-    def point_here(self, metadata: MetadataResponse) -> None:
+    def pointing_here(self, metadata: MetadataResponse) -> MetadataResponse:
         """Replace the brokers' addresses with the proxy's, and leave out brokers without a port here."""
-        kept = tuple(broker for broker in metadata.brokers if broker.node_id in self.ports)
-        for broker in kept:
-            broker.host, broker.port = self.host, self.ports[broker.node_id]
-        metadata.brokers = kept
+        brokers = tuple(
+            replace(broker, host=self.host, port=self.ports[broker.node_id])
+            for broker in metadata.brokers
+            if broker.node_id in self.ports
+        )
+        return replace(metadata, brokers=brokers)
 
     def endpoints_here(self, endpoints: Iterable[NodeEndpoint]) -> tuple[NodeEndpoint, ...]:
         """Replace the addresses in hints about new leaders with the proxy's."""
@@ -135,11 +154,11 @@ class UpstreamCluster:
         )
 
 
-def _described(topic: MetadataResponseTopic, known: UpstreamTopic | None, now: float) -> UpstreamTopic:
+def _described(topic: MetadataResponseTopic, known: UpstreamTopic | None, now: float, *, whole: bool) -> UpstreamTopic:
     """The topic as a response describes it; a response without topic ids keeps the known id."""
     leaders = {partition.partition_index: partition.leader_id for partition in topic.partitions}
     if known is None:
-        return UpstreamTopic(topic.topic_id, leaders, named_at=now)
+        return UpstreamTopic(topic.topic_id, leaders, whole, named_at=now)
     if topic.topic_id == NO_UUID:
         topic_id, named_at = known.topic_id, known.named_at
     else:
@@ -147,8 +166,8 @@ def _described(topic: MetadataResponseTopic, known: UpstreamTopic | None, now: f
     if topic_id == known.topic_id:
         if topic_id != NO_UUID:
             leaders = known.leaders | leaders
-        return UpstreamTopic(topic_id, leaders, former=known.former, named_at=named_at)
+        return UpstreamTopic(topic_id, leaders, whole, known.former, named_at)
     former = tuple(each for each in known.former if each != topic_id)
     if known.topic_id != NO_UUID:
         former = (*former, known.topic_id)[-_FORMER_IDS:]
-    return UpstreamTopic(topic_id, leaders, former=former, named_at=named_at)
+    return UpstreamTopic(topic_id, leaders, whole, former, named_at)

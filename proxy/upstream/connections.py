@@ -24,7 +24,6 @@ log = logging.getLogger("ottla.proxy")
 NEWEST_PRODUCE = 13
 REQUESTS = 5
 """The most requests that a connection has in flight."""
-BACKOFF, LONGEST_BACKOFF = 0.05, 1.0
 IDLE_CONNECTION = 60.0
 """Seconds after which an idle connection is closed."""
 MOST_CONNECTIONS = 500
@@ -120,22 +119,18 @@ class ProducerConnections:
         if not connection.ready or connection.in_flight >= REQUESTS:
             return
         if now < connection.not_before:
-            if not connection.waits:
-                connection.waits = True
+            if connection.begin_wait():
                 self._later.add(connection.not_before, partial(self._has_waited, connection))
             return
-        address = self._cluster.nodes[connection.node]
-        if (
-            connection.link is not None
-            and connection.link.open
-            and connection.link.address != address
-            and not connection.in_flight
-        ):
-            connection.link.close()  # the broker has a new address
-            connection.link = None
+        address = self._cluster.nodes.get(connection.node)
+        if address is not None:
+            connection.leave_old(address)
         if connection.link is None or not connection.link.open:
+            if address is None:  # upstream does not name the broker any more
+                self._stranded(connection.producer, connection.lost(now), now)
+                return
             ready, lost = partial(self._ready, connection), partial(self._lost, connection)
-            connection.link = self._links.connect(address, now, ready=ready, lost=lost)
+            connection.connect(self._links, address, now, ready=ready, lost=lost)
         elif connection.link.ready and self._lent.has_id(connection.producer, self.press_all):
             while connection.ready and connection.in_flight < REQUESTS and send(connection, connection.link, now):
                 if self._threads.budget_is_spent:
@@ -143,22 +138,18 @@ class ProducerConnections:
                     break
 
     def _has_waited(self, connection: ProducerConnection, now: float) -> None:
-        connection.waits = False
+        connection.end_wait()
         self.press(connection)
 
     def _ready(self, connection: ProducerConnection, now: float) -> None:
         assert connection.link is not None, "only an open link becomes ready"
-        connection.version = connection.link.version(ProduceRequest, NEWEST_PRODUCE)
-        connection.failures = 0
+        connection.connected(connection.link.version(ProduceRequest, NEWEST_PRODUCE))
         self.press(connection)
 
     def _lost(self, connection: ProducerConnection, error: OttlaError, now: float) -> None:
-        connection.link = None
-        connection.not_before = now + min(BACKOFF * 2**connection.failures, LONGEST_BACKOFF)
-        if connection.ready:
+        ready = connection.lost(now)
+        if ready:
             self.fell_silent(connection.node, error)
-        connection.failures = min(connection.failures + 1, 10)
-        ready, connection.ready = connection.ready, {}
         self._stranded(connection.producer, ready, now)
 
     # -- nodes

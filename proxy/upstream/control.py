@@ -1,7 +1,8 @@
 """Sends the proxy's own requests to upstream: Metadata and InitProducerId.
 
-It uses one connection, to any broker that answers: it tries the known brokers and the bootstrap addresses in turn.
-Requests are repeated until they are answered.
+It uses one connection, to any broker that answers: it tries the known brokers, and then the bootstrap addresses.
+Requests are repeated until they are answered. Each waiting producer has its own request for an id in flight: after a
+start many wait, and upstream may be far away.
 """
 
 import logging
@@ -33,6 +34,8 @@ LONGEST_BACKOFF = 1.0
 TOPICS_AT_ONCE = 500
 PATIENCE = 5.0
 """Seconds after which the request goes to another broker: these requests take a broker little time."""
+IDS_AT_ONCE = 100
+"""The most requests for a producer id in flight."""
 LOOK = 5.0
 """Seconds without a request after which the proxy asks for the brokers, to see whether upstream still answers."""
 
@@ -45,12 +48,15 @@ class _RequestBackoff:
 
     Args:
         newest: the newest version that the proxy uses.
+
+    Attributes:
+        in_flight: how many of these requests are in flight.
     """
 
     def __init__(self, kind: type, newest: int) -> None:
         self._kind, self._newest = kind, newest
         self.version = 0
-        self.under_way = False
+        self.in_flight = 0
         self.not_before = 0.0
 
     def greeted(self, link: UpstreamLink) -> None:
@@ -61,19 +67,19 @@ class _RequestBackoff:
         """
         self.version = link.version(self._kind, self._newest)
 
-    def begin(self, now: float) -> None:
-        self.under_way, self.not_before = True, now + AGAIN
+    def begin(self) -> None:
+        self.in_flight += 1
 
-    def end(self) -> None:
-        """Take note that the request was answered, or failed; the next one waits for the pause."""
-        self.under_way = False
+    def answered(self) -> None:
+        self.in_flight -= 1
 
-    def skip_pause(self, now: float) -> None:
-        """Let the next request follow at once: it asks for something else."""
-        self.not_before = now
+    def pause(self, now: float) -> None:
+        """Wait before the next request: the next one would ask for the same."""
+        self.not_before = now + AGAIN
 
-    def may_be_asked(self, now: float) -> bool:
-        return not self.under_way and now >= self.not_before
+    def lost(self) -> None:
+        """Take note that no request will be answered any more."""
+        self.in_flight = 0
 
 
 class Control:
@@ -104,6 +110,8 @@ class Control:
         self._request_timeout, self._learned = request_timeout, learned
         self._link: UpstreamLink | None = None
         self._turn = count()
+        self._attempts = 0
+        """Connections since upstream last answered."""
         self._look_at = 0.0
         """When to check whether upstream still answers."""
         self._connect_not_before = 0.0
@@ -150,21 +158,29 @@ class Control:
     def deadline(self) -> float | None:
         if self._link is None:
             return self._connect_not_before
-        due = [question.not_before for question in self._questions() if not question.under_way]
-        return min([*due, self._look_at]) if self._link.ready else None
+        if not self._link.ready:
+            return None
+        due = [self._look_at]
+        if self._wants_metadata:
+            due.append(self._metadata.not_before)
+        if self._missing_ids > 0:
+            due.append(self._identity.not_before)
+        return min(due)
 
-    def _questions(self) -> list[_RequestBackoff]:
-        """The kinds of request that have something to ask."""
-        wanted = [self._metadata] if self._nodes_requested or self._topics else []
-        return [*wanted, self._identity] if self._identity_for else wanted
+    @property
+    def _wants_metadata(self) -> bool:
+        return not self._metadata.in_flight and bool(self._nodes_requested or self._topics)
+
+    @property
+    def _missing_ids(self) -> int:
+        """How many requests for a producer id can be sent now."""
+        return min(len(self._identity_for), IDS_AT_ONCE) - self._identity.in_flight
 
     def pump(self, now: float) -> None:
         """Connect if there is no connection, and send the requests that are due."""
         if self._link is None or not self._link.open:
             if now >= self._connect_not_before:
-                addresses = [*dict.fromkeys((*self._cluster.nodes.values(), *self._bootstrap))]
-                address = addresses[next(self._turn) % len(addresses)]
-                self._link = self._links.connect(address, now, ready=self._greeted, lost=self._lost)
+                self._link = self._links.connect(self._next_address(), now, ready=self._greeted, lost=self._lost)
         elif self._link.ready:
             try:
                 self._ask(self._link, now)
@@ -172,15 +188,29 @@ class Control:
                 log.exception("a bug in the proxy, please report it: a question to upstream")
                 self._link.end(as_ottla_error(bug), now)
 
+    def _next_address(self) -> Address:
+        """The brokers that upstream names, in turn; once all of them are silent, also the other bootstrap addresses.
+
+        Those may belong to brokers that are gone, and connecting to one may take as long as the timeout.
+        """
+        named = [*dict.fromkeys(self._cluster.nodes.values())]
+        others = [each for each in self._bootstrap if each not in named]
+        attempt = self._attempts % (len(named) + len(others))
+        self._attempts += 1
+        return named[next(self._turn) % len(named)] if attempt < len(named) else others[attempt - len(named)]
+
     def _ask(self, link: UpstreamLink, now: float) -> None:
         if now >= self._look_at:
             self._look_at = now + LOOK
             self._nodes_requested = True
-        for question in self._questions():
-            if question.may_be_asked(now):
-                question.begin(now)
-                ask = self._ask_metadata if question is self._metadata else self._ask_identity
-                ask(link, now + min(self._request_timeout, PATIENCE))
+        deadline = now + min(self._request_timeout, PATIENCE)
+        if self._wants_metadata and now >= self._metadata.not_before:
+            self._metadata.begin()
+            self._metadata.pause(now)
+            self._ask_metadata(link, deadline)
+        while self._missing_ids > 0 and now >= self._identity.not_before:
+            self._identity.begin()
+            self._ask_identity(link, deadline)
 
     def _greeted(self, now: float) -> None:
         assert self._link is not None, "only an open link becomes ready"
@@ -214,9 +244,9 @@ class Control:
         )
 
     def _described(self, answer: MetadataResponse, now: float) -> None:
-        self._metadata.end()
+        self._metadata.answered()
         self.answered = True
-        self._failures = 0
+        self._failures = self._attempts = 0
         if self._silent:
             self._silent = False
             log.warning("upstream answers again")
@@ -230,18 +260,19 @@ class Control:
             then(now)
 
     def _identified(self, answer: InitProducerIdResponse, now: float) -> None:
-        self._identity.end()
+        self._identity.answered()
         if answer.error_code:
-            log.warning("producer id not allocated yet, retrying: %s", broker_error(answer.error_code))
+            if now >= self._identity.not_before:  # otherwise another answer has said so
+                log.warning("producer id not allocated yet, retrying: %s", broker_error(answer.error_code))
+            self._identity.pause(now)
             return
-        self._identity.skip_pause(now)
         if self._identity_for:  # the request may have been withdrawn meanwhile
             then = self._identity_for.pop(next(iter(self._identity_for)))
             then((answer.producer_id, answer.producer_epoch), now)
 
     def _lost(self, error: OttlaError, now: float) -> None:
         assert self._link is not None, "only an open link is lost"
-        idle = self._link.ready and not (self._metadata.under_way or self._identity.under_way)
+        idle = self._link.ready and not (self._metadata.in_flight or self._identity.in_flight)
         if idle:  # brokers close idle connections (connections.max.idle.ms), so this is no sign of an outage
             self._link = None
             self._connect_not_before = now + AGAIN
@@ -264,8 +295,8 @@ class Control:
         if self.answered:
             self._silent = True
             log.warning("upstream does not answer: %s", error)
-        self._metadata.end()
-        self._identity.end()
+        self._metadata.lost()
+        self._identity.lost()
         self.answered = False
         self._nodes_requested = True
 

@@ -40,7 +40,7 @@ class Lent:
             idle = next((each for each in self._free if each.idle), None)
             if idle is not None:
                 self._free.remove(idle)
-                idle.unawaited = False
+                idle.freed()
             self._of[client] = idle or UpstreamProducer()
         return self._of[client]
 

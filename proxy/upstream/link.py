@@ -79,6 +79,10 @@ class _Expected:
     """The API."""
     sent: float = 0.0
 
+    def sent_at(self, now: float) -> None:
+        """Take the time when its request is sent: a reauthentication may hold it back."""
+        self.sent = now
+
 
 class UpstreamLinks:
     """Opens links, and finds the live ones by number.
@@ -106,6 +110,8 @@ class UpstreamLinks:
         """The cluster id that upstream must have; ``None``: any."""
         self.durations: dict[Address, dict[int, Histogram]] = {}
         """Of the requests to the last `_MOST_OFFERS` brokers, by API; the newest broker last."""
+        self.unanswered: dict[Address, int] = {}
+        """How many requests to these brokers ended without a response."""
         self._offers: dict[Address, tuple[Versions, Features]] = {}
         """What the last `_MOST_OFFERS` brokers have offered; the newest last."""
         self._most_ending = most_ending
@@ -117,6 +123,14 @@ class UpstreamLinks:
         """Links that wait for a token before they connect."""
         self._numbers = count(1)
         self._next_look = 0.0
+
+    def tick(self, now: float) -> None:
+        """Take the time of an event or poll."""
+        self.now = now
+
+    def require_cluster(self, cluster_id: str | None) -> None:
+        """Have later links end if their brokers belong to another cluster; ``None``: any will do."""
+        self.cluster_id = cluster_id
 
     def connect(
         self,
@@ -150,15 +164,18 @@ class UpstreamLinks:
         if len(self._offers) > _MOST_OFFERS:  # addresses come and go
             del self._offers[next(iter(self._offers))]
 
-    def offer_of(self, address: Address) -> tuple[Versions, Features] | None:
+    def offer_of(self, address: Address | None) -> tuple[Versions, Features] | None:
         """What a broker offered last; of a broker that has never answered, what another one offered."""
-        return self._offers.get(address) or next(reversed(self._offers.values()), None)
+        known = None if address is None else self._offers.get(address)
+        return known or next(reversed(self._offers.values()), None)
 
     def durations_of(self, address: Address) -> dict[int, Histogram]:
         """The durations of the requests to a broker, by API."""
         known = self.durations[address] = self.durations.pop(address, {})
         if len(self.durations) > _MOST_OFFERS:  # addresses come and go
-            del self.durations[next(iter(self.durations))]
+            gone = next(iter(self.durations))
+            del self.durations[gone]
+            self.unanswered.pop(gone, None)
         return known
 
     def in_flight(self) -> Iterator[tuple[Address, int]]:
@@ -173,6 +190,8 @@ class UpstreamLinks:
         """Close the connection of a link."""
         del self._live[link.number]
         self._ending.pop(link, None)
+        if link.address in self.durations:
+            self.unanswered[link.address] = self.unanswered.get(link.address, 0) + link.in_flight
         if self._waiting.pop(link, None) is None:
             self.actions.append(DisconnectUpstream(link.number))
 
@@ -324,8 +343,9 @@ class UpstreamLink:
         deadline: float,
         answered: Callable[[M, float], None],
         failed: Failed,
+        client_id: str | None = CLIENT_ID,
     ) -> None:
-        """Send one of the proxy's own requests."""
+        """Send one of the proxy's own requests, or one on behalf of the client with this id."""
 
         def arrived(frame: Buffer, now: float) -> None:
             answered(parse_response(response, version, frame)[1], now)
@@ -333,7 +353,7 @@ class UpstreamLink:
         correlation_id = self._correlation_id()
         key = wire.api(type(request)).key
         expected = _Expected(correlation_id, deadline, type(request).__name__, arrived, failed, key)
-        self._send(expected, *build_request_parts(request, version, correlation_id, CLIENT_ID))
+        self._send(expected, *build_request_parts(request, version, correlation_id, client_id))
 
     def forward(
         self, frame: Buffer, *, deadline: float, arrived: Callable[[Parts, float], None] | None, failed: Failed
@@ -533,7 +553,7 @@ class UpstreamLink:
             self._held.append((expected, parts))
             return
         if expected is not None:
-            expected.sent = now
+            expected.sent_at(now)
             self._expected.append(expected)
         self._write(*parts)
 

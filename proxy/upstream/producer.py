@@ -1,16 +1,23 @@
 """A producer id on upstream, with its streams, its connections and the state of its transaction."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ottla.proxy.events import Address
 from ottla.proxy.upstream.batches import PartResult
-from ottla.proxy.upstream.link import UpstreamLink
+from ottla.proxy.upstream.link import CLIENT_ID, Failed, UpstreamLink, UpstreamLinks
 from ottla.proxy.upstream.streams import Stream
 
 if TYPE_CHECKING:
     from uuid import UUID
+
+BACKOFF, LONGEST_BACKOFF = 0.05, 1.0
+"""Seconds before the next attempt: after the first failure, and at most."""
+
+
+_LONGEST_CLIENT_ID = 1000
 
 
 @dataclass(slots=True, eq=False)
@@ -40,6 +47,52 @@ class UpstreamTransaction:
     ending: object = None
     added: dict[str, set[int]] = field(default_factory=dict)
 
+    def fail(self, result: PartResult) -> bool:
+        """Have it aborted; returns whether that is new. An unknown outcome replaces other reasons: see `ended`."""
+        if self.failure is not None and (self.failure.unknown or not result.unknown):
+            return False
+        self.failure = result
+        return True
+
+    def abort(self, result: PartResult) -> None:
+        """Stop sending its batches, because its client aborts it."""
+        self.aborting = True
+        self.failure = self.failure or result
+
+    def end(self, request: object) -> bool:
+        """Take the EndTxn that is sent to upstream; returns whether partitions were removed.
+
+        Records after EndTxn could become part of the next transaction, so all its partitions are removed.
+        """
+        self.ending = request
+        had = bool(self.added)
+        self.added.clear()
+        return had
+
+    def ended(self, request: object) -> bool:
+        """Begin the next transaction, because upstream confirmed EndTxn; false if ``request`` is not the last EndTxn.
+
+        A failure whose outcome is unknown stays: a late batch could join the next transaction of this epoch.
+        """
+        if self.ending is not request:
+            return False
+        self.aborting = False
+        if self.failure is not None and not self.failure.unknown:
+            self.failure = None
+        return True
+
+    def add(self, topic: str, partitions: set[int]) -> bool:
+        """Add partitions that the coordinator has added; returns whether there are new ones."""
+        if partitions <= self.added.get(topic, set()):
+            return False
+        self.added.setdefault(topic, set()).update(partitions)
+        return True
+
+    def written_with(self, *, implicit: bool) -> bool:
+        """Take how its client writes to it; returns whether that has changed."""
+        changed, self.implicit = self.implicit != implicit, implicit
+        return changed
+
     def park(self) -> None:
         """Count a record set that waits for the metadata of its topic."""
         self.parked += 1
@@ -64,12 +117,24 @@ class UpstreamProducer:
         epoch: the epoch of new streams, outside transactions.
         transaction: ``None`` if it is not transactional, or its epoch is unknown.
         connections: node id -> connection.
+        client_id: the id of the client that sends with it. Upstream gets it, too: its quotas and metrics are by client
+            id. After a restart it is the proxy's own, until the client sends again.
         unawaited: of a lent producer, its client has sent records with ``acks=0``.
         unopened: of a lent producer, the client's batches that wait because a thread is reading them or a batch before
             them.
     """
 
-    __slots__ = ("connections", "epoch", "own", "producer_id", "streams", "transaction", "unawaited", "unopened")
+    __slots__ = (
+        "client_id",
+        "connections",
+        "epoch",
+        "own",
+        "producer_id",
+        "streams",
+        "transaction",
+        "unawaited",
+        "unopened",
+    )
 
     def __init__(self, producer_id: int | None = None) -> None:
         self.producer_id = producer_id
@@ -78,6 +143,7 @@ class UpstreamProducer:
         self.transaction: UpstreamTransaction | None = None
         self.streams: dict[tuple[str, int], Stream] = {}
         self.connections: dict[int, ProducerConnection] = {}
+        self.client_id: str | None = CLIENT_ID
         self.unawaited = False
         self.unopened: deque[Any] = deque()
 
@@ -89,6 +155,27 @@ class UpstreamProducer:
     def stopped(self) -> bool:
         """Its transaction is being aborted, so no more of its batches are sent."""
         return self.transaction is not None and self.transaction.aborting
+
+    def begin_epoch(self, transaction: UpstreamTransaction) -> None:
+        """Take the state of its transactions in a new epoch."""
+        self.transaction = transaction
+
+    def pass_epoch(self, epoch: int) -> None:
+        """Have new streams use later epochs than this one of its client."""
+        self.epoch = max(self.epoch, epoch + 1)
+
+    def accept(self, batch: Any, *, awaited: bool) -> None:
+        """Take a batch of the client to which it is lent."""
+        self.unawaited = self.unawaited or not awaited
+        self.unopened.append(batch)
+
+    def freed(self) -> None:
+        """Prepare it for the next client to which it is lent."""
+        self.unawaited = False
+
+    def serve(self, client_id: str | None) -> None:
+        """Send for the client with this id from now on; ids that are too long to remember count as the proxy's own."""
+        self.client_id = CLIENT_ID if client_id and len(client_id) > _LONGEST_CLIENT_ID else client_id
 
     def identify(self, producer_id: int, epoch: int) -> None:
         """Take the producer id that upstream has allocated; no batch may be numbered yet."""
@@ -146,6 +233,39 @@ class ProducerConnection:
     @property
     def idle(self) -> bool:
         return not self.in_flight and not self.ready
+
+    def connect(
+        self, links: UpstreamLinks, address: Address, now: float, *, ready: Callable[[float], None], lost: Failed
+    ) -> None:
+        """Open a link to the broker."""
+        self.link = links.connect(address, now, ready=ready, lost=lost)
+
+    def leave_old(self, address: Address) -> None:
+        """Close the link if the broker has another address now, unless requests are in flight."""
+        if self.link is not None and self.link.open and self.link.address != address and not self.in_flight:
+            self.link.close()
+            self.link = None
+
+    def connected(self, version: int) -> None:
+        """Take the version of Produce: the link is ready."""
+        self.version, self.failures = version, 0
+
+    def lost(self, now: float) -> Iterable[Stream]:
+        """Wait before the next attempt, because the link was lost; returns the streams that were ready to send."""
+        self.link = None
+        self.not_before = now + min(BACKOFF * 2**self.failures, LONGEST_BACKOFF)
+        self.failures = min(self.failures + 1, 10)
+        ready, self.ready = self.ready, {}
+        return ready
+
+    def begin_wait(self) -> bool:
+        """Wait until `not_before`; false if a timer is set already."""
+        begun, self.waits = not self.waits, True
+        return begun
+
+    def end_wait(self) -> None:
+        """The timer is due."""
+        self.waits = False
 
     def began(self) -> None:
         """Count a request that is sent."""

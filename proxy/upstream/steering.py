@@ -15,9 +15,9 @@ from functools import partial
 from ottla.errors import UnknownTopicOrPartition, broker_error
 from ottla.proxy.upstream.batches import PartResult
 from ottla.proxy.upstream.cluster import NO_LEADER, UpstreamCluster
-from ottla.proxy.upstream.connections import BACKOFF, LONGEST_BACKOFF, ProducerConnections
+from ottla.proxy.upstream.connections import ProducerConnections
 from ottla.proxy.upstream.control import Control
-from ottla.proxy.upstream.producer import UpstreamProducer
+from ottla.proxy.upstream.producer import BACKOFF, LONGEST_BACKOFF, UpstreamProducer
 from ottla.proxy.upstream.settlements import Settlements
 from ottla.proxy.upstream.streams import Stream, first_parts
 from ottla.sdk.timers import Timers

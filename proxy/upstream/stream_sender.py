@@ -2,6 +2,7 @@
 
 Rules:
 - Every request has ``acks=-1``.
+- A request has the client's own client id, so that upstream's quotas are those of the client.
 - A request names topics by id if it can, so that no recreated topic can store its records.
 - A batch in flight fails after `request_timeout`, its outcome unknown.
 """
@@ -103,6 +104,7 @@ class StreamSender:
                 deadline=now + self._config.request_timeout,
                 answered=partial(self._answered, connection, sent),
                 failed=failed,
+                client_id=connection.producer.client_id,
             )
         except Exception as bug:
             failed(as_ottla_error(bug), now)
@@ -202,9 +204,11 @@ class StreamSender:
         now: float,
     ) -> None:
         """Handle upstream's response to a batch."""
-        if batch.given_up:  # its producer id may belong to another producer by now, so the journal must not get this
+        if not stream.has(batch):  # its producer id may be another producer's by now: the journal must not get this
             return
-        settled = stream.answered(batch, answer.error_code, answer.base_offset, answer.error_message)
+        settled = stream.answered(
+            batch, answer.error_code, answer.base_offset, answer.error_message, answer.log_append_time_ms
+        )
         self._settlements.settle(producer, stream, settled, now)
         self._steering.go_on(producer, stream, now)
 

@@ -229,9 +229,7 @@ class Stream:
         batch = next((each for each in self.sent if not each.stored and not each.in_flight), None)
         if batch is None:
             batch = self._numbered(producer_id, limit)
-        batch.in_flight = True
-        batch.tries += 1
-        batch.named = batch.named or not by_id
+        batch.sent(by_id=by_id)
         self.in_flight += 1
         return batch
 
@@ -256,7 +254,6 @@ class Stream:
     def _first_waiting(self) -> Part:
         """The next part, split first if upstream has refused a batch of its size before."""
         while (first := self.waiting[0]).size > self.most and len(first.records) > 1 and not first.building:
-            first.sender.parted()
             self.waiting.popleft()
             self.waiting.extendleft(reversed(first.halves()))
         return first
@@ -270,19 +267,28 @@ class Stream:
 
     # -- answers
 
+    def has(self, batch: UpstreamBatch) -> bool:
+        """Whether a batch in flight still belongs to the stream; if not, a late answer is ignored.
+
+        Otherwise the stream has given it up: its parts are settled, or wait again.
+        """
+        return batch in self.sent
+
     def unanswered(self, batch: UpstreamBatch) -> None:
         """Handle a request without response: the outcome of the batch is unknown."""
-        if not batch.given_up:
+        if self.has(batch):
             self._landed(batch)
             self._failed(batch, RequestTimedOut.code, maybe_stored=True)
 
-    def answered(self, batch: UpstreamBatch, code: int, base_offset: int, message: str | None) -> Settled:
+    def answered(
+        self, batch: UpstreamBatch, code: int, base_offset: int, message: str | None, append_time: int = -1
+    ) -> Settled:
         """Handle upstream's response to a batch; returns the settled parts."""
-        if batch.given_up:
+        if not self.has(batch):
             return []
         self._landed(batch)
         if code in STORED:
-            return self._stored(batch, code, base_offset if code == 0 else -1)
+            return self._stored(batch, code, base_offset if code == 0 else -1, append_time)
         if code in SEQUENCE_LOST:
             return self._sequence_lost(batch, code)
         if code == UnknownServerError.code or BY_CODE.get(code, UnknownServerError).retriable:
@@ -293,11 +299,11 @@ class Stream:
         return self._refused(batch, code, message)
 
     def _landed(self, batch: UpstreamBatch) -> None:
-        batch.in_flight = False
+        batch.landed()
         self.in_flight -= 1
 
     def _failed(self, batch: UpstreamBatch, code: int, *, maybe_stored: bool) -> None:
-        batch.maybe_stored = batch.maybe_stored or maybe_stored
+        batch.failed(maybe_stored=maybe_stored)
         self.last_error = code
         self.pause()
 
@@ -314,21 +320,21 @@ class Stream:
         self.failures = min(self.failures + 1, 10)
         return self.failures
 
-    def _stored(self, batch: UpstreamBatch, code: int, offset: int) -> Settled:
+    def _stored(self, batch: UpstreamBatch, code: int, offset: int, append_time: int) -> Settled:
         if batch.tries == 1 and (code == DuplicateSequenceNumber.code or 0 <= offset <= self.last_offset):
             # Upstream took this first attempt for a duplicate of an earlier batch: acknowledged, but not stored.
             return self._give_up(batch, PartResult(UnknownServerError.code, message=_FALSE_DUPLICATE, unknown=True))
         self.last_offset = max(self.last_offset, offset)
         self._known = True
         self.failures, self.last_error = 0, LeaderNotAvailable.code
-        return self._keep(batch, offset)
+        return self._keep(batch, offset, append_time)
 
-    def _keep(self, batch: UpstreamBatch, offset: int) -> Settled:
+    def _keep(self, batch: UpstreamBatch, offset: int, append_time: int) -> Settled:
         """Settle the parts of a stored batch."""
-        batch.stored = True
+        batch.confirmed()
         settled: Settled = []
         for part in batch.parts:
-            settled.append((part, PartResult(0, offset)))
+            settled.append((part, PartResult(0, offset, append_time=append_time)))
             offset += len(part.records) if offset >= 0 else 0
         while self.sent and self.sent[0].stored:
             del self.sent[0]
@@ -343,28 +349,20 @@ class Stream:
             return self._give_up(batch, PartResult(code, message=message, unknown=True))
         if self.transactional:
             return self._give_up(batch, PartResult(code))
-        batch.refused = True
+        batch.sequence_refused()
         self._failed(batch, code, maybe_stored=False)
         return []
 
     def _refused(self, batch: UpstreamBatch, code: int, message: str | None) -> Settled:
-        """Handle a refusal because of the records, which upstream stores under no sequence; a batch of several parts,
-        or one that is too large, is split and retried."""
-        batch.refused = True
+        """Handle a refusal because of the records; a batch of several parts, or one that is too large, is split and
+        retried."""
         self.broken = True
-        parts, batch.parts = batch.parts, []
-        if len(parts) > 1:  # one of them is to blame
-            batch.parts = parts
-            for part in parts:
-                part.alone = True
-            if code in TOO_LARGE:
-                self.most = max(part.size for part in parts)
-        elif code in TOO_LARGE and len(parts[0].records) > 1:  # larger than the client's batch, or a lower limit
-            parts[0].sender.parted()
-            batch.parts = [*parts[0].halves()]
+        too_large = code in TOO_LARGE
+        refused = batch.records_refused(too_large=too_large)
+        if refused is not None:
+            return [(refused, PartResult(code, message=message))]
+        if too_large:
             self.most = max(part.size for part in batch.parts)
-        else:
-            return [(parts[0], PartResult(code, message=message))]
         return []
 
     def rested(self) -> None:
@@ -401,9 +399,8 @@ class Stream:
             return [(self.waiting.popleft(), result)]
         if result.unknown:
             return self._give_up(batch, result)
-        parts, batch.parts = batch.parts, []
-        batch.refused = self.broken = True
-        return [(part, result) for part in parts]
+        self.broken = True
+        return [(part, result) for part in batch.expired()]
 
     def start_over(self) -> Settled:
         """Renumber the unsettled batches in the next epoch, with no batch in flight.
@@ -436,7 +433,6 @@ class Stream:
         given_up: Settled = []
         kept: list[Part] = []
         for each in self.sent:
-            each.given_up = True
             if each is batch or (not each.stored and (each.maybe_stored or each.in_flight)):
                 given_up += [(part, result) for part in each.parts]
             elif not each.stored:
@@ -459,8 +455,6 @@ class Stream:
         """Fail all unsettled parts, because the client has a newer epoch."""
         given_up = [(part, OVERTAKEN) for batch in self.sent if not batch.stored for part in batch.parts]
         given_up += [(part, OVERTAKEN) for part in self.waiting]
-        for batch in self.sent:
-            batch.given_up = True
         self.waiting.clear()
         self._forget_what_is_sent()
         self._begin(epoch)
@@ -479,7 +473,7 @@ class Stream:
         for batch in self.sent:
             if batch.maybe_stored and not batch.stored:
                 for part in batch.parts:
-                    part.maybe_in |= {old}
+                    part.maybe_stored_in(old)
         settled = self.start_over()
         if any(topic_id in part.maybe_in for part in self.waiting):  # not replaced: a broker's metadata was old
             unknown = PartResult(UnknownTopicOrPartition.code, message=_RETURNED, unknown=True)
@@ -490,10 +484,16 @@ class Stream:
         return settled
 
     def resume(
-        self, next_sequence: int, last_offset: int, sent: Iterable[UpstreamBatch], waiting: Iterable[Part]
+        self,
+        next_sequence: int,
+        last_offset: int,
+        sent: Iterable[UpstreamBatch],
+        waiting: Iterable[Part],
+        *,
+        lost: bool = False,
     ) -> None:
         """Restore the state that the journal has of this stream."""
-        self.next_sequence, self.last_offset = next_sequence, last_offset
+        self.next_sequence, self.last_offset, self.lost = next_sequence, last_offset, lost
         self.sent.extend(sent)
         self.waiting.extend(waiting)
 

@@ -116,5 +116,7 @@ def __getattr__(name: str) -> object:
     if name == "resets":
         return import_module(f"{__name__}.resets")
     if home := _HOMES.get(name):
-        return getattr(import_module(f"{__name__}.{home}"), name)
+        found: object = getattr(import_module(f"{__name__}.{home}"), name)
+        globals()[name] = found
+        return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -25,7 +25,7 @@ from ottla.sdk.calls.task import Task
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.connection import requests
 from ottla.sdk.connection.versions import FETCH_BY_NAME
-from ottla.sdk.consume.partitions.position import Fetched
+from ottla.sdk.consume.partitions.fetched import Fetched
 from ottla.sdk.consume.partitions.record_sets import about, corrupt, cut, found, needed, sound, too_large, visible
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import FETCH, Node

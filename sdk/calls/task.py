@@ -103,6 +103,11 @@ class Task(Flow[T]):
         self.core.submit(node, exchange, self.now, channel)
         return outcome
 
+    def attempt_failed(self, error: OttlaError, unsure: tuple[type[OttlaError], ...] = ()) -> None:
+        """Keep the error of a request, to explain a timeout; after an error in ``unsure`` it may have been executed."""
+        self.trouble = str(error)
+        self.repeated |= isinstance(error, unsure)
+
     def pause(self, error: OttlaError) -> Steps[None]:
         """Wait before the next attempt; raises ``error`` if it is not retriable."""
         if not error.retriable:
@@ -136,7 +141,7 @@ class Task(Flow[T]):
                 error = judge(answer)
                 if error is None:
                     return answer
-            self.repeated |= isinstance(error, UNSURE)
+            self.attempt_failed(error, UNSURE)
             yield from self.pause(error)
 
     def ask_cluster(self, topics: Sequence[str] | None) -> Steps[MetadataResponse]:

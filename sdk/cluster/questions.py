@@ -31,6 +31,13 @@ class TopicWait:
     since: float
     """Only responses to requests sent at this time or later count. It may lie in the future."""
     unknown_since: float = math.nan
+    """Since when brokers answer that they do not know the topic."""
+
+    def unknown(self, now: float) -> float:
+        """Take note that a broker does not know the topic; return since when that is so."""
+        if math.isnan(self.unknown_since):
+            self.unknown_since = now
+        return self.unknown_since
 
 
 class Question(NamedTuple):
@@ -140,10 +147,9 @@ class Questions:
             return True
         code = self._cluster.errors.get(name, UnknownTopicOrPartition.code)
         error = broker_error(code, f"topic {name!r}", repeatable=True)
-        if math.isnan(wait.unknown_since):
-            wait.unknown_since = now
+        since = wait.unknown(now)
         unknown = isinstance(error, UnknownTopicOrPartition)
-        passing = error.retriable and not (unknown and heard_for(wait.unknown_since, now) >= wait.grace)
+        passing = error.retriable and not (unknown and heard_for(since, now) >= wait.grace)
         if not passing:
             outcome.fail(error)
         return not passing

@@ -177,8 +177,8 @@ class Connection:
         return self._session.silence
 
     def submit(self, exchange: Exchange, now: float) -> None:
-        exchange.timer = self._timers.add(exchange.deadline, functools.partial(self._late, exchange))
-        self.requests.add(exchange, now)
+        timer = self._timers.add(exchange.deadline, functools.partial(self._late, exchange))
+        self.requests.add(exchange, timer, now)
 
     def open(self, now: float) -> None:
         """Connect before there is a request, unless an attempt has just failed."""

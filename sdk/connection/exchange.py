@@ -15,6 +15,7 @@ from ottla.codec import frames, wire
 from ottla.codec.apis import APIS
 from ottla.codec.wire import Buffer
 from ottla.late_dataclass import dataclass
+from ottla.sdk.connection.versions import FITTED
 from ottla.sdk.timers import Timer
 
 WAIT_FOR_MEMBERS = frozenset({"JoinGroup", "SyncGroup"})
@@ -78,6 +79,22 @@ class Exchange:
     def was_slow(self, took: float) -> bool:
         """Whether so many seconds are slow for this request."""
         return took > (self.deadline - self.sent_at) * SLOW_PART and self.name not in _MAY_WAIT
+
+    def submit(self, now: float, timer: Timer, withdraw: Callable[["Exchange"], None]) -> None:
+        """Take note that the request waits to be sent, until ``timer`` ends it."""
+        self.since, self.timer, self.withdraw = now, timer, withdraw
+
+    def prepare(self, version: int) -> None:
+        """Create the request for this version; a version that lacks some of its fields may change it."""
+        self.version = version
+        if self.build:
+            self.message = self.build(version)
+        elif fit := FITTED.get(self.kind):
+            self.message = fit(self.message, version)
+
+    def sent(self, correlation_id: int, now: float) -> None:
+        """Take note that the driver gets the request, which cannot be withdrawn any more."""
+        self.correlation_id, self.sent_at, self.withdraw = correlation_id, now, None
 
     def cancel(self) -> None:
         """Ignore the response: `ended` is not called, and a request that the driver does not have is never sent."""

@@ -86,6 +86,14 @@ class Need:
     began: float = math.nan
     """When the reported trouble began."""
 
+    def renew(self, now: float) -> None:
+        """Take note of another request, or of one that still waits."""
+        self.last = now
+
+    def report(self, trouble: Trouble, began: float) -> None:
+        """Take note that the log has a line about this trouble."""
+        self.trouble, self.began = trouble, began
+
 
 class Outages:
     """Watches the brokers of one client.
@@ -126,7 +134,7 @@ class Outages:
     def _renewed(self, need: Need | None, now: float) -> Need:
         if need is None or (now - need.last > self._kept and need.trouble is None):
             return Need(now, now)
-        need.last = now
+        need.renew(now)
         return need
 
     # -- looking -----------------------------------------------------------------------------------------------------
@@ -175,13 +183,12 @@ class Outages:
         self._next_line = now + OUTAGE
         took = _took(now - min(due[key] for key in late))
         if anywhere and self._any is not None:
-            self._any.trouble, self._any.began = Trouble(_NOBODY, due[_ANY], "", 0), due[_ANY]
+            self._any.report(Trouble(_NOBODY, due[_ANY], "", 0), due[_ANY])
             why = {"tried": self._reach.nobody_answers()}
             log.warning("no broker is available", extra=took | waiting | why)
             return True
         for each in some:
-            need = self._needs[each.node.id]
-            need.trouble, need.began = each, due[each.node.id]
+            self._needs[each.node.id].report(each, due[each.node.id])
         who = _named(each.node for each in some)
         log.warning(_NOT_AVAILABLE[len(some) > 1], extra=who | took | waiting | {"why": some[0].why})
         return True
@@ -192,7 +199,7 @@ class Outages:
         for key, need in list(self._needs.items()):
             trouble = troubles.get(key)
             if trouble is not None and trouble.requests:
-                need.last = now
+                need.renew(now)
             idle = now - need.last > self._kept
             if need.trouble is not None:
                 node = need.trouble.node

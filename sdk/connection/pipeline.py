@@ -19,8 +19,8 @@ from ottla.codec.wire import Buffer
 from ottla.errors import OttlaError, RemoteProtocolError
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.connection.peer import Traffic
-from ottla.sdk.connection.versions import FITTED
 from ottla.sdk.events import Key, Send
+from ottla.sdk.timers import Timer
 
 SEND_BYTES = 64 * 2**10
 """From this size on no further request joins the same `Send`: a request that the driver has cannot be withdrawn."""
@@ -51,8 +51,9 @@ class Pipeline:
         """Whether the driver has not yet reported the last `Send` as written."""
         return self._unwritten is not None
 
-    def add(self, exchange: Exchange, now: float) -> None:
-        exchange.since, exchange.withdraw = now, self._withdraw
+    def add(self, exchange: Exchange, timer: Timer, now: float) -> None:
+        """Let a request wait to be sent; ``timer`` ends it at its deadline."""
+        exchange.submit(now, timer, self._withdraw)
         self.waiting[exchange] = None
 
     def _withdraw(self, exchange: Exchange) -> None:
@@ -78,16 +79,11 @@ class Pipeline:
         while self.waiting and size < SEND_BYTES:
             exchange, _ = self.waiting.popitem(last=False)
             try:
-                exchange.version = version(exchange)
-                if exchange.build:
-                    exchange.message = exchange.build(exchange.version)
-                elif fit := FITTED.get(exchange.kind):
-                    exchange.message = fit(exchange.message, exchange.version)
+                exchange.prepare(version(exchange))
                 parts, more = self._encode(exchange, now)
             except OttlaError as error:  # it does not fit this version, or no version
                 refused.append((exchange, error))
             else:
-                exchange.withdraw = None
                 out += parts
                 size += more
         return self._send(out, size, now) if out else None, refused
@@ -101,7 +97,7 @@ class Pipeline:
         correlation_id = self._correlation_id
         parts = frames.build_request_parts(exchange.message, exchange.version, correlation_id, self._client_id)
         size = sum(map(len, parts))
-        exchange.correlation_id, exchange.sent_at = correlation_id, now
+        exchange.sent(correlation_id, now)
         self._correlation_id = (correlation_id + 1) & 0x7FFFFFFF
         self._traffic.requests.add(1, now)
         self._traffic.sizes.record(size, now)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
 from ottla.sdk.consume.assignment.committing import BatchAssignment
-from ottla.sdk.consume.partitions.position import Fetched
+from ottla.sdk.consume.partitions.fetched import Fetched
 
 T = TypeVar("T")
 

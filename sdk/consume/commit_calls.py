@@ -18,7 +18,8 @@ from ottla.sdk.consume.assignment.committing import BatchAssignment, Committing,
 from ottla.sdk.consume.navigation import Navigation
 from ottla.sdk.consume.reading.fetcher import Fetcher
 from ottla.sdk.core import ClientCore
-from ottla.sdk.group.commits import Assignment, Commits
+from ottla.sdk.group.commit_queue import Assignment
+from ottla.sdk.group.commits import Commits
 from ottla.sdk.steps import TURN, Steps, settled
 
 

@@ -48,7 +48,7 @@ class AsyncioLink(Link, asyncio.BufferedProtocol):
     def __init__(self, driver: "AsyncioDriver", key: Key) -> None:
         super().__init__(key)
         self._driver = driver
-        self.dialing: asyncio.Task[None] | None = None
+        self._dialing: asyncio.Task[None] | None = None
         self.transport: asyncio.Transport | None = None
         """``None`` before and after the connection."""
         self._room: memoryview | None = None
@@ -58,6 +58,25 @@ class AsyncioLink(Link, asyncio.BufferedProtocol):
             self.transport.write(self.outbox.popleft())
         if self.finishing and not self.outbox and self.transport is not None and self.transport.can_write_eof():
             self.transport.write_eof()  # after its buffered bytes
+
+    def dial(self, attempt: asyncio.Task[None]) -> None:
+        """Note which task tries to connect."""
+        self._dialing = attempt
+
+    def dialed(self) -> None:
+        """Note that the attempt has ended."""
+        self._dialing = None
+
+    def hang_up(self) -> None:
+        """End the connection, or the attempt to open it."""
+        if self._dialing is not None:
+            self._dialing.cancel()
+        if self.transport is None:
+            return
+        if self.transport.get_write_buffer_size():  # a peer that reads nothing would keep it open for ever
+            self.transport.abort()
+        else:
+            self.transport.close()
 
     # -- called by the transport -------------------------------------------------------------------------------------
 
@@ -309,24 +328,20 @@ class AsyncioDriver(Driver[AsyncioLink]):
     # -- connections -------------------------------------------------------------------------------------------------
 
     def _dial(self, link: AsyncioLink, wanted: Connect) -> None:
-        link.dialing = self._start(self._connect(link, wanted))
-        link.dialing.add_done_callback(partial(self._dialed, link))
+        attempt = self._start(self._connect(link, wanted))
+        link.dial(attempt)
+        attempt.add_done_callback(partial(self._dialed, link))
 
     def _dialed(self, link: AsyncioLink, task: asyncio.Task[None]) -> None:
         """An attempt has ended; it may have been cancelled before its first line ran."""
-        link.dialing = None
+        link.dialed()
         if task.cancelled():
             self.ended(link, "cancelled")  # by other code, if the core still knows the link; it then tries again
 
     def _hang_up(self, link: AsyncioLink) -> None:
-        if link.dialing is not None:
-            link.dialing.cancel()
         if link.transport is not None:
             self._closing.add(link)
-            if link.transport.get_write_buffer_size():  # a peer that reads nothing would keep it open for ever
-                link.transport.abort()
-            else:
-                link.transport.close()
+        link.hang_up()
 
     def ended(self, link: AsyncioLink, why: str) -> None:
         """The transport is closed."""
@@ -350,7 +365,7 @@ class AsyncioDriver(Driver[AsyncioLink]):
             why = reason(error)
         except UnicodeError:
             why = f"{wanted.host!r} is not a host name"
-        link.dialing = None
+        link.dialed()
         if link.transport is None:
             self.ended(link, why)
         elif self.has(link):  # the core may have closed it meanwhile

@@ -18,6 +18,7 @@ Rules:
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ottla.errors import Closed, LocalProtocolError
@@ -50,12 +51,13 @@ class UserCall:
     """
 
     __slots__ = (
+        "_interrupt",
+        "_waits",
         "abandoned",
         "cut",
         "done",
         "error",
         "function",
-        "interrupt",
         "job",
         "nested",
         "over",
@@ -65,7 +67,6 @@ class UserCall:
         "thread",
         "undo",
         "value",
-        "waits",
         "wanted",
     )
 
@@ -85,9 +86,9 @@ class UserCall:
         self.job: Job | None = None
         self.wanted: Await | Outside | None = None
         """The next job."""
-        self.waits: tuple[Outcome[Any], Callable[[], object], bool] | None = None
+        self._waits: tuple[Outcome[Any], Callable[[], object], bool] | None = None
         """The awaited outcome, its callback, and whether an interrupt has to wait for the outcome."""
-        self.interrupt: BaseException | None = None
+        self._interrupt: BaseException | None = None
         """An exception raised in its thread that still has to be raised in its steps."""
         self.cut = False
         """An exception was raised in its thread, and the I/O thread does not know of it yet."""
@@ -96,6 +97,119 @@ class UserCall:
         self.done = self.over = False
         self.value: Any = None
         self.error: BaseException | None = None
+
+    # -- in its thread -----------------------------------------------------------------------------------------------
+
+    def cut_short(self) -> None:
+        """Note that an exception was raised in its thread, before it is posted to the I/O thread."""
+        self.cut = True
+
+    def take_error(self) -> BaseException:
+        """Take the error, to raise it: its traceback refers to this call."""
+        assert self.error is not None
+        error, self.error = self.error, None
+        return error
+
+    # -- in the I/O thread: waits and interrupts ---------------------------------------------------------------------
+
+    def begin(self, *, nested: bool) -> None:
+        """Note that the call has arrived."""
+        self.nested = nested
+
+    def wait(self, outcome: Outcome[Any], ready: Callable[[], object], *, shielded: bool) -> None:
+        """Let the steps wait for ``outcome``, and call ``ready`` when it is settled."""
+        self._waits = (outcome, ready, shielded)
+        outcome.when_done(ready)
+
+    def want(self, job: Await | Outside) -> None:
+        """Let the steps wait until the thread has done ``job``, which is handed out when the thread is free."""
+        self.wanted = job
+
+    def has_waited(self) -> bool:
+        """Whether the awaited outcome is settled; then the steps wait no more."""
+        if self._waits is None or not self._waits[0].done:
+            return False
+        self._waits = None
+        return True
+
+    def stop_waiting(self) -> bool:
+        """End the wait, to raise an interrupt there; ``False`` if the steps do not wait, or are shielded."""
+        if self.wanted is not None:
+            self.wanted = None
+            return True
+        if self._waits is None or self._waits[2]:
+            return False
+        outcome, ready, _ = self._waits
+        outcome.forget(ready)
+        self._waits = None
+        return True
+
+    def abandon(self) -> None:
+        """Note that its thread no longer waits."""
+        self.abandoned = True
+
+    def interrupted(self) -> Callable[[], object] | None:
+        """Note that the I/O thread knows of the exception in its thread; returns how to undo a result, if there is one.
+
+        The exception keeps the result from the caller.
+        """
+        self.cut = False
+        if not self.done or self.error is not None or self.undo is None:
+            return None
+        undo, self.undo = self.undo, None
+        return partial(undo, self.value)
+
+    def interrupt(self, error: BaseException) -> None:
+        """Keep an exception of its thread until the steps can take it."""
+        self._interrupt = error
+
+    def take_interrupt(self, wait: object) -> BaseException | None:
+        """The exception to raise in the steps instead of beginning ``wait``, unless that is shielded from it."""
+        if isinstance(wait, Await) and wait.shield and not self.abandoned:
+            return None
+        error, self._interrupt = self._interrupt, None
+        return error
+
+    # -- in the I/O thread: jobs and the end -------------------------------------------------------------------------
+
+    def hand_callbacks(self, callbacks: deque[Run]) -> None:
+        """Have its thread call these callbacks."""
+        self.rounds -= self.done
+        self.job = callbacks
+        self._wake()
+
+    def hand_wanted(self) -> None:
+        """Have its thread do the job that the steps wait for."""
+        self.job, self.wanted = self.wanted, None
+        self._wake()
+
+    def take_job(self) -> Job | None:
+        """Take the job from its thread, which has done it, or will not."""
+        job, self.job = self.job, None
+        return job
+
+    def end(self, value: object = None, error: BaseException | None = None) -> None:
+        """Note the result; an interrupt that could not be raised in the steps takes its place."""
+        if self._interrupt is not None:
+            if error is not None and error is not self._interrupt:
+                self._interrupt.__cause__ = error
+            error = self._interrupt
+        self.value, self.error, self.done = value, error, True
+
+    def close(self) -> None:
+        """Let its thread return: with the result, or an error if there is none yet."""
+        if not self.done:
+            self.error, self.done = Closed("the client is closed"), True
+        self.finish()
+
+    def finish(self) -> None:
+        """Let its thread return with the result."""
+        self.over = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self.ready.locked():  # already released if a job was taken back before the thread saw it
+            self.ready.release()
 
 
 class Callers:
@@ -119,15 +233,15 @@ class Callers:
             for each in [each for each in list(self.left) if each.thread == call.thread and each is not call]:
                 self.abandon(each, self.left.pop(each))
         self._calls[call] = None
-        call.nested = self._server is not None and self._server.thread == call.thread
+        call.begin(nested=self._server is not None and self._server.thread == call.thread)
         if call.function is None:
             self._go_on(call)
             return
         try:
-            call.value = call.function()
+            call.end(call.function())
         except BaseException as error:  # raised again in the caller's thread
-            call.error = error
-        self._end(call)
+            call.end(error=error)
+        self._hand(call)
 
     def served(self, call: UserCall) -> None:
         """The call's thread has called the callbacks."""
@@ -137,55 +251,41 @@ class Callers:
 
     def answer(self, call: UserCall, sent: object, raised: BaseException | None) -> None:
         """The call's thread has called the user's function."""
-        call.job = None
+        call.take_job()
         self._go_on(call, sent, raised)
 
     def interrupt(self, call: UserCall, error: BaseException) -> None:
         """An exception was raised in the call's thread, such as Ctrl-C: cancel the call like a task."""
-        call.cut = False
-        if call.done and call.error is None and call.undo is not None:
+        if (undo := call.interrupted()) is not None:
             with self._core.gate:
-                call.undo(call.value)
-            call.undo = None
+                undo()
         if call.over:
-            self._wake(call)
+            call.finish()
             return
         if call not in self._calls:  # the exception came before the call was posted
-            call.error = error
             self._calls[call] = None
-            self._end(call)
+            self._end(call, None, error)
             return
-        in_job, served = call.job is not None, self._server is call
+        served = self._server is call
         if served:
             self._take_back(call)
-        call.job = None
+        in_job = call.take_job() is not None
         if call.done:
             self._hand(call)
-        elif in_job and not served:
-            self._go_on(call, None, error)
-        elif call.wanted is not None:
-            call.wanted = None
-            self._go_on(call, None, error)
-        elif call.waits is not None and not call.waits[2]:
-            outcome, wake, _ = call.waits
-            outcome.forget(wake)
-            call.waits = None
+        elif in_job or call.stop_waiting():
             self._go_on(call, None, error)
         else:
-            call.interrupt = error
+            call.interrupt(error)
 
     def abandon(self, call: UserCall, error: BaseException) -> None:
         """The call's thread no longer waits: let the call end on its own."""
-        call.abandoned = True
+        call.abandon()
         self.interrupt(call, error)
 
     def close(self) -> None:
         """End all calls: no steps are resumed any more."""
         for call in list(self._calls):
-            if not call.done:
-                call.error, call.done = Closed("the client is closed"), True
-            call.over = True
-            self._wake(call)
+            call.close()
         self._calls.clear()
 
     # -- steps -------------------------------------------------------------------------------------------------------
@@ -195,8 +295,7 @@ class Callers:
         resumed = False
         while self._ready:
             call = self._ready.popleft()
-            if call.waits is not None and call.waits[0].done:
-                call.waits = None
+            if call.has_waited():
                 self._go_on(call)
                 resumed = True
         return resumed
@@ -207,11 +306,11 @@ class Callers:
             try:
                 wait = self._core.resume(call.steps, self._now(), sent=sent, raised=raised)
             except StopIteration as end:
-                call.value = end.value
-                break
+                self._end(call, end.value)
+                return
             except BaseException as error:  # raised again in the caller's thread
-                call.error = error
-                break
+                self._end(call, None, error)
+                return
             sent = raised = None
             outcome = wait.outcome if isinstance(wait, Shielded) else wait
             if isinstance(outcome, AfterCallbacks) and not outcome.done and call.nested:
@@ -220,35 +319,26 @@ class Callers:
                 if not wait.outcome.done:
                     self._wait(call, wait.outcome, shielded=True)
                     return
-            elif call.interrupt is not None and not (isinstance(wait, Await) and wait.shield and not call.abandoned):
-                raised, call.interrupt = call.interrupt, None
+            elif (raised := call.take_interrupt(wait)) is not None:
+                continue
             elif isinstance(wait, Await | Outside):
                 if call.abandoned:
                     raised = LocalProtocolError("the thread of this call no longer waits for it")
                 else:
-                    call.wanted = wait
+                    call.want(wait)
                     self._hand(call)
                     return
             elif not isinstance(wait, Turn) and not wait.done:
                 self._wait(call, wait, shielded=False)
                 return
-        self._end(call)
 
     def _wait(self, call: UserCall, outcome: Outcome[Any], *, shielded: bool) -> None:
-        def wake() -> None:
-            self._ready.append(call)
-
-        call.waits = (outcome, wake, shielded)
-        outcome.when_done(wake)
+        call.wait(outcome, partial(self._ready.append, call), shielded=shielded)
         if self._callbacks:
             self.hand_out()
 
-    def _end(self, call: UserCall) -> None:
-        if call.interrupt is not None:  # it could not be raised in the steps
-            if call.error is not None and call.error is not call.interrupt:
-                call.interrupt.__cause__ = call.error
-            call.error = call.interrupt
-        call.done = True
+    def _end(self, call: UserCall, value: object = None, error: BaseException | None = None) -> None:
+        call.end(value, error)
         self._hand(call)
 
     def _hand(self, call: UserCall) -> None:
@@ -256,20 +346,13 @@ class Callers:
         if call.job is not None or call.over:
             return
         if self._can_serve(call):
-            call.rounds -= call.done
-            call.job, self._server = self._next_callbacks(), call
+            self._server = call
+            call.hand_callbacks(self._next_callbacks())
         elif call.wanted is not None:
-            call.job, call.wanted = call.wanted, None
+            call.hand_wanted()
         elif call.done:
-            call.over = True
             self._calls.pop(call, None)
-        else:
-            return
-        self._wake(call)
-
-    def _wake(self, call: UserCall) -> None:
-        if call.ready.locked():  # already released if a job was taken back before the thread saw it
-            call.ready.release()
+            call.finish()
 
     # -- callbacks ---------------------------------------------------------------------------------------------------
 
@@ -308,7 +391,7 @@ class Callers:
     def _take_back(self, call: UserCall) -> None:
         """The thread calls no more callbacks; put back the remaining ones."""
         if self._server is call:
-            left, call.job, self._server = call.job, None, None
+            left, self._server = call.take_job(), None
             if isinstance(left, deque):
                 self._callbacks.extendleft(reversed(left))
             self._run_those_behind()

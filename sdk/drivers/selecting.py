@@ -22,6 +22,10 @@ class SelectorLink(SocketLink):
         super().__init__(key)
         self.connecting = True
 
+    def connected(self) -> None:
+        """Note that the other side has accepted the connection."""
+        self.connecting = False
+
 
 class SelectorStepper(Stepper[SelectorLink]):
     """Takes the steps of ``core`` with a selector; subclasses decide when to wait, and how to resolve names."""
@@ -52,22 +56,22 @@ class SelectorStepper(Stepper[SelectorLink]):
         attempts = self._attempts[where] = self._attempts.get(where, -1) + 1
         family, kind, protocol, _, address = found[attempts % len(found)]
         try:
-            link.socket = socket.socket(family, kind, protocol)
+            connection = socket.socket(family, kind, protocol)
         except OSError as error:
             self._lost(link, reason(error))
             return
-        link.socket.setblocking(False)
-        link.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._selector.register(link.socket, selectors.EVENT_WRITE, link)
-        code = link.socket.connect_ex(address)
+        link.open(connection)
+        connection.setblocking(False)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._selector.register(connection, selectors.EVENT_WRITE, link)
+        code = connection.connect_ex(address)
         if code not in (0, errno.EINPROGRESS):
             self._end(link, OSError(code, os.strerror(code)))
 
     def _hang_up(self, link: SelectorLink) -> None:
         if link.socket is not None:
             self._selector.unregister(link.socket)
-            link.socket.close()
-            link.socket = None
+            link.close()
 
     def _hang_up_all(self) -> None:
         for link in self._links.values():
@@ -89,7 +93,7 @@ class SelectorStepper(Stepper[SelectorLink]):
         if not link.full:
             self._selector.modify(link.socket, selectors.EVENT_READ, link)
         if link.connecting:
-            link.connecting = False
+            link.connected()
             self.tell(Connected(link.key))
         elif had_to_wait and link.wrote:
             self.tell(Written(link.key))

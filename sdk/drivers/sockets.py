@@ -18,7 +18,17 @@ class SocketLink(Link):
     def __init__(self, key: Key) -> None:
         super().__init__(key)
         self.socket: socket.socket | None = None
-        """Non-blocking; ``None`` before there is a connection."""
+        """Non-blocking; ``None`` before there is a connection, and after its end."""
+
+    def open(self, opened: socket.socket) -> None:
+        """Use the socket, which is connected, or will be."""
+        self.socket = opened
+
+    def close(self) -> None:
+        """Close the socket, if there is one."""
+        if self.socket is not None:
+            self.socket.close()
+            self.socket = None
 
     def write(self) -> None:
         """Write as much as the socket accepts now, with as few system calls and copies as possible."""

@@ -53,6 +53,22 @@ class Link(ABC):
         """Whether the system has accepted everything."""
         return not (self.outbox or self.full or self.broke)
 
+    def put(self, parts: Iterable[Buffer]) -> None:
+        """Add bytes that are written with the next `write`."""
+        self.outbox += parts
+
+    def finish(self) -> None:
+        """Shut down the writing half once everything is written."""
+        self.finishing = True
+        if not self.full:
+            self.write()
+
+    def put_last(self, last: Iterable[Buffer]) -> None:
+        """Write the last bytes before the connection ends here, unless others are still waiting."""
+        if self.wrote:
+            self.outbox += last
+            self.write()
+
     @abstractmethod
     def write(self) -> None:
         """Write as much of the outbox as the system accepts; when all is written and `finishing`, shut down writing."""
@@ -156,21 +172,18 @@ class Stepper(ABC, Generic[L]):
             match action:
                 case Send(key=key, parts=parts):
                     if link := self._links.get(key):
-                        link.outbox += parts
+                        link.put(parts)
                         sent[key] = link
                 case Connect(key=key):
                     link = self._links[key] = self._link(key)
                     self._dial(link, action)
                 case Finish(key=key):
                     if finishing := self._links.get(key):
-                        finishing.finishing = True
-                        if not finishing.full:
-                            finishing.write()
+                        finishing.finish()
                 case Close(key=key, last=last):
                     if closed := self._links.pop(key, None):
-                        if last and closed.wrote:
-                            closed.outbox += last
-                            closed.write()
+                        if last:
+                            closed.put_last(last)
                         self._hang_up(closed)
                 case RunInThread():
                     self._run_in_thread(action)
@@ -212,11 +225,8 @@ class Stepper(ABC, Generic[L]):
     def do(self, call: Callable[[], T]) -> T:
         """Make a user's call that does not wait."""
         self.refuse_another_loop()
-        core = self.core
         try:
-            with core.gate:
-                core.now = self.now()
-                return call()
+            return self.core.call(call, self.now())
         except KeyboardInterrupt as interrupt:
             self._broken(interrupt)
             raise

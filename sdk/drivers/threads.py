@@ -169,15 +169,11 @@ class ThreadDriver(IoThread):
             raise
         if call.error is None:
             return call.value
-        failed, call.error = call.error, None
-        try:
-            raise failed
-        finally:
-            del failed  # breaks the reference cycle through its traceback
+        raise call.take_error()
 
     def _cut_short(self, call: UserCall, error: BaseException) -> None:
         try:
-            call.cut = True  # batches that it has taken are put back before this thread asks for more
+            call.cut_short()  # batches that it has taken are put back before this thread asks for more
             self._post(partial(self._callers.interrupt, call, error))
             self._callers.left.pop(call, None)  # its thread is waiting again, and may make other calls within a job
             self._attend(call)

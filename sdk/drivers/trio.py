@@ -143,9 +143,8 @@ class TrioDriver(Driver[TrioLink]):
             await self._settled(outcome)
 
     async def _awaited(self, wanted: Await) -> UserResult:
-        with trio.CancelScope(shield=wanted.shield) as scope:
-            if wanted.seconds is not None:
-                scope.deadline = trio.current_time() + wanted.seconds
+        deadline = math.inf if wanted.seconds is None else trio.current_time() + wanted.seconds
+        with trio.CancelScope(deadline=deadline, shield=wanted.shield) as scope:
             await wanted.function(*wanted.args)
         return UserResult(not scope.cancelled_caught)
 
@@ -190,7 +189,7 @@ class TrioDriver(Driver[TrioLink]):
         try:
             with link.scope:
                 try:
-                    link.socket = _taken_from(await self._stream(wanted))
+                    link.open(_taken_from(await self._stream(wanted)))
                     if self.has(link):  # the core may have closed it meanwhile
                         self.tell(Connected(link.key))
                     why = await self._read(link)
@@ -201,8 +200,7 @@ class TrioDriver(Driver[TrioLink]):
         finally:
             if link.socket is not None:
                 trio.lowlevel.notify_closing(link.socket)
-                link.socket.close()
-                link.socket = None
+                link.close()
         self._lost(link, why)
 
     async def _stream(self, wanted: Connect) -> trio.SocketStream:

@@ -1,7 +1,8 @@
 """A member of a classic consumer group: joins, rebalances, leaves.
 
 `ClassicMember._rebalance` is the way to an assignment, from top to bottom. Its parts are the requests that wait at the
-coordinator (`joining`), the `Leader`'s duties, `Heartbeats`, and LeaveGroup (`goodbye`).
+coordinator (`joining`), the assignors (`OfferedAssignors`), the `Leader`'s duties, `Heartbeats`, and LeaveGroup
+(`goodbye`).
 
 Rules:
 - Every state change goes through the table of `ottla.sdk.group.member_states`, in `_enter`.
@@ -21,9 +22,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
-from ottla.codec.apis.join_group import JoinGroupRequestProtocol, JoinGroupResponse
 from ottla.errors import (
-    DecodeError,
     IllegalGeneration,
     MemberIdRequired,
     OttlaError,
@@ -37,15 +36,15 @@ from ottla.errors import (
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.core import ClientCore
 from ottla.sdk.flow import LoneFlow, sleep
-from ottla.sdk.group.assignors import Assignor, Member, build_subscription, parse_assigned, parse_member
-from ottla.sdk.group.commits import CommittingMember
 from ottla.sdk.group.goodbye import leave_group
 from ottla.sdk.group.group_metrics import MemberMetrics
 from ottla.sdk.group.heartbeats import Heartbeats
 from ottla.sdk.group.joining import join, sync
-from ottla.sdk.group.leader import Assignments, Leader, run_assignor
+from ottla.sdk.group.leader import Assignments, Leader
 from ottla.sdk.group.member_states import IN_GROUP, TRANSITIONS, MemberInput, MemberState
 from ottla.sdk.group.membership import AssignmentChange, Lose, Receive, Revoke
+from ottla.sdk.group.offered import Incompatible, OfferedAssignors
+from ottla.sdk.group.offset_commits import CommittingMember
 from ottla.sdk.group.options import MemberOptions
 from ottla.sdk.group.seat import Seat
 from ottla.sdk.logs import STALL, logger
@@ -76,10 +75,6 @@ _DOING = {
 }
 
 
-class _Incompatible(OttlaError):
-    """Another member sent something that this one cannot work with: no further attempt can help."""
-
-
 class ClassicMember:
     """Runs a member of ``group`` on its own ``channel``; implements `ottla.sdk.group.membership.Membership`.
 
@@ -103,11 +98,7 @@ class ClassicMember:
         self.steps: deque[AssignmentChange] = deque()
         self.failed: OttlaError | None = None
         self.topics: tuple[str, ...] = ()
-        self._assignors = options.chosen_assignors()
-        self._cooperative = all(each.cooperative for each in self._assignors)
-        self._had: tuple[TopicPartition, ...] = ()
-        """The last assignment; with its generation, it is passed to eager assignors."""
-        self._had_in = -1
+        self._offered = OfferedAssignors(group, options.chosen_assignors(), core.options.rack)
         self._leader = Leader(core, group, self.rejoin)
         self._heartbeats = Heartbeats(core, self._seat, self)
         self._rebalancing: LoneFlow | None = None
@@ -154,7 +145,7 @@ class ClassicMember:
 
     def rejoin(self, why: str, now: float) -> None:
         """Join again; with an eager assignor, once all partitions are given up."""
-        eager = bool(self.owned) and not self._cooperative
+        eager = bool(self.owned) and not self._offered.cooperative
         if not self._enter(On.REVOKE if eager else On.REBALANCE, now):
             return
         log.info("a rebalance begins", extra={"group": self._seat.group, "why": why})
@@ -273,11 +264,11 @@ class ClassicMember:
 
     def _rebalance(self, delay: float) -> Steps[None]:
         """Get an assignment: JoinGroup, the division of the partitions if this member leads, then SyncGroup."""
-        core, seat, topics = self._core, self._seat, self.topics
+        core, seat, topics, offered = self._core, self._seat, self.topics, self._offered
         yield from sleep(core, delay)
         try:
             node = yield from settled(core.coordinators.find(seat.group, core.now))
-            protocols = yield from self._protocols(topics)
+            protocols = yield from offered.subscriptions(topics, self.owned, seat.generation)
             self._enter(On.JOIN_SENT, core.now)
             joined = yield from join(core, seat, node, protocols, self._held_up)
             self._enter(On.JOINED, core.now)
@@ -285,17 +276,17 @@ class ClassicMember:
             self._notify(None, core.now)
             # No request waits at the coordinator while the leader divides the partitions, so heartbeats are due.
             self._heartbeats.schedule(core.now + seat.options.heartbeat_interval)
-            assignor = self._chosen(joined.protocol_name)
+            assignor = offered.chosen(joined.protocol_name)
             assignments: Assignments = ()
             if joined.leader == joined.member_id:
-                members = self._members(joined)
+                members = offered.members(joined)
                 assignments = yield from self._leader.assign(assignor, members, skip=joined.skip_assignment)
             else:
                 self._leader.resign()
             self._enter(On.SYNC_SENT, core.now)
             assignment = yield from sync(core, seat, node, assignor.name, assignments, self._held_up)
-            places = self._parse(assignment)
-        except _Incompatible as error:
+            places = offered.assigned(assignment, seat.generation)
+        except Incompatible as error:
             self._fail(RemoteProtocolError(str(error)), core.now)
         except OttlaError as error:
             self._rebalance_failed(error, core.now)
@@ -303,48 +294,6 @@ class ClassicMember:
             self._take(places, core.now)
             if topics != self.topics:
                 self.rejoin("the subscription changed", core.now)
-
-    def _protocols(self, topics: Sequence[str]) -> Steps[Sequence[JoinGroupRequestProtocol]]:
-        """The member's subscription, for each of its assignors."""
-        assignors, rack, keeps = self._assignors, self._core.options.rack, self._cooperative
-        # An eager member owns nothing by now, but the sticky assignor's user data contains its last assignment.
-        owned, generation = (self.owned, self._seat.generation) if keeps else (self._had, self._had_in)
-
-        def build() -> list[JoinGroupRequestProtocol]:
-            return [
-                JoinGroupRequestProtocol(
-                    name=each.name,
-                    metadata=build_subscription(
-                        each, topics, owned=owned, generation=generation, cooperative=keeps, rack=rack
-                    ),
-                )
-                for each in assignors
-            ]
-
-        return run_assignor("', '".join(each.name for each in assignors), build)  # it may have user data of its own
-
-    def _chosen(self, protocol: str | None) -> Assignor:
-        """The assignor that the group has chosen."""
-        for each in self._assignors:
-            if each.name == protocol:
-                return each
-        raise _Incompatible(f"group {self._seat.group!r} chose {protocol!r}, which this member did not offer")
-
-    def _members(self, joined: JoinGroupResponse) -> list[Member]:
-        """The members as the leader gets them."""
-        try:
-            return [parse_member(each.member_id, each.group_instance_id, each.metadata) for each in joined.members]
-        except DecodeError as error:
-            wrong = f"a member of group {self._seat.group!r} sent a subscription that cannot be parsed: {error}"
-            raise _Incompatible(wrong) from None
-
-    def _parse(self, assignment: bytes) -> tuple[TopicPartition, ...]:
-        """The partitions in the leader's answer."""
-        try:
-            return parse_assigned(assignment)
-        except DecodeError as error:
-            wrong = f"the leader of {self._seat.group!r} sent an assignment that cannot be parsed: {error}"
-            raise _Incompatible(wrong) from None
 
     def _take(self, places: tuple[TopicPartition, ...], now: float) -> None:
         """Take the assignment: revoke partitions that it lacks, and receive new ones."""
@@ -365,7 +314,6 @@ class ClassicMember:
             },
         )
         self.owned = (*self.owned, *added)
-        self._had, self._had_in = places, self.generation
         if revoked:
             self._add(Revoke(revoked), now)
         if added:

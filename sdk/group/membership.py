@@ -15,7 +15,7 @@ from typing import Protocol
 from ottla.errors import OttlaError
 from ottla.late_dataclass import dataclass
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.group.commits import CommittingMember
+from ottla.sdk.group.offset_commits import CommittingMember
 from ottla.sdk.outcome import Outcome
 
 

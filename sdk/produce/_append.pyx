@@ -117,14 +117,22 @@ cdef class OpenBatch:
         if callback is not None:
             self.ask(index, timestamp, callback)
 
+    def add_columns(self, Py_ssize_t size, timestamps, keys, values, headers):
+        """Add records of ``size`` bytes together.
+
+        See `ottla.sdk.produce._append_in_python.OpenBatch.add_columns`.
+        """
+        self.builder.extend_columns(timestamps, keys, values, headers)
+        self.left -= size
+
     def call_back(
-        self, make, topic, partition, int64_t base_offset, int64_t append_time, failed, check_result=None
+        self, list callbacks not None, make, topic, partition, int64_t base_offset, int64_t append_time, failed, check_result=None
     ):
-        """Call each of `callbacks` with where its record is now, and forget it.
+        """Call each of ``callbacks`` with where its record is now, and forget it.
 
         See `ottla.sdk.produce._append_in_python.OpenBatch.call_back`.
         """
-        cdef list callbacks = self.callbacks, timestamps = self.timestamps
+        cdef list timestamps = self.timestamps
         cdef Py_ssize_t i = 0
         cdef object callback, result, stamp = append_time
         check_named_tuple(make)
@@ -170,6 +178,10 @@ cdef class TopicBuffer:
     def __init__(self, Py_ssize_t partitions):
         self.partitions = [None] * partitions
 
+    def stick_to(self, PartitionBuffer partition not None):
+        """See `ottla.sdk.produce._append_in_python.TopicBuffer.stick_to`."""
+        self.sticky = partition
+
 
 @cython.final
 cdef class AppendFastPath:
@@ -190,6 +202,18 @@ cdef class AppendFastPath:
         self.thread = PyThread_get_thread_ident()
         self.topics = {}
         self.free = free
+
+    def show(self, dict topics not None):
+        """See `ottla.sdk.produce._append_in_python.AppendFastPath.show`."""
+        self.topics = topics
+
+    def reserve(self, Py_ssize_t size):
+        """See `ottla.sdk.produce._append_in_python.AppendFastPath.reserve`."""
+        self.free -= size
+
+    def release(self, Py_ssize_t size):
+        """See `ottla.sdk.produce._append_in_python.AppendFastPath.release`."""
+        self.free += size
 
     cpdef object check(self, object callback):
         """Check ``callback``, unless it has the code of the previous one.

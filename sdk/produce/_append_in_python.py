@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from itertools import islice
 from typing import Any, Generic, NoReturn
 
+from ottla.codec.layout import BinaryColumn, HeaderColumn
 from ottla.codec.records import Appender, Headers
 from ottla.sdk.produce.records import RECORD_OVERHEAD, DeliveryCallback, K, Timestamp, V
 
@@ -59,8 +60,20 @@ class OpenBatch:
             self.callbacks.append(callback)
             self.timestamps.append(timestamp)
 
+    def add_columns(
+        self, size: int, timestamps: memoryview, keys: BinaryColumn, values: BinaryColumn, headers: HeaderColumn | None
+    ) -> None:
+        """Add records of ``size`` bytes together, without callbacks; only if the builder takes columns.
+
+        Raises:
+            EncodeError: see `BatchBuilder.extend_columns`.
+        """
+        self.builder.extend_columns(timestamps, keys, values, headers)
+        self.left -= size
+
     def call_back(
         self,
+        callbacks: list[Any],
         make: type[tuple[Any, ...]],
         topic: str,
         partition: int,
@@ -69,11 +82,12 @@ class OpenBatch:
         failed: Callable[[BaseException, Any], object],
         check_result: Callable[[Any], object] | None = None,
     ) -> None:
-        """Call each of `callbacks` with where its record is now, and forget it.
+        """Call each of ``callbacks`` with where its record is now, and forget it.
 
         If Ctrl-C interrupts this between two callbacks, another call continues.
 
         Args:
+            callbacks: like the attribute, or some of those, each at the index of its record.
             make: the named tuple that the callbacks get: made of topic, partition, offset and timestamp.
             base_offset: offset of the first record; -1: offsets are unknown.
             append_time: timestamp of all records; -1: each has its own.
@@ -81,13 +95,13 @@ class OpenBatch:
             check_result: called with the result of a callback that is not ``None``; raises if the result is wrong.
         """
         known = base_offset >= 0
-        for index, (callback, stamp) in enumerate(zip(self.callbacks, self.timestamps, strict=False)):
+        for index, (callback, stamp) in enumerate(zip(callbacks, self.timestamps, strict=False)):
             if callback is None:
                 continue
             offset = base_offset + index if known else -1
             receipt = tuple.__new__(make, (topic, partition, offset, stamp if append_time < 0 else append_time))
             try:
-                self.callbacks[index] = None
+                callbacks[index] = None
                 if (result := callback(receipt)) is not None and check_result is not None:
                     check_result(result)
             except BaseException as error:  # a callback's error must not stop the other callbacks
@@ -116,6 +130,10 @@ class TopicBuffer:
     def __init__(self, partitions: int) -> None:
         self.partitions: list[PartitionBuffer | None] = [None] * partitions
         self.sticky: PartitionBuffer | None = None
+
+    def stick_to(self, partition: PartitionBuffer) -> None:
+        """Append records without a key to ``partition`` from now on."""
+        self.sticky = partition
 
 
 class AppendFastPath:
@@ -150,6 +168,18 @@ class AppendFastPath:
         """Code object of the function that was checked last."""
         self.topics: dict[str, TopicBuffer] = {}
         self.free = free
+
+    def show(self, topics: dict[str, TopicBuffer]) -> None:
+        """Append to ``topics`` from now on, and to no others."""
+        self.topics = topics
+
+    def reserve(self, size: int) -> None:
+        """Take bytes from those that are free, also if too few are."""
+        self.free -= size
+
+    def release(self, size: int) -> None:
+        """Give bytes back."""
+        self.free += size
 
     def check(self, callback: Any) -> None:
         """Check ``callback``, unless it has the code of the previous one: each record may have a new closure."""

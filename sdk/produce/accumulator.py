@@ -111,14 +111,13 @@ class Accumulator:
         """Begin a new batch, large enough for the record; the previous one is full, or too old."""
         was_full, before = queue.open.left < record.size, queue.close()
         room = max(min(self._options.batch_size, self._core.options.max_request_size), record.size)
-        batch = queue.open = ProducerBatch(self._deliveries.number(), queue.place, now, record.deadline, room)
+        batch = ProducerBatch(self._deliveries.number(), queue.place, now, record.deadline, room, BATCH_OVERHEAD)
         if before is not None:
             self._queues.due(queue, before)
-        batch.charged = BATCH_OVERHEAD
         self._room.take(BATCH_OVERHEAD)
         self._sender.add(queue, batch)
         if self._options.linger and not self._room.waiters:
-            queue.linger = self._core.later(now + self._options.linger, lambda now: self._lingered(queue))
+            queue.linger(self._core, now + self._options.linger, lambda now: self._lingered(queue))
         else:
             self._queues.due(queue, batch)
         if self._sealing is None:
@@ -127,7 +126,6 @@ class Accumulator:
             batch.builder.expect(room - HEADER_SIZE)
 
     def _lingered(self, queue: PartitionQueue) -> None:
-        queue.linger = None
         if queue.open is not NOT_OPEN:
             self._queues.due(queue, queue.open)
 

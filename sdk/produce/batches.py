@@ -33,6 +33,7 @@ TxnPartitionEntry.java, ProducerStateEntry.java (NUM_BATCHES_TO_RETAIN = 5).
 
 import math
 from collections import deque
+from collections.abc import Callable
 from itertools import islice
 
 from ottla.codec.compression import UNLIMITED, Compression
@@ -42,6 +43,7 @@ from ottla.codec.wire import Buffer
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.connection.versions import PRODUCE_RECORD_BATCHES
+from ottla.sdk.core import ClientCore
 from ottla.sdk.produce.append import OpenBatch, PartitionBuffer
 from ottla.sdk.produce.producer_identity import Identity
 from ottla.sdk.timers import Timer
@@ -54,13 +56,13 @@ class ProducerBatch(OpenBatch):
     """Records of one partition that are sent together."""
 
     __slots__ = (
+        "_expiry",
         "abandoned",
         "again",
         "attempts",
         "charged",
         "deadline",
         "due",
-        "expiry",
         "node",
         "number",
         "opened",
@@ -75,7 +77,9 @@ class ProducerBatch(OpenBatch):
 
     builder: BatchBuilder
 
-    def __init__(self, number: int, place: TopicPartition, opened: float, deadline: float, room: int) -> None:
+    def __init__(
+        self, number: int, place: TopicPartition, opened: float, deadline: float, room: int, charged: int = 0
+    ) -> None:
         super().__init__(BatchBuilder(), room)
         self.number = number
         """Counts up over all batches of a producer; the halves of a split batch keep its number."""
@@ -83,11 +87,11 @@ class ProducerBatch(OpenBatch):
         self.opened = opened
         self.deadline = deadline
         """When its delivery times out."""
-        self.charged = 0
+        self.charged = charged
         """Bytes of the producer's memory; while the batch is open, without its records' bytes."""
         self.due = False
         """Whether it may be sent."""
-        self.expiry: Timer | None = None
+        self._expiry: Timer | None = None
         self.request: InFlightBatches | None = None
         """The request in which it is in flight."""
         self.again = False
@@ -95,7 +99,7 @@ class ProducerBatch(OpenBatch):
         self.outcome_unknown = False
         """An attempt under this sequence ended without a definite answer: it may be stored."""
         self.overtaken = False
-        """A later batch is stored, so this one can no longer be in order: the log lost its state of the producer."""
+        """A later batch is stored, so this one can no longer be in order."""
         self.node = -1
         """The node to which it was last sent."""
         self.attempts = 0
@@ -120,59 +124,115 @@ class ProducerBatch(OpenBatch):
         """Whether a connection has it, which may not have sent it yet."""
         return self.request is not None
 
-    def withdraw(self) -> None:
-        """Remove the batch from its request, unless the driver has that."""
-        if self.request is not None and not self.request.sent:
-            request, self.request = self.request, None
-            request.remove(self)
-
     @property
-    def fate(self) -> bool | None:
-        """Whether an unacknowledged batch is stored: ``False``, or ``None`` if the outcome is unknown."""
-        return None if self.in_flight or self.outcome_unknown else False
+    def maybe_stored(self) -> bool:
+        """Whether an unacknowledged batch may be stored."""
+        return self.in_flight or self.outcome_unknown
 
     @property
     def renumberable(self) -> bool:
         """Whether it is safe to send it under another sequence: neither a duplicate nor out of order."""
         return not (self.outcome_unknown or self.overtaken)
 
+    def seal(self) -> int:
+        """Accept no more records; returns the bytes of those in the batch, which it is charged for now."""
+        size = self.room - self.left
+        self.charged += size
+        self.left = -1
+        return size
+
+    def make_due(self) -> bool:
+        """Allow the batch to be sent; returns whether it was not allowed before."""
+        before, self.due = self.due, True
+        return not before
+
+    def sent(self, request: "InFlightBatches", node: int, sequence: int | None) -> None:
+        """Note that the batch went to the connection to ``node``, in ``request``.
+
+        Args:
+            sequence: for the first attempt; each further one repeats it. ``None`` without idempotence.
+        """
+        self.request, self.node = request, node
+        self.attempts += 1
+        if self.sequence is not None:
+            self.again = True
+        else:
+            self.sequence = sequence
+
+    def answered(self) -> None:
+        """Note that its request has ended, with or without a response."""
+        self.request = None
+
+    def refused(self, why: str, *, maybe_stored: bool) -> None:
+        """Note that an attempt failed; until the batch is acknowledged, its outcome stays unknown if it once was."""
+        self.trouble = why
+        self.outcome_unknown |= maybe_stored
+
+    def retry(self, when: float) -> None:
+        """Allow the next attempt from ``when`` on."""
+        self.retry_at = when
+
+    def drop_sequence(self) -> None:
+        """Give up the sequence, because the batch is sent in another epoch next, as if for the first time."""
+        self.sequence, self.again = None, False
+
+    def overtake(self) -> None:
+        """Note that a later batch is stored before this one: the log has lost its state of the producer."""
+        self.overtaken = True
+
+    def withdraw(self) -> None:
+        """Remove the batch from its request, unless the driver has that."""
+        if self.request is not None and not self.request.sent:
+            request, self.request = self.request, None
+            request.remove(self)
+
+    def abandon(self) -> None:
+        """Note that the batch, which is in flight, has failed already, whatever its response will be."""
+        self.abandoned = True
+
+    def watch(self, core: ClientCore, expired: Callable[[float], None]) -> None:
+        """Call ``expired`` when the deadline passes, unless the timers are cancelled before."""
+        self._expiry = core.later(self.deadline, expired)
+
     def cancel_timers(self) -> None:
         """Cancel the timers of a settled batch, so that they do not keep it alive."""
-        if self.expiry is not None:
-            self.expiry.cancel()
-            self.expiry = None
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
 
     def halves(self) -> tuple["ProducerBatch", "ProducerBatch"]:
         """Split the batch in two; records keep their sequences."""
         records: Records = parse_batch(self.builder.build()).records(UNLIMITED)
         middle = self.count // 2
-        first, second = self._part(records[:middle], 0), self._part(records[middle:], middle)
-        if self.sequence is not None:
-            second.sequence = (self.sequence + middle) % _SEQUENCES
-        first.charged = self.charged * middle // self.count
-        second.charged = self.charged - first.charged
-        return first, second
+        charged = self.charged * middle // self.count
+        first = BatchHalf(self, records[:middle], 0, charged)
+        return first, BatchHalf(self, records[middle:], middle, self.charged - charged)
 
-    def _part(self, records: Records, start: int) -> "ProducerBatch":
-        part = ProducerBatch(self.number, self.place, self.opened, self.deadline, -1)
-        part.builder.extend(records)
+
+class BatchHalf(ProducerBatch):
+    """The ``records`` of ``whole`` from index ``start`` on: sent again, with the sequences that they have had."""
+
+    __slots__ = ()
+
+    def __init__(self, whole: ProducerBatch, records: Records, start: int, charged: int) -> None:
+        super().__init__(whole.number, whole.place, whole.opened, whole.deadline, -1, charged)
+        self.builder.extend(records)
         stop = start + len(records)
-        part.callbacks, part.timestamps = self.callbacks[start:stop], self.timestamps[start:stop]
-        part.due = part.again = True
-        part.outcome_unknown, part.overtaken = self.outcome_unknown, self.overtaken
-        part.attempts, part.trouble, part.sequence = self.attempts, self.trouble, self.sequence
-        return part
+        self.callbacks, self.timestamps = whole.callbacks[start:stop], whole.timestamps[start:stop]
+        self.due = self.again = True
+        self.outcome_unknown, self.overtaken = whole.outcome_unknown, whole.overtaken
+        self.attempts, self.trouble = whole.attempts, whole.trouble
+        if whole.sequence is not None:
+            self.sequence = (whole.sequence + start) % _SEQUENCES
 
 
 class InFlightBatches:
-    """Batches that are in flight together, each with its partition's queue."""
+    """Batches that are in flight together, each with its partition's queue; ``exchange`` is their request."""
 
     __slots__ = ("batches", "exchange")
 
-    exchange: Exchange
-
-    def __init__(self, batches: "dict[ProducerBatch, PartitionQueue]") -> None:
-        self.batches = batches
+    def __init__(self, batches: "dict[ProducerBatch, PartitionQueue]", exchange: Exchange) -> None:
+        self.batches, self.exchange = batches, exchange
 
     @property
     def sent(self) -> bool:
@@ -194,33 +254,31 @@ class PartitionQueue(PartitionBuffer):
     """The batches of one partition, oldest first; the last one may be open."""
 
     __slots__ = (
+        "_known_in",
+        "_linger",
+        "_missing_since",
+        "_sticky_until",
         "_taken",
         "acknowledged",
         "batches",
         "gap",
-        "idempotent",
         "identity",
         "incarnation",
-        "known_in",
-        "linger",
-        "missing_since",
         "moved_at",
         "next_sequence",
         "place",
         "renumber_from",
-        "sticky_until",
         "transactional",
     )
 
     open: ProducerBatch
 
-    def __init__(self, place: TopicPartition, idempotent: bool, *, transactional: bool = False) -> None:
+    def __init__(self, place: TopicPartition, incarnation: int = -1, *, transactional: bool = False) -> None:
         super().__init__(NOT_OPEN)
-        self.place = place
-        self.idempotent, self.transactional = idempotent, transactional
+        self.place, self.transactional = place, transactional
         self.batches: deque[ProducerBatch] = deque()
         self._taken = 0
-        self.sticky_until = 0
+        self._sticky_until = 0
         """The keyless records of a topic move to another partition once this one was given so many bytes."""
         self.identity: Identity | None = None
         self.next_sequence = 0
@@ -230,15 +288,15 @@ class PartitionQueue(PartitionBuffer):
         """A batch with an unknown outcome was given up, so the broker may lack its sequence."""
         self.renumber_from: int | None = None
         """Batches from this number on must be sent in a new epoch: the broker lacks a sequence before them."""
-        self.incarnation = -1
+        self.incarnation = incarnation
         """The incarnation of the topic (`Topic.incarnation`) for which `identity` was adopted."""
-        self.known_in = -1
+        self._known_in = incarnation
         """The last incarnation of the topic that had this partition."""
-        self.missing_since = math.nan
+        self._missing_since: float | None = None
         """Since when the topic is a recreated one without this partition."""
         self.moved_at = -math.inf
         """When its oldest batch became the oldest, or could first be sent."""
-        self.linger: Timer | None = None
+        self._linger: Timer | None = None
         """The timer of the open batch."""
 
     @property
@@ -249,7 +307,34 @@ class PartitionQueue(PartitionBuffer):
     @property
     def outcome_unknown(self) -> bool:
         """Whether a sent batch may or may not be stored."""
-        return any(each.in_flight or each.outcome_unknown for each in self._sent())
+        return any(each.maybe_stored for each in self._sent())
+
+    def stick(self, size: int) -> None:
+        """Become the partition for the next ``size`` bytes of its topic's keyless records."""
+        self._sticky_until = self.taken + size
+
+    def sticks(self, size: int) -> bool:
+        """Whether it is also the partition for a keyless record of ``size`` bytes."""
+        return self.taken + size <= self._sticky_until
+
+    # -- the topic's metadata ----------------------------------------------------------------------------------------
+
+    def found_in(self, incarnation: int) -> None:
+        """Note that this incarnation of the topic has the partition."""
+        self._known_in, self._missing_since = incarnation, None
+
+    def missing_in(self, incarnation: int, now: float) -> float | None:
+        """Note that the topic lacks the partition; returns since when, if the topic was recreated without it.
+
+        A topic never loses partitions, so in the same incarnation a broker does not know yet that the topic has grown.
+        """
+        if self._known_in in (-1, incarnation):
+            return None
+        if self._missing_since is None:
+            self._missing_since = now
+        return self._missing_since
+
+    # -- sending -----------------------------------------------------------------------------------------------------
 
     def sendable(self, now: float) -> ProducerBatch | None:
         """The batch that may be sent now, if any."""
@@ -277,7 +362,7 @@ class PartitionQueue(PartitionBuffer):
             self.acknowledged = self.gap = False
             self.renumber_from = None
             for batch in self._sent():
-                batch.sequence, batch.again = None, False
+                batch.drop_sequence()
             return True
         return self.identity is not None and not renumbered
 
@@ -304,36 +389,50 @@ class PartitionQueue(PartitionBuffer):
         after = unsent or (self.batches[-1].number + 1 if self.batches else 0)
         self.renumber_from = after if self.renumber_from is None else min(after, self.renumber_from)
 
+    # -- batches -----------------------------------------------------------------------------------------------------
+
+    def begin(self, batch: ProducerBatch) -> None:
+        """Add ``batch``, which is open from now on; the one before it is closed."""
+        self.open = batch
+        self.batches.append(batch)
+
     def close(self) -> ProducerBatch | None:
         """Let the open batch accept no more records; return it, if there is one."""
         if (batch := self.open) is NOT_OPEN:
             return None
         self.open = NOT_OPEN
-        self.cancel_linger()
-        batch.charged += batch.room - batch.left
-        self._taken += batch.room - batch.left
-        batch.left = -1
+        self._cancel_linger()
+        self._taken += batch.seal()
         return batch
 
-    def cancel_linger(self) -> None:
-        """Cancel the linger of the open batch; its timer would keep the batch alive."""
-        if self.linger is not None:
-            self.linger.cancel()
-            self.linger = None
+    def linger(self, core: ClientCore, until: float, over: Callable[[float], None]) -> None:
+        """Call ``over`` at ``until``, unless the open batch is due or closed before."""
+        self._linger = core.later(until, over)
 
-    def send(self, batch: ProducerBatch, node: int, request: InFlightBatches) -> None:
+    def due(self, batch: ProducerBatch, now: float) -> bool:
+        """Allow ``batch`` to be sent; returns whether it was not allowed before. It may still grow."""
+        if batch is self.open:
+            self._cancel_linger()
+        if not batch.make_due():
+            return False
+        if batch is self.batches[0]:
+            self.moved_at = now
+        return True
+
+    def _cancel_linger(self) -> None:
+        """Cancel the linger of the open batch; its timer would keep the batch alive."""
+        if self._linger is not None:
+            self._linger.cancel()
+            self._linger = None
+
+    def send(self, batch: ProducerBatch, node: int, request: InFlightBatches, *, idempotent: bool = True) -> None:
         """Account for ``batch`` going to the connection to ``node``; the first time it gets its sequence."""
         if batch is self.open:
             self.close()
-        batch.request, batch.node = request, node
-        batch.attempts += 1
-        if not self.idempotent:
-            return
-        if batch.sequence is not None:
-            batch.again = True
-            return
-        batch.sequence = self.next_sequence
-        self.next_sequence = (self.next_sequence + batch.count) % _SEQUENCES
+        first = idempotent and batch.sequence is None
+        batch.sent(request, node, self.next_sequence if first else None)
+        if first:
+            self.next_sequence = (self.next_sequence + batch.count) % _SEQUENCES
 
     def encode(self, batch: ProducerBatch, version: int, compression: Compression, level: int | None) -> Buffer:
         """Encode ``batch`` for a ``version`` of Produce.
@@ -364,24 +463,35 @@ class PartitionQueue(PartitionBuffer):
         self.batches.insert(index, halves[0])
         return halves
 
-    def drop(self, batch: ProducerBatch, *, stored: bool | None) -> None:
-        """Remove a settled batch; ``stored`` is ``None`` if the outcome is unknown."""
-        index = self.batches.index(batch)
-        del self.batches[index]
-        if batch is self.open:
-            self.close()
+    def stored(self, batch: ProducerBatch, now: float) -> None:
+        """Remove ``batch``, which a broker has stored."""
+        index = self._remove(batch)
+        self.moved_at = now
         if batch.sequence is None:
             return
-        if stored:
-            self.acknowledged, self.gap = True, False
-            for earlier in islice(self.batches, index):
-                earlier.overtaken = True
-        elif stored is None:
+        self.acknowledged, self.gap = True, False
+        for earlier in islice(self.batches, index):
+            earlier.overtake()
+
+    def failed(self, batch: ProducerBatch, *, maybe_stored: bool) -> None:
+        """Remove ``batch``, which has failed and is not in flight; a broker may have stored it all the same."""
+        index = self._remove(batch)
+        if batch.sequence is None:
+            return
+        if maybe_stored:
             self.gap = True
         elif batch.overtaken or any(each.sequence is not None for each in islice(self.batches, index, None)):
             self.renumber_from = batch.number if self.renumber_from is None else min(self.renumber_from, batch.number)
         else:
             self.next_sequence = batch.sequence
+
+    def _remove(self, batch: ProducerBatch) -> int:
+        """Remove ``batch``; returns its index."""
+        index = self.batches.index(batch)
+        del self.batches[index]
+        if batch is self.open:
+            self.close()
+        return index
 
     def _alone(self, batch: ProducerBatch) -> bool:
         """Whether everything before ``batch`` is settled, and no request is in flight."""

@@ -106,10 +106,9 @@ def append(
         return 0
     headers = None if records.headers is None else records.headers.slice(start, end)
     stamps = array("q", [timestamp]) * (end - start)
-    batch.builder.extend_columns(
-        memoryview(stamps), records.keys.slice(start, end), records.values.slice(start, end), headers
-    )
     size = records.size(start, end)
-    batch.left -= size
-    appends.free -= size
+    batch.add_columns(
+        size, memoryview(stamps), records.keys.slice(start, end), records.values.slice(start, end), headers
+    )
+    appends.reserve(size)
     return end - start

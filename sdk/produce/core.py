@@ -119,7 +119,7 @@ class ProducerCore:
             if not awaited.done:
                 yield awaited
         except BaseException:  # a cancellation: delivery goes on, and the next call raises a failure
-            awaited.unseen = True
+            awaited.abandon()
             if awaited.error is not None:
                 self._deliveries.count(record.aim, 1, awaited.error)
             raise
@@ -262,7 +262,7 @@ class ProducerCore:
             or (self.transactions and self.transactions.state is not TransactionalProducerState.OPEN)
         )
         ordinary = not (waiting or self._deliveries.to_raise or closed)
-        self.appends.topics = self._accumulator.topics if ordinary and self._keyed else {}
+        self.appends.show(self._accumulator.topics if ordinary and self._keyed else {})
 
     def _metadata_changed(self, now: float) -> None:
         self._accumulator.metadata_changed(now, self._unplaced.topics)

@@ -127,8 +127,9 @@ class Deliveries:
         place = batch.place
 
         def call(callbacks: Callbacks) -> None:
-            batch.callbacks = callbacks
-            batch.call_back(Receipt, *place, base_offset, append_time, self._callback_failed, refuse_awaitable)
+            batch.call_back(
+                callbacks, Receipt, *place, base_offset, append_time, self._callback_failed, refuse_awaitable
+            )
 
         if batch.callbacks:
             self._run(call, batch.callbacks)

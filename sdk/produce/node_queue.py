@@ -69,7 +69,7 @@ class NodeQueue:
                 seconds = min(_MARKERS * 2 ** min(batch.attempts - 1, 10), seconds)
             pause = self._pauses[kind] = Pause(now + seconds)
             self._core.later(pause.until, lambda now: self._go_on(kind))
-        batch.retry_at = pause.until
+        batch.retry(pause.until)
         pause.queues[queue.place] = queue
 
     def refresh(self, now: float) -> None:

@@ -57,9 +57,9 @@ class Placing:
         if topic is None:
             return
         try:
-            record.partition = self._ask(record, topic)
+            record.choose(self._ask(record, topic))
         except OttlaError as error:
-            record.refused = error
+            record.refuse(error)
 
     def partition(self, record: PendingRecord, topic: Topic, buffer: TopicBuffer) -> int:
         """The partition of a record that is being appended.
@@ -109,7 +109,7 @@ class Placing:
     def stick(self, topic: Topic, buffer: TopicBuffer, size: int) -> int:
         """The current partition for keyless records; after a batch another one, preferably with a short queue."""
         sticky = cast("PartitionQueue | None", buffer.sticky)
-        if sticky and sticky.taken + size <= sticky.sticky_until and sticky.place[1] in topic.partitions:
+        if sticky and sticky.sticks(size) and sticky.place[1] in topic.partitions:
             return sticky.place[1]
         nodes = self._core.cluster.nodes
         well = {each.id for each in nodes.values() if not self._core.trouble(each)}
@@ -120,6 +120,7 @@ class Placing:
         waiting = [len(queue.batches) if queue else 0 for queue in queues]
         most = max(waiting)
         partition = self._rng.choices(among, [most + 1 - each for each in waiting])[0]
-        buffer.sticky = sticky = self._queues.partition((topic.name, partition))
-        sticky.sticky_until = sticky.taken + self._sticky_bytes
+        queue = self._queues.partition((topic.name, partition))
+        queue.stick(self._sticky_bytes)
+        buffer.stick_to(queue)
         return partition

@@ -34,11 +34,8 @@ class ProducerQueues:
         leaderless: leaderless partitions that have a batch to send.
     """
 
-    def __init__(
-        self, core: ClientCore, channel: str, send: Callable[[float], None], *, idempotent: bool, transactional: bool
-    ) -> None:
-        self._core, self._channel, self._send = core, channel, send
-        self._idempotent, self._transactional = idempotent, transactional
+    def __init__(self, core: ClientCore, channel: str, send: Callable[[float], None], *, transactional: bool) -> None:
+        self._core, self._channel, self._send, self._transactional = core, channel, send, transactional
         self.partitions: dict[TopicPartition, PartitionQueue] = {}
         self._nodes: dict[int, NodeQueue] = {}
         self.turn: dict[int, None] = {}
@@ -53,8 +50,8 @@ class ProducerQueues:
         """The queue of a partition, created when the partition is first used."""
         found = self.partitions.get(place)
         if found is None:
-            found = self.partitions[place] = PartitionQueue(place, self._idempotent, transactional=self._transactional)
-            found.incarnation = found.known_in = self._core.cluster.incarnation(place[0])
+            incarnation = self._core.cluster.incarnation(place[0])
+            found = self.partitions[place] = PartitionQueue(place, incarnation, transactional=self._transactional)
             if leader := self._core.cluster.leader(*place):
                 self._core.open_connection(leader, self._channel, self._core.now)
         return found
@@ -63,20 +60,9 @@ class ProducerQueues:
         """Remove and return the queues of a topic, which have no batches."""
         return [self.partitions.pop(place) for place in list(self.partitions) if place[0] == topic]
 
-    def end_idempotence(self) -> None:
-        """Number no more batches: the brokers have no producer ids."""
-        self._idempotent = False
-        for queue in self.partitions.values():
-            queue.idempotent = False
-
     def due(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """Allow the batch to be sent; until then it may still grow."""
-        if batch is queue.open:
-            queue.cancel_linger()
-        if not batch.due:
-            batch.due = True
-            if batch is queue.batches[0]:
-                queue.moved_at = self._core.now
+        if queue.due(batch, self._core.now):
             self.wake(queue)
 
     # -- per node ----------------------------------------------------------------------------------------------------

@@ -81,6 +81,10 @@ class AwaitedReceipt(AfterCallbacks[Receipt]):
         self.unseen = False
         """The caller was cancelled, so no caller would see a failure."""
 
+    def abandon(self) -> None:
+        """Note that the caller was cancelled: it does not see the result."""
+        self.unseen = True
+
     def __call__(self, result: Receipt | OttlaError) -> None:
         self.settle(result)
 
@@ -176,6 +180,14 @@ class PendingRecord:
                 "the topic's max.message.bytes, or make the record smaller"
             )
         self.size, self.deadline = size, deadline
+
+    def choose(self, partition: int) -> None:
+        """Keep the partition that the user's partitioner has chosen."""
+        self.partition = partition
+
+    def refuse(self, error: OttlaError) -> None:
+        """Keep the error of the user's partitioner, with which the record fails."""
+        self.refused = error
 
     def freeze(self) -> None:
         """Copy mutable contents, so that a record that is encoded later is sent as it was when accepted."""

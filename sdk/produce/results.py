@@ -86,8 +86,7 @@ class Results:
     def stored(
         self, queue: PartitionQueue, batch: ProducerBatch, base_offset: int, append_time: int, now: float
     ) -> None:
-        queue.drop(batch, stored=True)
-        queue.moved_at = now
+        queue.stored(batch, now)
         if batch.abandoned:
             self._deliveries.release(batch)
             return
@@ -110,12 +109,11 @@ class Results:
             sent: whether the broker may have received the request.
             result: its response, if there is one.
         """
-        batch.outcome_unknown |= sent and _maybe_stored(error)
-        batch.trouble = str(error)
+        batch.refused(str(error), maybe_stored=sent and _maybe_stored(error))
         if isinstance(error, _NO_ANSWER) or (isinstance(error, BrokerError) and error.stale_metadata):
             self._queues.node(batch.node).refresh(now)
         if batch.abandoned:
-            queue.drop(batch, stored=None)
+            queue.failed(batch, maybe_stored=True)
             self._deliveries.release(batch)
         elif isinstance(error, _OUT_OF_SEQUENCE) and self._identity.idempotent:
             self._out_of_sequence(queue, batch, error, result, now)
@@ -170,7 +168,7 @@ class Results:
     def _retry(self, queue: PartitionQueue, batch: ProducerBatch, error: OttlaError, now: float) -> None:
         leader = self._core.cluster.leader(*queue.place)
         if leader is not None and leader.id != batch.node:
-            batch.retry_at = now  # there is a new leader
+            batch.retry(now)  # there is a new leader
         else:
             self._queues.node(batch.node).pause(queue, batch, error, now)
         log.debug("retrying batch", extra={"partition": queue.place, "why": batch.trouble})
@@ -190,7 +188,7 @@ class Results:
         now: float,
     ) -> None:
         """Fail a batch that the broker refused for good; it is not stored, unless an earlier attempt stored it."""
-        queue.drop(batch, stored=batch.fate)
+        queue.failed(batch, maybe_stored=batch.maybe_stored)
         self._deliver_failure(batch, error, now, _guilty(result))
         self._deliveries.release(batch)
 
@@ -207,9 +205,9 @@ class Results:
         batch.withdraw()
         self._deliver_failure(batch, error, self._core.now)
         if batch.in_flight:
-            batch.abandoned = True
+            batch.abandon()
         else:
-            queue.drop(batch, stored=batch.fate)
+            queue.failed(batch, maybe_stored=batch.maybe_stored)
             self._deliveries.release(batch)
 
     def fail_all(self, error: OttlaError) -> None:
@@ -217,7 +215,7 @@ class Results:
         for queue in list(self._queues.partitions.values()):
             for batch in list(queue.batches):
                 batch.withdraw()
-                queue.drop(batch, stored=None)
+                queue.failed(batch, maybe_stored=True)
                 self._deliveries.release(batch)
                 if not batch.abandoned:
                     self._deliveries.failed(batch, error)
@@ -226,7 +224,7 @@ class Results:
 
     def watch(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """Fail the batch when its deadline passes."""
-        batch.expiry = self._core.later(batch.deadline, lambda now: self.expire(queue, batch, now))
+        batch.watch(self._core, lambda now: self.expire(queue, batch, now))
 
     def expire(self, queue: PartitionQueue, batch: ProducerBatch, now: float) -> None:
         """Fail a batch whose delivery timeout has passed."""
@@ -234,16 +232,16 @@ class Results:
             return
         progress = self.progress(queue, batch, now)
         batch.withdraw()
-        fate = "they may or may not be stored" if batch.fate is None else "certainly not stored"
+        fate = "they may or may not be stored" if batch.maybe_stored else "certainly not stored"
         error = DeliveryTimeout(
             f"{batch.count} record(s) for {name_of(queue.place)} were not acknowledged within "
             f"{self._delivery_timeout:g} s, {fate}: {progress}" + ("" if batch.attempts or batch.trouble else _TOO_SLOW)
         )
         if batch.in_flight:
-            batch.abandoned = True
+            batch.abandon()
             self._deliver_failure(batch, error, now)
             return
-        queue.drop(batch, stored=batch.fate)
+        queue.failed(batch, maybe_stored=batch.maybe_stored)
         self._deliver_failure(batch, error, now)
         self._deliveries.release(batch)
         self._queues.wake(queue)

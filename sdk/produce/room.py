@@ -65,10 +65,10 @@ class Room:
         return not self.used or record.size + BATCH_OVERHEAD <= self._appends.free
 
     def take(self, size: int) -> None:
-        self._appends.free -= size
+        self._appends.reserve(size)
 
     def give_back(self, size: int) -> None:
-        self._appends.free += size
+        self._appends.release(size)
         if self.waiters:
             self._core.soon(self._let_in)
 

@@ -66,9 +66,7 @@ class Sender:
         self.channel = PRODUCE if options.acks else f"{PRODUCE}-{core.number()}"
         transactional = options.transactional_id is not None
         idempotent = transactional or (options.required_acks == -1 and options.idempotent is not False)
-        self.queues = ProducerQueues(
-            core, self.channel, self._drain, idempotent=idempotent, transactional=transactional
-        )
+        self.queues = ProducerQueues(core, self.channel, self._drain, transactional=transactional)
         self.identity: ProducerIdentity | ProducerTransactions
         if options.transactional_id is None:
             self.identity = ProducerIdentity(
@@ -127,8 +125,8 @@ class Sender:
             self.identity.bump(self._core.now)
 
     def add(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        """Add a new batch, the last of its partition for now."""
-        queue.batches.append(batch)
+        """Add a new batch, which is the open one of its partition from now on."""
+        queue.begin(batch)
         self.results.watch(queue, batch)
 
     def withdraw(self, error: OttlaError) -> Outcome[None]:
@@ -166,13 +164,11 @@ class Sender:
             if first is not None and first.retry_at > now:
                 leader = self._core.cluster.leader(*queue.place)
                 if leader is not None and leader.id != first.node:
-                    first.retry_at = now  # it was refused by a former leader
+                    first.retry(now)  # it was refused by a former leader
             self._stalls.metadata_changed(queue, now)
         self.queues.metadata_changed()
 
     def _identity_changed(self, now: float) -> None:
-        if not self.identity.idempotent:
-            self.queues.end_idempotence()
         self.queues.wake_all()
 
     # -- sending -----------------------------------------------------------------------------------------------------
@@ -226,7 +222,7 @@ class Sender:
     def _adopt(self, queue: PartitionQueue, now: float) -> bool:
         """Make sure that the partition's next batch goes out in a safe epoch; ``False`` if there is none now."""
         current = self.identity.current
-        if not queue.idempotent:
+        if not self.identity.idempotent:
             return True
         if current is None:
             return False  # the last epoch was needed for another partition
@@ -249,16 +245,6 @@ class Sender:
         return True
 
     def _send(self, node: NodeQueue, batches: Batches, now: float) -> None:
-        records, request = 0, InFlightBatches(batches)
-        for batch, queue in batches.items():
-            if not batch.attempts:
-                self._metrics.queue_time.record(now - batch.opened, now)
-            else:
-                self._metrics.count("record-retry", queue.place[0], batch.count, now)
-            queue.send(batch, node.id, request)
-            records += batch.count
-        self._metrics.records_per_request.record(records, now)
-        node.sent()
         unsendable: dict[ProducerBatch, EncodeError] = {}
 
         def build(version: int) -> ProduceRequest:
@@ -272,9 +258,19 @@ class Sender:
 
         deadline = now + self._core.options.request_timeout
         one_way = self._options.acks == 0
-        exchange = request.exchange = Exchange(
+        exchange = Exchange(
             ProduceRequest, ended, deadline, one_way=one_way, build=build, versions=self.identity.versions
         )
+        records, request = 0, InFlightBatches(batches, exchange)
+        for batch, queue in batches.items():
+            if not batch.attempts:
+                self._metrics.queue_time.record(now - batch.opened, now)
+            else:
+                self._metrics.count("record-retry", queue.place[0], batch.count, now)
+            queue.send(batch, node.id, request, idempotent=self.identity.idempotent)
+            records += batch.count
+        self._metrics.records_per_request.record(records, now)
+        node.sent()
         self._core.submit(self._core.cluster.nodes[node.id], exchange, now, self.channel)
 
     # -- answers -----------------------------------------------------------------------------------------------------
@@ -293,7 +289,7 @@ class Sender:
             for topic in answer.responses:
                 found |= {(topic.name, each.index): each for each in topic.partition_responses}
         for batch, queue in request.batches.items():
-            batch.request = None
+            batch.answered()
             if batch not in queue.batches:
                 continue  # failed meanwhile, with all other batches
             result = found.get(queue.place)

@@ -36,13 +36,12 @@ class Stalls:
         if topic is None:
             return
         if partition in topic.partitions:
-            queue.known_in, queue.missing_since = topic.incarnation, math.nan
+            queue.found_in(topic.incarnation)
             return
-        if queue.known_in in (-1, topic.incarnation):
+        since = queue.missing_in(topic.incarnation, now)
+        if since is None or not queue.batches:
             return
-        if math.isnan(queue.missing_since):
-            queue.missing_since = now
-        if queue.batches and self._core.metadata.heard_for(queue.missing_since, now) >= UNKNOWN_TOPIC_GRACE:
+        if self._core.metadata.heard_for(since, now) >= UNKNOWN_TOPIC_GRACE:
             why = "it was recreated with fewer while records waited; send them again"
             for batch in list(queue.batches):
                 error = UnknownTopicOrPartition(told=f"{topic.extent}, not {partition}: {why}")

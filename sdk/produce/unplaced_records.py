@@ -15,11 +15,10 @@ Source: KafkaProducer.java (waitOnMetadata), which makes its caller wait.
 
 import contextlib
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from ottla.errors import DeliveryTimeout, OttlaError, UnknownTopicOrPartition
-from ottla.late_dataclass import dataclass
 from ottla.sdk.cluster.cluster import Topic
 from ottla.sdk.core import ClientCore
 from ottla.sdk.flow import LoneFlow
@@ -32,13 +31,34 @@ from ottla.sdk.steps import Outside, Steps
 from ottla.sdk.timers import Timer
 
 
-@dataclass(slots=True, eq=False)
 class UnplacedTopic:
-    """The records of a topic, each with its number; and the flow that places them."""
+    """The records of a topic, each with its number; calls ``expire`` when the deadline of the first has passed."""
 
-    records: deque[tuple[int, PendingRecord]]
-    expiry: Timer
-    placing: LoneFlow | None = None
+    def __init__(self, core: ClientCore, number: int, record: PendingRecord, expire: Callable[[float], None]) -> None:
+        self._core, self._expire = core, expire
+        self.records = deque([(number, record)])
+        self._expiry = self._watch()
+        self._placing: LoneFlow | None = None
+
+    def place(self, steps: Steps[None]) -> None:
+        """Run the ``steps`` that place the records."""
+        self._placing = LoneFlow(self._core, steps)
+
+    def expired(self, now: float) -> Iterator[tuple[int, PendingRecord]]:
+        """Take out the records whose deadline has passed, and watch the one after them."""
+        while self.records and self.records[0][1].deadline <= now:
+            yield self.records.popleft()
+        if self.records:
+            self._expiry = self._watch()
+
+    def end(self) -> None:
+        """End the timer, and the steps."""
+        self._expiry.cancel()
+        if self._placing is not None:
+            self._placing.cancel()
+
+    def _watch(self) -> Timer:
+        return self._core.later(self.records[0][1].deadline, self._expire)
 
 
 class UnplacedRecords:
@@ -61,13 +81,12 @@ class UnplacedRecords:
     def add(self, record: PendingRecord, now: float) -> None:
         record.freeze()
         self._room.take(record.size + UNPLACED_OVERHEAD)
-        topic, numbered = record.topic, (self._deliveries.number(), record)
+        topic, number = record.topic, self._deliveries.number()
         if (waiting := self.topics.get(topic)) is not None:
-            waiting.records.append(numbered)
+            waiting.records.append((number, record))
             return
-        records = deque([numbered])
-        unplaced = self.topics[topic] = UnplacedTopic(records, self._watch(record))
-        unplaced.placing = LoneFlow(self._core, self._place_all(topic, records))
+        unplaced = self.topics[topic] = UnplacedTopic(self._core, number, record, partial(self._expire, topic))
+        unplaced.place(self._place_all(topic, unplaced.records))
 
     def explain(self) -> Iterator[str]:
         for name, each in self.topics.items():
@@ -76,10 +95,6 @@ class UnplacedRecords:
     def give_up(self, error: OttlaError) -> None:
         for name in list(self.topics):
             self._fail_all(name, error)
-
-    def _watch(self, record: PendingRecord) -> Timer:
-        topic = record.topic  # the timer must not keep the record alive
-        return self._core.later(record.deadline, lambda now: self._expire(topic, now))
 
     def _place_all(self, name: str, records: deque[tuple[int, PendingRecord]]) -> Steps[None]:
         """Find the topic, then append its records in order; the user's partitioner is called outside of the gate."""
@@ -140,21 +155,16 @@ class UnplacedRecords:
     def _end(self, name: str) -> Iterable[tuple[int, PendingRecord]]:
         """Stop looking up the topic; returns the remaining records."""
         unplaced = self.topics.pop(name)
-        unplaced.expiry.cancel()
-        if unplaced.placing is not None:
-            unplaced.placing.cancel()
+        unplaced.end()
         return unplaced.records
 
     def _expire(self, name: str, now: float) -> None:
         if (unplaced := self.topics.get(name)) is None:
             return
-        records = unplaced.records
-        while records and records[0][1].deadline <= now:
+        for number, record in unplaced.expired(now):
             why = self._core.metadata.why_no_topic(name, self._delivery_timeout)
             within = f"{self._delivery_timeout:g} s"
             error = DeliveryTimeout(f"a record waited {within} for topic {name!r}, which is unknown: {why}")
-            self._fail(*records.popleft(), error)
-        if records:
-            unplaced.expiry = self._watch(records[0][1])
-        else:
+            self._fail(number, record, error)
+        if not unplaced.records:
             self._end(name)

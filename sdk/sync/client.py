@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self
+from typing import Literal, Self
 
 from ottla.codec.apis.list_offsets import MAX_TIMESTAMP
 from ottla.errors import Closed, ConfigurationError, LocalProtocolError, OttlaError, PartialFailure
@@ -41,8 +41,9 @@ from ottla.sdk.client import (
 )
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.options import ConsumerOptions, ConsumerPlan, TopicFilter
+from ottla.sdk.consume.partitions.fetched import Fetched
 from ottla.sdk.consume.partitions.places import Where, place_at, start_at
-from ottla.sdk.consume.partitions.position import Fetched, Offset, Time
+from ottla.sdk.consume.partitions.position import Offset, Time
 from ottla.sdk.consume.reading.fetcher import Fetcher
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.threads import ThreadDriver
@@ -60,9 +61,6 @@ from ottla.sdk.sync.producer import Producer
 from ottla.sdk.sync.transform import Transform
 from ottla.sdk.transaction.options import TransformOptions
 from ottla.topic_configs import of_strings
-
-if TYPE_CHECKING:
-    pass
 
 
 class Client(Suggesting, ClientParts):

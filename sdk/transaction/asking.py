@@ -62,8 +62,7 @@ def ask_coordinator(
                 return answer
         coordinators.heard(key, error)
         if isinstance(error, ConcurrentTransactions | UnknownServerError):
-            task.repeated |= isinstance(error, UnknownServerError)
-            task.trouble = str(error)
+            task.attempt_failed(error, (UnknownServerError,))
             early += 1
             if early < _AT_ONCE and isinstance(error, ConcurrentTransactions):
                 continue
@@ -74,5 +73,5 @@ def ask_coordinator(
             ask = task.core.metadata.topic
             found = [ask(name, task.now, fresh=True, grace=KNOWN_TOPIC_GRACE) for name in topics]
             yield from settled(all_of(found))  # all lookups at once, because there may be thousands of topics
-        task.repeated |= isinstance(error, UNSURE)
+        task.attempt_failed(error, UNSURE)
         yield from task.pause(error)

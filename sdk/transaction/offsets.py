@@ -30,7 +30,9 @@ from ottla.sdk.calls.task import Task
 from ottla.sdk.connection.versions import COMMIT_IN_TRANSACTION, COMMIT_IN_TRANSACTION_2
 from ottla.sdk.core import ClientCore
 from ottla.sdk.flow import Flow, sleep
-from ottla.sdk.group.commits import OF_THE_MEMBER, Assignment, Commits
+from ottla.sdk.group.commit_queue import Assignment
+from ottla.sdk.group.commits import Commits
+from ottla.sdk.group.offset_commits import OF_THE_MEMBER
 from ottla.sdk.outcome import Outcome, all_of
 from ottla.sdk.produce.producer_identity import Identity
 from ottla.sdk.steps import Steps, settled
@@ -168,7 +170,7 @@ class TransactionOffsets:
                 _refuse_lost(offsets, error)
                 if not dealt_with:
                     raise _failed(offsets, str(error), error) from None
-                task.trouble = str(error)
+                task.attempt_failed(error)
                 yield from sleep(task.core, self._core.backoff(failures))
                 failures += 1
 

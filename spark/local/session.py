@@ -87,7 +87,9 @@ def session(app_name: str | None = None, master: str | None = None, **conf: str 
         from pyspark import SparkContext
         from pyspark.errors import AnalysisException
         from pyspark.sql import SparkSession
-    except ImportError as error:
+    except ModuleNotFoundError as error:
+        if error.name != "pyspark":  # it is installed, but broken
+            raise
         raise ConfigurationError("PySpark is not installed: pip install 'ottla[spark]'") from error
     builder = SparkSession.builder
     if SparkContext._active_spark_context is None:

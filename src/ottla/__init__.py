@@ -165,11 +165,13 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if home := _HOMES.get(name):
-        return getattr(importlib.import_module(home), name)
+        found: object = getattr(importlib.import_module(home), name)
+        globals()[name] = found
+        return found
     if name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+    return sorted({*globals(), *__all__})

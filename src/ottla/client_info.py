@@ -32,6 +32,10 @@ class ClientInfo:
     client_software_name: str = ""
     client_software_version: str = ""
 
+    def presents(self, certificate_subject: str | None) -> None:
+        """Notice the certificate that the client presented in the TLS handshake; ``None``: none."""
+        self.certificate_subject = certificate_subject
+
     def runs(self, software: str, version: str) -> None:
         """Notice the client's software, as its ApiVersions request names it."""
         self.client_software_name, self.client_software_version = software, version

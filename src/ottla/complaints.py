@@ -24,9 +24,22 @@ _OTHERS = ("", "")
 
 @dataclass(slots=True)
 class _Counted:
+    """Counts complaints of one kind since its last line."""
+
     since: float
     text: str
     more: int = 0
+
+    def repeated(self) -> None:
+        """Count a complaint that is not written."""
+        self.more += 1
+
+    def line(self, host: str, now: float) -> str:
+        """Return the line with the number, and count from 0 again."""
+        source = f" from {host}" if host else ""
+        line = f"{self.text}: {self.more} more{source} in {now - self.since:.0f} s"
+        self.since, self.more = now, 0
+        return line
 
 
 class Complaints:
@@ -41,7 +54,7 @@ class Complaints:
         if len(self._kinds) >= KINDS and kind not in self._kinds:
             kind = _OTHERS
         if known := self._kinds.get(kind):
-            known.more += 1
+            known.repeated()
             return False
         self._kinds[kind] = _Counted(now, text if kind is not _OTHERS else "other complaints, or from other hosts")
         return True
@@ -52,12 +65,10 @@ class Complaints:
         for kind, known in list(self._kinds.items()):
             if now < known.since + after:  # the same sum as in `deadline`, so that rounding cannot differ
                 continue
-            if not known.more:
+            if known.more:
+                lines.append(known.line(kind[0], now))
+            else:
                 del self._kinds[kind]
-                continue
-            host = f" from {kind[0]}" if kind[0] else ""
-            lines.append(f"{known.text}: {known.more} more{host} in {now - known.since:.0f} s")
-            known.since, known.more = now, 0
         return lines
 
     @property

@@ -1,9 +1,18 @@
 """`dataclass`, as in the standard library, but a class gets its generated methods when one of them is first used.
 
 `dataclasses` compiles them, which takes up to a millisecond for each class. Most programs use few of the classes that
-they import. So a class is created at once, with its slots, and each attribute that `dataclasses` would generate is a
-descriptor, `_Late`. The first use of one has `dataclasses` generate it, and moves it into the class. The constructor is
-generated apart from the rest, because many objects are created, and never compared or shown.
+they import. So a class is created at once, with its slots, and each attribute that `dataclasses` would compile is a
+descriptor, `_Late`. The first use of one has `dataclasses` generate it for a stand-in of the class, and moves it into
+the class. The constructor is generated apart from the rest, because many objects are created, and never compared or
+shown.
+
+Rules:
+- `dataclasses` finds mistakes of a declaration (a mutable default, a missing one) only when the class is first used.
+  `tests/test_late_dataclass.py` generates every class of the repository, and compares it with the standard
+  library's.
+- Annotations are fields: ``ClassVar`` and ``InitVar`` are not supported. There is no generated docstring.
+- A stand-in has what `dataclasses` reads of the class and of its bases, but is no subclass of them.
+- In a class with slots ``super()`` needs its arguments, as with the standard library before Python 3.14.
 """
 
 import dataclasses
@@ -14,6 +23,9 @@ from itertools import chain
 from typing import Any, TypeVar, cast, dataclass_transform
 
 T = TypeVar("T")
+
+_OF_BASES = ("__dataclass_fields__", "__dataclass_params__")
+"""The attributes that `dataclasses` reads of bases."""
 
 
 class _Late:
@@ -45,43 +57,91 @@ def dataclass(
     slots: bool = False,
     kw_only: bool = False,
 ) -> Callable[[type[T]], type[T]]:
-    """The decorator `dataclasses.dataclass`, with the options that ottla uses; class variables have no annotation."""
+    """The decorator `dataclasses.dataclass`, with the options that ottla uses."""
     whole = {"init": init, "repr": repr, "eq": eq, "frozen": frozen, "kw_only": kw_only, "slots": slots}
-    to_create = whole | {"repr": False, "eq": False, "slots": False}
+    to_create = whole | {"repr": False, "eq": False}
+    names = _generated(**whole)
 
     def decorate(cls: type[T]) -> type[T]:
         declared = {name: each for name, each in vars(cls).items() if name not in ("__dict__", "__weakref__")}
-        declared["__qualname__"] = cls.__qualname__
+        fields = cls.__annotations__
+        read = ("__module__", "__annotations__", "__post_init__", "__setattr__", "__delattr__", *names, *fields)
+        copied = {name: declared[name] for name in read if name in declared} | {"__qualname__": cls.__qualname__}
+        for name in ("__post_init__", *fields):  # as it is inherited
+            if name not in copied and hasattr(cls, name):
+                copied[name] = getattr(cls, name)
 
         def generate(options: dict[str, bool]) -> type[Any]:
-            return dataclasses.dataclass(**options)(type(cls.__name__, cls.__bases__, dict(declared)))
+            bases = tuple(
+                type(base.__name__, (), {name: getattr(base, name) for name in _OF_BASES})
+                for base in cls.__mro__[1:]
+                if dataclasses.is_dataclass(base)
+            )
+            return dataclasses.dataclass(**options)(type(cls.__name__, bases, dict(copied)))
 
         creating, others = partial(generate, to_create), partial(generate, whole)
         late: dict[str, _Late | None] = {
             name: _Late(name, creating if name == "__init__" else others)
-            for name in _generated(**whole)
+            for name in names
             if declared.get(name) is None
         }
         if eq and not frozen and "__hash__" not in declared:
             late["__hash__"] = None
-        if not slots:
-            for name, each in late.items():
-                setattr(cls, name, each)
-                if each is not None:
-                    each.__set_name__(cls, name)
-            return cls
-        fields = cls.__annotations__
-        inherited = set(chain.from_iterable(vars(each).get("__slots__", ()) for each in cls.__mro__[1:]))
-        members = {name: each for name, each in declared.items() if name not in fields}
-        members |= {"__slots__": tuple(name for name in fields if name not in inherited), **late}
-        return cast("type[T]", type(cls.__name__, cls.__bases__, members))
+        made = _with_slots(cls, declared, late) if slots else _extended(cls, late)
+        if frozen:
+            _freeze(made)
+        return made
 
     return decorate
 
 
+def _extended(cls: type[T], late: "dict[str, _Late | None]") -> type[T]:
+    """The class itself; a field with a default gets it as class variable, and others none."""
+    for name in cls.__annotations__:
+        if isinstance(field := vars(cls).get(name), dataclasses.Field):
+            if field.default is dataclasses.MISSING:
+                delattr(cls, name)
+            else:
+                setattr(cls, name, field.default)
+    for name, each in late.items():
+        setattr(cls, name, each)
+        if each is not None:
+            each.__set_name__(cls, name)
+    return cls
+
+
+def _with_slots(cls: type[T], declared: dict[str, Any], late: "dict[str, _Late | None]") -> type[T]:
+    """Another class with a slot for each field: an existing class cannot get slots."""
+    fields = cls.__annotations__
+    inherited = set(chain.from_iterable(vars(each).get("__slots__", ()) for each in cls.__mro__[1:]))
+    members = {name: each for name, each in declared.items() if name not in fields}
+    members |= {"__slots__": tuple(name for name in fields if name not in inherited), **late}
+    members["__qualname__"] = cls.__qualname__
+    kind: Any = type(cls)
+    return cast("type[T]", kind(cls.__name__, cls.__bases__, members))
+
+
+def _freeze(cls: type[Any]) -> None:
+    """Let objects refuse changes. `dataclasses` would do so for objects of the stand-in."""
+
+    def __setattr__(self: Any, name: str, value: object) -> None:
+        if type(self) is cls or name in cls.__dataclass_fields__:
+            raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+        super(cls, self).__setattr__(name, value)
+
+    def __delattr__(self: Any, name: str) -> None:
+        if type(self) is cls or name in cls.__dataclass_fields__:
+            raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
+        super(cls, self).__delattr__(name)
+
+    for method in (__setattr__, __delattr__):
+        method.__qualname__ = f"{cls.__qualname__}.{method.__name__}"
+        setattr(cls, method.__name__, method)
+
+
 def _generated(*, init: bool, repr: bool, eq: bool, frozen: bool, slots: bool, kw_only: bool) -> list[str]:
-    """The names of the attributes that `dataclasses` generates."""
+    """The names of the attributes that `dataclasses` compiles, or makes of the fields."""
     names = ["__dataclass_fields__", "__dataclass_params__", "__match_args__"]
     names += ["__init__"] * init + ["__repr__"] * repr + ["__eq__"] * eq + ["__hash__"] * (eq and frozen)
-    names += ["__setattr__", "__delattr__"] * frozen + ["__getstate__", "__setstate__"] * (frozen and slots)
+    names += ["__getstate__", "__setstate__"] * (frozen and slots)
     return names + ["__replace__"] * (sys.version_info >= (3, 13))

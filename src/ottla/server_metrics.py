@@ -11,7 +11,7 @@ Rules:
 import enum
 import operator
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 MOST_SERIES = 1000
@@ -54,9 +54,8 @@ class Histogram:
 
     __slots__ = ("counts", "sum")
 
-    def __init__(self) -> None:
-        self.counts = [0] * (len(BOUNDS) + 1)
-        self.sum = 0.0
+    def __init__(self, counts: Iterable[int] = (0,) * (len(BOUNDS) + 1), sum: float = 0.0) -> None:
+        self.counts, self.sum = list(counts), sum
 
     def observe(self, seconds: float) -> None:
         milliseconds = seconds * 1000
@@ -64,10 +63,7 @@ class Histogram:
         self.sum += milliseconds
 
     def __add__(self, other: "Histogram") -> "Histogram":
-        both = Histogram()
-        both.counts = list(map(operator.add, self.counts, other.counts))
-        both.sum = self.sum + other.sum
-        return both
+        return Histogram(map(operator.add, self.counts, other.counts), self.sum + other.sum)
 
 
 class Sample(NamedTuple):

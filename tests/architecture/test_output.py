@@ -7,6 +7,7 @@ from pathlib import Path
 CLI = Path(__file__).parents[2] / "src" / "ottla" / "cli"
 ALLOWED = {
     "commands.py": "the version is printed without a loop",
+    "configuration.py": "it runs without a loop",
     "demo/children.py": "the parent reads all that a child reports",
     "demo/tables.py": "the demo is for people at a terminal",
     "dump.py": "it runs without a loop",

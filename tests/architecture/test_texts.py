@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,22 +12,28 @@ SQL = "spark/columns/value_schema.py"
 """Parses Spark's schemas, in which two backticks have a meaning."""
 
 
-def texts(path: Path) -> Iterator[tuple[int, str]]:
+@cache
+def nodes() -> dict[Path, list[ast.AST]]:
+    """The nodes of every module."""
+    paths = [each for part in PARTS for each in (ROOT / part).rglob("*.py")]
+    return {path: list(ast.walk(ast.parse(path.read_text()))) for path in paths}
+
+
+def texts(found: list[ast.AST]) -> Iterator[tuple[int, str]]:
     """The strings of a module that are not docstrings, with their lines."""
-    tree = ast.parse(path.read_text())
-    alone = {id(each.value) for each in ast.walk(tree) if isinstance(each, ast.Expr)}
-    for each in ast.walk(tree):
+    alone = {id(each.value) for each in found if isinstance(each, ast.Expr)}
+    for each in found:
         if isinstance(each, ast.Constant) and isinstance(each.value, str) and id(each) not in alone:
             yield each.lineno, each.value
 
 
 def test_no_error_no_line_of_a_log_and_no_option_has_the_markup_of_a_docstring() -> None:
-    paths = [each for part in PARTS for each in (ROOT / part).rglob("*.py") if each.relative_to(ROOT).as_posix() != SQL]
-    assert len(paths) > 200
+    assert len(nodes()) > 200
     marked = [
         f"{path.relative_to(ROOT)}:{line}: {text[:80]!r}"
-        for path in paths
-        for line, text in texts(path)
+        for path, found in nodes().items()
+        if path != ROOT / SQL
+        for line, text in texts(found)
         if "``" in text and text != "``"  # errors search for the mark to remove it
     ]
     assert not marked, "\n".join(marked)
@@ -38,9 +45,8 @@ def test_no_string_stands_behind_another_which_it_would_not_explain() -> None:
 
     orphans = [
         f"{path.relative_to(ROOT)}:{second.lineno}"
-        for part in PARTS
-        for path in (ROOT / part).rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for path, found in nodes().items()
+        for node in found
         if isinstance(body := getattr(node, "body", None), list)
         for first, second in pairwise(body)
         if alone(first) and alone(second)

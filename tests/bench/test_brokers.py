@@ -1,9 +1,9 @@
 """The benchmark of brokers itself: every case runs on both with tiny amounts, and prints its figures."""
 
 import math
-import warnings
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -13,10 +13,6 @@ from tests.bench.brokers.cases import CLIENTS, ROWS, Case, Found, Options, cases
 from tests.bench.brokers.run import measured, table
 from tests.bench.brokers.server import Apache, Broker, Brokerlite, Server
 from tests.bench.clients.process import Broken
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python uses deprecated parts of Python at its import
-    from tests.bench.__main__ import main
 
 TINY = Options(
     sizes=(100,),
@@ -35,9 +31,10 @@ CASES = cases(TINY)
 
 
 def test_a_broker_that_there_is_no_case_for_is_told_with_those_that_there_are(
+    bench: ModuleType,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main(["brokers", "nosuch"]) == 2
+    assert bench.main(["brokers", "nosuch"]) == 2
     said = capsys.readouterr()
     assert said.out == ""
     assert all(case.name in said.err for case in cases(Options()))

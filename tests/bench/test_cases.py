@@ -1,35 +1,33 @@
 """The benchmark itself: its cases run, and an error lists them."""
 
-import warnings
+from types import ModuleType
 
 import pytest
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python uses deprecated parts of Python at its import
-    from tests.bench import records
-    from tests.bench.__main__ import CASES, main
 from tests.codec.record_engines import RECORDS
 
 
-def test_a_case_that_there_is_not_is_told_with_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["nosuch"]) == 2
+def test_a_case_that_there_is_not_is_told_with_those_that_there_are(
+    bench: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bench.main(["nosuch"]) == 2
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.startswith("no case has 'nosuch' in its name; there are:\n")
-    assert all(case.name in said.err for case in CASES)
+    assert all(case.name in said.err for case in bench.CASES)
 
 
-def test_every_way_with_records_does_all_of_the_work() -> None:
-    for case in records.CASES:
+def test_every_way_with_records_does_all_of_the_work(bench: ModuleType) -> None:
+    for case in bench.records.CASES:
         for name, way in (case.ours | case.theirs).items():
-            assert way() in (records.COUNT, records.COUNT * records.BATCHES), (case.name, name)
+            assert way() in (bench.records.COUNT, bench.records.COUNT * bench.records.BATCHES), (case.name, name)
 
 
-def test_what_is_measured_on_mixed_records_is_the_same_work() -> None:
+def test_what_is_measured_on_mixed_records_is_the_same_work(bench: ModuleType) -> None:
     for module in RECORDS.values():
-        [batch] = module.read_batches(records.MIXED_BATCH)
+        [batch] = module.read_batches(bench.records.MIXED_BATCH)
         shown = [(each.timestamp, each.key, each.value, each.headers) for each in batch.records()]
-        assert shown == records.MIXED
-    for builder in records.BUILDERS:
-        [batch] = module.read_batches(records.built_mixed_theirs(builder))
-        assert [each.value for each in batch.records()] == [row[2] for row in records.MIXED]
+        assert shown == bench.records.MIXED
+    for builder in bench.records.BUILDERS:
+        [batch] = module.read_batches(bench.records.built_mixed_theirs(builder))
+        assert [each.value for each in batch.records()] == [row[2] for row in bench.records.MIXED]

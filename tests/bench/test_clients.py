@@ -6,6 +6,7 @@ import math
 import mmap
 import warnings
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -22,13 +23,9 @@ from ottla.testing import Broker
 from tests.bench.clients.canned import ANSWER, ENDLESS, KEYS, CannedBroker, topic_names
 from tests.bench.clients.cases import CASES, MODULES, Case, Column
 from tests.bench.clients.process import Broken, run
+from tests.bench.clients.run import table
 from tests.bench.clients.task import Meter, Task
 from tests.bench.peer import Peer
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python uses deprecated parts of Python at its import
-    from tests.bench.__main__ import main
-    from tests.bench.clients.run import table
 
 CLIENTS = ("ottla", "confluent", "aiokafka", "kafka_python")
 BLOCKING = "ottla_sync"
@@ -269,8 +266,8 @@ def test_every_client_has_the_ways_of_every_case() -> None:
             assert callable(getattr(importlib.import_module(f"tests.bench.clients.of_{client}"), way))
 
 
-def test_a_case_that_there_is_not_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["clients", "nosuch"]) == 2
+def test_a_case_that_there_is_not_is_told(bench: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench.main(["clients", "nosuch"]) == 2
     said = capsys.readouterr()
     assert said.out == ""
     assert all(case.name in said.err for case in CASES)
@@ -278,9 +275,9 @@ def test_a_case_that_there_is_not_is_told(capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.parametrize("options", [["--release", "3.9"], ["--tls", "--canned"], ["--tls", "--kafka", "host:1"]])
 def test_what_is_about_a_kafka_that_is_started_needs_one(
-    options: list[str], capsys: pytest.CaptureFixture[str]
+    bench: ModuleType, options: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["clients", *options]) == 2
+    assert bench.main(["clients", *options]) == 2
     assert "--kafka without an address" in capsys.readouterr().err
 
 
@@ -291,9 +288,9 @@ def test_what_a_clients_process_says_last_is_why_it_broke() -> None:
 
 
 @pytest.mark.deep
-def test_a_whole_run_prints_the_machine_and_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_whole_run_prints_the_machine_and_a_table(bench: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     tiny = ["--seconds", "0.1", "--rounds", "2", "--clients", "ottla", "aiokafka"]
-    assert main(["clients", "read values", "columns", "produce with a receipt", *tiny]) == 0
+    assert bench.main(["clients", "read values", "columns", "produce with a receipt", *tiny]) == 0
     said = capsys.readouterr().out
     assert "cores, load" in said
     assert "failed" not in said

@@ -5,6 +5,7 @@ import pytest
 from tests.bench import first
 
 
+@pytest.mark.slow  # it starts each program twice
 def test_every_program_reads_the_first_record(capsys: pytest.CaptureFixture[str]) -> None:
     assert first.main(["--rounds", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()[2:]

@@ -1,24 +1,22 @@
 """The benchmark of the proxy itself: cases run with tiny amounts, and the output follows from the figures."""
 
 import dataclasses
-import warnings
+from types import ModuleType
 
 import pytest
 
 from tests.bench.proxy.load import Load, requests
 from tests.bench.proxy.run import DIRECT, JOURNAL, REWRITE, Case, cases, measured, table
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python uses deprecated parts of Python at its import
-    from tests.bench.__main__ import main
-
 KINDS = ("latency, one record", "ottla's client", "memory")
 ONE_OF_EACH_KIND = [case for case in cases([1000], ["none"]) if any(kind in case.name for kind in KINDS)]
 LOAD = Load(port=0, topic="t", partitions=12, size=1000, batch=16_384)
 
 
-def test_a_case_that_there_is_not_is_told_with_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["proxy", "nosuch"]) == 2
+def test_a_case_that_there_is_not_is_told_with_those_that_there_are(
+    bench: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bench.main(["proxy", "nosuch"]) == 2
     said = capsys.readouterr()
     assert said.out == ""
     assert all(case.name in said.err for case in cases([100], ["none"]))

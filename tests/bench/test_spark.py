@@ -1,18 +1,16 @@
 """The benchmark of reading in Spark: the output follows from the figures, and every case runs."""
 
-import warnings
+from types import ModuleType
 
 import pytest
 
 from tests.bench.spark.run import OURS, THEIRS, Cost, cases, line
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python uses deprecated parts of Python at its import
-    from tests.bench.__main__ import main
 
-
-def test_a_case_that_there_is_not_is_told_with_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["spark", "nosuch"]) == 2
+def test_a_case_that_there_is_not_is_told_with_those_that_there_are(
+    bench: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bench.main(["spark", "nosuch"]) == 2
     said = capsys.readouterr()
     assert said.out == ""
     assert all(case.name in said.err for case in cases())

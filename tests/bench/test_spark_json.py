@@ -2,16 +2,12 @@
 
 import json
 import random
-import warnings
+from types import ModuleType
 
 import pytest
 
 from ottla.spark.columns.value_schema import parse_value_schema
 from tests.bench.spark_json.run import CASES, value
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python uses deprecated parts of Python at its import
-    from tests.bench.__main__ import main
 
 
 def test_values_have_their_size_and_the_fields_of_the_schema() -> None:
@@ -22,6 +18,6 @@ def test_values_have_their_size_and_the_fields_of_the_schema() -> None:
 
 
 @pytest.mark.deep
-def test_it_gives_its_figures(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["spark-json", "1000", "--rounds", "2", "--bytes", "100000"]) == 0
+def test_it_gives_its_figures(bench: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench.main(["spark-json", "1000", "--rounds", "2", "--bytes", "100000"]) == 0
     assert "1000 B" in capsys.readouterr().out

@@ -10,7 +10,15 @@ import trio
 
 import ottla
 from ottla.brokerlite.config import BrokerConfig, Sync
-from ottla.brokerlite.metrics import BROKER_METRICS, LOG_END_OFFSET, LOG_SIZE, collect
+from ottla.brokerlite.metrics import (
+    BROKER_METRICS,
+    BYTES_IN,
+    BYTES_OUT,
+    LOG_END_OFFSET,
+    LOG_SIZE,
+    MESSAGES_IN,
+    collect,
+)
 from ottla.brokerlite.serve import RunningBroker, run_broker
 from ottla.codec.apis.api_versions import ApiVersionsRequest
 from ottla.serve import Listener
@@ -146,6 +154,25 @@ async def test_a_damaged_topic_is_counted_as_unserved(tmp_path: Path) -> None:
     assert page.value("ottla_broker_unserved_topics") == 1
     assert page.value("kafka_controller_kafkacontroller_offlinepartitionscount") == 2
     assert page.value("kafka_controller_kafkacontroller_globaltopiccount") == 0
+
+
+def test_the_series_of_all_topics_does_not_fall_when_a_topic_is_deleted(tmp_path: Path) -> None:
+    def totals() -> list[float]:
+        steps = collect(machine.core, Listener(), Histogram(), Histogram())
+        return [each.value for each in steps if each is not None and each.metric in of_all_topics and not each.labels]
+
+    of_all_topics = (MESSAGES_IN, BYTES_IN, BYTES_OUT)
+    machine = Machine(tmp_path, disk=ModelDisk())
+    data = a_batch(b"a", b"b")
+    for name in ("kept", "deleted"):
+        machine.core.create_topic(name, 1, {})
+        machine.produce(data, topic=name)
+        log = machine.core.topics.partition(name, 0)
+        assert log is not None
+        log.count_read(10)
+    assert totals() == [4, 2 * len(data), 20]
+    machine.core.topics.delete(machine.core.topics.by_name["deleted"])
+    assert totals() == [4, 2 * len(data), 20]
 
 
 @pytest.mark.slow

@@ -128,8 +128,10 @@ def test_groups_have_no_coordinator_while_their_topic_is_of_a_later_version(mach
     machine.folder.abandon()
 
 
-@pytest.mark.parametrize("partition", [0, 1])
-@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize(
+    ("partition", "clean"),
+    [(0, True), (1, False), *(pytest.param(*each, marks=pytest.mark.deep) for each in ((0, False), (1, True)))],
+)
 def test_a_partition_whose_id_is_damaged_stays_part_of_its_topic(machine: Machine, partition: int, clean: bool) -> None:
     machine.produce(a_batch(b"a"), partition=partition)
     (machine.folder.close if clean else machine.folder.abandon)()

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla import TLS, Plain, ScramSha512
-from ottla.cli.command_config import in_kafkas_terms, parse_properties, read
+from ottla.cli.command_config import in_kafkas_terms, read
 from ottla.errors import ConfigurationError
+from ottla.properties import parse_properties
 
 SECRET = "tell-nobody"
 

@@ -1,15 +1,19 @@
 """A command line that is parsed without Typer gets the same values as with Typer; Typer parses all others."""
 
 import inspect
+import os
+import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import typer
 
 from ottla.cli import consume, plain, produce, servers
+from tests.cli.program import ENVIRONMENT
 
 PLAIN = [
     (servers.broker, ""),
@@ -125,3 +129,55 @@ def test_a_reader_loads_no_other_command_and_nothing_of_typers_that_is_heavy() -
 def test_typer_says_what_is_wrong(words: tuple[str, ...], said: str) -> None:
     done = run(*words)
     assert done.returncode == 2 and "Usage: ottla" in done.stderr and said in done.stderr
+
+
+@contextmanager
+def piped(text: bytes) -> Iterator[tuple[str, int]]:
+    """The path and the descriptor of a pipe with a text, as the shell makes it for ``<(command)``."""
+    reading, writing = os.pipe()
+    os.write(writing, text)
+    os.close(writing)
+    try:
+        yield f"/dev/fd/{reading}", reading
+    finally:
+        os.close(reading)
+
+
+BY_MAIN = "import ottla.cli; ottla.cli.main()"
+BY_TYPER = "from ottla.cli.commands import app; app(prog_name='ottla')"
+
+
+def told(by: str, *words: str, text: bytes) -> tuple[int, str]:
+    """The exit code and the words on stderr of a command; ``PIPE`` stands for a pipe with the text."""
+    with piped(text) as (path, descriptor):
+        done = subprocess.run(
+            [sys.executable, "-c", by, *(word.replace("PIPE", path) for word in words)],
+            pass_fds=[descriptor],
+            env=ENVIRONMENT,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
+        return done.returncode, done.stderr.replace(path, "PIPE")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "produce t --command-config PIPE --bootstrap HERE --connect-timeout 1",
+        "consume t --command-config PIPE --bootstrap HERE --connect-timeout 1",
+        "proxy --upstream HERE --listen 127.0.0.1:0 --upstream-config PIPE --connect-timeout 1",
+        "proxy --listen 127.0.0.1:0",
+        "broker --listen 127.0.0.1:0 --name x",
+    ],
+)
+def test_an_error_of_a_command_is_printed_as_typer_does_and_the_command_does_not_run_again(line: str) -> None:
+    bad = b"security.protocol=SSL\nx=\\u00zz\n"
+    with socket.create_server(("127.0.0.1", 0)) as here:
+        words = line.replace("HERE", f"127.0.0.1:{here.getsockname()[1]}").split()
+        code, said = told(BY_MAIN, *words, text=bad)
+        here.setblocking(False)
+        with pytest.raises(BlockingIOError):  # a second run would find the pipe empty, and connect without TLS
+            here.accept()
+    assert code == 2 and "Usage: ottla" in said and "Invalid value" in said
+    assert (code, said) == told(BY_TYPER, *words, text=bad)

@@ -25,6 +25,7 @@ from ottla.codec.compression import (
     lz4_rechecked,
 )
 from ottla.errors import DecodeError, EncodeError
+from tests.examples import examples
 
 REAL = [each for each in Compression if each is not Compression.NONE]
 TEXT = b"Kafka's little sister. " * 5000
@@ -147,7 +148,7 @@ def test_data_cut_at_any_byte_is_refused(compression: Compression) -> None:
 
 @pytest.mark.parametrize("compression", REAL, ids=lambda each: each.name)
 @given(data=st.binary(max_size=100))
-@settings(max_examples=100)
+@examples(100)
 def test_garbage_is_refused_or_read_never_anything_else(compression: Compression, data: bytes) -> None:
     with suppress(DecodeError):
         assert len(decompress(compression, data, limit=1 << 16)) <= 1 << 16
@@ -256,7 +257,7 @@ def test_an_lz4_block_makes_no_more_than_its_ratio_allows() -> None:
 
 @pytest.mark.parametrize("compression", Compression, ids=lambda each: each.name)
 @given(data=CONTENTS, cut=st.integers(0, 3000), change=st.tuples(st.integers(0, 3000), st.integers(1, 255)))
-@settings(max_examples=100)
+@examples(100)
 def test_damaged_data_have_some_bound_and_what_is_read_all_the_same_has_a_right_one(
     compression: Compression, data: bytes, cut: int, change: tuple[int, int]
 ) -> None:

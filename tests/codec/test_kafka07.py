@@ -44,6 +44,7 @@ from ottla.codec.kafka07 import (
 from ottla.codec.records import Record
 from ottla.errors import ChecksumMismatch, DecodeError, EncodeError
 from tests.codec.recorded import WIRE
+from tests.examples import examples
 
 LARGEST = 2**31 - 1
 JAFKA_ONLY = {5, 6}
@@ -321,7 +322,7 @@ def test_a_bomb_is_bounded_by_the_callers_limit(compression: Compression) -> Non
 
 
 @given(data=st.binary(max_size=60), size=st.integers(-2, 60), magic=st.integers(0, 2), attributes=st.integers(0, 3))
-@settings(max_examples=200)
+@examples(200)
 def test_garbage_is_refused_or_read_never_anything_else(data: bytes, size: int, magic: int, attributes: int) -> None:
     garbage = size.to_bytes(4, "big", signed=True) + bytes((magic, attributes)) + data
     with suppress(DecodeError):

@@ -34,6 +34,7 @@ from ottla.codec.message_sets import (
 from ottla.codec.records import LENGTH_END, Columns, Record, RecordBatch, build_batch, rebased
 from ottla.errors import ChecksumMismatch, DecodeError, EncodeError
 from tests.codec.recorded import WIRE, exchanges
+from tests.examples import examples
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # Python's own warnings, which kafka-python causes
@@ -412,7 +413,7 @@ def test_damage_within_a_wrapper_is_refused_or_read_never_anything_else(
 
 
 @given(data=st.binary(max_size=120), magic=st.integers(0, 3), size=st.integers(-2, 130))
-@settings(max_examples=200)
+@examples(200)
 def test_garbage_is_refused_or_read_never_anything_else(data: bytes, magic: int, size: int) -> None:
     garbage = bytearray(data)
     garbage[SIZE_AT:CRC_AT] = size.to_bytes(4, "big", signed=True)

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ottla.codec._loops import DamagedRecord
@@ -24,6 +24,7 @@ from ottla.codec.records import HEADER_SIZE
 from ottla.errors import DecodeError, EncodeError
 from tests.codec.record_engines import LOOPS, RECORDS
 from tests.codec.test_records import NOW, ONE, TWO, damaged_bodies, ints, record_bytes, record_lists, zigzag
+from tests.examples import examples
 
 if "c" not in LOOPS:
     pytest.skip("the extension is not built", allow_module_level=True)
@@ -139,7 +140,7 @@ def test_columns_that_are_read_in_one_pass_are_those_of_the_records(
     st.booleans(),
     st.integers(0, 70),
 )
-@settings(max_examples=300)
+@examples(300)
 def test_the_same_batches_are_plain(
     heads: list[tuple[int, int, int, int]], offset: int, transactional: bool, missing: int
 ) -> None:
@@ -157,7 +158,7 @@ def test_the_same_batches_are_plain(
 
 
 @given(damaged_bodies(), changes)
-@settings(max_examples=500)
+@examples(500)
 @example((b"", 0), {})
 @example((b"", 1), {})
 @example((b"\0" * 7, 1), {})
@@ -170,7 +171,7 @@ def test_damage_is_told_in_the_same_words(damaged: tuple[bytes, int], changed: d
 
 
 @given(damaged_bodies(), changes, st.integers(0, 2000))
-@settings(max_examples=500)
+@examples(500)
 @example((record_bytes(offset_delta=zigzag(1)), 1), {"base_offset": 2**63 - 1}, 96)
 @example((record_bytes(headers=zigzag(1) + zigzag(2) + "é".encode() + zigzag(-1)), 1), {}, 96 + 176 + 5)
 @example((record_bytes(headers=zigzag(1) + zigzag(2) + "é".encode() + zigzag(-1)), 1), {}, 96 + 176 + 6)
@@ -183,13 +184,13 @@ def test_what_takes_too_much_memory_is_told_in_the_same_words(
 
 
 @given(st.binary(max_size=60), st.integers(-1, 9))
-@settings(max_examples=500)
+@examples(500)
 def test_any_bytes_are_told_in_the_same_words(body: bytes, count: int) -> None:
     same(partial(parsed, body=body, count=count))
 
 
 @given(damaged_bodies() | st.tuples(st.binary(max_size=20), st.integers(-1, 9)))
-@settings(max_examples=500)
+@examples(500)
 @example((record_bytes() * 3, 2))
 @example((b"\xfe\xff\xff\xff\x0f" + bytes(9), 1))
 @example((b"\x80\x80\x80\x80\x80\x00", 1))
@@ -282,7 +283,7 @@ def test_any_number_anywhere_is_told_in_the_same_words(field: str, number: int) 
 @example(b"\xc1\xbf")
 @example(b"\xc2")
 @example(b"\xf5\x80\x80\x80")
-@settings(max_examples=1000)
+@examples(1000)
 def test_the_same_names_are_utf_8(name: bytes) -> None:
     body = record_bytes(headers=zigzag(1) + zigzag(len(name)) + name + zigzag(-1))
     told = same(partial(parsed, body=body, count=1))
@@ -335,7 +336,7 @@ any_records = st.one_of(
 
 @given(st.lists(any_records, max_size=4))
 @example([(-(2**63), None, None), (True, None, None)])
-@settings(max_examples=500)
+@examples(500)
 def test_the_same_is_appended_and_refused_in_the_same_words(records: list[Any]) -> None:
     def appended(module: Any) -> Any:
         builder = module.BatchBuilder()

@@ -40,6 +40,7 @@ from ottla.codec.records import (
     rebased,
 )
 from ottla.errors import ChecksumMismatch, DecodeError, EncodeError
+from tests.examples import examples
 
 NOW = 1_700_000_000_000
 MAGIC_AT, CRC_AT, ATTRIBUTES_AT = 16, 17, 21
@@ -191,7 +192,7 @@ def damaged_bodies(draw: st.DrawFn) -> tuple[bytes, int]:
 
 
 @given(damaged_bodies())
-@settings(max_examples=300)
+@examples(300)
 def test_loops_and_declaration_agree_on_damage(damaged: tuple[bytes, int]) -> None:
     body, count = damaged
     assert outcome(lambda: list(batch_of(body, count).records())) == outcome(lambda: by_declaration(body, count))

@@ -1,4 +1,4 @@
-"""docs/log-lines.md lists every warning and error of the client, the broker and the proxy, and no other."""
+"""docs/log-lines.md lists every warning and error of the client, the servers and the command line, and no other."""
 
 import ast
 import re
@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SDK, BROKER, PROXY, PAGE = ROOT / "sdk", ROOT / "brokerlite", ROOT / "proxy", ROOT / "docs/log-lines.md"
+SDK, PAGE = ROOT / "sdk", ROOT / "docs/log-lines.md"
+PARTS = (SDK, ROOT / "brokerlite", ROOT / "proxy", ROOT / "src/ottla/serve", ROOT / "src/ottla/cli")
 LEVELS = {"warning": "W", "error": "E", "exception": "E"}
 BUG = "a bug in the proxy, please report it"
 """The start of a text; the failed part of the proxy follows after a colon."""
@@ -39,7 +40,7 @@ def texts(node: ast.expr, named: dict[str, ast.expr]) -> Iterator[str]:
 def logged() -> set[tuple[str, str]]:
     """(text, level) of all warnings and errors in the source."""
     found = set()
-    for path in (*SDK.rglob("*.py"), *BROKER.rglob("*.py"), *PROXY.rglob("*.py")):
+    for path in (path for part in PARTS for path in part.rglob("*.py")):
         if path.is_relative_to(SDK / "sync"):  # generated from the others
             continue
         tree = ast.parse(path.read_text())

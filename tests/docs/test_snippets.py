@@ -3,8 +3,8 @@
 Rule: `localhost:9092` in a snippet is the broker, `localhost:19092` the proxy, and `localhost:18080` the health port of
 one of them; the tests replace them by free ports.
 A shell line that starts a server leaves it running; other shell lines run to their end. `make` and `pip` do not run.
-Python that begins with a file name in a comment is saved under that name. All snippets with Spark run in one process,
-with one JVM.
+Python and TOML that begin with a file name in a comment are saved under that name. All snippets with Spark run in one
+process, with one JVM.
 """
 
 import os
@@ -47,14 +47,15 @@ class Bench:
     def run(self, language: str, code: str) -> str:
         for written, real in self.addresses.items():
             code = code.replace(written, real)
+        if named := re.match(r"# (\w+\.(py|toml))\n", code):
+            (self.folder / named[1]).write_text(code)
+            return ""
         if language == "python":
             return self._python(code)
+        assert language == "sh", f"TOML without a name: {code}"
         return "".join(self._shell(line) for line in code.strip().splitlines())
 
     def _python(self, code: str) -> str:
-        if named := re.match(r"# (\w+\.py)\n", code):
-            (self.folder / named[1]).write_text(code)
-            return ""
         path = self.folder / ("test_snippet.py" if "def test_" in code else "snippet.py")
         path.write_text(code)
         if "spark" in code:
@@ -89,7 +90,7 @@ class Bench:
         line = line.partition("#")[0].strip()
         if not line or line.startswith(("make ", "pip ")):
             return ""
-        if not line.startswith(SERVERS):
+        if not line.startswith(SERVERS) or line.split()[2] in ("check", "reload", "journal"):
             return self._finish(["bash", "-c", line])
         server = subprocess.Popen(
             ["bash", "-c", f"exec {line} --json"],
@@ -118,7 +119,7 @@ def environment() -> dict[str, str]:
 
 
 def snippets(path: Path) -> list[tuple[str, str]]:
-    return re.findall(r"^```(python|sh)\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE)
+    return re.findall(r"^```(python|sh|toml)\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE)
 
 
 @pytest.fixture

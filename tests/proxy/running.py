@@ -7,8 +7,9 @@ from typing import Any
 
 import trio
 
-from ottla.proxy.config import ProxyConfig, parse_rule
+from ottla.proxy.config import ProxyConfig
 from ottla.proxy.serve import RunningProxy, run_proxy
+from ottla.proxy.topic_rule import parse_rule
 from tests.patience import HUNG
 
 

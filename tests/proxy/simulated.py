@@ -26,9 +26,10 @@ from ottla.codec.compression import Compression
 from ottla.codec.frames import build_request, build_response, framed, parse_request, parse_response
 from ottla.codec.records import BatchBuilder, Record, RecordBatch
 from ottla.errors import ConcurrentTransactions
-from ottla.proxy.config import ProxyConfig, parse_rule
+from ottla.proxy.config import ProxyConfig
 from ottla.proxy.core import ProxyCore
 from ottla.proxy.events import (
+    AbandonJournal,
     Address,
     AnswerClient,
     CloseClient,
@@ -36,6 +37,7 @@ from ottla.proxy.events import (
     DisconnectUpstream,
     FinishUpstream,
     HoldClients,
+    JournalLost,
     Left,
     Listen,
     Listening,
@@ -50,6 +52,7 @@ from ottla.proxy.events import (
 )
 from ottla.proxy.journal.journal import SEGMENT_BYTES, Journal
 from ottla.proxy.journal.restored import noted
+from ottla.proxy.topic_rule import parse_rule
 from tests.sim.calm import CalmCluster, Log
 from tests.sim.clock import Clock
 from tests.sim.data import Place
@@ -95,6 +98,8 @@ class Upstream:
         self.throttle_ms = 0
         self.requests: list[tuple[int, int, Any]] = []
         """Node, version, message."""
+        self.client_ids: list[str | None] = []
+        """Of the Produce requests."""
         self.busy = 0
         self.unaddable: dict[Place, int] = {}
         self.features: dict[str, int] = {}
@@ -147,6 +152,7 @@ class Upstream:
         version, message, how = request.header.api_version, request.message, ANSWERED
         self.requests.append((node, version, message))
         if isinstance(message, ProduceRequest):
+            self.client_ids.append(request.header.client_id)
             for topic in message.topic_data:
                 topic.name = self.cluster.name(topic)
             how = self.fate(message)
@@ -223,10 +229,23 @@ class Reply:
 class World:
     """A proxy's core between clients and `Upstream`, on a clock of its own."""
 
-    def __init__(self, upstream: Upstream, *rules: str, journal: bool = False, **options: Any) -> None:
+    def __init__(
+        self,
+        upstream: Upstream,
+        *rules: str,
+        journal: bool = False,
+        bootstrap: tuple[Address, ...] = (("broker", PORT),),
+        **options: Any,
+    ) -> None:
         self.upstream = upstream
+        self._bootstrap = bootstrap
+        self.tried: list[Address] = []
+        """The addresses to which the proxy has tried to connect."""
         self.stored: list[Store] = []
         """The journal, if the proxy has one."""
+        self.disk_is_full = False
+        self.abandoned = False
+        """The journal is not whole: the next proxy does not trust it."""
         self.journal_bytes = SEGMENT_BYTES
         self._has_journal = journal
         self.now = 100.0
@@ -252,8 +271,10 @@ class World:
         journal = None
         if self._has_journal:
             journal = Journal(1 + max((each.segment for each in self.stored), default=0), self.journal_bytes)
-        self.core = ProxyCore(config, (("broker", PORT),), Random(0), journal)
+        self.core = ProxyCore(config, self._bootstrap, Random(0), journal)
         if journal is not None:
+            if self.abandoned:
+                self._abandon()
             self.core.restore(noted(each.data[8:] for each in self.stored), self.now)
         self.work.clear()
         self._links: dict[int, int] = {}
@@ -311,12 +332,23 @@ class World:
                 self.work.append(action)
             case Work(number, call):
                 self.core.handle(Worked(number, call()), self.now)
+            case AbandonJournal():
+                self._abandon()
+            case Store() if self.disk_is_full:
+                self._abandon()
+                self.core.handle(JournalLost("No space left on device"), self.now)
             case Store(_, _, obsolete):
+                self.abandoned = self.abandoned and not obsolete
                 self.stored = [*(each for each in self.stored if each.segment >= obsolete), action]
             case HoldClients(clients, held):
                 (self.held.update if held else self.held.difference_update)(clients)
 
+    def _abandon(self) -> None:
+        self.stored.clear()
+        self.abandoned = True
+
     def _connect(self, link: int, address: Address) -> None:
+        self.tried.append(address)
         node = next((n for n in self.upstream.cluster.nodes if self.upstream.cluster.address(n) == address), None)
         if node is None or node in self.upstream.down:
             self.core.handle(UpstreamLost(link, "refused"), self.now)
@@ -373,9 +405,11 @@ class World:
 
     # -- clients
 
-    def request(self, client: int, body: Any, version: int, *, node: int = 0) -> Reply:
+    def request(
+        self, client: int, body: Any, version: int, *, node: int = 0, client_id: str | None = "client"
+    ) -> Reply:
         """Send a request; the reply is filled when the response comes."""
-        return self.send(client, build_request(body, version, 4711 + len(self._replies), "client")[4:], version, node)
+        return self.send(client, build_request(body, version, 4711 + len(self._replies), client_id)[4:], version, node)
 
     def send(self, client: int, frame: bytes, version: int, node: int = 0) -> Reply:
         """Send any bytes; ``version`` is the version of the response."""
@@ -399,6 +433,7 @@ class World:
         version: int = PRODUCE_VERSION,
         node: int = 0,
         transactional_id: str | None = None,
+        client_id: str | None = "client",
     ) -> Reply:
         topics: dict[str, list[PartitionProduceData]] = {}
         for (topic, index), data in batches.items():
@@ -409,7 +444,7 @@ class World:
             timeout_ms=1000,
             topic_data=tuple(TopicProduceData(name=name, partition_data=tuple(p)) for name, p in topics.items()),
         )
-        return self.request(client, request, version, node=node)
+        return self.request(client, request, version, node=node, client_id=client_id)
 
     def leave(self, client: int) -> None:
         self.core.handle(Left(client), self.now)

@@ -4,10 +4,11 @@ from collections import defaultdict, deque
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.codec.partitioners import murmur2_partition
+from tests.examples import examples
 from tests.proxy.simulated import ANSWERED, CUT_AFTER, CUT_BEFORE, Reply, World, batch
 from tests.proxy.test_rewriting import KEYS, SIX, world_of
 
@@ -70,7 +71,7 @@ step = st.one_of(
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@examples(150)
 @given(st.lists(step, max_size=60))
 def test_every_record_is_stored_once_and_every_key_in_order(steps: list[tuple[object, ...]]) -> None:
     world = world_of(nodes=3, delivery_timeout=10_000)

@@ -18,8 +18,9 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 import ottla
 from ottla.codec.partitioners import crc32_partition, murmur2_partition
 from ottla.errors import BrokerUnreachable, ConfigurationError
-from ottla.proxy.config import ProxyConfig, parse_rule
+from ottla.proxy.config import ProxyConfig
 from ottla.proxy.serve import RunningProxy, run_proxy
+from ottla.proxy.topic_rule import parse_rule
 from ottla.testing import Broker
 from tests.interop.lines import Message, Received
 from tests.interop.peers import AIOKAFKA, JAVA, LIBRDKAFKA, Client, kcat_consume, kcat_metadata, kcat_produce

@@ -2,8 +2,10 @@ from pathlib import Path
 
 import pytest
 
+from ottla.config_file import ConfigFile
 from ottla.errors import ConfigurationError
-from ottla.proxy.config import Mode, ProxyConfig, TopicRule, parse_rule, read_config
+from ottla.proxy.config import ProxyConfig, read_config
+from ottla.proxy.topic_rule import Mode, TopicRule, parse_rule
 
 
 def test_a_rule_names_a_glob_a_mode_and_a_partitioner() -> None:
@@ -46,7 +48,7 @@ def test_a_file_says_the_same_as_options(tmp_path: Path) -> None:
         'upstream = "kafka:9092"\nlisten = "127.0.0.1:19092"\nmax-buffered = 1000\ndelivery_timeout = 5\n'
         '[topics]\nflights = "rewrite"\n"audit-*" = "observe:crc32"\n'
     )
-    assert read_config(file) == ProxyConfig(
+    assert read_config(ConfigFile.read(file)) == ProxyConfig(
         upstream="kafka:9092",
         listen="127.0.0.1:19092",
         max_buffered=1000,
@@ -58,7 +60,9 @@ def test_a_file_says_the_same_as_options(tmp_path: Path) -> None:
 def test_options_override_the_file_and_their_rules_come_first(tmp_path: Path) -> None:
     file = tmp_path / "proxy.toml"
     file.write_text('upstream = "kafka:9092"\n[topics]\n"f*" = "observe"\n')
-    config = read_config(file, upstream="other:9092", listen=None, topics=(parse_rule("flights=rewrite"),))
+    config = read_config(
+        ConfigFile.read(file), upstream="other:9092", listen=None, topics=(parse_rule("flights=rewrite"),)
+    )
     assert (config.upstream, config.listen) == ("other:9092", "127.0.0.1:9092")
     assert [rule.glob for rule in config.topics] == ["flights", "f*"]
 
@@ -69,7 +73,7 @@ def test_options_override_the_file_and_their_rules_come_first(tmp_path: Path) ->
         ("upstream = ", "is not TOML"),
         ('[topics]\naudit-* = "observe"', "put names with . in quotation marks"),
         ('listen = "127.0.0.1:1"', "has no upstream: add it"),
-        ('upstream = "kafka:9092"\nspeed = 3', "'speed' is not an option; known are upstream, upstream-config, listen"),
+        ('upstream = "kafka:9092"\nspeed = 3', "'speed' is not a setting: known are upstream, upstream-config, listen"),
         ("upstream = 9092", "must be a string"),
         ('upstream = "kafka:9092"\nmax-batch = "big"', "must be a number"),
         ('upstream = "kafka:9092"\nmax-batch = 3000000', "must be at most 2097152, which is 2 MiB"),
@@ -82,12 +86,12 @@ def test_a_file_that_cannot_be_used_says_why(tmp_path: Path, text: str, says: st
     file = tmp_path / "proxy.toml"
     file.write_text(text)
     with pytest.raises(ConfigurationError, match=says):
-        read_config(file)
+        read_config(ConfigFile.read(file))
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"nowhere\.toml: No such file"):
-        read_config(tmp_path / "nowhere.toml")
+        read_config(ConfigFile.read(tmp_path / "nowhere.toml"))
 
 
 @pytest.mark.parametrize(

@@ -185,7 +185,6 @@ CONTAINING: set[object] = {
         Rewriter._tell_of_settled,
     ),
     *(Steering._steer, Steering._try_later, Settlements.settle, Window.abandon, Window.pop_settled),
-    Control._questions,  # `ProxyCore.deadline` reads it
 }
 """The methods that contain the errors of the others."""
 ENTRIES: list[tuple[type, str]] = [

@@ -142,11 +142,13 @@ def test_a_batch_refused_in_part_is_retried_in_part(world: World) -> None:
     world.upstream.errors["flights", 2] += [29]
     data = batch(pairs(20), producer, 0, 0)
     assert world.produce(1, {("flights", 0): data}).code == 29
-    assert 0 < len(stored(world)) < 20
+    assert 0 < (first := len(stored(world))) < 20
     again = world.produce(1, {("flights", 0): data})
     assert again.code == 0
     assert again.produced["flights", 0].base_offset == -1
     assert stored(world) == list(range(20))
+    tally = world.core.tallies["flights"]
+    assert (tally.records, tally.refused) == (20 + 20 - first, 1), "the retry counts the records that are sent again"
 
 
 def test_a_batch_refused_in_part_may_be_retried_in_smaller_batches(world: World) -> None:
@@ -188,6 +190,8 @@ def test_an_unknown_outcome_fences_the_producer_and_in_its_next_epoch_the_same_r
     reply = world.produce(1, {("flights", 0): data})
     world.settle(5)
     assert reply.code == 90
+    tally = world.core.tallies["flights"]
+    assert (tally.refused, tally.outcome_unknown) == (0, 1)
     assert world.produce(1, {("flights", 0): data}).code == 90
     assert world.produce(1, {("flights", 0): batch([(key_at(1), b"1")], producer, 1, 0)}).code == 90
     assert world.produce(1, {("flights", 0): batch([(key_at(1), b"2")], producer, 2, 0)}).code == 0

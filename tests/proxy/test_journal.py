@@ -1,11 +1,13 @@
 """The journal: its files, and a machine that restarts with it."""
 
 import os
+import resource
 import signal
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 from uuid import UUID
 
 import pytest
@@ -17,27 +19,38 @@ from ottla.codec.compression import Compression
 from ottla.codec.messages import build
 from ottla.codec.wire import Buffer
 from ottla.errors import ConfigurationError, DecodeError, MessageTooLarge, OutOfOrderSequenceNumber, ProducerFenced
+from ottla.proxy.descriptors import fitting, needed
 from ottla.proxy.events import Store
-from ottla.proxy.journal import journal, state_directory
+from ottla.proxy.journal import journal as journal_module
+from ottla.proxy.journal import state_directory
 from ottla.proxy.journal.journal import Journal, framed
+from ottla.proxy.journal.journaled import Journaled
 from ottla.proxy.journal.notes import JournalEntry, NotedProducer, NotedRules
 from ottla.proxy.journal.state_directory import StateDirectory, read, segments
+from ottla.testing import Broker
+from tests.brokerlite.peer import Peer
 from tests.brokerlite.running import BrokerProcess
-from tests.patience import WHOLE
+from tests.patience import HUNG, WHOLE
 from tests.proxy.kills import Kills
+from tests.proxy.running import ProxyThread, proxied
 from tests.proxy.simulated import ANSWERED, CUT_AFTER, CUT_BEFORE, Pair, Upstream, World, batch, naming
 from tests.proxy.test_rewriting import key_at, make_known, world_of
+from tests.scraping import scrape
 from tests.sim.proxy import transfers
 from tests.sim.proxy.world import play
 
 
 def entry(*producers: int) -> tuple[Buffer, ...]:
-    known = tuple(NotedProducer(producer_id=each, since=0) for each in producers)
+    known = tuple(NotedProducer(producer_id=each, since=0, host="") for each in producers)
     return framed([build(JournalEntry(rules=(NotedRules(rules=()),), producers=known), 0)])
 
 
 def producers(path: Path) -> list[int]:
     return list(read(path).producers)
+
+
+def port_of(proxy: ProxyThread) -> int:
+    return int(proxy.bootstrap.rpartition(":")[2])
 
 
 @pytest.fixture
@@ -173,41 +186,99 @@ def test_a_state_is_for_one_proxy(tmp_path: Path) -> None:
     StateDirectory(tmp_path).close()
 
 
-def test_where_nothing_can_be_written_the_journal_is_given_up(
+def refused(*_: object, **__: object) -> None:
+    raise PermissionError(13, "Permission denied")
+
+
+def full(descriptor: int, parts: object) -> int:
+    raise OSError(28, "No space left on device")
+
+
+def fail(state: StateDirectory, action: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Store an entry on a disk that is full."""
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
+        patch.setattr(os, "writev", full)
+        state.store(action)
+
+
+def test_where_nothing_can_be_written_the_journal_is_abandoned(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def full(descriptor: int, parts: object) -> int:
-        raise OSError(28, "No space left on device")
-
     state = StateDirectory(path)
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "writev", full)
-        state.store(Store(3, entry(10)))
-    assert "the next start fences idempotent producers and forgets pins: No space left on device" in caplog.text
-    state.store(Store(3, entry(11)))
+    fail(state, Store(3, entry(10)), monkeypatch)
     assert not segments(path)
     state.close()
+    for _ in range(2):
+        state = StateDirectory(path)
+        state.recover()
+        assert caplog.text.count("journal abandoned") == 1, "only the first start after it logs it"
+        state.close()
+
+
+def test_an_abandoned_journal_is_trusted_again_once_it_is_whole(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = StateDirectory(path)
-    state.recover()
-    assert caplog.text.count("journal abandoned") == 1
-    state.close()
+    fail(state, Store(3, entry(10)), monkeypatch)
+    state.store(Store(4, entry(11)))
+    os.close(state._lock)
     state = StateDirectory(path)
-    state.recover()
-    assert caplog.text.count("journal abandoned") == 1, "only the first start after it logs it"
+    assert not state.recover()[0].producers, "not everything was copied"
+    fail(state, Store(5, entry(12)), monkeypatch)
+    state.store(Store(6, entry(13)))
+    state.store(Store(6, entry(14), obsolete=6))
+    state.store(Store(6, entry(15)))
+    os.close(state._lock)
+    assert list(StateDirectory(path).recover()[0].producers) == [13, 14, 15]
+
+
+def test_the_end_of_an_earlier_process_is_not_taken_for_that_of_a_journal_that_is_rebuilt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    state = StateDirectory(tmp_path)
+    state.store(Store(1, entry(7), obsolete=1))
+    assert synced, "the first segment of a process"
+    fail(state, Store(1, entry(8)), monkeypatch)
+    synced.clear()
+    state.store(Store(2, entry(9), obsolete=2))
+    assert synced, "the first segment after a failure"
     state.close()
 
 
-def test_where_a_journal_that_is_given_up_cannot_be_removed_it_is_not_believed(
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts descriptors by /proc")
+def test_a_running_journal_needs_no_further_descriptor(path: Path) -> None:
+    state = StateDirectory(path)
+    state.recover()
+    state.store(Store(3, entry(10)))
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken = 1 + max(int(each.name) for each in Path("/proc/self/fd").iterdir())
+    holes = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (taken, limits[1]))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            while True:
+                holes.append(os.open(os.devnull, os.O_RDONLY))
+        state.store(Store(4, entry(11)))
+        state.store(Store(4, entry(12), obsolete=4))
+        state.abandon()
+        state.store(Store(5, entry(13), obsolete=5))
+    finally:
+        for each in holes:
+            os.close(each)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert producers(path) == [13]
+    state.close()
+
+
+def test_where_an_abandoned_journal_cannot_be_removed_it_is_not_believed(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refused(*_: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
     state = StateDirectory(path)
     with monkeypatch.context() as patch:
         for where, name in ((os, "truncate"), (Path, "unlink"), (os, "writev")):
             patch.setattr(where, name, refused)
-        state.store(Store(3, entry(10)))
+        with pytest.raises(OSError, match="Permission denied"):
+            state.store(Store(3, entry(10)))
     assert segments(path)
     os.close(state._lock)
     state = StateDirectory(path)
@@ -221,13 +292,11 @@ def test_where_a_journal_that_is_given_up_cannot_be_removed_it_is_not_believed(
 
 
 def test_a_segment_that_cannot_be_written_is_removed_all_the_same(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
     state = StateDirectory(path)
     for name in ("truncate", "writev"):
         monkeypatch.setattr(os, name, refused)
-    state.store(Store(3, entry(10)))
+    with pytest.raises(OSError, match="Permission denied"):
+        state.store(Store(3, entry(10)))
     assert not segments(path)
 
 
@@ -557,10 +626,72 @@ def test_a_producer_that_was_open_when_a_rule_changed_is_to_be_opened_again() ->
     assert world.upstream.values("flights") == [b"x", b"y", b"y"]
 
 
-def test_an_entry_that_cannot_be_made_ends_the_journal_and_nothing_else(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+# -- a full disk
+
+
+def test_a_full_disk_is_told_once_and_the_journal_comes_back(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    producer = world.producer_id(1)
+    assert code(world, batch([(key_at(1), b"0")], producer, 0, 0)) == 0
+    world.disk_is_full = True
+    for sequence in range(1, 9):
+        assert code(world, batch([(key_at(1), b"%d" % sequence)], producer, 0, sequence)) == 0
+        world.settle(10)
+    assert world.core.journal_works is False and world.core.journal_outage == "No space left on device"
+    assert caplog.text.count("journal write failed, retrying") == 1
+    young = world.producer_id(1)
+    world.disk_is_full = False
+    world.settle(40)
+    assert world.core.journal_works and world.core.journal_outage is None
+    assert caplog.text.count("journal recovered") == 1
+    world.restart()
+    assert code(world, batch([(key_at(1), b"9")], producer, 0, 9)) == 0
+    assert code(world, batch([(key_at(1), b"0")], young, 0, 0)) == 0
+    assert world.upstream.values("flights") == [*(b"%d" % each for each in range(10)), b"0"]
+
+
+def test_batches_under_way_are_in_a_journal_that_is_rebuilt(world: World) -> None:
+    producer = world.producer_id(1)
+    world.disk_is_full = True
+    world.upstream.fate = lambda request: CUT_BEFORE
+    world.produce(1, {("flights", 0): batch([(key_at(1), b"x")], producer, 0, 0)})
+    world.disk_is_full = False
+    world.settle(5)
+    world.upstream.fate = lambda request: ANSWERED
+    world.restart()
+    world.settle(2)
+    assert world.upstream.values("flights") == [b"x"]
+
+
+def test_a_restart_before_the_journal_is_whole_fences(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_module, "COPIED_AT_ONCE", 1)
+    known = [world.producer_id(1) for _ in range(5)]
+    world.disk_is_full = True
+    assert code(world, batch([(key_at(1), b"x")], known[0], 0, 0)) == 0
+    world.disk_is_full = False
+    world.now += 5
+    for _ in range(3):  # the rebuilding begins, and some producers are copied
+        for action in world.core.poll(world.now):
+            world._act(action)
+    assert world.stored and world.core.journal_works is False
+    world.restart()
+    assert code(world, batch([(key_at(1), b"y")], known[0], 0, 1)) == ProducerFenced.code
+
+
+def test_a_disk_that_fills_again_and_again_is_tried_ever_less(world: World) -> None:
+    producer, failed = world.producer_id(1), []
+    for sequence in range(300):
+        world.disk_is_full = True
+        before = world.core.journal_works
+        code(world, batch([(key_at(1), b"x")], producer, 0, sequence))
+        failed.append(bool(before and not world.core.journal_works))
+        world.disk_is_full = False
+        world.settle(1)
+    assert sum(failed) < 20
+
+
+def test_an_entry_that_cannot_be_made_abandons_the_journal_for_a_while(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = world_of(journal=True)
     producer = world.producer_id(1)
 
     def broken(journal: Journal) -> None:
@@ -568,34 +699,62 @@ def test_an_entry_that_cannot_be_made_ends_the_journal_and_nothing_else(
 
     monkeypatch.setattr(Journal, "_take", broken)
     assert world.produce(1, {("flights", 0): batch([(key_at(0), b"x")], producer, 0, 0)}).code == 0
-    assert "the next start fences producers" in caplog.text
+    assert "a bug in the proxy, please report it: an entry of the journal" in caplog.text
+    assert not world.stored and world.abandoned and world.core.journal_works is False
     monkeypatch.undo()
-    assert [each.data for each in world.stored] == [b""]
+    world.settle(40)
+    assert world.core.journal_works
+    world.restart()
+    assert code(world, batch([(key_at(0), b"y")], producer, 0, 1)) == 0
+
+
+def test_the_proxy_tells_the_outage_and_ends_with_a_whole_journal(
+    ottla_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ottla_broker.create_topic("flights", 6)
+    options: dict[str, Any] = {"state": str(tmp_path), "health": "127.0.0.1:0"}
+    with proxied(ottla_broker.bootstrap, "flights=rewrite", **options) as proxy, Peer(port_of(proxy)) as peer:
+        health = proxy.running.health
+        with monkeypatch.context() as patch:
+            patch.setattr(state_directory, "_write", full)
+            peer.ask(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000), 4)
+            page = scrape(health)
+            with urlopen(f"http://{health}/ready", timeout=HUNG) as response:
+                told = response.read().decode()
+    assert page.value("ottla_proxy_journal_works") == 0
+    why = f"a restart now fences idempotent producers: {tmp_path}: no space left on device"
+    assert told == f"ok\njournal not written, {why}\n"
+    assert len(producers(tmp_path)) == 1
+    assert not (tmp_path / "ottla-proxy.lock").read_bytes()
+
+
+def test_connections_leave_descriptors_for_the_rest(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (needed(2000), needed(2000)))
+    assert fitting(2000) == 2000 and not caplog.text
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (150, 150))
+    assert fitting(2000) == 33 and fitting(10) == 10
+    assert caplog.text.count("limit of open files is too low for max-connections") == 1
 
 
 @pytest.mark.slow
 def test_what_the_journal_has_kept_of_a_part_is_what_it_would_write_now(monkeypatch: pytest.MonkeyPatch) -> None:
     kept: Counter[str] = Counter()
 
-    def compared(name: str) -> Callable[[Any], Any]:
-        note = getattr(journal, name)
+    entry = Journaled.entry
 
-        def noted(each: Any) -> Any:
-            kept[name] += each.noted is not None
-            found = note(each)
-            before, each.noted = each.noted, None
-            assert note(each) == found
-            each.noted = before
-            return found
+    def compared(self: Journaled, build: Callable[[Any], Any]) -> Any:
+        kept[build.__name__] += self._entry is not None
+        found = entry(self, build)
+        assert build(self) == found
+        return found
 
-        return noted
-
-    for name in ("_part", "_sent", "_outcome", "_under_way"):
-        monkeypatch.setattr(journal, name, compared(name))
+    monkeypatch.setattr(Journaled, "entry", compared)
     for seed in range(12):
         result = play(seed)
         assert not result.violation, result.cause
     for seed in range(4):
         result = transfers.play(seed)
         assert not result.violation, result.cause
-    assert min(kept.values()) > 100, kept
+    assert len(kept) == 4 and min(kept.values()) > 100, kept

@@ -180,6 +180,8 @@ def test_a_full_buffer_drops_awaited_requests_of_clients_that_have_left_and_the_
     assert dropped(caplog) == [
         "requests of a disconnected client dropped: the proxy's buffer is full, because upstream is too slow"
     ]
+    tally = world.core.tallies["flights"]
+    assert tally.dropped == 19 and not tally.refused + tally.outcome_unknown
     world.settle(61)
     assert [each.endswith("18 more in 60 s") or each for each in dropped(caplog)[1:]] == [True]
 

@@ -1,21 +1,27 @@
 """The proxy's ``/metrics``: exact values after real traffic, and series that clients cannot add to."""
 
+import zlib
 from pathlib import Path
 
+import pytest
 import trio
 
 import ottla
 from ottla.brokerlite.config import BrokerConfig, Sync
 from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.codec.compression import Compression
 from ottla.codec.partitioners import murmur2_partition
 from ottla.proxy.clients.observer import Tallies
-from ottla.proxy.metrics import PROXY_METRICS
+from ottla.proxy.metrics import FAILED, PROXY_METRICS, UPSTREAM_IN_FLIGHT, UPSTREAM_UNANSWERED, collect
+from ottla.serve import Listener
 from ottla.serve.traffic import TRAFFIC_METRICS
-from ottla.server_metrics import MOST_SERIES, OTHER
+from ottla.server_metrics import MOST_SERIES, OTHER, ServerMetric
 from ottla.testing import Broker
 from tests.brokerlite.peer import Peer
 from tests.patience import HUNG
 from tests.proxy.running import proxied
+from tests.proxy.simulated import World, batch
+from tests.proxy.test_rewriting import world_of
 from tests.scraping import Scraped, scrape
 from tests.steps import no_step_holds_the_loop  # noqa: F401 # it watches each test here
 
@@ -66,7 +72,7 @@ def test_records_by_rule_and_misplaced_keys_by_client_are_counted(ottla_broker: 
     to_upstream = page.values("ottla_proxy_upstream_request_milliseconds_count")
     assert to_upstream["1", "Produce"] > 0 and {node for node, _ in to_upstream} <= {"1", OTHER}
     exported = {each for each in page.names if not each.startswith("process_")}
-    assert exported == DECLARED - {"kafka_network_requestmetrics_errors_total"}
+    assert exported == DECLARED - {"kafka_network_requestmetrics_errors_total", "ottla_proxy_failed_batches_total"}
 
 
 def test_held_records_and_requests_in_flight_are_counted_while_upstream_is_silent(ottla_broker: Broker) -> None:
@@ -106,6 +112,70 @@ def test_errors_that_the_proxy_reads_are_counted() -> None:
         page = scrape(proxy.running.health)
     assert page.values("kafka_network_requestmetrics_errors_total") == {("UNKNOWN_TOPIC_OR_PARTITION", "Metadata"): 1}
     assert page.values("kafka_network_requestmetrics_requests_total") == {("Metadata",): 2}
+
+
+def samples_of(world: World, metric: ServerMetric) -> dict[tuple[str, ...], float]:
+    found = collect(world.core, Listener())
+    return {each.labels: each.value for each in found if each is not None and each.metric is metric}
+
+
+def test_batches_that_failed_are_counted_by_their_outcome() -> None:
+    world = world_of()
+    tally = world.core.tallies["flights"]
+    tally.refused, tally.outcome_unknown, tally.dropped = 3, 2, 1
+    assert samples_of(world, FAILED) == {
+        ("flights", "refused"): 3,
+        ("flights", "unknown"): 2,
+        ("flights", "dropped"): 1,
+    }
+    tally.outcome_unknown = tally.dropped = 0
+    assert samples_of(world, FAILED) == {("flights", "refused"): 3}
+
+
+def test_requests_that_upstream_never_answers_are_counted() -> None:
+    world = world_of()
+    world.produce(1, {("flights", 0): batch([(b"k", b"learn")])})
+    assert set(samples_of(world, UPSTREAM_UNANSWERED).values()) <= {0}
+    world.slow = True
+    world.produce(1, {("flights", 0): batch([(b"k", b"v")])})
+    in_flight = sum(samples_of(world, UPSTREAM_IN_FLIGHT).values())
+    world.kill(0)
+    assert samples_of(world, UPSTREAM_UNANSWERED) == {("0",): in_flight}
+    assert in_flight == 1
+
+
+def old_message_set(value: bytes) -> bytes:
+    """A message set of a client before Kafka 0.11, whose bytes 57 to 61 belong to a value."""
+    message = b"\1\0" + bytes(8) + (-1).to_bytes(4, "big", signed=True) + len(value).to_bytes(4, "big") + value
+    entry = zlib.crc32(message).to_bytes(4, "big") + message
+    return bytes(8) + len(entry).to_bytes(4, "big") + entry
+
+
+@pytest.mark.parametrize("compression", list(Compression))
+def test_passed_records_are_counted_as_their_header_says(compression: Compression) -> None:
+    tallies, data = Tallies(), batch([(b"k", b"v")] * 1000, compression=compression)
+    tallies.passed(memoryview(data))
+    assert (tallies.passed_records, tallies.passed_bytes) == (1000, len(data))
+
+
+@pytest.mark.parametrize("count", [-1, -(2**31), 2**31 - 1])
+@pytest.mark.parametrize("compression", list(Compression))
+def test_a_header_cannot_claim_more_records_than_its_bytes_may_hold(compression: Compression, count: int) -> None:
+    tallies, data = Tallies(), batch([(b"k", b"v")] * 10, compression=compression)
+    tallies.passed(data[:57] + count.to_bytes(4, "big", signed=True) + data[61:])
+    assert 0 <= tallies.passed_records <= (10_000 if count > 0 else 0)
+    assert tallies.passed_bytes == len(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [old_message_set(b"x" * 100), b"\xff" * 100, b"", b"short", None],
+    ids=["a message set", "no magic", "empty", "short", "null"],
+)
+def test_record_sets_of_other_formats_count_as_bytes_only(data: bytes | None) -> None:
+    tallies = Tallies()
+    tallies.passed(data)
+    assert (tallies.passed_records, tallies.passed_bytes) == (0, len(data or b""))
 
 
 def test_clients_with_ever_new_ids_add_a_bounded_number_of_series() -> None:

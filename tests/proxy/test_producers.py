@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from ottla.errors import InvalidProducerEpoch, MessageTooLarge, OutOfOrderSequenceNumber, ProducerFenced
-from ottla.proxy.clients.producers import REMEMBERED_PRODUCERS, ClientProducers
+from ottla.proxy.clients import producers
+from ottla.proxy.clients.producers import ClientProducers
 from ottla.proxy.clients.windows import GAP, ClientResult, Numbered, Window
 from ottla.proxy.upstream.batches import PartResult
 
@@ -207,22 +208,59 @@ def test_a_producer_id_that_was_not_allocated_is_fenced() -> None:
     known: ClientProducers[Numbered] = ClientProducers()
     with pytest.raises(ProducerFenced, match="open a new producer"):
         known.known(7)
-    known.allocated(7)
+    known.allocated(7, 0, "a")
     window = known.known(7).window("t", 0)
     assert known.known(7).window("t", 0) is window
     assert known.known(7).window("t", 1) is not window
 
 
-def test_the_longest_unused_producers_are_forgotten() -> None:
-    known: ClientProducers[Numbered] = ClientProducers()
-    for producer_id in range(REMEMBERED_PRODUCERS):
-        known.allocated(producer_id)
-    assert known.forget_one() is None
+def allocate(known: ClientProducers[Numbered], host: str, ids: Iterable[int], *, writes: bool = False) -> list[int]:
+    """Have ids allocated to a host; returns the producers that are forgotten."""
+    forgotten = []
+    for producer_id in ids:
+        known.allocated(producer_id, 0, host, writes=writes)
+        if (one := known.forget_one()) is not None:
+            assert one.producer_id is not None
+            forgotten.append(one.producer_id)
+    return forgotten
+
+
+@pytest.fixture
+def known(monkeypatch: pytest.MonkeyPatch) -> ClientProducers[Numbered]:
+    monkeypatch.setattr(producers, "REMEMBERED_PRODUCERS", 100)
+    return ClientProducers()
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_the_longest_unused_producers_are_forgotten(known: ClientProducers[Numbered], writes: bool) -> None:
+    assert allocate(known, "a", range(100), writes=writes) == []
     known.known(0)
-    known.allocated(REMEMBERED_PRODUCERS)
-    forgotten = known.forget_one()
-    assert forgotten is not None and forgotten.producer_id == 1
-    assert known.forget_one() is None
+    assert allocate(known, "a", [100], writes=writes) == [1]
     known.known(0)
     with pytest.raises(ProducerFenced):
         known.known(1)
+
+
+def test_ids_that_write_nothing_cost_no_producer_that_writes_its_place(known: ClientProducers[Numbered]) -> None:
+    allocate(known, "a", [7])
+    assert known.wrote(known.known(7), "a")
+    assert allocate(known, "a", range(1000, 1200)) == [*range(1000, 1100)]
+    assert not known.wrote(known.known(7), "a")
+
+
+def test_a_host_with_many_producers_costs_no_other_host_its_place(known: ClientProducers[Numbered]) -> None:
+    for writes in (False, True):
+        offset = 10_000 * writes
+        allocate(known, "a", range(offset, offset + 5), writes=writes)
+        many = range(offset + 1000, offset + 1300)
+        assert allocate(known, "b", many, writes=writes) == [*many[:205]]
+
+
+def test_a_producer_counts_for_the_host_that_writes_with_it(known: ClientProducers[Numbered]) -> None:
+    allocate(known, "a", range(60), writes=True)
+    for n in range(20, 60):
+        assert known.wrote(known.known(n), "b")
+    assert allocate(known, "c", range(100, 141), writes=True) == [100]
+    forgotten = allocate(known, "a", range(200, 222), writes=True)
+    own = [each for each in forgotten if each < 20]
+    assert own == [*range(len(own))] and own, "once it has most"

@@ -7,8 +7,11 @@ import pytest
 from crc32c import crc32c
 
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest
+from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.codec.frames import build_request
 from ottla.codec.records import parse_batch
 from ottla.errors import (
+    CoordinatorLoadInProgress,
     MessageTooLarge,
     NotEnoughReplicas,
     ProducerFenced,
@@ -18,11 +21,20 @@ from ottla.errors import (
 from ottla.proxy.clients.opening import checked, max_memory_of
 from ottla.proxy.upstream import connections, delivery, steering
 from ottla.proxy.upstream.connections import IDLE_CONNECTION
+from ottla.proxy.upstream.control import IDS_AT_ONCE
 from ottla.proxy.upstream.delivery import LIMIT_LASTS, Delivery
+from ottla.proxy.upstream.link import CLIENT_ID
 from ottla.proxy.upstream.steering import Steering
 from ottla.proxy.upstream.streams import LAST_EPOCH
 from tests.proxy.simulated import Pair, World, batch
 from tests.proxy.test_rewriting import key_at, pairs, world_of
+
+
+def framed_produce(n: int) -> bytes:
+    """The frame of a Produce request of a client without a producer id."""
+    data = PartitionProduceData(index=0, records=batch([(key_at(0), b"%d" % n)]))
+    topics = (TopicProduceData(name="flights", partition_data=(data,)),)
+    return build_request(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topics), 9, 1, "client")[4:]
 
 
 def numbers(world: World) -> list[tuple[int, int, int]]:
@@ -54,6 +66,58 @@ def test_a_partition_that_is_slow_delays_only_those_who_send_to_it() -> None:
     world.settle(1)
     assert first.frame is None
     assert second.code == 0
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+def test_upstream_gets_records_under_the_client_id_of_their_client(idempotent: bool) -> None:
+    world = world_of()
+    ids = {1: "shop", 2: "billing", 3: None, 4: "x" * 2000}
+    for n, client_id in ids.items():
+        own = (world.producer_id(n), 0, 0) if idempotent else (-1, -1, -1)
+        data = batch([(key_at(0), b"x")], *own)
+        assert world.produce(n, {("flights", 0): data}, client_id=client_id).code == 0
+    assert world.upstream.client_ids == ["shop", "billing", None, CLIENT_ID]
+
+
+def test_a_lent_producer_has_the_client_id_of_its_current_client() -> None:
+    world = world_of()
+    for n, client_id in enumerate(("shop", "billing")):
+        world.produce(n, {("flights", 0): batch([(key_at(0), b"x")])}, client_id=client_id)
+        world.leave(n)
+    assert world.upstream.client_ids == ["shop", "billing"]
+    assert len({producer_id for producer_id, _, _ in numbers(world)}) == 1
+
+
+def test_clients_that_begin_together_get_their_producer_ids_together() -> None:
+    world = world_of()
+    world.upstream.bend = lambda request, answer: None if isinstance(request, InitProducerIdRequest) else answer
+    replies = [world.produce(n, {("flights", 0): batch([(key_at(0), b"%d" % n)])}) for n in range(IDS_AT_ONCE + 20)]
+    assert len(world.upstream.asked(InitProducerIdRequest)) == IDS_AT_ONCE, "before the first answer"
+    world.upstream.bend = lambda request, answer: answer
+    world.settle(20)
+    assert [reply.code for reply in replies] == [0] * (IDS_AT_ONCE + 20)
+    assert len({producer_id for producer_id, _, _ in numbers(world)}) == IDS_AT_ONCE + 20
+
+
+def test_ids_that_upstream_refuses_are_asked_for_again_after_a_pause(caplog: pytest.LogCaptureFixture) -> None:
+    world = world_of()
+
+    def bend(request: Any, answer: Any) -> Any:
+        if isinstance(request, InitProducerIdRequest):
+            answer.error_code = CoordinatorLoadInProgress.code
+        return answer
+
+    world.upstream.bend = bend
+    for n in range(10):
+        world.arrive(n, framed_produce(n), 9)
+    world.settle()
+    assert len(world.upstream.asked(InitProducerIdRequest)) == 10
+    assert caplog.text.count("producer id not allocated yet") == 1
+    world.settle(1)
+    assert 50 < len(world.upstream.asked(InitProducerIdRequest)) <= 110
+    world.upstream.bend = lambda request, answer: answer
+    world.settle(1)
+    assert len(world.upstream.values("flights")) == 10
 
 
 def test_five_batches_of_an_idempotent_producer_do_not_wait_for_each_other() -> None:

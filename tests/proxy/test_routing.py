@@ -4,8 +4,8 @@ import pytest
 
 from ottla.codec.records import BatchBuilder, parse_batch
 from ottla.proxy.clients.carried import CARRIED, offered
-from ottla.proxy.config import parse_rule
 from ottla.proxy.routing import TopicRules, routes_of
+from ottla.proxy.topic_rule import parse_rule
 
 ID = UUID(int=1)
 
@@ -45,6 +45,25 @@ def test_topics_of_kafka_itself_match_no_rule() -> None:
     rules = TopicRules([parse_rule("*=rewrite")])
     assert rules.of("__consumer_offsets") is None
     assert rules.rewrites("_schemas")
+
+
+@pytest.mark.parametrize(
+    "topic",
+    [
+        "orders-app-KSTREAM-AGGREGATE-STATE-STORE-0000000003-changelog",
+        "orders-app-by-user-repartition",
+        "app-KTABLE-FK-JOIN-SUBSCRIPTION-REGISTRATION-0000000006-topic",
+        "app-KTABLE-FK-JOIN-SUBSCRIPTION-RESPONSE-0000000014-topic",
+        "app-join-subscription-registration-topic",
+        "app-join-subscription-response-topic",
+    ],
+)
+def test_only_their_full_name_matches_internal_topics_of_kafka_streams(topic: str) -> None:
+    for glob in ("*", f"{topic[:-1]}?", f"*{topic[-9:]}"):
+        assert TopicRules([parse_rule(f"{glob}=rewrite")]).of(topic) is None
+    named = TopicRules([parse_rule("*=observe"), parse_rule(f"{topic}=rewrite")])
+    assert named.rewrites(topic)
+    assert named.of(f"{topic}s") == parse_rule("*=observe")
 
 
 def test_clients_are_offered_what_upstream_and_the_table_share() -> None:

@@ -302,9 +302,11 @@ def test_a_batch_that_was_opened_for_a_topic_that_was_recreated_meanwhile_is_not
     world.settle(1)
     finish_all(world)
     assert reply.code == NotLeaderOrFollower.code, "an error that clients retry"
+    assert world.core.tallies["flights"].records == 0, "none were sent"
     again = world.produce(1, {FLIGHTS: batch(LARGE, own, 0, 0)})
     finish_all(world)
     assert again.code == 0
+    assert world.core.tallies["flights"].records == len(LARGE)
     for (_, partition), log in world.upstream.logs.items():
         assert all(murmur2_partition(each.key or b"", 4) == partition for each in log)
 

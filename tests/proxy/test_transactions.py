@@ -415,7 +415,7 @@ def test_an_answer_to_an_older_producer_changes_nothing_of_the_newer_one() -> No
     older = transactions.newest
     newer = opened(world), opened(world)
     assert produce(world, newer[1], 0, 3).code == 0
-    transactions.initialized(NAME, *newer[0], world.now, older=older)
+    transactions.initialized(NAME, *newer[0], "10.0.0.1", world.now, older=older)
     assert produce(world, newer[1], 1, 3).code == 0
 
 
@@ -512,7 +512,7 @@ def test_a_producer_of_which_something_is_under_way_is_not_forgotten(monkeypatch
     told = produce(world, payer, 0, 3)
     for _ in range(40):
         world.producer_id(9)
-    assert len(list(world.core.admission.producers)) == 20
+    assert len(list(world.core.admission.producers)) == 20 + 1
     end(world, payer, commit=True)
     assert not ends(world), "its records are still in flight"
     world.settle(20)

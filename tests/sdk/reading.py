@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ottla.sdk.consume.partitions.position import Fetched, Start
+from ottla.sdk.consume.partitions.fetched import Fetched
+from ottla.sdk.consume.partitions.position import Start
 from ottla.sdk.consume.reading.fetcher import Fetcher
 from tests.sdk.leaders import Leaders
 from tests.sim.data import Place

@@ -14,7 +14,8 @@ from ottla.codec.records import parse_batch
 from ottla.errors import LocalProtocolError
 from ottla.sdk.consume.ahead import Ahead
 from ottla.sdk.consume.fetching.fetch_buffers import FetchBuffers
-from ottla.sdk.consume.partitions.position import Fetched, Offset, Position
+from ottla.sdk.consume.partitions.fetched import Fetched
+from ottla.sdk.consume.partitions.position import Offset, Position
 from ottla.sdk.consume.partitions.record_sets import READ_UNCOMMITTED
 from ottla.sdk.options import Options
 from ottla.testing import Broker

@@ -110,15 +110,15 @@ def test_everybody_is_told_where_their_record_is_and_nobody_keeps_the_others_fro
     for number, callback in enumerate((heard.append, None, broken, heard.append, None)):
         made.append("t", b"", None, NOW + number, callback)
     batch = made.topics["t"].partitions[0].open
-    batch.call_back(Place, "t", 3, 70, -1, lambda *failure: raised.append(failure))
+    batch.call_back(batch.callbacks, Place, "t", 3, 70, -1, lambda *failure: raised.append(failure))
     assert heard == [Place("t", 3, 70, NOW), Place("t", 3, 73, NOW + 3)] and type(heard[0]) is Place
     [(error, place)] = raised
     assert error.args == (72,) and place == Place("t", 3, 72, NOW + 2)
     heard.clear()
-    batch.call_back(Place, "t", 3, 70, -1, lambda *failure: None)
+    batch.call_back(batch.callbacks, Place, "t", 3, 70, -1, lambda *failure: None)
     assert heard == [], "each is called once, so that an interrupted call can continue"
     batch.callbacks = [heard.append, None, heard.append]
-    batch.call_back(Place, "t", 3, -1, 5, lambda *failure: None)
+    batch.call_back(batch.callbacks, Place, "t", 3, -1, 5, lambda *failure: None)
     assert heard == [Place("t", 3, -1, 5)] * 2
 
 
@@ -127,7 +127,7 @@ def test_who_is_told_may_change_the_list_or_end_it_all(loops: Any) -> None:
     batch = made.topics["t"].partitions[0].open
     for each in (lambda place: batch.callbacks.clear(), pytest.fail):
         made.append("t", b"", None, NOW, each)
-    batch.call_back(Place, "t", 0, 0, -1, pytest.fail)
+    batch.call_back(batch.callbacks, Place, "t", 0, 0, -1, pytest.fail)
 
     def interrupt(place: Place) -> None:
         raise KeyboardInterrupt
@@ -136,7 +136,8 @@ def test_who_is_told_may_change_the_list_or_end_it_all(loops: Any) -> None:
     failed, called = list[BaseException](), list[Any]()
     made.append("t", b"", None, NOW, interrupt)
     made.append("t", b"", None, NOW, called.append)
-    made.topics["t"].partitions[0].open.call_back(Place, "t", 0, 0, -1, lambda error, place: failed.append(error))
+    batch = made.topics["t"].partitions[0].open
+    batch.call_back(batch.callbacks, Place, "t", 0, 0, -1, lambda error, place: failed.append(error))
     assert isinstance(failed[0], KeyboardInterrupt) and len(called) == 1, "the others are still called"
 
 
@@ -147,7 +148,7 @@ def test_who_is_told_may_change_the_list_or_end_it_all(loops: Any) -> None:
 def test_what_is_no_named_tuple_is_not_filled(make: Any) -> None:
     batch = fast_path(LOOPS["c"], 1000).topics["t"].partitions[0].open
     with pytest.raises(TypeError, match="no named tuple"):
-        batch.call_back(make, "t", 0, 0, -1, pytest.fail)
+        batch.call_back(batch.callbacks, make, "t", 0, 0, -1, pytest.fail)
 
 
 def liar(key: bytes, partitions: int) -> Any:
@@ -428,7 +429,9 @@ def test_what_a_callback_returns_is_checked(loops: Any) -> None:
     made.append("t", b"", None, NOW, lambda place: None)
     made.append("t", b"", None, NOW, lambda place: "something")
     batch = made.topics["t"].partitions[0].open
-    batch.call_back(Place, "t", 0, 5, -1, lambda error, place: failed.append((str(error), place)), check)
+    batch.call_back(
+        batch.callbacks, Place, "t", 0, 5, -1, lambda error, place: failed.append((str(error), place)), check
+    )
     assert failed == [("'something'", ("t", 0, 6, NOW))]
 
 

@@ -18,7 +18,8 @@ from ottla.codec.records import Record, build_batch, parse_batch, rebased
 from ottla.errors import ConfigurationError, MemoryLimitExceeded
 from ottla.sdk.calls import How, fetch_many
 from ottla.sdk.consume.fetching.fetch_buffers import FetchBuffers
-from ottla.sdk.consume.partitions.position import Fetched, Offset, Position
+from ottla.sdk.consume.partitions.fetched import Fetched
+from ottla.sdk.consume.partitions.position import Offset, Position
 from ottla.sdk.consume.partitions.record_sets import READ_UNCOMMITTED, AnyBatch
 from ottla.sdk.consumer import Batch
 from ottla.sdk.options import Options

@@ -24,7 +24,9 @@ from ottla.errors import (
     UnknownTopicOrPartition,
 )
 from ottla.sdk.admin import CommittedOffset
-from ottla.sdk.group.commits import Assignment, Commits, CommittingMember
+from ottla.sdk.group.commit_queue import Assignment
+from ottla.sdk.group.commits import Commits
+from ottla.sdk.group.offset_commits import CommittingMember
 from tests.sdk.coordinator import Coordinator
 
 P0, P1 = ("t", 0), ("t", 1)

@@ -48,7 +48,8 @@ from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.assignment.subscription import PATTERN_AGE
 from ottla.sdk.consume.core import ConsumerCore
 from ottla.sdk.consume.options import ConsumerOptions, ConsumerPlan, TopicFilter
-from ottla.sdk.consume.partitions.position import Fetched, Offset, Start, Time
+from ottla.sdk.consume.partitions.fetched import Fetched
+from ottla.sdk.consume.partitions.position import Offset, Start, Time
 from ottla.sdk.consume.reading.fetcher import Fetcher
 from ottla.sdk.group.assignors import ASSIGNORS, build_assigned
 from ottla.sdk.group.commits import Commits

@@ -11,7 +11,7 @@ from ottla.codec.apis.metadata import MetadataRequest
 from ottla.codec.records import BatchBuilder, RecordBatch
 from ottla.errors import ChecksumMismatch, CorruptMessage, DataLoss, DecodeError, OttlaError, RecordTooLarge
 from ottla.sdk.calls.reads import How, fetch_many
-from ottla.sdk.consume.partitions.position import Fetched
+from ottla.sdk.consume.partitions.fetched import Fetched
 from ottla.sdk.consume.reading.fetcher import READ_COMMITTED, READ_UNCOMMITTED, Fetcher, Offset, Time
 from ottla.sdk.options import Options
 from tests.sdk.leaders import NEW, Leaders

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import random
 import socket
 import subprocess
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 import ottla.aio
+import ottla.sync
 from ottla.errors import BrokerUnreachable, Closed, LocalProtocolError, OttlaError
 from ottla.sdk.client import Client
 from ottla.sdk.core import ClientCore
@@ -319,6 +321,20 @@ def test_a_client_that_is_never_left_is_heard_of_and_refuses_what_comes_after_it
         done = subprocess.run([sys.executable, "-c", NEVER_LEFT, address], capture_output=True, text=True, timeout=HUNG)
     assert done.stdout == "refused\nrefused\n" and done.returncode == 0
     assert "a client's block never ended, so records that its producers accepted may be lost" in done.stderr
+
+
+def test_a_client_that_is_never_left_is_abandoned_without_an_import(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with scripted() as (address, _):
+        client = ottla.sync.connect(address)
+        client.__enter__()
+        thread = client._driver._thread
+        monkeypatch.setitem(sys.modules, "ottla.sdk.produce.core", None)  # an import of it fails
+        del client
+        gc.collect()
+    assert not thread.is_alive()
+    assert [vars(each)["records"] for each in caplog.records if "block never ended" in each.getMessage()] == [0]
 
 
 @pytest.mark.parametrize(("unsent", "ended"), [(0, "close"), (1, "abort")])

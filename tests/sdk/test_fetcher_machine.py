@@ -14,6 +14,7 @@ from ottla.errors import DecodeError, UnknownTopicOrPartition
 from ottla.sdk.calls import offsets
 from ottla.sdk.consume.reading.fetcher import READ_COMMITTED, READ_UNCOMMITTED, Fetcher, Offset, Start, Time
 from ottla.sdk.options import Options
+from tests.examples import examples
 from tests.sim.world import ModelBroker, World
 
 
@@ -108,7 +109,7 @@ def test_nothing_is_fetched_behind_the_end_that_was_given() -> None:
 @example(which=0, at=22, bit=4, isolation=READ_COMMITTED, reset=None)  # like a batch of a transaction
 @example(which=0, at=23, bit=7, isolation=READ_UNCOMMITTED, reset=None)  # like a batch before the requested offset
 @example(which=4, at=23, bit=6, isolation=READ_UNCOMMITTED, reset=Time(LATEST))  # like one after the end of the log
-@settings(max_examples=100)
+@examples(100)
 @given(
     which=st.integers(0, 19),
     at=st.integers(16, 300),

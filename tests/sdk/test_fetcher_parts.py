@@ -237,8 +237,8 @@ def test_a_session_asks_for_what_came_cut_first() -> None:
     session, limits = FetchSession(NODE), FetchLimits(0.5, 4000, 1000, READ_UNCOMMITTED, "")
     whole, torn = position(P), position(Q)
     torn.needs = 3000
-    session.want(whole)
-    session.want(torn)
+    session.want(whole, NODE)
+    session.want(torn, NODE)
     assert session.needs == 3000
     session.reserved = limits.max_bytes
     request = session.request(limits, 12)
@@ -315,8 +315,8 @@ def answered(parts: Parts, results: list[PartitionData] | OttlaError) -> None:
     )
     session = FetchSession(NODE)
     for each in parts.positions.assigned.values():
-        session.want(each)
-        each.node = NODE.id
+        session.want(each, NODE)
+        parts.scheduler.want(each, NODE, 1, parts.leaders.now)
     session.request(FetchLimits(0.5, 10_000, 1000, READ_UNCOMMITTED, ""), 12)
     answer = (
         results
@@ -354,6 +354,5 @@ def test_a_review_has_partitions_fetched_or_looked_up(start: Offset | Time, stat
     each = parts.positions.assigned[P]
     review.review([each], parts.leaders.now)
     assert each.state is state
-    assert each.asking is (state is PositionState.RESOLVING) and (each.node == NODE.id) is (
-        state is PositionState.FETCHING
-    )
+    assert each.asking is (state is PositionState.RESOLVING)
+    assert (parts.scheduler.node(each) == NODE.id) is (state is PositionState.FETCHING)

@@ -710,7 +710,7 @@ def finish(member: ClassicMember, now: float) -> None:
 
 
 def cooperative(member: ClassicMember) -> ClassicMember:
-    member._cooperative = True
+    member._offered.cooperative = True
     return member
 
 

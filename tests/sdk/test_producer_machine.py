@@ -604,33 +604,38 @@ def test_many_cancelled_timers_take_no_room() -> None:
     assert timers.next == 5.0 and timers.due(5.0) is not None and kept.call is None
 
 
+def in_flight(batch: ProducerBatch, queue: PartitionQueue) -> InFlightBatches:
+    return InFlightBatches({batch: queue}, Exchange(ProduceRequest, lambda answer, now: None, 9.0))
+
+
 def test_what_an_old_log_acknowledged_says_nothing_of_the_log_of_a_recreated_topic() -> None:
-    queue = PartitionQueue(("t", 0), True)
+    queue = PartitionQueue(("t", 0))
     first, second, third = (ProducerBatch(number, ("t", 0), 0.0, 9.0, 100) for number in (1, 2, 3))
     first.due = second.due = third.due = True
     queue.batches.append(first)
     assert queue.adopt(Identity(7, 0))
-    queue.send(first, 1, InFlightBatches({first: queue}))
+    queue.send(first, 1, in_flight(first, queue))
     queue.batches.extend((second, third))
     queue.recreate(2)
-    first.request = None
-    queue.drop(first, stored=True)  # a late answer
+    first.answered()
+    queue.stored(first, 0.0)  # a late answer
     assert queue.sendable(0.0) is second and not queue.adopt(Identity(7, 0)) and queue.adopt(Identity(7, 1))
-    queue.send(second, 1, InFlightBatches({second: queue}))
+    queue.send(second, 1, in_flight(second, queue))
     assert queue.sendable(0.0) is None, "if the second were refused and the third stored, the order would be lost"
 
 
 def test_a_batch_is_not_copied_for_its_requests_and_what_an_earlier_one_holds_stays_as_it_is() -> None:
-    queue = PartitionQueue(("t", 0), True)
+    queue = PartitionQueue(("t", 0))
     batch = ProducerBatch(1, ("t", 0), 0.0, 9.0, 10_000)
     batch.add(1040, 1, b"k", b"v" * 1000, (), None)
     batch.due = True
     queue.batches.append(batch)
     assert queue.adopt(Identity(7, 0))
-    queue.send(batch, 1, InFlightBatches({batch: queue}))
+    queue.send(batch, 1, in_flight(batch, queue))
     first = queue.encode(batch, 9, Compression.NONE, None)
     assert isinstance(first, memoryview)
-    written, batch.request = bytes(first), None
+    written = bytes(first)
+    batch.answered()
     batch.sequence, queue.identity = 5, Identity(7, 1)
     again = queue.encode(batch, 9, Compression.NONE, None)
     assert bytes(first) == written, "half of it may still wait for the socket"

@@ -9,7 +9,7 @@ from ottla.codec.message_sets import build_message_set
 from ottla.codec.records import Record
 from ottla.errors import NotLeaderOrFollower, OffsetOutOfRange, OttlaError, RecordTooLarge, UnknownTopicOrPartition
 from ottla.sdk.calls import How, fetch_many, leader
-from ottla.sdk.consume.partitions.position import Fetched
+from ottla.sdk.consume.partitions.fetched import Fetched
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Outcome
 from tests.sdk.leaders import NEW, Leaders

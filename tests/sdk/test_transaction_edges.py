@@ -29,7 +29,7 @@ from ottla.errors import (
 )
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.consume.assignment.committing import BatchAssignment
-from ottla.sdk.group.commits import Assignment
+from ottla.sdk.group.commit_queue import Assignment
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.records import PendingRecord

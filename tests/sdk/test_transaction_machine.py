@@ -37,7 +37,8 @@ from ottla.errors import (
     UnknownTopicOrPartition,
 )
 from ottla.sdk.admin import CommittedOffset
-from ottla.sdk.group.commits import Commits, CommittingMember
+from ottla.sdk.group.commits import Commits
+from ottla.sdk.group.offset_commits import CommittingMember
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.records import PendingRecord

@@ -26,7 +26,8 @@ from ottla.codec.apis.txn_offset_commit import (
 )
 from ottla.errors import ConcurrentTransactions
 from ottla.sdk.admin import CommittedOffset
-from ottla.sdk.group.commits import Commits, CommittingMember
+from ottla.sdk.group.commits import Commits
+from ottla.sdk.group.offset_commits import CommittingMember
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.records import PendingRecord

@@ -168,6 +168,8 @@ class Leaders:
         """Node -> session id -> session."""
         self._session_ids = 0
         self.max_message_bytes = 2**20
+        self.append_time = -1
+        """The time that brokers give all records; -1: records keep their own times."""
         """The topics' `max.message.bytes`, the limit of a batch."""
         self.replicated_to: dict[tuple[int, Place], int] = {}
         """Per follower and partition, the high watermark that the follower knows."""
@@ -394,7 +396,8 @@ class Leaders:
         answers: dict[str, list[PartitionProduceResponse]] = {}
         hints: dict[int, Endpoint] = {}
         for (topic, index), (code, base) in results.items():
-            each = PartitionProduceResponse(index=index, error_code=code, base_offset=base)
+            time = -1 if code else self.append_time
+            each = PartitionProduceResponse(index=index, error_code=code, base_offset=base, log_append_time_ms=time)
             view = self._cluster.nodes[node].leaders.get((topic, index))
             if view and version >= 10 and code == NotLeaderOrFollower.code:
                 each.current_leader = produced.LeaderIdAndEpoch(leader_id=view.node, leader_epoch=view.epoch)

@@ -20,7 +20,7 @@ from ottla.sdk.consume.options import ConsumerOptions, ConsumerPlan, TopicFilter
 from ottla.sdk.consume.reading.fetcher import Fetched, Fetcher, Time
 from ottla.sdk.core import LEAVE_TIMEOUT as MOMENT
 from ottla.sdk.group.assignors import ASSIGNORS, Assignor, Member
-from ottla.sdk.group.commits import Assignment
+from ottla.sdk.group.commit_queue import Assignment
 from ottla.sdk.group.membership import Lose, Revoke
 from ottla.sdk.group.options import MemberOptions
 from ottla.sdk.outcome import Outcome, any_of

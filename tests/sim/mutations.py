@@ -45,7 +45,8 @@ from ottla.sdk.consume.core import ConsumerCore
 from ottla.sdk.consume.fetching import fetch_session
 from ottla.sdk.consume.fetching.fetch_scheduler import FetchScheduler
 from ottla.sdk.consume.fetching.fetch_session import FetchSession, RequestedPartition
-from ottla.sdk.consume.partitions.position import NO_NODE, Fetched, Time
+from ottla.sdk.consume.partitions.fetched import Fetched
+from ottla.sdk.consume.partitions.position import NO_NODE, Time
 from ottla.sdk.consume.partitions.record_sets import cut
 from ottla.sdk.consume.positions import position_lookups
 from ottla.sdk.consume.positions.assigned_positions import AssignedPositions
@@ -60,9 +61,11 @@ from ottla.sdk.events import DATA, Written
 from ottla.sdk.gate import Gate
 from ottla.sdk.group import goodbye, leader
 from ottla.sdk.group.classic_member import ClassicMember
+from ottla.sdk.group.commit_queue import CommitQueue
 from ottla.sdk.group.commits import Commits
 from ottla.sdk.group.heartbeats import Heartbeats
 from ottla.sdk.group.member_states import MemberInput
+from ottla.sdk.group.offset_commits import OffsetCommits
 from ottla.sdk.group.seat import Seat
 from ottla.sdk.logs import HELD
 from ottla.sdk.outcome import Outcome, all_of
@@ -155,9 +158,9 @@ def _first_epoch_for_ever(build: Any) -> Any:
 
 
 def _new_number_for_each_attempt(send: Any) -> Any:
-    def broken(self: PartitionQueue, batch: Any, *given: Any) -> None:
+    def broken(self: PartitionQueue, batch: Any, *given: Any, **named: Any) -> None:
         batch.sequence = None
-        send(self, batch, *given)
+        send(self, batch, *given, **named)
 
     return broken
 
@@ -357,7 +360,7 @@ def _once_more_later(judge: Any) -> Any:
         old = dict(commits)
 
         def again(now: float) -> None:
-            self._pending.update(old)
+            self._queue.pending.update(old)
             self.wake()
 
         self._core.later(now + 0.5, again)
@@ -447,7 +450,7 @@ def _no_news(_: Any) -> Any:
 _mutation("what was offered stays on offer when the core goes on", (Ahead, "settle", _left_where_it_is))
 _mutation("what did not reach its caller counts as handed out", (Fetcher, "put_back", _nothing))
 _mutation("batches are offered whatever else is to be told", (ConsumerCore, "_has_news", _no_news))
-_mutation("an old commit is repeated after a newer one", (Commits, "_retry_or_fail", _once_more_later))
+_mutation("an old commit is repeated after a newer one", (OffsetCommits, "_retry_or_fail", _once_more_later))
 _mutation("commits outlive the ownership of their partition", (Commits, "disown", _commits_stay))
 _mutation("a refused commit passes for a success", (Commits, "_fail", _no_word_of_lost_commits))
 _mutation("what is in hand is committed", (Committing, "hand_out", _what_is_in_hand_is_done))
@@ -901,11 +904,11 @@ def _sequences_begin_again(_: Any) -> Any:
 
 
 def _newer_ones_forget_who_waits(retry: Any) -> Any:
-    def broken(self: Commits, commits: Any, now: float) -> None:
-        numbers = {place: each.number for place, each in self._pending.items()}
-        retry(self, commits, now)
+    def broken(self: CommitQueue, commits: Any, at: float) -> None:
+        numbers = {place: each.number for place, each in self.pending.items()}
+        retry(self, commits, at)
         for place, number in numbers.items():
-            self._pending[place].number = number
+            self.pending[place].number = number
 
     return broken
 
@@ -913,7 +916,7 @@ def _newer_ones_forget_who_waits(retry: Any) -> Any:
 def _only_what_was_full(taken: Any) -> Any:
     def broken(self: FetchScheduler, position: Any) -> bool:
         taken(self, position)
-        return bool(position.node == NO_NODE)
+        return bool(self.node(position) == NO_NODE)
 
     return broken
 
@@ -1023,7 +1026,7 @@ def _for_all_partitions(settled: Any) -> Any:
 _mutation("a commit waits for those of other partitions", (Commits, "settled", _for_all_partitions))
 _mutation("a part of a batch is committed as the whole", (Fetched, "_cut_at", _as_the_whole))
 _mutation("an idle topic is forgotten, and its sequences begin again", (Sender, "forget", _sequences_begin_again))
-_mutation("a newer commit forgets who waits for the older", (Commits, "_retry", _newer_ones_forget_who_waits))
+_mutation("a newer commit forgets who waits for the older", (CommitQueue, "retry", _newer_ones_forget_who_waits))
 _mutation("a node that had no room is never asked", (FetchScheduler, "taken", _only_what_was_full))
 _mutation("what was to be committed counts as committed", (Committing, "commit_all", _what_was_asked_for_is_committed))
 _mutation("who looks for a coordinator cancels for all", (Coordinators, "ask", _one_outcome_for_all))

@@ -84,6 +84,8 @@ class Link:
     """The node knows that the connection has ended."""
     swallowed: bool = False
     """A firewall has forgotten the connection: bytes no longer pass, and neither side learns that."""
+    client_id: str | None = None
+    """Of the last request."""
     sent_clear: float = 0.0
     """When the last bytes for the node arrive."""
     answer_clear: float = 0.0
@@ -283,6 +285,7 @@ class Network:
             self.requests += 1
             incoming = Incoming(self.requests, frames.parse_request(frame))
             self._history.request(link.label, incoming.number, incoming.request.message)
+            link.client_id = incoming.request.header.client_id
             self.sent(link, incoming.request.message)
             link.on_its_way.append(incoming)
             link.sent_clear = max(link.sent_clear, self._clock.now + self._delay(link))

@@ -151,11 +151,11 @@ def _hidden_stay_hidden(add: Any) -> Any:
 
 
 def _any_producer(learn: Any) -> Any:
-    def broken(still: Any, producers: tuple[ProducerState, ...] | OttlaError, holders: Any) -> None:
+    def broken(self: Any, producers: tuple[ProducerState, ...] | OttlaError, holders: Any) -> None:
         if not isinstance(producers, OttlaError) and producers:
             first = producers[0]
             holder = stable_offsets._Holder(first.producer_id, first.producer_epoch)
-            still.holder = holders.setdefault((first.producer_id, first.producer_epoch), holder)
+            self.holder = holders.setdefault((first.producer_id, first.producer_epoch), holder)
 
     return broken
 
@@ -163,4 +163,4 @@ def _any_producer(learn: Any) -> Any:
 _mutation("aborted records are handed out", (fetch_answers, "visible", _all_is_seen))
 _mutation("the end of an aborted transaction is overlooked", (record_sets, "_ABORT", _aborted_for_ever))
 _mutation("a position stays before what is hidden", (Position, "add", _hidden_stay_hidden))
-_mutation("the first producer of a partition is blamed", (stable_offsets, "_learn", _any_producer))
+_mutation("the first producer of a partition is blamed", (stable_offsets._StuckOffset, "learn", _any_producer))

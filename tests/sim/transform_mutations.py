@@ -7,7 +7,9 @@ from ottla.sdk.calls import groups
 from ottla.sdk.consume.assignment.committing import BatchAssignment, Committing
 from ottla.sdk.consume.core import ConsumerCore, Taken
 from ottla.sdk.consume.reading.fetcher import Offset, Start, Time
-from ottla.sdk.group.commits import OF_THE_MEMBER, Assignment, Commits, CommittingMember
+from ottla.sdk.group.commit_queue import Assignment
+from ottla.sdk.group.commits import Commits
+from ottla.sdk.group.offset_commits import OF_THE_MEMBER, CommittingMember
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Steps, settled
 from ottla.sdk.transaction import offsets, transform

@@ -321,7 +321,6 @@ def test_executors_that_come_and_go_copy_every_record_once(cluster: Cluster, bro
         "count": 10_000,
     }
     with driving(cluster, tmp_path, "elastic", confs, **given) as driver:
-        counts = [each["executors"] for each in driver.finish()]
-    assert [bool(each) for each in counts] == [True, False] * 2, counts
+        assert [each["rounds"] for each in driver.finish()] == [1, 2]
     values = Counter(each.value for each in stored(brokerlite, "rounds-copy"))
     assert values == Counter(b"%d" % n for n in range(20_000))

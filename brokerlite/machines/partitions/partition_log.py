@@ -11,6 +11,7 @@ Rules:
 Source: UnifiedLog.java (append).
 """
 
+import operator
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
@@ -193,6 +194,23 @@ class Appended(NamedTuple):
     """Bytes that were added; 0 for a duplicate."""
 
 
+class LogTraffic(NamedTuple):
+    """What was appended and fetched since the start.
+
+    Attributes:
+        records_in: records and markers.
+        bytes_in: their bytes.
+        bytes_out: bytes that Fetch responses have had.
+    """
+
+    records_in: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+
+    def plus(self, other: "LogTraffic") -> "LogTraffic":
+        return LogTraffic(*map(operator.add, self, other))
+
+
 class PartitionLog:
     """Appends to and reads from one partition's log.
 
@@ -200,8 +218,6 @@ class PartitionLog:
         name: ``topic-partition``, for messages.
         settings: of the topic; `configure` may replace them at any time.
         segments: stores the batches.
-        records_in: records and markers appended since the start.
-        bytes_out: bytes that Fetch responses have had since the start.
     """
 
     def __init__(
@@ -211,7 +227,7 @@ class PartitionLog:
         self.settings = settings or LogSettings()
         self.producers = producers or Producers()
         self.segments = segments
-        self.records_in = self.bytes_out = 0
+        self._records_in = self._bytes_out = 0
         self._written = 0
         """Bytes appended since the start."""
         self._begun = dict.fromkeys(self.producers.ongoing, 0)
@@ -223,7 +239,11 @@ class PartitionLog:
 
     def count_read(self, size: int) -> None:
         """Take note that a Fetch response has so many bytes of this log."""
-        self.bytes_out += size
+        self._bytes_out += size
+
+    @property
+    def traffic(self) -> LogTraffic:
+        return LogTraffic(self._records_in, self._written, self._bytes_out)
 
     @property
     def epochs(self) -> LeaderEpochs:
@@ -351,7 +371,7 @@ class PartitionLog:
             self._remember(batch, now)
         size = len(batch.data)
         self._written += size
-        self.records_in += batch.count
+        self._records_in += batch.count
         return Appended(batch.base_offset, append_time, size)
 
     def _remember(self, batch: RecordBatch, now: float) -> None:

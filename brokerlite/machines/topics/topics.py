@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ottla.brokerlite.machines.jobs import Job, Work
 from ottla.brokerlite.machines.partitions.log_settings import LogSettings
-from ottla.brokerlite.machines.partitions.partition_log import PartitionLog, Segments
+from ottla.brokerlite.machines.partitions.partition_log import LogTraffic, PartitionLog, Segments
 from ottla.brokerlite.machines.partitions.producers import Producers
 from ottla.brokerlite.machines.topics.configs import CONFIGS, check_configs, log_settings, unheeded
 from ottla.errors import (
@@ -148,6 +148,8 @@ class Topics:
         self.defaults = dict(defaults)
         self.by_name: dict[str, TopicLogs] = {}
         self.by_id: dict[UUID, TopicLogs] = {}
+        self.deleted = LogTraffic()
+        """The traffic of deleted topics."""
         self._folded = {_folded(name): name for name in INTERNAL}
         """Topic names by their names in Kafka's metrics, where ``.`` becomes ``_``."""
         self._folded.update((_folded(name), name) for name in storage.unserved)
@@ -219,6 +221,8 @@ class Topics:
         del self.by_name[topic.name]
         del self._folded[_folded(topic.name)]
         del self.by_id[topic.topic_id]
+        for partition in topic.partitions:
+            self.deleted = self.deleted.plus(partition.traffic)
 
     @property
     def unserved(self) -> Mapping[str, UnservedTopic]:

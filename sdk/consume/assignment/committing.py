@@ -18,7 +18,8 @@ from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.reading.fetcher import Fetched, Fetcher
 from ottla.sdk.core import ClientCore
-from ottla.sdk.group.commits import Assignment, Commits
+from ottla.sdk.group.commit_queue import Assignment
+from ottla.sdk.group.commits import Commits
 from ottla.sdk.logs import logger
 from ottla.sdk.timers import Timer
 
@@ -46,8 +47,6 @@ class Committing:
     def __init__(self, core: ClientCore, fetcher: Fetcher, commits: Commits | None, every: float | None) -> None:
         self._core, self._fetcher, self._commits, self._every = core, fetcher, commits, every
         self._in_hand: Fetched | None = None
-        self._handed_before = -1
-        """The value of `Assignment.handed` before the batch in hand."""
         self._done: dict[TopicPartition, CommittedOffset] = {}
         """Per partition, the offset after the last done batch, until auto commit has taken it."""
         self._moved: dict[TopicPartition, None] = {}
@@ -73,14 +72,14 @@ class Committing:
         self._in_hand = fetched
         claim = self.claim(fetched)
         if claim is not None:
-            self._handed_before, claim.assignment.handed = claim.assignment.handed, fetched.next_offset
+            claim.assignment.hand_out(fetched.next_offset)
             self._moved[fetched.topic, fetched.partition] = None
         return claim
 
     def take_back(self, fetched: Fetched) -> None:
         """Undo `hand_out` for the last batch, which has not reached the user."""
         if self._in_hand is fetched and (claim := self.claim(fetched)) is not None:
-            claim.assignment.handed = self._handed_before
+            claim.assignment.take_back()
         self._in_hand = None
 
     def claim(self, fetched: Fetched) -> BatchAssignment | None:
@@ -255,7 +254,7 @@ class Committing:
         _check(at)
         assignment, seeks = claim
         if assignment.over:
-            assignment.handed = -1
+            assignment.report_loss()
             return assignment, assignment.over
         moved = assignment.seeks != seeks
         return assignment, "the consumer sought to another offset after the batch was handed out" if moved else ""

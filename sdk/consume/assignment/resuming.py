@@ -16,7 +16,8 @@ from ottla.sdk.consume.assignment.subscription import Subscription
 from ottla.sdk.consume.reading.fetcher import Fetcher, Offset, Start
 from ottla.sdk.core import ClientCore
 from ottla.sdk.flow import Flow, LoneFlow
-from ottla.sdk.group.commits import Assignment, Commits
+from ottla.sdk.group.commit_queue import Assignment
+from ottla.sdk.group.commits import Commits
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Steps, settled

@@ -16,7 +16,8 @@ from itertools import islice
 
 from ottla.errors import OttlaError
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.consume.partitions.position import Fetched, Position
+from ottla.sdk.consume.partitions.fetched import Fetched
+from ottla.sdk.consume.partitions.position import Position
 from ottla.sdk.consume.partitions.record_sets import AnyBatch
 from ottla.sdk.options import Options
 
@@ -34,7 +35,8 @@ class FetchBuffers:
         """Bytes in all buffers."""
         self._turns: OrderedDict[Position, None] = OrderedDict()
         """Partitions with records to take or an error to raise, in the order of their turns."""
-        self._paused: dict[Position, None] = {}
+        self.paused: dict[Position, None] = {}
+        """Paused partitions: they are not fetched, and have no turn."""
 
     # -- filling and dropping -----------------------------------------------------------------------------------------
 
@@ -48,7 +50,7 @@ class FetchBuffers:
 
     def offer(self, position: Position) -> None:
         """Give the partition a turn: it has records to take, or an error to raise."""
-        if not position.paused:
+        if position not in self.paused:
             self._turns.setdefault(position)
 
     def drop(self, position: Position) -> None:
@@ -62,13 +64,9 @@ class FetchBuffers:
 
         If records after it were skipped meanwhile, the partition is fetched again from the start of this batch.
         """
-        follows = position.position == fetched.next_offset
-        position.position, position.position_epoch = fetched.first_offset, -1
-        if not follows:
+        if not position.put_back(fetched):
             self.rewind(position)
             return
-        position.buffer.appendleft(fetched)
-        position.buffered += fetched.size
         self.size += fetched.size
         self.offer(position)
         if position in self._turns:
@@ -83,24 +81,17 @@ class FetchBuffers:
     def forget(self, position: Position) -> None:
         """Drop everything about a partition that is no longer assigned."""
         self.drop(position)
-        self._paused.pop(position, None)
+        self.paused.pop(position, None)
 
     # -- pausing ------------------------------------------------------------------------------------------------------
 
-    @property
-    def paused(self) -> list[TopicPartition]:
-        """The paused partitions, sorted."""
-        return sorted(each.place for each in self._paused)
-
     def pause(self, position: Position) -> None:
         """Stop handing out records of the partition, but keep its buffer."""
-        self._paused[position] = None
-        position.paused = True
+        self.paused[position] = None
         self._turns.pop(position, None)
 
     def resume(self, position: Position) -> None:
-        self._paused.pop(position, None)
-        position.paused = False
+        self.paused.pop(position, None)
         if position.buffer or position.unraised:
             self.offer(position)
 
@@ -112,7 +103,7 @@ class FetchBuffers:
         Args:
             partitions: the number of partitions that share the buffers.
         """
-        if position.paused or position.fetch_offset >= position.end:
+        if position in self.paused or position.fetch_offset >= position.end:
             return False
         if not position.buffer:
             return True
@@ -129,7 +120,7 @@ class FetchBuffers:
         """
         least = min(least, self._capacity)
         free = self._capacity - self.size - under_way
-        for position in self._paused:
+        for position in self.paused:
             if free >= least:
                 break
             if position.buffer:  # its content is fetched again after `resume`
@@ -158,9 +149,11 @@ class FetchBuffers:
         for turn in range(count):
             turns = [each for each in turns if turn < len(each.buffer) or each.unraised]
             for position in turns:
-                if len(found) == count or position.unraised or not position.is_sound_at(turn, self._isolation):
+                if len(found) == count or position.unraised:
                     return found
                 fetched = position.buffer[turn]
+                if not fetched.is_sound(self._isolation):
+                    return found
                 if most is not None and not (fetched.fits or fetched.can_be_cut(count)):
                     return found
                 found.append(position.parted(turn, most))
@@ -170,11 +163,9 @@ class FetchBuffers:
 
     def error(self, position: Position) -> OttlaError | None:
         """The error to raise in the partition's turn, if there is one; returned once."""
-        if not position.unraised:
-            return None
-        position.unraised = False
-        del self._turns[position]
-        return position.trouble
+        if (error := position.take_error()) is not None:
+            del self._turns[position]
+        return error
 
     def take(self, position: Position, most: int | None = None) -> tuple[Fetched | None, OttlaError | None]:
         """Take the partition's next batch, at most ``most`` records, up to a damaged batch; and the damage, if any.
@@ -188,12 +179,10 @@ class FetchBuffers:
         fetched = position.take(most)
         self.size -= fetched.size
         if damage is not None:
-            fetched.size = sum(len(each.data) for each in fetched.batches)
             self.rewind(position)
         elif position.buffer:
             if position.buffer[0].can_wait(len(self._turns)):
                 self._turns.move_to_end(position)
         else:
             del self._turns[position]
-            position.stuck = False
         return fetched, damage

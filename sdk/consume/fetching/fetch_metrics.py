@@ -17,7 +17,8 @@ Source: FetchMetricsRegistry.java, FetchMetricsManager.java.
 import math
 from collections.abc import Iterable
 
-from ottla.sdk.consume.partitions.position import Fetched, Position
+from ottla.sdk.consume.partitions.fetched import Fetched
+from ottla.sdk.consume.partitions.position import Position
 from ottla.sdk.metrics import Gauge, Meter, Metrics
 
 

@@ -55,6 +55,11 @@ class FetchScheduler:
         self._answered = answered
         self._sessions: dict[tuple[int, bool], FetchSession] = {}
         """By node, and by whether the session is the one for sought partitions."""
+        self._fetching: dict[Position, FetchSession] = {}
+        """The session in which each partition is fetched."""
+        self._sought: dict[Position, None] = {}
+        """Partitions that the user sought, so that their first Fetch must not wait until the broker answers an earlier
+        one; until they are fetched with the others."""
         self._full: dict[Position, None] = {}
         """Partitions that are not fetched because their buffers are full."""
         self.short = False
@@ -73,28 +78,42 @@ class FetchScheduler:
         """
         if not self._buffers.wants(position, partitions):
             self.leave(position)
-            if not position.paused and position.fetch_offset < position.end:
+            if position not in self._buffers.paused and position.fetch_offset < position.end:
                 self._full[position] = None
             return
         self._full.pop(position, None)
         node = self._source(position, leader, now)
         usual = self._sessions.get((node.id, False))
-        priority = position.priority and usual is not None and usual.under_way
-        if (position.node, position.priority) != (node.id, priority):
-            self.leave(position)
-        position.priority = priority
+        priority = position in self._sought and usual is not None and usual.under_way
+        if not priority:
+            self._sought.pop(position, None)
         session = self._sessions.get((node.id, priority))
         if session is None:
             session = self._sessions[node.id, priority] = FetchSession(node, priority)
-        session.node, position.node = node, node.id
-        session.want(position)
+        if self._fetching.get(position) is not session:
+            self.leave(position)
+        self._fetching[position] = session
+        session.want(position, node)
 
     def leave(self, position: Position) -> None:
         """Stop fetching the partition; a response in flight still counts."""
         self._full.pop(position, None)
-        if session := self._sessions.get((position.node, position.priority)):
+        if (session := self._fetching.pop(position, None)) is not None:
             session.drop(position)
-        position.node = NO_NODE
+
+    def sought(self, position: Position) -> None:
+        """Let the next Fetch of the partition not wait for an earlier one: the user sought there."""
+        self._sought[position] = None
+
+    def forget(self, position: Position) -> None:
+        """Stop fetching a partition that is no longer assigned."""
+        self.leave(position)
+        self._sought.pop(position, None)
+
+    def node(self, position: Position) -> int:
+        """The node that is asked for records of the partition; `NO_NODE`: none."""
+        session = self._fetching.get(position)
+        return NO_NODE if session is None else session.node.id
 
     def ended_priority(self, session: FetchSession) -> Iterator[Position]:
         """The partitions of a priority Fetch that has ended; from now on they are fetched with the others."""
@@ -102,20 +121,19 @@ class FetchScheduler:
             asked = session.known.get(position.place)
             if asked is None or asked.seeks != position.seeks:
                 continue  # sought again since, and not requested yet
-            self.leave(position)
-            position.priority = False
+            self.forget(position)
             yield position
 
     def taken(self, position: Position) -> bool:
         """Take note that the user took a batch of the partition; return whether that may allow a new Fetch."""
         self._taken_at = self._core.now
-        return position.node == NO_NODE or self.short
+        return position not in self._fetching or self.short
 
     def _source(self, position: Position, leader: Node, now: float) -> Node:
         """The node to read from: the leader, or for a limited time the replica that it recommends."""
         replica = self._core.cluster.nodes.get(position.replica)
         if replica is None or now >= position.replica_until or replica.id not in self._near:
-            position.replica = NO_NODE
+            position.read_from_leader()
             return leader
         return replica
 

@@ -118,6 +118,7 @@ class FetchSession:
     failures: int = 0
     """Consecutive session errors."""
     retry_at: float = 0.0
+    """When the next request may go out, after session errors."""
     _changed: dict[TopicPartition, None] = field(default_factory=dict)
     _names: "dict[UUID, str]" = field(default_factory=dict)
     _nameless: dict[TopicPartition, None] = field(default_factory=dict)
@@ -134,8 +135,9 @@ class FetchSession:
     """The last request was a full one."""
     _version: int = -1
 
-    def want(self, position: Position) -> None:
-        """Fetch the partition from its `fetch_offset`."""
+    def want(self, position: Position, node: Node) -> None:
+        """Fetch the partition from its `fetch_offset`; the node's address may be another now."""
+        self.node = node
         self.wanted[position.place] = position
         self._changed[position.place] = None
         if position.trouble is not None:
@@ -189,6 +191,10 @@ class FetchSession:
         if self._version <= FETCH_WITHOUT_LIMIT:
             return asked
         return min(asked, self.reserved) if place == self._head else 0
+
+    def pause(self, until: float) -> None:
+        """Send no request before this time."""
+        self.retry_at = until
 
     def invalidate(self) -> None:
         """Send a full request next, because the broker's state of the session is unknown."""
@@ -259,6 +265,7 @@ class FetchSession:
             if isinstance(error, FetchSessionIdNotFound):
                 self.id = 0
             self.invalidate()
+            self.failures += 1
             return error
         self.id = answer.session_id  # 0: there is none, or the broker has closed it
         self.epoch = self.epoch % _EPOCH_MAX + 1 if self.id else 0

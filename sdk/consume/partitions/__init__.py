@@ -1,6 +1,7 @@
 """One assigned partition: where it is read, and the records that were fetched for it.
 
-position     `Position`: its state and its two offsets; `Fetched`: a batch in its buffer; `Start`: where it begins
+position     `Position`: its state and its two offsets; `Start`: where it begins
+fetched      `Fetched`: the batches of a response in its buffer, in parts that fit into memory
 places       converts the places that users name (``"end"``, a time, …) into starts
 record_sets  splits a record set into batches, and finds damaged, truncated and hidden ones
 

@@ -13,8 +13,6 @@ Rules:
 - Each has the leader epoch of the record before it, to check that a later leader has the same log (KIP-320).
 - `seeks` counts the events that make requests in flight obsolete; responses to older requests are ignored.
 - An error at `fetch_offset` is raised once the user has taken the records before it.
-- A few bytes may decompress to many, so a response is handed out in parts of at most `fetch_batch_memory` bytes. It is
-  not refused: ordinary records, too, may be compressed to a thousandth.
 
 Source: SubscriptionState.java, CompletedFetch.java.
 """
@@ -22,22 +20,23 @@ Source: SubscriptionState.java, CompletedFetch.java.
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import field, replace
+from dataclasses import field
 from enum import Enum, auto
-from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.codec.columns import Columns
 from ottla.codec.compression import DECOMPRESSED_LIMIT
-from ottla.codec.records import BEYOND, Record, RecordBatch, Records, read_columns
+from ottla.codec.records import BEYOND
 from ottla.codec.wire import NO_UUID
-from ottla.errors import DecodeError, MemoryLimitExceeded, OttlaError
+from ottla.errors import OttlaError, UnknownTopicOrPartition
 from ottla.late_dataclass import dataclass
-from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.consume.partitions.record_sets import READ_COMMITTED, AnyBatch, about, sound
+from ottla.sdk.cluster.cluster import TopicPartition, is_another
+from ottla.sdk.consume.partitions.fetched import Fetched, epoch_of
+from ottla.sdk.consume.partitions.record_sets import READ_COMMITTED, AnyBatch, about
 
 if TYPE_CHECKING:
     from uuid import UUID
+
+    from ottla.codec.apis.fetch import PartitionData
 
 NO_NODE = -1
 """In place of a node's id."""
@@ -83,159 +82,6 @@ class PositionState(Enum):
     FAILED = auto()
 
 
-@dataclass(slots=True)
-class Fetched:
-    """The batches of one partition in a Fetch response, or a part of them."""
-
-    topic: str
-    partition: int
-    first_offset: int
-    """Records before this offset were not asked for."""
-    batches: list[AnyBatch]
-    high_watermark: int
-    next_offset: int
-    """The offset after these records, and after records skipped behind them: the offset to commit."""
-    leader_epoch: int
-    """The leader epoch of the record before `next_offset`; the commit contains it; -1: unknown."""
-    size: int = 0
-    """Bytes on the wire."""
-    memory: int = DECOMPRESSED_LIMIT
-    """Limit in bytes for all batches together once they are decompressed; a single batch may take as many."""
-    cut: Records | None = None
-    """The part of the only batch that this object stands for, if the batch was too large to be handed out at once."""
-    checked: bool = False
-    """All checksums were compared and are right."""
-    damaged: bool = False
-    """At least one batch failed its checksum."""
-    fits: bool = False
-    """This may be handed out as it is: `split` would not divide it."""
-    count: int = field(init=False)
-    """The number of records that is known without decompressing: a message from before Kafka 0.11 counts as one."""
-
-    def __post_init__(self) -> None:
-        batches = sum(max(each.count, 0) if isinstance(each, RecordBatch) else 1 for each in self.batches)
-        self.count = batches if self.cut is None else len(self.cut)
-
-    def split(self, most: int | None = None) -> list["Fetched"]:
-        """Divide this into parts that take at most `memory` bytes each once they are decompressed.
-
-        A part has at least one batch, and whole batches only. A damaged batch is not divided: the damage is found when
-        its records are used.
-
-        Args:
-            most: the maximum number of records per part. The first part is also divided within its only batch if that
-                has more. For the other parts this is done in their turn, because it decompresses the batch.
-        """
-        ends: list[int] = []
-        if len(self.batches) > 1:
-            begin = memory = count = 0
-            for index, batch in enumerate(self.batches):
-                bound, records = batch.memory_bound, 0 if most is None else _records_in(batch)
-                memory, count = memory + bound, count + records
-                if index > begin and (memory > self.memory or (most is not None and count > most)):
-                    ends.append(index)
-                    begin, memory, count = index, bound, records
-        parts = self._split_at(ends) if ends else [self]
-        first = parts[0]
-        if most is not None and len(first.batches) == 1:
-            count = len(first.cut) if first.cut is not None else _records_in(first.batches[0])
-            if count > most:
-                parts[:1] = first._cut_at(most)
-        return parts
-
-    def _end_with(self, batch: AnyBatch) -> None:
-        """Commit the offset after ``batch``, with its leader epoch: the batch is the last here, or was skipped."""
-        self.next_offset, self.leader_epoch = batch.next_offset, _epoch_of(batch)
-
-    def _split_at(self, ends: list[int]) -> list["Fetched"]:
-        """Divide this before the batches with these indices."""
-        parts: list[Fetched] = []
-        first_offset, start, done = self.first_offset, 0, 0
-        for end in [*ends, len(self.batches)]:
-            batches, size = self.batches[start:end], self.size * end // len(self.batches)
-            part = replace(self, first_offset=first_offset, batches=batches, size=size - done)
-            if end < len(self.batches):
-                part._end_with(batches[-1])
-            part.fits = len(batches) > 1  # a single batch may have to be cut
-            parts.append(part)
-            first_offset, start, done = part.next_offset, end, size
-        return parts
-
-    def _cut_at(self, most: int) -> list["Fetched"]:
-        """Divide this in two within its only batch, if that has more records than ``most``."""
-        try:
-            [records] = self.parts()
-        except DecodeError:
-            return [self]
-        if len(records) <= most:
-            return [self]
-        following, size = records[most].offset, self.size * most // len(records)
-        first, rest = records.between(-BEYOND, following), records.between(following, BEYOND)
-        epoch = _epoch_of(self.batches[0])
-        begin = replace(self, next_offset=following, leader_epoch=epoch, size=size, cut=first)
-        return [begin, replace(self, first_offset=following, size=self.size - size, cut=rest)]
-
-    def can_wait(self, partitions: int) -> bool:
-        """Whether other partitions may come first: no batch is open here, or there is memory for one per partition."""
-        return self.cut is None or self.can_be_cut(partitions)
-
-    def can_be_cut(self, partitions: int) -> bool:
-        """Whether `memory` suffices if ``partitions`` partitions decompress a batch like the first one here."""
-        return self.batches[0].memory_bound * partitions <= self.memory
-
-    def parts(self) -> list[Records]:
-        """The requested records of each batch, decompressed and checked, but not decoded.
-
-        Raises:
-            DecodeError: a batch is damaged; the error says which.
-            MemoryLimitExceeded: the only batch takes more than `memory`.
-        """
-        if self.cut is not None:
-            return [self.cut]
-        try:
-            return [batch.records(self.memory).between(self.first_offset, BEYOND) for batch in self.batches]
-        except DecodeError as error:
-            raise self._here(error) from None
-
-    def records(self) -> list[Record]:
-        """The requested records, decoded; raises as `parts`."""
-        return list(chain.from_iterable(self.parts()))
-
-    def columns(self) -> Columns:
-        """The requested records as columns, without creating an object per record; raises as `parts`."""
-        batches = [each for each in self.batches if isinstance(each, RecordBatch)]
-        if len(batches) < len(self.batches) or self.cut is not None:  # messages from before Kafka 0.11, or a part
-            return Columns.of(self.parts())
-        try:
-            return read_columns(batches, self.first_offset, self.memory)
-        except DecodeError as error:
-            raise self._here(error) from None
-
-    def _here(self, error: DecodeError) -> DecodeError:
-        error.within = f"{self.topic}-{self.partition}, {error.within}"
-        if isinstance(error, MemoryLimitExceeded):
-            error.reason += f"; raise fetch_batch_memory, an option of connect, or seek to offset {self.next_offset}"
-        return error
-
-    def __iter__(self) -> Iterator[Record]:
-        return iter(self.records())
-
-
-def _records_in(batch: AnyBatch) -> int:
-    """An upper bound of the number of requested records in the batch."""
-    if isinstance(batch, RecordBatch):
-        return batch.count
-    try:
-        return len(batch.records())
-    except DecodeError:
-        return 1
-
-
-def _epoch_of(batch: AnyBatch) -> int:
-    """The leader epoch of the batch; -1: unknown."""
-    return batch.partition_leader_epoch if isinstance(batch, RecordBatch) else -1
-
-
 class Led(NamedTuple):
     """A partition's leader according to the metadata."""
 
@@ -249,7 +95,7 @@ class Led(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Position:
-    """The state of one assigned partition."""
+    """The state of one assigned partition. Other objects read the attributes; only the methods change them."""
 
     place: TopicPartition
     start: Start
@@ -270,7 +116,6 @@ class Position:
     log_start_offset: int = -1
     end: int = BEYOND
     """The offset at which fetching stops."""
-    paused: bool = False
     buffer: deque[Fetched] = field(default_factory=deque)
     buffered: int = 0
     """Bytes."""
@@ -283,16 +128,13 @@ class Position:
     """The leader at the last review."""
     end_before: tuple[Led | None, int] | None = None
     """The leader and the end of its log, requested before the lookup of a timestamp; ``None``: not known yet."""
-    node: int = NO_NODE
-    """The node that is asked for records."""
-    priority: bool = False
-    """The user sought here, so the first Fetch must not wait until the broker answers an earlier one."""
     replica: int = NO_NODE
     """The replica that the leader recommends instead of itself (KIP-392), until `replica_until`."""
     replica_until: float = -math.inf
     needs: int = 0
     """The size of the next batch in bytes, if it arrived truncated."""
     trouble: OttlaError | None = None
+    """The error of the last request; if the state is FAILED, the error to raise."""
     unraised: bool = False
     """The state is FAILED, and the error is not raised yet."""
     failures: int = 0
@@ -300,6 +142,26 @@ class Position:
     unknown_since: float = math.nan
     """The time since which every response has said that the partition does not exist."""
     retry_at: float = -math.inf
+
+    # -- where to read ------------------------------------------------------------------------------------------------
+
+    def seek(self, start: Start, topic_id: "UUID") -> None:
+        """Continue at ``start``: drop the buffer, forget errors, and read from the leader.
+
+        Args:
+            topic_id: the id of the topic now. Without one, the metadata lacks the topic, or its id: the offsets are
+                still about the last topic of this name.
+        """
+        self.recovered()
+        self.start, self.end_before = start, None
+        self.read_from_leader()
+        if topic_id != NO_UUID:
+            self.topic_id = topic_id
+        if isinstance(start, Offset):
+            self.go(start.offset, start.leader_epoch)
+        else:
+            self.drop()
+            self.state = PositionState.RESOLVING
 
     def go(self, offset: int, leader_epoch: int = -1) -> None:
         """Continue at ``offset``, and drop the buffer."""
@@ -309,15 +171,154 @@ class Position:
         self.fetch_epoch = self.position_epoch = leader_epoch
         self.leader_epoch = self.incarnation = -1
 
+    def stop_at(self, end: int) -> None:
+        """Fetch up to this offset; a batch that begins before may reach beyond."""
+        self.end = end
+
+    def look_up(self, start: Start) -> None:
+        """Look up this start instead of the wanted one, which the broker cannot look up."""
+        self.start = start
+
+    def log_ends_at(self, offset: int) -> None:
+        """Take note of the log's end, as the leader says it, before a timestamp is looked up."""
+        self.end_before = self.led, offset
+
+    # -- leaders ------------------------------------------------------------------------------------------------------
+
+    def led_by(self, led: Led | None) -> None:
+        """Take note of the leader, or that there is none; a leader after none ends the partition's failures."""
+        if self.led is None and led is not None:
+            self.recovered()
+        self.led = led
+
+    def adopt(self, topic_id: "UUID") -> bool:
+        """Take the topic's id; ``False`` if the offsets belong to another topic, which was deleted and recreated."""
+        if is_another(self.topic_id, topic_id):
+            return False
+        if topic_id != NO_UUID:
+            self.topic_id = topic_id
+        return True
+
+    def follow(self, led: Led) -> bool:
+        """Fetch from this leader, if its log is known to match the records that were read; else validate that first.
+
+        Returns:
+            Whether the partition may be fetched.
+        """
+        if self.incarnation < 0:
+            self.incarnation = led.incarnation
+        good = (led.epoch, led.incarnation) == (self.leader_epoch, self.incarnation)
+        if not good and led.epoch >= 0 and self.fetch_epoch >= 0:
+            self.state = PositionState.VALIDATING
+            return False
+        self.vouched(led)
+        return True
+
     def vouched(self, led: Led) -> None:
         """Mark the position as valid for this leader, whose log matches the records that were read."""
         self.state, self.leader_epoch, self.incarnation = PositionState.FETCHING, led.epoch, led.incarnation
+
+    def read_from(self, replica: int, until: float) -> None:
+        """Read from the replica that the leader recommends (KIP-392), until then, or until an error or a seek."""
+        self.replica, self.replica_until = replica, until
+
+    def read_from_leader(self) -> None:
+        """Read from the leader, which may recommend a replica again."""
+        self.replica = NO_NODE
+
+    # -- requests -----------------------------------------------------------------------------------------------------
+
+    def ask(self) -> int:
+        """Take note that a request about the position goes out; returns what `answered` needs."""
+        self.asking = True
+        return self.seeks
+
+    def answered(self, seeks: int) -> bool:
+        """End the wait for a response; ``False`` if the response is obsolete, because of a seek meanwhile."""
+        if self.seeks != seeks:
+            return False
+        self.asking = False
+        return True
+
+    def learned(self, result: "PartitionData") -> None:
+        """Take note of the log's offsets in a Fetch response."""
+        self.high_watermark, self.last_stable_offset = result.high_watermark, result.last_stable_offset
+        self.log_start_offset = result.log_start_offset
+
+    def batch_truncated(self, size: int) -> None:
+        """Take note that the next batch arrived truncated; the next Fetch needs room for ``size`` bytes."""
+        self.needs = size
+
+    # -- errors -------------------------------------------------------------------------------------------------------
+
+    def fail(self, error: OttlaError) -> bool:
+        """Stop until a seek; ``False`` if the buffer has records: then the error only stops fetching until it is empty.
+
+        The error may be gone by then. If not, the next Fetch brings it again.
+        """
+        if self.buffer:
+            self.stuck = True
+            return False
+        self.state, self.trouble, self.unraised = PositionState.FAILED, error, True
+        return True
+
+    def take_error(self) -> OttlaError | None:
+        """The error to raise, once the state is FAILED; returned once."""
+        if not self.unraised:
+            return None
+        self.unraised = False
+        return self.trouble
+
+    def await_reader(self) -> None:
+        """Fetch nothing until the user has taken the buffer, because a batch there is damaged."""
+        self.state, self.stuck = PositionState.FETCHING, True
+
+    def refused(self, error: OttlaError, now: float) -> None:
+        """Take note of a request's error, before it is decided whether to retry; the leader is asked next."""
+        self.read_from_leader()
+        if math.isnan(self.failing_since):
+            self.failing_since = now
+        # A broker may not know a partition for a moment after a reassignment, or after it has started. If the
+        # partition stays unknown, the topic was deleted.
+        if not isinstance(error, UnknownTopicOrPartition):
+            self.unknown_since = math.nan
+        elif math.isnan(self.unknown_since):
+            self.unknown_since = now
+
+    def wait_for_topic(self, now: float) -> None:
+        """Keep the partition of a deleted topic for as long again."""
+        self.unknown_since = now
+
+    def retry(self, error: OttlaError, at: float) -> None:
+        """Send no request before ``at``, because of an error that may be gone by then."""
+        self.trouble, self.retry_at = error, at
+        self.failures += 1
+
+    def retry_now(self) -> None:
+        """End the pause before the next request."""
+        self.retry_at = -math.inf
+
+    def recovered(self) -> None:
+        """Clear the failure state after a good response."""
+        self.trouble, self.failures, self.failing_since, self.retry_at = None, 0, math.nan, -math.inf
+        self.unknown_since, self.unraised = math.nan, False
+
+    def about(self, error: OttlaError) -> OttlaError:
+        """Add the partition and the fetch offset to an error."""
+        return about(self.place, self.fetch_offset, error)
+
+    # -- the buffer ---------------------------------------------------------------------------------------------------
 
     def drop(self) -> None:
         """Drop the buffer, and ignore responses to requests in flight."""
         self.buffer.clear()
         self.buffered, self.stuck, self.asking, self.needs = 0, False, False, 0
         self.seeks += 1
+
+    def rewind(self) -> None:
+        """Drop the buffer, and fetch again from where the user is."""
+        self.drop()
+        self.fetch_offset, self.fetch_epoch = self.position, self.position_epoch
 
     def add(
         self, batches: list[AnyBatch], visible: list[AnyBatch], size: int, memory: int = DECOMPRESSED_LIMIT
@@ -329,8 +330,7 @@ class Position:
             visible: the batches that the user may see.
         """
         first, last = self.fetch_offset, batches[-1]
-        self.fetch_offset = last.next_offset
-        self.fetch_epoch = _epoch_of(last)
+        self.fetch_offset, self.fetch_epoch, self.needs = last.next_offset, epoch_of(last), 0
         if visible:
             following, epoch = self.fetch_offset, self.fetch_epoch
             fetched = Fetched(*self.place, first, visible, self.high_watermark, following, epoch, size, memory)
@@ -338,48 +338,25 @@ class Position:
             self.buffered += size
             return fetched
         if self.buffer:
-            self.buffer[-1]._end_with(last)
+            self.buffer[-1].skip(last)
         else:
             self.position, self.position_epoch = self.fetch_offset, self.fetch_epoch
         return None
 
     def check(self, isolation: int) -> OttlaError | None:
         """Compare the next entry's checksums; cut it before the first damaged batch, and return the damage."""
-        fetched = self.buffer[0]
-        if fetched.checked:
-            return None
-        good, damage = sound(fetched.batches, isolation)
-        fetched.checked = damage is None
-        if damage is not None:
-            following, epoch = self.position, self.position_epoch
-            if good:
-                following, epoch = good[-1].next_offset, _epoch_of(good[-1])
-            self.buffer[0] = replace(fetched, batches=good, next_offset=following, leader_epoch=epoch)
+        self.buffer[0], damage = self.buffer[0].intact(isolation)
         return damage
-
-    def is_sound_at(self, index: int, isolation: int) -> bool:
-        """Whether all checksums of this buffer entry are right."""
-        fetched = self.buffer[index]
-        if not (fetched.checked or fetched.damaged):
-            fetched.checked = sound(fetched.batches, isolation)[1] is None
-            fetched.damaged = not fetched.checked
-        return fetched.checked
 
     def is_sound(self, isolation: int) -> bool:
         """Whether all checksums in the buffer are right."""
-        return not any(sound(each.batches, isolation)[1] for each in self.buffer)
-
-    def rewind(self) -> None:
-        """Drop the buffer, and fetch again from where the user is."""
-        self.drop()
-        self.fetch_offset, self.fetch_epoch = self.position, self.position_epoch
+        return all(each.is_sound(isolation) for each in self.buffer)
 
     def parted(self, index: int, most: int | None) -> Fetched:
         """The buffer entry at ``index``, split so that it may be handed out: at most ``most`` records."""
         fetched = self.buffer[index]
         if not fetched.fits:
             fetched, *rest = fetched.split(most)
-            fetched.fits = True
             self.buffer[index] = fetched
             for each in reversed(rest):
                 self.buffer.insert(index + 1, each)
@@ -391,16 +368,21 @@ class Position:
         del self.buffer[0]
         self.buffered -= fetched.size
         self.position, self.position_epoch = fetched.next_offset, fetched.leader_epoch
+        if not self.buffer:
+            self.stuck = False
         return fetched
 
-    def recovered(self) -> None:
-        """Clear the failure state after a good response."""
-        self.trouble, self.failures, self.failing_since, self.retry_at = None, 0, math.nan, -math.inf
-        self.unknown_since, self.unraised = math.nan, False
+    def put_back(self, fetched: Fetched) -> bool:
+        """Return the entry that was taken last to the front of the buffer.
 
-    def about(self, error: OttlaError) -> OttlaError:
-        """Add the partition and the fetch offset to an error."""
-        return about(self.place, self.fetch_offset, error)
+        If records after it were skipped meanwhile, return ``False``: the caller has to `rewind`.
+        """
+        follows = self.position == fetched.next_offset
+        self.position, self.position_epoch = fetched.first_offset, -1
+        if follows:
+            self.buffer.appendleft(fetched)
+            self.buffered += fetched.size
+        return follows
 
     def lag(self, isolation: int) -> int | None:
         """The number of readable offsets from the position on; ``None``: unknown."""

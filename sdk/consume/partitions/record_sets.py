@@ -69,8 +69,8 @@ def sound(batches: list[AnyBatch], isolation: int) -> tuple[list[AnyBatch], Ottl
             try:
                 batch.check_crc()
             except ChecksumMismatch as damage:
-                damage.reason += f"; to skip the batch, seek to {batch.next_offset}, where it seems to end"
-                return batches[:index], damage
+                advice = f"; to skip the batch, seek to {batch.next_offset}, where it seems to end"
+                return batches[:index], located(damage, advice=advice)
     return batches, None
 
 
@@ -112,9 +112,15 @@ def about(place: TopicPartition, offset: int, error: OttlaError) -> OttlaError:
     """Add the partition, and the offset that was requested, to an error."""
     where = f"{place[0]}-{place[1]} from offset {offset}"
     if isinstance(error, DecodeError):
-        error.within = ", ".join(filter(None, (where, error.within)))
-        return error.with_traceback(None)
+        return located(error, where).with_traceback(None)
     return type(error)(f"{where}: {error}")
+
+
+def located(error: DecodeError, where: str = "", advice: str = "") -> DecodeError:
+    """Add to an error where the damage is, and what to do about it."""
+    error.within = ", ".join(filter(None, (where, error.within)))
+    error.reason += advice
+    return error
 
 
 def visible(

@@ -10,8 +10,7 @@ Rules:
 Source: SubscriptionState.java, OffsetFetcher.java, FetchCollector.java.
 """
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.codec.apis.fetch import PartitionData
@@ -34,6 +33,7 @@ from ottla.sdk.consume.partitions.position import (
     PositionState,
     Start,
     Time,
+    troubles,
 )
 from ottla.sdk.consume.positions.changes import Changes
 from ottla.sdk.consume.positions.retries import Retries
@@ -113,8 +113,9 @@ class AssignedPositions:
                 self._holds[place[0]][1][position] = None
                 self._metrics.watch(position)
             self.seek(position, start)
-            position.priority = sought
-            position.end = BEYOND if ends is None else ends.get(place, BEYOND)
+            if sought:
+                self._scheduler.sought(position)
+            position.stop_at(BEYOND if ends is None else ends.get(place, BEYOND))
         self._changes.wake()
 
     def unassign(self, places: Iterable[TopicPartition]) -> None:
@@ -124,7 +125,7 @@ class AssignedPositions:
             place = position.place
             del self.assigned[place]
             self._buffers.forget(position)
-            self._scheduler.leave(position)
+            self._scheduler.forget(position)
             self._near.accepted(place)
             self._changes.forget(position)
             self.failed.pop(place, None)
@@ -144,19 +145,13 @@ class AssignedPositions:
         """Continue to read at ``start``."""
         self._buffers.drop(position)
         self._scheduler.leave(position)
-        position.recovered()
-        position.start, position.replica, position.end_before = start, NO_NODE, None
-        # While the metadata lacks the topic, the offsets are still about the last one of this name.
-        if (topic_id := self._core.cluster.topic_id(position.place[0])) != NO_UUID:
-            position.topic_id = topic_id
+        position.seek(start, self._core.cluster.topic_id(position.place[0]))
         self.failed.pop(position.place, None)
         if isinstance(start, Offset):
-            position.go(start.offset, start.leader_epoch)
             self.unresolved.pop(position, None)
         elif isinstance(start, NoStart):
             self.fail(position, NoCommittedOffset(f"{position.place[0]}-{position.place[1]}: {start.why}"))
         else:
-            position.state = PositionState.RESOLVING
             self.unresolved[position] = None
         self._changes.review(position)
 
@@ -175,10 +170,8 @@ class AssignedPositions:
         ``error`` is raised once, in the partition's turn, after the user has taken all buffered records.
         """
         self._scheduler.leave(position)
-        if position.buffer:
-            position.stuck = True
+        if not position.fail(error):
             return
-        position.state, position.trouble, position.unraised = PositionState.FAILED, error, True
         self.failed[position.place] = error
         self.unresolved.pop(position, None)
         self._buffers.offer(position)
@@ -195,7 +188,7 @@ class AssignedPositions:
             return
         self._near.refused(position.place, position.replica, damage, now)
         self._scheduler.leave(position)
-        position.replica = NO_NODE
+        position.read_from_leader()
         self._changes.review(position)
 
     def confirm(self, position: Position, act: Callable[[], None]) -> None:
@@ -208,14 +201,13 @@ class AssignedPositions:
         LoneFlow(self._core, self._confirm(position, act))
 
     def _confirm(self, position: Position, act: Callable[[], None]) -> Steps[None]:
-        core, seeks, led = self._core, position.seeks, position.led
+        core, led = self._core, position.led
         self._scheduler.leave(position)
-        position.asking = True
+        seeks = position.ask()
         found = core.metadata.topic(position.place[0], core.now, fresh=True)
         yield found
-        if position.seeks != seeks:
+        if not position.answered(seeks):
             return
-        position.asking = False
         if found.error is not None:
             self.retry([position], found.error, core.now)
         elif led is None or self.leader(position) != led:
@@ -240,7 +232,7 @@ class AssignedPositions:
         """
         # With a wrong checksum in the buffer, offsets in there may be wrong too, and the log may reach far enough.
         if not self._buffers.is_sound(position):
-            position.state, position.stuck = PositionState.FETCHING, True
+            position.await_reader()
             return
         topic, index = position.place
         where = {"topic": topic, "partition": index}
@@ -326,10 +318,38 @@ class AssignedPositions:
         """The leader epoch according to the metadata; -1: unknown."""
         return self._core.cluster.leader_epoch(*position.place)
 
-    def recheck(self) -> None:
-        """Review the partitions whose leader or topic differs in new metadata."""
+    def metadata_changed(self) -> None:
+        """Read new partitions of followed topics, and review partitions whose leader or topic differs."""
+        topics = self._core.cluster.topics
+        new: dict[TopicPartition, Start] = {
+            (name, index): Time(EARLIEST)
+            for name in sorted(self.followed)
+            if (topic := topics.get(name))
+            for index in topic.partitions
+            if (name, index) not in self.assigned
+        }
+        if new:
+            self.assign(new)
         for position in self.assigned.values():
             leader = self.leader(position)
             if leader is not None and leader != position.led:
-                position.retry_at = -math.inf
+                position.retry_now()
                 self._changes.review(position)
+
+    # -- explaining ---------------------------------------------------------------------------------------------------
+
+    def waiting(self, nodes: Container[int] | None) -> int:
+        """The number of partitions that cannot be read without these nodes (``None``: without any)."""
+        leader, paused = self._core.cluster.leader, self._buffers.paused
+        leaders = [
+            leader(*place)
+            for place, each in self.assigned.items()
+            if each not in paused and each.state is not PositionState.FAILED
+        ]
+        return sum(nodes is None or (led is not None and led.id in nodes) for led in leaders)
+
+    def explain(self, now: float) -> Iterator[str]:
+        """Lines for people about partitions that cannot be read, or wait for something."""
+        for (topic, index), error in self.failed.items():
+            yield f"{topic}-{index}: cannot be read until a seek: {error}"
+        yield from troubles(self.assigned.values(), now)

@@ -64,10 +64,11 @@ class PositionLookups:
         epoch, timeout = self._positions.leader_epoch, self._core.options.request_timeout
         wanted = {each.place: (self._timestamp(each), epoch(each)) for each in positions}
         build = partial(requests.list_offsets, wanted, self._isolation, timeout)
-        asked = _Asked(positions)
+        asked = [(each, each.ask()) for each in positions]
 
         def ended(answer: ListOffsetsResponse | OttlaError, now: float) -> None:
-            for position, result in self._results(asked.still_waiting(), answer, now):
+            still = [each for each, seeks in asked if each.answered(seeks)]
+            for position, result in self._results(still, answer, now):
                 self._resolved(position, result, wanted[position.place][0], exchange.version, now)
             self._changes.notify()
 
@@ -78,10 +79,10 @@ class PositionLookups:
         """Ask the new leader whether its log matches the records that were read (OffsetForLeaderEpoch)."""
         wanted = {each.place: (each.fetch_epoch, self._positions.leader_epoch(each)) for each in positions}
         until = now + self._core.options.request_timeout
-        asked = _Asked(positions)
+        asked = [(each, each.ask()) for each in positions]
 
         def ended(answer: OffsetForLeaderEpochResponse | OttlaError, now: float) -> None:
-            still = asked.still_waiting()
+            still = [each for each, seeks in asked if each.answered(seeks)]
             if isinstance(answer, UnsupportedVersion):
                 for position in still:
                     self._valid(position)
@@ -120,7 +121,7 @@ class PositionLookups:
         """Process the ListOffsets result for one position; the request contained ``timestamp``."""
         offset = offset_in(result)
         if timestamp == LATEST and _by_time(position.start):
-            position.end_before = position.led, offset
+            position.log_ends_at(offset)
         elif offset >= 0:
             self._positions.resolved(position, offset)
         elif timestamp < 0:
@@ -129,7 +130,7 @@ class PositionLookups:
             return
         elif version == 0:
             # Version 0 returns segments, and all of them are newer: the record comes after the log's beginning.
-            position.start = Time(EARLIEST)
+            position.look_up(Time(EARLIEST))
         else:
             assert position.end_before is not None, "the end is requested first"
             self._positions.resolved(position, position.end_before[1])
@@ -164,19 +165,3 @@ class PositionLookups:
 def _by_time(start: Start) -> bool:
     """Whether the start is a time, not the beginning or end of the log."""
     return isinstance(start, Ago) or (isinstance(start, Time) and start.timestamp >= 0)
-
-
-class _Asked:
-    """The positions of one request."""
-
-    def __init__(self, positions: Sequence[Position]) -> None:
-        self._positions = [(each, each.seeks) for each in positions]
-        for each in positions:
-            each.asking = True
-
-    def still_waiting(self) -> list[Position]:
-        """End the wait for the response; return the positions without a seek since."""
-        still = [position for position, seeks in self._positions if position.seeks == seeks]
-        for position in still:
-            position.asking = False
-        return still

@@ -10,9 +10,9 @@ Source: OffsetFetcher.java, AbstractFetch.java.
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from ottla.errors import BrokerError, OttlaError, UnknownTopicOrPartition
+from ottla.errors import BrokerError, OttlaError
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.consume.partitions.position import NO_NODE, Position, PositionState
+from ottla.sdk.consume.partitions.position import Position, PositionState
 from ottla.sdk.core import ClientCore
 from ottla.sdk.logs import STALL, logger
 
@@ -47,26 +47,17 @@ class Retries:
         again: list[Position] = []
         for position in positions:
             self._leave(position)
-            position.replica = NO_NODE
-            if math.isnan(position.failing_since):
-                position.failing_since = now
-            # A broker may not know a partition for a moment after a reassignment, or after it has started. If the
-            # partition stays unknown, the topic was deleted.
-            if not isinstance(error, UnknownTopicOrPartition):
-                position.unknown_since = math.nan
-            elif math.isnan(position.unknown_since):
-                position.unknown_since = now
+            position.refused(error, now)
             gone = self._core.metadata.heard_for(position.unknown_since, now) > self._core.options.api_timeout / 2
             passing = error.retriable and not gone and not self._core.closed
             if not passing and self._give_up(position, error, gone):
                 continue
-            position.trouble = error
             if gone:
-                position.unknown_since = now
+                position.wait_for_topic(now)
             again.append(position)
         if again:
-            self._report(again, error, now)
             self._pause(again, error, now)
+            self._report(again, error, now)
 
     def _pause(self, positions: Sequence[Position], error: OttlaError, now: float) -> None:
         failures = max(each.failures for each in positions)
@@ -74,8 +65,7 @@ class Retries:
         stale = isinstance(error, BrokerError) and error.stale_metadata and failures == 0
         self._core.metadata.refresh(now, 0.0 if stale else pause)
         for position in positions:
-            position.failures += 1
-            position.retry_at = now + pause
+            position.retry(error, now + pause)
 
         def over(now: float) -> None:
             for position in positions:

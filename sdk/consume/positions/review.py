@@ -9,8 +9,6 @@ Source: SubscriptionState.java, OffsetFetcher.java.
 
 from collections.abc import Iterable
 
-from ottla.codec.wire import NO_UUID
-from ottla.sdk.cluster.cluster import is_another
 from ottla.sdk.consume.fetching.fetch_scheduler import FetchScheduler
 from ottla.sdk.consume.partitions.position import Led, Position, PositionState
 from ottla.sdk.consume.positions.assigned_positions import AssignedPositions
@@ -36,24 +34,21 @@ class Review:
                 continue
             led = self._positions.leader(position)
             if led is None:
-                position.led = None
+                position.led_by(None)
                 self._core.metadata.refresh(
                     now, 0.0 if position.failures == 0 else self._core.options.retry_backoff_max
                 )
                 self._positions.retry([position], self._core.metadata.why_no_leader(*position.place), now)
                 continue
-            if position.led is None:
-                position.recovered()
-            position.led, leader = led, self._core.cluster.nodes[led.node]
+            position.led_by(led)
+            leader = self._core.cluster.nodes[led.node]
             if position.state is PositionState.FETCHING:
                 self._schedule(position, leader, led, now)
             if position.state is PositionState.RESOLVING:
-                if is_another(position.topic_id, led.topic_id):
+                if position.adopt(led.topic_id):
+                    to_resolve.setdefault(leader, []).append(position)
+                else:
                     self._positions.recreated_unread(position)
-                    continue
-                if led.topic_id != NO_UUID:
-                    position.topic_id = led.topic_id
-                to_resolve.setdefault(leader, []).append(position)
             elif position.state is PositionState.VALIDATING:
                 to_validate.setdefault(leader, []).append(position)
         for node, positions in to_resolve.items():
@@ -64,17 +59,9 @@ class Review:
 
     def _schedule(self, position: Position, leader: Node, led: Led, now: float) -> None:
         """Fetch the partition, or validate its position first."""
-        if is_another(position.topic_id, led.topic_id):
+        if not position.adopt(led.topic_id):
             self._positions.recreated(position)
-            return
-        if led.topic_id != NO_UUID:
-            position.topic_id = led.topic_id
-        if position.incarnation < 0:
-            position.incarnation = led.incarnation
-        good = (led.epoch, led.incarnation) == (position.leader_epoch, position.incarnation)
-        if not good and led.epoch >= 0 and position.fetch_epoch >= 0:
-            position.state = PositionState.VALIDATING
+        elif position.follow(led):
+            self._scheduler.want(position, leader, len(self._positions.assigned), now)
+        else:
             self._scheduler.leave(position)
-            return
-        position.vouched(led)
-        self._scheduler.want(position, leader, len(self._positions.assigned), now)

@@ -75,7 +75,7 @@ class FetchAnswers:
                 continue
             if isinstance(result, OttlaError):
                 self._positions.retry([asked.position], result, now)
-            elif _bad(result) and asked.position.node != session.node.id:
+            elif _bad(result) and self._scheduler.node(asked.position) != session.node.id:
                 continue  # the partition has moved since, and its new leader is asked
             elif result.error_code:
                 self._refused(asked.position, session, result, nodes, now)
@@ -92,10 +92,9 @@ class FetchAnswers:
     def _session_lost(self, session: FetchSession, error: OttlaError, now: float) -> None:
         if not isinstance(error, SESSION_ERRORS):
             self._positions.retry(list(session.wanted.values()), error, now)
-        elif session.failures:
-            session.retry_at = now + self._core.backoff(session.failures)
+        elif session.failures > 1:
+            session.pause(now + self._core.backoff(session.failures - 1))
             self._core.later(session.retry_at, lambda now: self._changes.wake())
-        session.failures += 1
 
     def _refused(
         self, position: Position, session: FetchSession, result: PartitionData, nodes: Sequence[Node], now: float
@@ -103,7 +102,8 @@ class FetchAnswers:
         """Handle an error of one partition."""
         topic, index = position.place
         error = broker_error(result.error_code, f"{topic}-{index}", repeatable=True)
-        follower, position.replica = position.replica == session.node.id, NO_NODE
+        follower = position.replica == session.node.id
+        position.read_from_leader()
         hint = result.current_leader
         if self._core.cluster.moved(topic, index, hint.leader_id, hint.leader_epoch, nodes):
             log.info("a partition has a new leader", extra={"topic": topic, "partition": index, "node": hint.leader_id})
@@ -122,8 +122,7 @@ class FetchAnswers:
 
     def _read(self, position: Position, session: FetchSession, result: PartitionData, now: float) -> int:
         """Process a partition's result; return the number of new records for the user."""
-        position.high_watermark = result.high_watermark
-        position.last_stable_offset, position.log_start_offset = result.last_stable_offset, result.log_start_offset
+        position.learned(result)
         if self._stable is not None:
             self._stable.seen(position, now)
         # From Fetch 12 on: the log differs from what was read, by the epoch in the request (KIP-595).
@@ -155,8 +154,7 @@ class FetchAnswers:
             where = f"{position.place[0]}-{position.place[1]}"
             self._positions.retry([position], ConnectionLost(f"{where}: the leader names node {replica}, {why}"), now)
             return
-        position.replica = replica
-        position.replica_until = now + self._core.options.metadata_max_age
+        position.read_from(replica, now + self._core.options.metadata_max_age)
 
         def over(now: float) -> None:
             if self._positions.assigned.get(position.place) is position:
@@ -166,7 +164,6 @@ class FetchAnswers:
         self._changes.review(position)
 
     def _buffer(self, position: Position, batches: list[AnyBatch], result: PartitionData) -> int:
-        position.needs = 0
         try:
             seen = visible(batches, result.aborted_transactions, self._isolation)
         except OttlaError as damage:  # a control batch is damaged
@@ -186,7 +183,7 @@ class FetchAnswers:
         size, limit = needed(records), self._core.options.fetch_max_bytes
         room = session.room_for(position.place) if position.needs else 0
         if room < min(size, limit):
-            position.needs = min(size, limit)
+            position.batch_truncated(min(size, limit))
             self._changes.review(position)
         elif size > limit:
             self._positions.fail(position, position.about(too_large(size, limit)))

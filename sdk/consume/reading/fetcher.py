@@ -23,7 +23,6 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ottla.codec.apis.fetch import FetchResponse
-from ottla.codec.apis.list_offsets import EARLIEST
 from ottla.errors import LocalProtocolError, OttlaError, TimeoutExpired
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.fetching.fetch_buffers import FetchBuffers
@@ -31,17 +30,8 @@ from ottla.sdk.consume.fetching.fetch_metrics import FetchMetrics
 from ottla.sdk.consume.fetching.fetch_scheduler import FetchScheduler
 from ottla.sdk.consume.fetching.fetch_session import FetchSession
 from ottla.sdk.consume.fetching.near_replicas import NearReplicas
-from ottla.sdk.consume.partitions.position import (
-    NO_NODE,
-    Ago,
-    Fetched,
-    Offset,
-    Position,
-    PositionState,
-    Start,
-    Time,
-    troubles,
-)
+from ottla.sdk.consume.partitions.fetched import Fetched
+from ottla.sdk.consume.partitions.position import NO_NODE, Ago, Offset, Position, PositionState, Start, Time
 from ottla.sdk.consume.partitions.record_sets import READ_COMMITTED, READ_UNCOMMITTED
 from ottla.sdk.consume.positions.assigned_positions import AssignedPositions, PositionObserver
 from ottla.sdk.consume.positions.changes import Changes
@@ -111,7 +101,8 @@ class Fetcher:
         self._lookups = PositionLookups(core, self._positions, self._changes, isolation, wall)
         self._review = Review(core, self._positions, self._lookups, self._scheduler)
         assigned = self._positions.assigned
-        self._stable = StableOffsets(core, assigned, wall) if isolation == READ_COMMITTED else None
+        paused = self._buffers.paused
+        self._stable = StableOffsets(core, assigned, paused, wall) if isolation == READ_COMMITTED else None
         self._answers = FetchAnswers(
             core,
             self._positions,
@@ -209,7 +200,7 @@ class Fetcher:
     @property
     def paused(self) -> list[TopicPartition]:
         """The paused partitions, sorted."""
-        return self._buffers.paused
+        return sorted(each.place for each in self._buffers.paused)
 
     @property
     def failed(self) -> Mapping[TopicPartition, OttlaError]:
@@ -258,18 +249,12 @@ class Fetcher:
 
     def waiting(self, nodes: Container[int] | None) -> Mapping[str, int]:
         """The number of partitions that cannot be read without these nodes."""
-        leader, read = self._core.cluster.leader, self._positions.assigned.items()
-        known = [
-            (each, leader(*place)) for place, each in read if not each.paused and each.state is not PositionState.FAILED
-        ]
-        count = sum(nodes is None or (led is not None and led.id in nodes) for _, led in known)
+        count = self._positions.waiting(nodes)
         return {"partitions": count} if count else {}
 
     def explain(self, now: float) -> Iterator[str]:
         """Lines for people about problems: which partitions, since when, why."""
-        for (topic, index), error in self._positions.failed.items():
-            yield f"{topic}-{index}: cannot be read until a seek: {error}"
-        yield from troubles(self._positions.assigned.values(), now)
+        yield from self._positions.explain(now)
         if self._stable is not None:
             yield from self._stable.explain(now)
         yield from self._scheduler.explain(now)
@@ -370,18 +355,9 @@ class Fetcher:
         self._changes.wake()
 
     def _metadata_changed(self, now: float) -> None:
-        topics, positions = self._core.cluster.topics, self._positions
+        self._now = now
         self._near.learned()
-        new: dict[TopicPartition, Start] = {
-            (name, index): Time(EARLIEST)
-            for name in sorted(positions.followed)
-            if (topic := topics.get(name))
-            for index in topic.partitions
-            if (name, index) not in positions.assigned
-        }
-        if new:
-            self.assign(new, now)
-        positions.recheck()
+        self._positions.metadata_changed()
 
     def _reviewed(self, changed: list[Position], now: float) -> None:
         self._now = now

@@ -15,7 +15,7 @@ Source: UnifiedLog.java (lastStableOffset, activeProducers); KIP-664.
 """
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import partial
 
@@ -60,6 +60,10 @@ class _Holder:
     epoch: int
     owner: TransactionDescription | None = None
 
+    def described(self, owner: TransactionDescription | None) -> None:
+        """Take note of the coordinator's answer."""
+        self.owner = owner
+
 
 @dataclass(slots=True, eq=False)
 class _StuckOffset:
@@ -90,6 +94,34 @@ class _StuckOffset:
         """Brokers were asked at least once."""
         return self.pause > _PAUSE
 
+    def ask(self, now: float) -> None:
+        """Take note that brokers are asked now; the pauses between two questions grow."""
+        self.ask_at = now + self.pause
+        self.pause = min(4 * self.pause, _LONGEST_PAUSE)
+
+    def learn(self, producers: Iterable[ProducerState] | OttlaError, holders: dict[tuple[int, int], _Holder]) -> None:
+        """Find the holder: the producer in the partition's state whose transaction begins at the last stable offset.
+
+        Args:
+            holders: the known ones, by producer id and epoch; a new one is added.
+        """
+        if isinstance(producers, OttlaError):
+            self.trouble = _brief(producers)
+            return
+        for each in producers:
+            if each.transaction_start == self.offset:
+                key = each.producer_id, each.producer_epoch
+                self.holder, self.trouble = holders.setdefault(key, _Holder(*key)), ""
+
+    def unanswered(self, error: OttlaError) -> None:
+        """Take note that brokers did not say whose transaction it is."""
+        if self.holder is None:
+            self.trouble = _brief(error)
+
+    def report(self) -> None:
+        """Take note that the log has a line about it, or about the same transaction in another partition."""
+        self.reported = True
+
 
 @dataclass(slots=True)
 class _WaitingPartitions:
@@ -114,13 +146,18 @@ class StableOffsets:
 
     Args:
         assigned: the partitions that are read.
+        paused: positions that are not read at the moment.
         wall: returns the time of day, in seconds since 1970; ``None``: it is unknown.
     """
 
     def __init__(
-        self, core: ClientCore, assigned: Mapping[TopicPartition, Position], wall: Callable[[], float] | None
+        self,
+        core: ClientCore,
+        assigned: Mapping[TopicPartition, Position],
+        paused: Container[Position],
+        wall: Callable[[], float] | None,
     ) -> None:
-        self._core, self._assigned, self._wall = core, assigned, wall
+        self._core, self._assigned, self._paused, self._wall = core, assigned, paused, wall
         self._still: dict[Position, _StuckOffset] = {}
         self._timer: Timer | None = None
         self._asking: Outcome[None] | None = None
@@ -181,7 +218,7 @@ class StableOffsets:
             and position.position >= still.offset
             and position.state is PositionState.FETCHING
             and position.trouble is None
-            and not position.paused
+            and position not in self._paused
             and self._assigned.get(position.place) is position
         ]
 
@@ -206,7 +243,7 @@ class StableOffsets:
         reported = {each.holder for each in self._still.values() if each.reported and each.holder is not None}
         for group in _grouped(waiting):
             for each in group.waiting:
-                each.reported = True
+                each.report()
             if group.holder in reported:
                 continue
             holder, first = group.holder, group.waiting[0]
@@ -230,14 +267,13 @@ class StableOffsets:
 
     def _ask(self, unknown: Sequence[_StuckOffset], now: float) -> None:
         for each in unknown:
-            each.ask_at = now + each.pause
-            each.pause = min(4 * each.pause, _LONGEST_PAUSE)
+            each.ask(now)
 
         def answered() -> None:
             self._asking = None
-            for each in unknown:
-                if each.holder is None and asked.error is not None:
-                    each.trouble = _brief(asked.error)
+            if isinstance(asked.error, OttlaError):
+                for each in unknown:
+                    each.unanswered(asked.error)
 
         find = partial(self._find, unknown)
         asked = Task(self._core, "DescribeProducers", now, find, _LIMIT, background=True).outcome
@@ -253,25 +289,12 @@ class StableOffsets:
         held = [each.holder for each in self._still.values() if each.holder is not None]
         holders = {(each.producer_id, each.epoch): each for each in held}
         for place, producers in told.items():
-            _learn(wanted[place], producers, holders)
+            wanted[place].learn(producers, holders)
         nameless = [each.holder for each in unknown if each.holder is not None and each.holder.owner is None]
         if nameless:
             found, _ = yield from transactions.owners_of(task, {each.producer_id for each in nameless})
             for holder in nameless:
-                holder.owner = found.get(holder.producer_id)
-
-
-def _learn(
-    still: _StuckOffset, producers: Iterable[ProducerState] | OttlaError, holders: dict[tuple[int, int], _Holder]
-) -> None:
-    """Set the holder: the producer in the partition's state whose transaction begins at the last stable offset."""
-    if isinstance(producers, OttlaError):
-        still.trouble = _brief(producers)
-        return
-    for each in producers:
-        if each.transaction_start == still.offset:
-            key = each.producer_id, each.producer_epoch
-            still.holder, still.trouble = holders.setdefault(key, _Holder(*key)), ""
+                holder.described(found.get(holder.producer_id))
 
 
 def _brief(error: OttlaError) -> str:

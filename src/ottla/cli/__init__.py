@@ -4,6 +4,7 @@ Rules of this package:
 - Starting is cheap: a command imports its dependencies when it runs; ``ottla --help`` imports neither trio nor Spark. A
   server, `consume` and `produce` import no other command, and do not parse by Typer unless something is wrong
   (`plain.py`).
+- A command runs once, even if Typer has to print its error: its files may be pipes, which are empty the second time.
 - Results go to stdout, all messages to stderr. ``--json`` is for scripts: one JSON value per line.
 - An error of `ottla.errors` is one line on stderr and an exit code (`exits.py`), never a traceback.
 
@@ -17,6 +18,10 @@ import os
 import signal
 import sys
 from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typer import BadParameter
 
 _PLAIN = {
     "broker": "ottla.cli.servers",
@@ -34,24 +39,36 @@ def main() -> None:
         signal.signal(signal.SIGINT, lambda number, frame: os._exit(128 + number))
     if sys.argv[1:2] in (["broker"], ["proxy"]):
         gc.disable()  # until everything is imported: collections would scan the same modules and classes repeatedly
+    refused = None
     if module := _PLAIN.get(*sys.argv[1:2] or [""]):
-        _run(module, *sys.argv[1:])
-    from ottla.cli.commands import app
+        refused = _run(module, *sys.argv[1:])
+    from ottla.cli import commands
 
-    app(prog_name="ottla")
+    if refused is None:
+        commands.app(prog_name="ottla")
+    else:
+        commands.explain(refused)
 
 
-def _run(module: str, name: str, *words: str) -> None:
-    """Run a command and end the process; return if Typer has to parse the command line, or refuse it."""
+def _run(module: str, name: str, *words: str) -> "BadParameter | None":
+    """Run a command and end the process, unless Typer is needed.
+
+    Returns:
+        ``None`` if Typer has to parse the command line, or refuse it; the error of a command that refused it.
+    """
     import typer
 
     from ottla.cli import plain
 
     command = getattr(import_module(module), name)
     try:
-        command(**plain.arguments(command, words))
+        arguments = plain.arguments(command, words)
     except (plain.NotPlain, typer.BadParameter):
-        return
+        return None
+    try:
+        command(**arguments)
+    except typer.BadParameter as error:
+        return error
     except typer.Exit as end:
         sys.exit(end.exit_code)
     sys.exit()

@@ -1,15 +1,31 @@
 """All commands of `ottla`."""
 
 import inspect
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, NoReturn, get_args
 
 import typer
 from typer.core import TyperGroup
 from typer.models import OptionInfo
 
-from ottla.cli import consume, demo, dump, exits, groups, journal, offsets, perf, produce, servers, topics, transactions
+from ottla.cli import (
+    configuration,
+    consume,
+    demo,
+    dump,
+    exits,
+    groups,
+    journal,
+    offsets,
+    perf,
+    produce,
+    servers,
+    topics,
+    transactions,
+)
+from ottla.cli.options import as_command
 
 _OF_KAFKAS_TOOLS = {
     "--from-beginning": "consume begins there, unless --from says otherwise",
@@ -63,21 +79,22 @@ def _plainly(error: typer.BadParameter) -> str:
     return error.message.removeprefix("Value error, ")
 
 
-def _with_commands(server: Callable[..., None]) -> typer.Typer:
-    """`ottla proxy`, which runs the proxy unless a subcommand follows."""
+Subcommands = Mapping[str, tuple[Callable[..., None], str]]
+"""Name -> the function and its example."""
+
+
+def _with_commands(server: Callable[..., None], commands: Subcommands) -> typer.Typer:
+    """`ottla broker` or `ottla proxy`, which runs the server unless a subcommand follows."""
 
     def run(ctx: typer.Context, **options: Any) -> None:
         if ctx.invoked_subcommand is None:
             server(**options)
 
-    # Typer reads the options from the signature; mypy does not know that a function may be given one.
     context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
-    run.__signature__ = inspect.Signature([context, *inspect.signature(server).parameters.values()])  # type: ignore[attr-defined]
-    run.__annotations__ = {"ctx": typer.Context, **server.__annotations__}
-    run.__doc__ = server.__doc__
     group = typer.Typer(invoke_without_command=True)
-    group.callback()(run)
-    group.command("journal", epilog=journal.EXAMPLE)(journal.journal)
+    group.callback()(as_command(run, server, [context, *inspect.signature(server).parameters.values()]))
+    for name, (command, example) in commands.items():
+        group.command(name, epilog=example)(command)
     return group
 
 
@@ -111,8 +128,17 @@ app = typer.Typer(
     epilog="Exit codes: 0 done, 1 refused or failed, 2 an option, address or file cannot be used, 3 unreachable or "
     "timed out, 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP. The broker and the proxy end with 0 on SIGTERM and SIGHUP.",
 )
-app.command("broker", epilog=servers.BROKER_EXAMPLE)(servers.broker)
-app.add_typer(_with_commands(servers.proxy), name="proxy", epilog=servers.PROXY_EXAMPLE)
+_OF_BROKER: Subcommands = {
+    "check": (configuration.check_broker, configuration.BROKER_CHECK_EXAMPLE),
+    "reload": (configuration.reload, configuration.RELOAD_EXAMPLE),
+}
+_OF_PROXY: Subcommands = {
+    "check": (configuration.check_proxy, configuration.PROXY_CHECK_EXAMPLE),
+    "reload": (configuration.reload, configuration.RELOAD_EXAMPLE),
+    "journal": (journal.journal, journal.EXAMPLE),
+}
+app.add_typer(_with_commands(servers.broker, _OF_BROKER), name="broker", epilog=servers.BROKER_EXAMPLE)
+app.add_typer(_with_commands(servers.proxy, _OF_PROXY), name="proxy", epilog=servers.PROXY_EXAMPLE)
 app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")
 app.add_typer(transactions.app, name="transactions")
@@ -148,3 +174,17 @@ def ottla(
 
 
 _show_values(app)
+
+
+def explain(error: typer.BadParameter) -> None:
+    """Print an error that the command of this command line has raised, as Typer does, and end the process.
+
+    Typer parses the command line, but the command does not run again.
+    """
+
+    def refused(**options: Any) -> NoReturn:
+        raise error
+
+    program: Any = typer.main.get_command(app)
+    program.commands[sys.argv[1]].callback = refused
+    program(prog_name="ottla")

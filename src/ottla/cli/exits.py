@@ -6,6 +6,7 @@ Rules:
   up, within two seconds. Only servers end with 0 on SIGTERM and SIGHUP, because that is how they are stopped. A server
   may take five seconds, if records with `acks=0` are still in flight.
 - A process that is started with SIGHUP ignored (nohup) keeps ignoring it.
+- A server with a configuration file reads the file again at SIGHUP, and continues (`reloading.py`).
 - A second signal ends the process at once. Without one, the process ends `_BLOCKED` seconds after the first signal, in
   case something blocks the loop: logs and progress are written at once, and wait for whoever reads stderr.
 - Until a command runs its loop, Ctrl-C ends the process at once (`ottla.cli.main`).
@@ -146,12 +147,14 @@ def run(command: Callable[[], Awaitable[None]]) -> None:
 def run_server(
     server: "Callable[[trio.TaskStatus[Any]], Awaitable[None]]",
     beside: "Callable[[Any, trio.Nursery], Awaitable[None]]",
+    hang_up: "Callable[[Any], None] | None" = None,
 ) -> None:
     """Run a server under trio until it is stopped, then drain it.
 
     Args:
         server: reports, once it listens, an object with a method ``drain``; ends soon after that was called.
         beside: called with that object, and a nursery for tasks that run until the server is stopped.
+        hang_up: called with that object at each SIGHUP; ``None``: SIGHUP stops the server, like SIGTERM.
 
     Raises:
         typer.Exit: with the exit code, unless that is 0.
@@ -173,11 +176,15 @@ def run_server(
                 companions.cancel()
                 whole.deadline = trio.current_time() + DRAIN
 
+        def hung_up() -> None:
+            if running is not None and hang_up is not None:  # a server that is starting has just read its file
+                hang_up(running)
+
         async def serve(task_status: "trio.TaskStatus[Any]") -> None:
             await server(task_status)
             companions.cancel()
 
-        with _heeded(stop, told), whole:
+        with _heeded(stop, told, hung_up if hang_up is not None else None), whole:
             async with trio.open_nursery() as inner:
                 running = await inner.start(serve)
                 with companions:
@@ -244,13 +251,20 @@ def finished_within(seconds: float, given_up: Callable[[], str]) -> Iterator[Non
 
 
 @contextmanager
-def _heeded(stop: Callable[[], None], told: list[int]) -> Iterator[None]:
-    """Note the first signal, and call ``stop`` in the loop; the handler itself ends a process whose loop is blocked."""
+def _heeded(stop: Callable[[], None], told: list[int], hang_up: Callable[[], None] | None = None) -> Iterator[None]:
+    """Note the first signal, and call ``stop`` in the loop; the handler itself ends a process whose loop is blocked.
+
+    Args:
+        hang_up: called in the loop at each SIGHUP, if that has a meaning of its own.
+    """
     import trio
 
     loop = trio.lowlevel.current_trio_token()
 
     def heed(number: int, frame: object) -> None:
+        if hang_up is not None and number == signal.SIGHUP:
+            loop.run_sync_soon(hang_up)
+            return
         if told:
             os._exit(128 + number)
         told.append(number)
@@ -258,7 +272,8 @@ def _heeded(stop: Callable[[], None], told: list[int]) -> Iterator[None]:
         loop.run_sync_soon(stop)
 
     numbers = [signal.SIGINT, signal.SIGTERM]
-    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it
+    ignored = hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # as nohup does
+    if hasattr(signal, "SIGHUP") and (hang_up is not None or not ignored):
         numbers.append(signal.SIGHUP)
     before = [(number, signal.signal(number, heed)) for number in numbers]
     try:

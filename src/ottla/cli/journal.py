@@ -18,9 +18,9 @@ def journal(
 ) -> None:
     """Show which producers a proxy remembers, and which of their batches are in flight."""
     from ottla.errors import ConfigurationError, DecodeError
-    from ottla.proxy.config import parse_rule
     from ottla.proxy.journal.state_directory import read, segments
     from ottla.proxy.routing import TopicRules
+    from ottla.proxy.topic_rule import parse_rule
 
     with exits.reported():
         if not segments(directory):

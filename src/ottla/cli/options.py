@@ -1,7 +1,7 @@
 """Options that several commands share, and the decorator for commands that need a cluster."""
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
 from functools import partial
@@ -143,6 +143,14 @@ def at_cluster(command: Callable[..., Awaitable[None]]) -> Callable[..., None]:
 
     _, *theirs = inspect.signature(command).parameters.values()
     *ours, _ = inspect.signature(run).parameters.values()
-    run.__name__, run.__doc__ = command.__name__, command.__doc__
-    run.__signature__ = inspect.Signature([*theirs, *ours])  # type: ignore[attr-defined] # for typer
+    return as_command(run, command, [*theirs, *ours])
+
+
+def as_command(
+    run: Callable[..., None], like: Callable[..., object], parameters: Sequence[inspect.Parameter]
+) -> Callable[..., None]:
+    """Give ``run`` the name and docstring of another function, and the parameters in which typer finds its options."""
+    run.__name__, run.__doc__ = like.__name__, like.__doc__
+    # mypy does not know that a function may be given a signature.
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return run

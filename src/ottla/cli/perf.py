@@ -96,6 +96,10 @@ class Throughput:
     commits: Latencies | None = None
     """Latencies of commits; ``None`` without transactions."""
 
+    def count(self, records: int, size: int) -> None:
+        self.records += records
+        self.size += size
+
     def figures(self, now: float) -> dict[str, Any]:
         seconds = max(now - self.start, 1e-9)
         figures: dict[str, Any] = {
@@ -139,8 +143,7 @@ class ThroughputReporter:
 
     def count(self, records: int, size: int) -> None:
         for window in (self._whole, self._second):
-            window.records += records
-            window.size += size
+            window.count(records, size)
 
     def latency_of(self, seconds: float) -> None:
         self._whole.latencies.add(seconds)

@@ -2,7 +2,8 @@
 
 Rules:
 - One line on stdout says that the server accepts connections, and where; everything after that is logs on stderr.
-- SIGTERM, SIGHUP and Ctrl-C drain: the server accepts no more connections, answers all requests, and closes the data
+- SIGHUP and ``POST /reload`` read the file of ``--config`` again (`reloading.py`). Without that file SIGHUP drains.
+- SIGTERM and Ctrl-C drain: the server accepts no more connections, answers all requests, and closes the data
   folder cleanly.
 """
 
@@ -16,19 +17,24 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 import typer
 
 from ottla.brokerlite.config import Sync
 from ottla.cli import command_config, exits, stdio
-from ottla.cli.logs import LogFormat, LogLevel, configure
-from ottla.cli.options import Format, Level
+from ottla.cli.logs import LogFormat, LogLevel
+from ottla.cli.reloading import Configuration, ServerLogs, server_logs
+from ottla.config_file import NO_FILE, ConfigFile, dashed
 
 if TYPE_CHECKING:
     import trio
 
+    from ottla.proxy.config import ProxyConfig
+
 log = logging.getLogger("ottla.cli")
+
+C = TypeVar("C")
 
 _DESCRIPTORS = 10_240
 """The most that macOS allows; a broker keeps some 4,000 files open, and 2,000 connections."""
@@ -39,9 +45,6 @@ _MB = 2**20
 BROKER_EXAMPLE = "Example: ottla broker --listen 127.0.0.1:9092 --data ./kafka-data"
 PROXY_EXAMPLE = "Example: ottla proxy --upstream localhost:9092 --listen 127.0.0.1:19092 --topic 'flights=rewrite'"
 
-Listen = Annotated[
-    str, typer.Option("--listen", metavar="HOST:PORT", help="The address for clients; port 0: any free port.")
-]
 Advertise = Annotated[
     str | None, typer.Option("--advertise", metavar="HOST[:PORT]", help="The address that clients get from metadata.")
 ]
@@ -50,6 +53,12 @@ Health = Annotated[
 ]
 Announce = Annotated[bool, typer.Option("--announce", help="Announce the address, so that zeroconf://NAME finds it.")]
 Name = Annotated[str | None, typer.Option("--name", help="The name to announce; by default MACHINE-PORT.")]
+ServerFormat = Annotated[
+    LogFormat | None, typer.Option("--log-format", help="The format of log lines on stderr (text).")
+]
+ServerLevel = Annotated[
+    LogLevel | None, typer.Option("--log-level", help="The lowest level of log lines to print (info).")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the line about the listening address as JSON.")]
 
 
@@ -74,7 +83,18 @@ def _folder(text: str) -> Path:
 
 
 def broker(
-    listen: Listen = "127.0.0.1:9092",
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            "--listen", metavar="HOST:PORT", help="The address for clients (127.0.0.1:9092); port 0: any free port."
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="A TOML or properties file with these options, or with the names of server.properties."
+        ),
+    ] = None,
     data: Annotated[
         Path | None,
         typer.Option(
@@ -85,55 +105,66 @@ def broker(
         ),
     ] = None,
     advertise: Advertise = None,
-    node_id: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Kafka's node.id.")] = 1,
+    node_id: Annotated[int | None, typer.Option(min=0, max=2**31 - 1, help="Kafka's node.id (1).")] = None,
     partitions: Annotated[
-        int, typer.Option(min=1, max=10_000, help="The number of partitions of topics that are created without one.")
-    ] = 1,
-    auto_create: Annotated[bool, typer.Option(help="Create a topic when a producer asks for it.")] = True,
+        int | None,
+        typer.Option(min=1, max=10_000, help="The number of partitions of topics that are created without one (1)."),
+    ] = None,
+    auto_create: Annotated[bool | None, typer.Option(help="Create a topic when a producer asks for it (yes).")] = None,
     group_delay: Annotated[
-        float,
+        float | None,
         typer.Option(
-            metavar="SECONDS", min=0.0, max=300.0, help="How long the first member of an empty group waits for others."
+            metavar="SECONDS",
+            min=0.0,
+            max=300.0,
+            help="How long the first member of an empty group waits for others (0.5).",
         ),
-    ] = 0.5,
+    ] = None,
     sync: Annotated[
-        Sync,
+        Sync | None,
         typer.Option(
             help="When records are synced to the disk: before they are acknowledged (always), when a segment is full "
-            "and at the end (segment), or never."
+            "and at the end (segment, the default), or never."
         ),
-    ] = Sync.SEGMENT,
+    ] = None,
     health: Health = None,
     announce: Announce = False,
     name: Name = None,
     as_json: AsJson = False,
-    log_format: Format = LogFormat.TEXT,
-    log_level: Level = LogLevel.INFO,
+    log_format: ServerFormat = None,
+    log_level: ServerLevel = None,
 ) -> None:
     """Run a small Kafka-compatible broker, for laptops, CI and the edge."""
-    configure(log_format, log_level)
-    from ottla.addresses import parse_address
     from ottla.brokerlite.config import BrokerConfig
     from ottla.brokerlite.serve import run_broker
 
     _all_imported()
-    with exits.reported():
-        host, port = parse_address(listen, "--listen", any_port=True)
-        config = BrokerConfig(
-            host=host,
-            port=port,
-            advertise=advertise,
-            data=data,
-            node_id=node_id,
-            default_partitions=partitions,
-            auto_create=auto_create,
-            group_initial_rebalance_delay=group_delay,
-            sync=sync,
-            health=health,
-        )
+    given: dict[str, Any] = {
+        "listen": listen,
+        "data": data,
+        "advertise": advertise,
+        "node_id": node_id,
+        "default_partitions": partitions,
+        "auto_create": auto_create,
+        "group_initial_rebalance_delay": group_delay,
+        "sync": sync,
+        "health": health,
+    }
+
+    def broker_name(field: str) -> str:
+        from ottla.brokerlite.config_file import name_of
+
+        return name_of(field)
+
+    def read(file: ConfigFile | None) -> tuple[ServerLogs, BrokerConfig]:
+        from ottla.brokerlite.config_file import read_config
+
+        return server_logs(file, log_format, log_level), read_config(file or NO_FILE, **given)
+
+    settings, reload = _read(config, read, {}, broker_name)
 
     async def server(task_status: "trio.TaskStatus[Any]") -> None:
-        await run_broker(config, task_status=task_status)
+        await run_broker(settings, reload=reload.reload if reload else None, task_status=task_status)
 
     def told(running: Any) -> dict[str, Any]:
         return {
@@ -142,11 +173,11 @@ def broker(
             "node_id": running.node_id,
             "cluster_id": running.cluster_id,
             "data": str(running.data),
-            "temporary": data is None,
-            "sync": None if data is None else str(sync),
+            "temporary": settings.data is None,
+            "sync": None if settings.data is None else str(settings.sync),
         }
 
-    _serve("broker", server, told, host, _announced_name(announce, name), as_json)
+    _serve("broker", server, told, settings.host, _announced_name(announce, name), as_json, reload)
 
 
 def proxy(
@@ -180,7 +211,7 @@ def proxy(
         ),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A TOML file with these options, except names and logs.")
+        Path | None, typer.Option(metavar="FILE", help="A TOML file with these options, except names.")
     ] = None,
     upstream_config: Annotated[
         Path | None,
@@ -234,13 +265,14 @@ def proxy(
         float | None, typer.Option(metavar="SECONDS", help="Time between two lines of statistics in the log (60).")
     ] = None,
     as_json: AsJson = False,
-    log_format: Format = LogFormat.TEXT,
-    log_level: Level = LogLevel.INFO,
+    log_format: ServerFormat = None,
+    log_level: ServerLevel = None,
 ) -> None:
     """Run a proxy that puts records with equal keys into one partition, whatever partitioner their clients use."""
-    configure(log_format, log_level)
-    from ottla.proxy.config import ProxyConfig, parse_rule, read_config
+    from ottla.proxy.config import ProxyConfig
+    from ottla.proxy.descriptors import needed
     from ottla.proxy.serve import run_proxy
+    from ottla.proxy.topic_rule import parse_rule
 
     _all_imported()
     if upstream is None and config is None:
@@ -262,18 +294,16 @@ def proxy(
         "max_connections": max_connections,
         "stats_interval": stats_interval,
     }
-    with exits.reported():
+
+    def read(file: ConfigFile | None) -> tuple[ServerLogs, ProxyConfig]:
         rules = tuple(parse_rule(each) for each in topic or ())
-        if config is not None:
-            settings = read_config(config, topics=rules, **given)
-        else:
-            settings = ProxyConfig(topics=rules, **{key: value for key, value in given.items() if value is not None})
-        if settings.upstream_config is not None:
-            settings = replace(settings, **_security(Path(settings.upstream_config)))
-        host, _ = settings.listens
+        return server_logs(file, log_format, log_level), proxy_config(file or NO_FILE, topics=rules, **given)
+
+    settings, reload = _read(config, read, {"topics": lambda running, rules: running.change_rules(rules)}, dashed)
+    host, _ = settings.listens
 
     async def server(task_status: "trio.TaskStatus[Any]") -> None:
-        await run_proxy(settings, task_status=task_status)
+        await run_proxy(settings, reload=reload.reload if reload else None, task_status=task_status)
 
     def told(running: Any) -> dict[str, Any]:
         return {
@@ -281,7 +311,32 @@ def proxy(
             "upstream": settings.upstream,
         }
 
-    _serve("proxy", server, told, host, _announced_name(announce, name), as_json)
+    _have_descriptors(needed(settings.max_connections))
+    _serve("proxy", server, told, host, _announced_name(announce, name), as_json, reload)
+
+
+def proxy_config(file: ConfigFile, **options: Any) -> "ProxyConfig":
+    """The configuration in a file, with the TLS and SASL settings of the file that it names."""
+    from ottla.proxy.config import read_config
+
+    settings = read_config(file, **options)
+    if settings.upstream_config is None:
+        return settings
+    return replace(settings, **_security(Path(settings.upstream_config)))
+
+
+def _read(
+    path: Path | None,
+    read: Callable[[ConfigFile | None], tuple[ServerLogs, C]],
+    live: Mapping[str, Callable[[Any, Any], None]],
+    name_of: Callable[[str], str],
+) -> tuple[C, Configuration | None]:
+    """Read the configuration of a server, and begin to log; also returns how to reload it, if there is a file."""
+    with exits.reported():
+        file = None if path is None else ConfigFile.read(path)
+        logs, config = read(file)
+    logs.apply()
+    return config, None if path is None else Configuration(path, read, live, name_of, logs, config)
 
 
 def _all_imported() -> None:
@@ -290,14 +345,14 @@ def _all_imported() -> None:
     gc.enable()
 
 
-def _have_descriptors() -> None:
+def _have_descriptors(wanted: int = _DESCRIPTORS) -> None:
     """Raise the limit of open files: systems have a low default, for old programs that use select."""
     with suppress(ImportError, OSError, ValueError):  # Windows, or a system that refuses
         import resource
 
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if 0 <= soft < _DESCRIPTORS:
-            most = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+        if 0 <= soft < wanted:
+            most = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
@@ -330,7 +385,13 @@ def _announced_name(announce: bool, name: str | None) -> str | None:
 
 
 def _serve(
-    kind: str, server: Server, told: Callable[[Any], Mapping[str, Any]], host: str, name: str | None, as_json: bool
+    kind: str,
+    server: Server,
+    told: Callable[[Any], Mapping[str, Any]],
+    host: str,
+    name: str | None,
+    as_json: bool,
+    configuration: Configuration | None,
 ) -> None:
     """Run ``server``, print where it listens, announce it if it has a name, and drain it when stopped."""
 
@@ -356,7 +417,7 @@ def _serve(
 
     _have_descriptors()
     _give_memory_back()
-    exits.run_server(server, start)
+    exits.run_server(server, start, configuration.hang_up if configuration else None)
 
 
 def _line(kind: str, facts: dict[str, Any], as_json: bool) -> str:

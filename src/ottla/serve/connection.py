@@ -78,6 +78,14 @@ class PendingAnswer:
             self._api.failed(errors)
         self._connection.answered(self, parts)
 
+    def fill(self, parts: tuple[Part, ...]) -> None:
+        """Keep the answer until the answers before it are written."""
+        self.parts = parts
+
+    def release(self) -> None:
+        """Release the parts: the outbox has them, or nobody takes them."""
+        self.parts = ()
+
     def nothing(self) -> None:
         """End a request without a response (Produce with ``acks=0``)."""
         self.send()
@@ -179,12 +187,15 @@ class AcceptedConnection:
         if self._lost:
             parts = ()
         size = sum(map(len, parts))
-        answer.parts = parts
-        self.unsent += size
-        self._shared.unsent += size
+        answer.fill(parts)
+        self._count_unsent(size)
         if not self._corked:
             self._was_active = True
             self._flush()
+
+    def _count_unsent(self, change: int) -> None:
+        self.unsent += change
+        self._shared.count_unsent(change)
 
     def look(self, now: float) -> None:
         """Close the connection if the peer has been silent for too long, or is gone; called now and then."""
@@ -241,10 +252,10 @@ class AcceptedConnection:
 
     def _end(self) -> None:
         self._over = True
-        self._shared.unsent -= self.unsent
+        self._count_unsent(-self.unsent)
         self._release()
         for answer in self._answers:
-            answer.parts = ()
+            answer.release()
         self._answers.clear()
         self._waiting.unpark_all()
         log.debug("disconnected", extra={"peer": self.peer, "why": self._why})
@@ -282,7 +293,8 @@ class AcceptedConnection:
     async def _read_to_the_end(self) -> None:
         while (frames := await self._receive()) is not None:
             if self._tls is not None and not self._agreed and self._tls.agreed:
-                self._agreed, self.session.certificate_subject = True, self._tls.subject
+                self._agreed = True
+                self.session.presents(self._tls.subject)
             await self._hand_out(frames)
             if (size := self._inbox.needs) > self._incoming.granted:
                 await self._reserve(size)
@@ -321,7 +333,7 @@ class AcceptedConnection:
     def _release(self) -> None:
         """Release the memory reserved for a large request, which now belongs to the service."""
         self._shared.frames.give(self)
-        self._incoming.granted = 0
+        self._incoming.grant(0)
 
     async def _reserve(self, size: int) -> None:
         """Wait for the memory that the current large request needs to continue."""
@@ -331,7 +343,7 @@ class AcceptedConnection:
             await self._unread()
             if self._lost:  # the rest of the frame will never arrive
                 raise ConnectionLost("the peer is gone")
-        self._incoming.granted = size
+        self._incoming.grant(size)
 
     async def _unread(self) -> None:
         """Wait until `_waiting` is woken; `look` wakes it, too, while the peer is not read.
@@ -349,10 +361,9 @@ class AcceptedConnection:
         self._why = "the peer is gone"
         for answer in self._answers:
             if answer.parts is not None:
-                answer.parts = ()
+                answer.release()
         self._outbox.clear()
-        self._shared.unsent -= self.unsent
-        self.unsent = 0
+        self._count_unsent(-self.unsent)
         self._waiting.unpark_all()
         self._close_if_drained()
 
@@ -387,7 +398,8 @@ class AcceptedConnection:
                 continue
             except OSError:  # the peer is gone
                 return None
-            self._shared.traffic.received += self._incoming.count
+            finally:  # also bytes that are no TLS
+                self._shared.traffic.read(self._incoming.count)
             self._turn = self._turn - self._incoming.count if self._incoming.more else 0
             return frames
 
@@ -405,7 +417,7 @@ class AcceptedConnection:
             return
         try:
             while self._answers and (parts := self._answers[0].parts) is not None:
-                self._answers.popleft().parts = ()
+                self._answers.popleft().release()
                 self._outbox.append(*parts)
             if self._outbox.full:
                 self._waiting.unpark_all()
@@ -424,9 +436,8 @@ class AcceptedConnection:
             self._shared.complain(text := f"a response cannot be read: {error}", self.session)
             self.close(text)
             return
-        self.unsent -= done
-        self._shared.unsent -= done
-        self._shared.traffic.sent += done
+        self._count_unsent(-done)
+        self._shared.traffic.wrote(done)
         if self._waiting:
             self._waiting.unpark_all()
         if self._outbox.full:

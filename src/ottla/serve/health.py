@@ -1,22 +1,31 @@
-"""Answers the health probes of orchestrators, and Prometheus.
+"""Answers the health probes of orchestrators, Prometheus, and `ottla proxy reload`.
 
 Rules:
 - The address has no login, so it is not for clients. Every path but ``/metrics`` is answered at once.
 - At most `_SCRAPES` responses to ``/metrics`` are made or sent at a time: one may have megabytes.
 - A bug in a metric fails only the request: the server continues.
+- ``POST /reload`` is answered to clients on this machine only.
 """
 
+import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import asdict
+from ipaddress import ip_address
 from typing import NamedTuple
 
 import trio
 
+from ottla.config_file import Reloaded
+from ottla.errors import ConfigurationError
 from ottla.serve.listener import listen
 from ottla.serve.outbox import hang_up
 from ottla.server_metrics import Collect
 
 log = logging.getLogger("ottla.serve")
+
+Reload = Callable[[], Reloaded]
+"""Reads the configuration file again; raises `ConfigurationError` if it cannot be used."""
 
 _REQUEST_TIMEOUT = 5.0
 """Seconds for a request, and its response of a few bytes."""
@@ -24,6 +33,8 @@ _SCRAPE_TIMEOUT = 10.0
 """Seconds for ``/metrics``: Prometheus' own default."""
 _SCRAPES = 4
 _LONGEST_REQUEST = 8192
+
+Notes = Callable[[], Iterable[str]]
 
 
 class Response(NamedTuple):
@@ -40,10 +51,14 @@ class HealthServer:
     Args:
         ready: whether the server accepts requests of clients.
         collect: returns the samples of its metrics.
+        notes: returns further lines for ``/ready``, about what its operator should know.
+        reload: reads the configuration file again; ``None``: the server has no file.
     """
 
-    def __init__(self, ready: Callable[[], bool], collect: Collect) -> None:
-        self._ready, self._collect = ready, collect
+    def __init__(
+        self, ready: Callable[[], bool], collect: Collect, notes: Notes = tuple, *, reload: Reload | None = None
+    ) -> None:
+        self._ready, self._collect, self._notes, self._reload = ready, collect, notes, reload
         self._scrapes = trio.CapacityLimiter(_SCRAPES)
         self._metrics = _metrics_page()
 
@@ -51,8 +66,10 @@ class HealthServer:
         """Answer the request of one connection, within a few seconds, and close the connection."""
         try:
             with trio.move_on_after(_REQUEST_TIMEOUT) as scope:
-                path = await _path(stream)
-                if path == b"/metrics":
+                method, path = await _request(stream)
+                if path == b"/reload":
+                    await _send(stream, self._reloaded(method, near=_is_near(stream)))
+                elif path == b"/metrics":
                     scope.deadline = trio.current_time() + _SCRAPE_TIMEOUT
                     async with self._scrapes:
                         await _send(stream, await self._scraped())
@@ -69,21 +86,49 @@ class HealthServer:
             log.exception("a bug, please report it: the metrics cannot be collected")
             return Response("500 Internal Server Error", b"see the log\n")
 
+    def _reloaded(self, method: bytes, *, near: bool) -> Response:
+        if method != b"POST":
+            return Response("405 Method Not Allowed", b"use POST /reload\n")
+        if not near:
+            return Response("403 Forbidden", b"call /reload from the machine that the server runs on\n")
+        if self._reload is None:
+            return Response("409 Conflict", b"the server was started without --config\n")
+        try:
+            reloaded = self._reload()
+        except ConfigurationError as error:
+            return Response("422 Unprocessable Content", f"{error}\n".encode())
+        except Exception:
+            log.exception("a bug, please report it: the configuration cannot be reloaded")
+            return Response("500 Internal Server Error", b"see the log\n")
+        return Response("200 OK", json.dumps(asdict(reloaded)).encode() + b"\n", "application/json")
+
     def _probed(self, path: bytes) -> Response:
-        if path == b"/health" or (path == b"/ready" and self._ready()):
+        if path == b"/health":
             return Response("200 OK", b"ok\n")
         if path == b"/ready":
-            return Response("503 Service Unavailable", b"not ready\n")
+            notes = "".join(f"{each}\n" for each in self._notes()).encode()
+            if self._ready():
+                return Response("200 OK", b"ok\n" + notes)
+            return Response("503 Service Unavailable", b"not ready\n" + notes)
         return Response("404 Not Found", b"ask /health, /ready or /metrics\n")
 
 
 async def serve_health(
-    host: str, port: int, ready: Callable[[], bool], collect: Collect, *, opened: Callable[[int], None]
+    host: str,
+    port: int,
+    ready: Callable[[], bool],
+    collect: Collect,
+    notes: Notes = tuple,
+    *,
+    reload: Reload | None = None,
+    opened: Callable[[int], None],
 ) -> None:
     """Answer ``GET /health`` (200 while the process lives), ``/ready`` (200 or 503) and ``/metrics``.
 
     Args:
         collect: returns the samples of the server's metrics.
+        notes: returns further lines for ``/ready``.
+        reload: reads the configuration file again, at ``POST /reload``; ``None``: the server has no file.
         opened: called with the port once it listens.
 
     Raises:
@@ -91,7 +136,7 @@ async def serve_health(
     """
 
     listeners = await listen(host, port, " for health checks")
-    server = HealthServer(ready, collect)
+    server = HealthServer(ready, collect, notes, reload=reload)
     opened(listeners[0].socket.getsockname()[1])
     try:
         await trio.serve_listeners(server.answer, listeners)
@@ -104,8 +149,11 @@ def _metrics_page() -> Callable[[Collect], Awaitable[Response]]:
     """Return the function that answers ``/metrics``."""
     try:
         from ottla.serve.metrics_page import CONTENT_TYPE, render
-    except ModuleNotFoundError:
-        return _no_metrics
+    except ImportError as error:
+        if error.name == "prometheus_client":
+            return _no_metrics
+        log.exception("prometheus-client is installed, but cannot be imported")
+        return _broken_metrics
 
     async def page(collect: Collect) -> Response:
         return Response("200 OK", await render(collect), CONTENT_TYPE)
@@ -114,18 +162,31 @@ def _metrics_page() -> Callable[[Collect], Awaitable[Response]]:
 
 
 async def _no_metrics(collect: Collect) -> Response:
-    return Response("501 Not Implemented", b"prometheus-client is not installed: pip install 'ottla[prometheus]'\n")
+    advice = b"prometheus-client is not installed: pip install 'ottla[prometheus]', and restart the server\n"
+    return Response("501 Not Implemented", advice)
 
 
-async def _path(stream: trio.abc.Stream) -> bytes:
-    """Read a request, and return its path without parameters."""
+async def _broken_metrics(collect: Collect) -> Response:
+    return Response("500 Internal Server Error", b"prometheus-client cannot be imported: see the log\n")
+
+
+async def _request(stream: trio.abc.Stream) -> tuple[bytes, bytes]:
+    """Read a request, and return its method, and its path without parameters."""
     request = b""
     while b"\r\n\r\n" not in request and len(request) < _LONGEST_REQUEST:
         if not (data := await stream.receive_some(4096)):
             break
         request += data
-    target = request.split(b" ", 2)[1:2]
-    return target[0].partition(b"?")[0] if target else b""
+    method, _, rest = request.partition(b" ")
+    return method, rest.partition(b" ")[0].partition(b"?")[0]
+
+
+def _is_near(stream: trio.abc.Stream) -> bool:
+    """Whether the peer is on the same machine."""
+    if not isinstance(stream, trio.SocketStream):
+        return False
+    address = ip_address(stream.socket.getpeername()[0].partition("%")[0])
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
 async def _send(stream: trio.abc.Stream, response: Response) -> None:

@@ -24,7 +24,7 @@ class Incoming:
         outbox: gets the bytes that TLS itself sends.
 
     Attributes:
-        count: bytes of the last read.
+        count: bytes of the last read, even if it raised an error because of them.
         more: the last read filled its buffer, so there may be more.
         granted: bytes of memory that a large frame may use; if it needs more, it is not read further.
         stopped: for that reason encrypted bytes are left; `read` continues with them.
@@ -38,6 +38,10 @@ class Incoming:
         self.granted = 0
         self.stopped = False
 
+    def grant(self, size: int) -> None:
+        """Let a large frame use so many bytes of memory; 0 once it belongs to the service."""
+        self.granted = size
+
     def read(self, sock: socket.socket) -> Iterator[Buffer] | None:
         """The frames that are complete now, without their lengths; ``None`` if the peer sends no more.
 
@@ -47,8 +51,8 @@ class Incoming:
             RemoteProtocolError: (while iterating, too) these bytes are not Kafka's protocol, or not TLS on a TLS port.
             AuthenticationFailed, ConnectionLost: (while iterating, too) as in `TlsConnection.feed`.
         """
+        self.count = 0
         if self._tls is not None and self.stopped:
-            self.count = 0
             return self._decrypted(self._tls)
         room = self._inbox.room if self._tls is None else None
         self.more = False

@@ -175,7 +175,7 @@ class Listener:
             secured = None if tls is None else self._secured(tls)
             connection = AcceptedConnection(next(self._numbers), sock, session, service, self._shared, secured)
             self._connections.add(connection)
-            self._shared.traffic.accepted += 1
+            self._shared.traffic.accept()
             self._nursery.start_soon(self._serve, connection)
 
     def _secured(self, tls: ServerTLS) -> TlsConnection:

@@ -59,9 +59,14 @@ class ListenerContext:
     traffic: ListenerTraffic = field(default_factory=ListenerTraffic)
     frames: Memory = field(init=False)
     unsent: int = 0
+    """Bytes of answers of all connections that their peers have not read yet."""
 
     def __post_init__(self) -> None:
         self.frames = Memory(self.limits.all_frames)
+
+    def count_unsent(self, change: int) -> None:
+        """Count bytes of answers: positive when they are given, negative when they are written or dropped."""
+        self.unsent += change
 
     def is_greedy(self, unsent: int) -> bool:
         """Whether too much is unsent, and ``unsent`` bytes are more than one connection's share."""

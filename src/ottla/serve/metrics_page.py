@@ -76,10 +76,10 @@ def _add(families: dict[str, Any], sample: Sample) -> None:
 
 def _rendered(family: MetricFamily) -> Iterator[bytes]:
     """Yield the text of a metric, a few lines at a time."""
-    samples = family.samples
-    for first in range(0, len(samples), _LINES):
-        family.samples = samples[first : first + _LINES]
-        text = generate_latest(_OneFamily(family))
+    for first in range(0, len(family.samples), _LINES):
+        piece = MetricFamily(family.name, family.documentation, family.type)
+        piece.samples.extend(family.samples[first : first + _LINES])
+        text = generate_latest(_OneFamily(piece))
         yield text if first == 0 else text.split(b"\n", 2)[2]  # without the lines of # HELP and # TYPE
 
 

@@ -13,7 +13,7 @@ from ottla.errors import BY_CODE, UnknownServerError
 from ottla.server_metrics import Histogram, MetricKind, Sample, ServerMetric
 
 _UNKNOWN = -1
-"""Stands for all API keys that do not exist."""
+"""Stands for all API keys that do not exist, and for frames that are too short to have one."""
 
 
 class Refusal(enum.StrEnum):
@@ -22,7 +22,7 @@ class Refusal(enum.StrEnum):
     LIMIT = "limit"
     """Too many connections are open."""
     TLS = "tls"
-    """The TLS handshake failed, or took too long."""
+    """The TLS handshake failed, or took too long. A peer that just hangs up has not been refused."""
     REQUEST = "request"
     """The peer sent something else than Kafka's protocol, or a request that is answered by closing the connection."""
 
@@ -65,8 +65,9 @@ SENT = ServerMetric(
 REFUSED = ServerMetric(
     "ottla_server_connections_refused_total",
     MetricKind.COUNTER,
-    "connections that the server refused or closed, by reason: `limit` (too many are open), `tls` (no TLS handshake), "
-    "`request` (not Kafka's protocol, or a request that is answered by closing the connection)",
+    "connections that the server refused or closed, by reason: `limit` (too many are open), `tls` (the TLS handshake "
+    "failed or took too long; peers that hang up during it are not counted), `request` (not Kafka's protocol, or a "
+    "request that is answered by closing the connection)",
     ("reason",),
 )
 TRAFFIC_METRICS = (REQUESTS, ERRORS, DURATION, CONNECTIONS, ACCEPTED, RECEIVED, SENT, REFUSED)
@@ -86,6 +87,10 @@ class ApiTraffic:
         self.requests = 0
         self.errors: dict[int, int] = {}
         self.durations = Histogram()
+
+    def began(self) -> None:
+        """Count a request."""
+        self.requests += 1
 
     def failed(self, codes: Iterable[int]) -> None:
         """Count the error codes of a response."""
@@ -107,15 +112,27 @@ class ListenerTraffic:
         self._refused = dict.fromkeys(Refusal, 0)
         self._by_api: dict[int, ApiTraffic] = {}
 
+    def accept(self) -> None:
+        """Count a connection that was accepted."""
+        self.accepted += 1
+
+    def read(self, size: int) -> None:
+        """Count bytes from a client."""
+        self.received += size
+
+    def wrote(self, size: int) -> None:
+        """Count bytes of responses to a client."""
+        self.sent += size
+
     def refused(self, why: Refusal) -> None:
         """Count a connection that was refused or closed."""
         self._refused[why] += 1
 
     def requested(self, frame: Buffer) -> ApiTraffic:
         """Count a request; return the counts of its API."""
-        key = int.from_bytes(frame[:2], "big")
+        key = int.from_bytes(frame[:2], "big") if len(frame) >= 2 else _UNKNOWN
         api = self._by_api.get(key) or self._by_api.setdefault(key if key in NAMES else _UNKNOWN, ApiTraffic())
-        api.requests += 1
+        api.began()
         return api
 
     def samples(self, connections: Mapping[str, int]) -> Iterator[Sample]:

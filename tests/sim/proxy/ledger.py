@@ -18,6 +18,7 @@ FALSE = "a record is stored that was refused for good"
 FENCED = "a producer is fenced"
 UNKNOWN = "a record is stored that no client sent"
 OFFSET = "a producer got another offset than its record has"
+STAMP = "a producer got another time than its record has"
 TIME = 1_700_000_000_000
 ALIKE = b"as any other"
 """The value of records that differ only in a header."""
@@ -32,6 +33,7 @@ class Sent:
         number: its number among the records of its producer.
         alike: it differs from other records of its key only in a header.
         offset: the acknowledged offset, if the producer got one.
+        stamp: the acknowledged time, if the producer's client tells it.
         once: its producer is idempotent.
         acknowledged: its producer got an acknowledgement.
         error: the error that the producer got instead.
@@ -47,6 +49,7 @@ class Sent:
     alike: bool = False
     acknowledged: bool = False
     offset: int = -1
+    stamp: int = -1
     error: str = ""
 
     @property
@@ -59,7 +62,7 @@ class Sent:
         return (ALIKE, (("name", self.value),)) if self.alike else (self.value, ())
 
 
-def _name(record: Record) -> bytes:
+def name_of(record: Record) -> bytes:
     """The `Sent.value` of a stored record."""
     return bytes((record.headers[0][1] if record.headers else record.value) or b"")
 
@@ -80,7 +83,7 @@ class Ledger:
     def stored(self) -> set[bytes]:
         """The names of all records below a high watermark."""
         return {
-            _name(record)
+            name_of(record)
             for log in self.cluster.logs.values()
             for stored in log.batches
             if stored.end <= log.high_watermark and stored.commits is None
@@ -110,6 +113,8 @@ class Ledger:
                 raise Violation(LOST, f"{sent.value.decode()} of {sent.producer}")
             if sent.once and sent.offset >= 0 and sent.offset not in stored[sent.value]:
                 raise Violation(OFFSET, f"{sent.value.decode()}: {sent.offset}, stored at {stored[sent.value]}")
+            if sent.offset >= 0 and sent.stamp not in (-1, max(self.cluster.data.append_time, sent.timestamp)):
+                raise Violation(STAMP, f"{sent.value.decode()}: {sent.stamp}")
 
     def _check_log(self, place: Place, log: PartitionLog, *, ordered: bool) -> dict[bytes, int]:
         """Check one log; return the records in it, by name, with their offsets."""
@@ -119,7 +124,7 @@ class Ledger:
             if stored.end > log.high_watermark or stored.commits is not None:
                 continue
             for record in parse_batch(stored.data).records():
-                value = _name(record)
+                value = name_of(record)
                 sent = self.sent.get(value)
                 where = f"{value.decode()} in {place[0]}-{place[1]} at {record.offset}"
                 if sent is None:

@@ -1,5 +1,6 @@
 """Mutations of the proxy; see `tests.sim.mutations`. Most leave out one of its rules about sequences."""
 
+from dataclasses import replace
 from itertools import count
 from typing import Any
 from uuid import UUID
@@ -9,16 +10,20 @@ from ottla.codec.wire import NO_UUID
 from ottla.errors import BY_CODE, NotLeaderOrFollower
 from ottla.proxy.clients.batches import ClientBatch
 from ottla.proxy.clients.client_link import ClientLink
+from ottla.proxy.clients.producers import ClientProducers
 from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.routed_topics import RoutedTopics
-from ottla.proxy.clients.windows import ClientResult, Window
+from ottla.proxy.clients.windows import ClientResult, Numbered, Window
 from ottla.proxy.core import ProxyCore
 from ottla.proxy.events import Store
 from ottla.proxy.journal import restored as journal
 from ottla.proxy.journal.journal import Journal
-from ottla.proxy.upstream import connections, streams
+from ottla.proxy.upstream import cluster, connections, streams
 from ottla.proxy.upstream.batches import Part, UpstreamBatch
+from ottla.proxy.upstream.cluster import UpstreamCluster
+from ottla.proxy.upstream.control import Control
 from ottla.proxy.upstream.link import UpstreamLink
+from ottla.proxy.upstream.producer import UpstreamProducer
 from ottla.proxy.upstream.streams import Stream
 from tests.sim.mutations import Mutations
 
@@ -140,6 +145,34 @@ _mutation("the halves of a part change places", (Part, "halves", _swapped))
 _mutation("what follows a refused batch of its key is not withdrawn", (Stream, "withdraw", _not_withdrawn))
 
 
+def _for_all_who_wait(identified: Any) -> Any:
+    def broken(self: Control, answer: Any, now: float) -> None:
+        waiting = list(self._identity_for.values())[1:]
+        identified(self, answer, now)
+        for then in waiting:
+            then((answer.producer_id, answer.producer_epoch), now)
+
+    return broken
+
+
+def _but_none(forget: Any) -> Any:
+    return lambda self, named, now: forget(self, frozenset(), now)
+
+
+def _never(wrote: Any) -> Any:
+    return lambda self, producer, host: False
+
+
+_mutation("producer ids that nobody writes with push out others", (ClientProducers, "wrote", _never))
+_mutation("all clients are one for upstream", (UpstreamProducer, "serve", _nothing))
+_mutation("clients that wait for a producer id together get the same", (Control, "_identified", _for_all_who_wait))
+_mutation(
+    "brokers that upstream names are forgotten",
+    (UpstreamCluster, "_forget_all_but", _but_none),
+    (cluster, "_UNNAMED", lambda _: 0.0),
+)
+
+
 # -- answers to clients ------------------------------------------------------------------------------------------------
 
 
@@ -162,6 +195,13 @@ def _forgotten(judged: Any) -> Any:
         return outcome
 
     return broken
+
+
+def _without_time(outcome: Any) -> Any:
+    return lambda self: replace(outcome(self), append_time=-1)
+
+
+_mutation("a client gets the time of its record where brokers have set another", (Numbered, "outcome", _without_time))
 
 
 def _told_at_once(over: Any) -> Any:
@@ -254,13 +294,32 @@ def _behind(poll: Any) -> Any:
 
 
 def _not_sent(resume: Any) -> Any:
-    def broken(self: Stream, next_sequence: int, last_offset: int, sent: Any, waiting: Any) -> None:
+    def broken(self: Stream, next_sequence: int, last_offset: int, sent: Any, waiting: Any, *, lost: bool) -> None:
         parts = [part for batch in sent if not batch.stored for part in batch.parts]
-        resume(self, next_sequence, last_offset, (), [*parts, *waiting])
+        resume(self, next_sequence, last_offset, (), [*parts, *waiting], lost=lost)
 
     return broken
 
 
+def _copied_from_nobody(begin_copying: Any) -> Any:
+    def broken(self: Journal) -> None:
+        begin_copying(self)
+        if self._outage.lasts:
+            self._copying = iter(())
+
+    return broken
+
+
+def _whole_at_once(take: Any) -> Any:
+    def broken(self: Journal) -> Any:
+        rebuilt, stored = self._outage.lasts, take(self)
+        return replace(stored, obsolete=stored.segment) if stored and rebuilt else stored
+
+    return broken
+
+
+_mutation("a journal that was abandoned gets new changes only", (Journal, "_begin_copying", _copied_from_nobody))
+_mutation("an abandoned journal is trusted before it is whole", (Journal, "_take", _whole_at_once))
 _mutation("the journal is written behind what it is about", (ProxyCore, "poll", _behind))
 _mutation("what was numbered before a restart is renumbered", (Stream, "resume", _not_sent))
 _mutation("a window is not noted", (Journal, "window", _nothing))

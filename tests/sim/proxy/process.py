@@ -102,6 +102,13 @@ class ProxyProcess(SimulatedProcess):
         self.core: ProxyCore | None = None
         self.stored: list[tuple[int, bytes]] | None = None
         """The journal's entries, with their segments; ``None``: the proxy has no journal."""
+        self.disk_is_full = False
+        self.abandoned = False
+        """The journal is not whole: the next start does not trust it."""
+        self.dies_after_stores: int | None = None
+        """After how many further entries of the journal the proxy is killed."""
+        self.forgot = False
+        """A start has not trusted the journal, so the proxy fences producers."""
         self.dies_at: int | None = None
         """After how many further actions the proxy is killed, between two of them."""
         self.restored = 0
@@ -133,6 +140,8 @@ class ProxyProcess(SimulatedProcess):
             segment = 1 + max((number for number, _ in self.stored), default=0)
             journal = Journal(segment, SEGMENT)
             self.core = ProxyCore(self.config, bootstrap, chance, journal)
+            if self.abandoned:
+                self.stored, self.forgot = [], True
             found = noted(data[8:] for _, data in self.stored)
             self.restored += found.under_way
             self.core.restore(found, self.clock.now)
@@ -146,6 +155,10 @@ class ProxyProcess(SimulatedProcess):
             self.front.crash(number)
         self._connections.clear()
         self.clock.later(self.restart_after, self.start)
+
+    def reload(self) -> None:
+        """Apply the rules of `config` while the proxy runs; a proxy that does not, applies them when it starts."""
+        self._tell(proxy.RulesChanged(self.config.topics))
 
     def thaw(self) -> None:
         """Continue after a freeze."""
@@ -249,8 +262,18 @@ class ProxyProcess(SimulatedProcess):
                 if self.abrupt and (ends := self.network.links.get((self.name, (link, "proxy")))):
                     ends.on_its_way.clear()
                 self.network.close(self, sdk.Close((link, "proxy")))
+            case proxy.AbandonJournal():
+                self._abandon()
+            case proxy.Store() if self.disk_is_full:
+                self._abandon()
+                self.core.handle(proxy.JournalLost("the disk is full"), self.clock.now)
             case proxy.Store(segment, data, obsolete):
                 assert self.stored is not None
+                self.abandoned = self.abandoned and not obsolete
+                if self.dies_after_stores is not None:
+                    self.dies_after_stores -= 1
+                    if self.dies_after_stores <= 0:
+                        self.dies_after_stores, self.dies_at = None, 0
                 self.stored = [each for each in self.stored if each[0] >= obsolete]
                 self.stored.append((segment, data))
             case proxy.Listen(node):
@@ -259,6 +282,9 @@ class ProxyProcess(SimulatedProcess):
                 self.clock.later(
                     self._chance.uniform(0.0, self._longest_work), partial(self._work, self.core, number, call)
                 )
+
+    def _abandon(self) -> None:
+        self.stored, self.abandoned = [], True
 
     def _work(self, core: ProxyCore, number: int, call: Callable[[], Any]) -> None:
         if self.core is core and not self.held(partial(self._work, core, number, call)):

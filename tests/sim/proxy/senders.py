@@ -74,7 +74,7 @@ class Sending:
         except OttlaError as error:
             sent.error = str(error) or type(error).__name__
         else:
-            sent.acknowledged, sent.offset = True, receipt.offset
+            sent.acknowledged, sent.offset, sent.stamp = True, receipt.offset, receipt.timestamp
         if sent.error:
             self.errors.append(sent.error)
 

@@ -76,3 +76,5 @@ _mutation("a transaction is committed with a part of a batch", (Rewriter, "_fail
 _mutation("records go to partitions that were not added", (Rewriter, "_may_go", _yes))
 _mutation("a transaction is not noted", (Journal, "transaction", _nothing))
 _mutation("a producer goes on under another rule", (RuleHistory, "changed", _never))
+_mutation("a changed rule counts from the next start on", (RuleHistory, "change", _nothing))
+_mutation("a changed rule is not noted", (Journal, "rules_changed", _nothing))

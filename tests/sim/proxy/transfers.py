@@ -20,7 +20,8 @@ from ottla.proxy import threads
 from ottla.proxy.clients import routed_topics
 from ottla.proxy.clients.steps import Steps
 from ottla.proxy.clients.transactions import ClientTransactions
-from ottla.proxy.config import ProxyConfig, parse_rule
+from ottla.proxy.config import ProxyConfig
+from ottla.proxy.topic_rule import parse_rule
 from ottla.proxy.upstream import delivery, stream_sender
 from ottla.sdk.produce.records import PendingRecord
 from tests.sim.brokers import ModelBrokers
@@ -66,7 +67,7 @@ class ProxiedTransfers(Transfers):
     forgetful: bool
     """The proxy may lose its state of a producer."""
     rules_change: bool
-    """The proxy changes its rule for topic ``b`` at each restart."""
+    """The proxy changes its rule for topic ``b`` at each restart, and while it runs."""
     gentle: bool
     """The only faults are kills of the proxy, which keeps its state: no transaction may fail."""
     hasty: list[Hasty]
@@ -129,6 +130,7 @@ class ProxiedTransfers(Transfers):
         if faults and self.rules_change:
             at = Random(f"{self.seed} rules change").uniform
             faults += [Fault(at(0.0, self.seconds), "restart", 0.1) for _ in range(2)]
+            faults += [Fault(at(0.0, self.seconds), "reload", 0.0) for _ in range(2)]
         if faults and self.in_haste:
             faults += [
                 Fault(own.uniform(0.0, self.seconds), "refuse records", own.choice((0.1, 0.5, 2.0)))
@@ -160,6 +162,9 @@ class ProxiedTransfers(Transfers):
                     proxy.restart_after = fault.seconds / 4
                     if not proxy.dies_at:
                         proxy.kill()
+            case "reload":
+                self._change_rules()
+                proxy.reload()
             case "freeze the proxy":
                 if proxy.alive:
                     proxy.freeze(fault.seconds / 2)
@@ -175,7 +180,7 @@ class ProxiedTransfers(Transfers):
         self.features[f"fault: {fault.kind}"] += 1
 
     def _change_rules(self) -> None:
-        """From the next start on, rewrite records of ``b``, or pass them on again."""
+        """From the next start or reload on, rewrite records of ``b``, or pass them on again."""
         rules = self.proxy.config.topics
         rules = rules[:1] if len(rules) > 1 else (*rules, parse_rule("b=rewrite"))
         self.proxy.config = replace(self.proxy.config, topics=rules)

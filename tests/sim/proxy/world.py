@@ -3,15 +3,18 @@
 Promises:
 - An acknowledged record is stored, at the acknowledged offset if the client got one, in the partition of its key. It is
   stored once if its producer is idempotent. The records of a key are in order.
-- No producer is fenced.
+- No producer is fenced, unless the proxy ends while its disk is full, or before the journal is whole again.
 - Every call ends in time, and in the end the proxy holds no records.
+- A client that gets an offset gets the time of the record as well.
 - The proxy logs no bug of its own.
 - Without faults, requests that a client sent before it left are carried out.
 - Upstream, a producer has at most five unsettled batches per partition, and the first batch of an epoch travels alone.
+- Upstream gets records under the client id of their sender.
 - After upstream has refused a batch as too large, later batches are smaller. A thread may be building one more large
   batch by then.
 """
 
+import re
 import traceback
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -25,13 +28,16 @@ from ottla.codec.apis.produce import ProduceRequest, ProduceResponse
 from ottla.codec.records import RecordBatch, parse_batch
 from ottla.errors import BrokerError, DuplicateSequenceNumber, InvalidRecord, MessageTooLarge, TopicAuthorizationFailed
 from ottla.proxy import threads
-from ottla.proxy.clients import opening, routed_topics
+from ottla.proxy.clients import opening, producers, routed_topics
 from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.windows import Window
-from ottla.proxy.config import ProxyConfig, parse_rule
+from ottla.proxy.config import ProxyConfig
+from ottla.proxy.journal import journal
 from ottla.proxy.threads import Threads
+from ottla.proxy.topic_rule import parse_rule
 from ottla.proxy.upstream import control, delivery, stream_sender
 from ottla.proxy.upstream.batches import Part
+from ottla.proxy.upstream.link import CLIENT_ID
 from ottla.proxy.upstream.streams import Stream
 from ottla.sdk.options import Options
 from ottla.sdk.produce.options import ProducerOptions
@@ -43,11 +49,12 @@ from tests.sim.history import History
 from tests.sim.mutations import Change, changed
 from tests.sim.network import Link, Network
 from tests.sim.proxy.foreign import JavaLike
-from tests.sim.proxy.ledger import Ledger
+from tests.sim.proxy.ledger import Ledger, name_of
 from tests.sim.proxy.mutations import MUTATIONS
 from tests.sim.proxy.parting import Parting
 from tests.sim.proxy.process import Bugs, ProxyProcess
 from tests.sim.proxy.senders import Sending
+from tests.sim.proxy.strangers import Stranger
 from tests.sim.run import Result, logged_to
 from tests.sim.users import Process, Violation
 
@@ -71,6 +78,12 @@ NAMED = 0.3
 """The fraction of worlds in which brokers name their cluster."""
 IN_PARTS = 0.1
 """The fraction of worlds in which the proxy splits most batches."""
+STAMPS, APPEND_TIME = 0.3, 1_800_000_000_000
+"""The fraction of worlds in which brokers give records the time of the append, and that time."""
+CROWDS, REMEMBERED = 0.2, 20
+"""The fraction of worlds in which other clients get many producer ids, and the number that the proxy remembers then."""
+FILLS = 0.2
+"""The fraction of worlds in which the proxy's disk is full for a while, and the proxy is killed later."""
 BY_ID = "4.1"
 """The first release whose Produce has topic ids."""
 LIMIT = 200.0
@@ -78,6 +91,9 @@ LIMIT = 200.0
 LOOK = 0.25
 CROWD = "more than five batches are unsettled"
 TOGETHER = "the first batch of an epoch does not travel alone"
+_SENDER = re.compile(rb"[a-z]+[0-9]+")
+"""The name of a process, with which the values of its records begin."""
+STRANGER = "records have the client id of another client"
 TOO_LARGE = "batches are as large as a batch that upstream has refused"
 LEFT = "the proxy holds records in the end"
 UNCARRIED = "a request that a client sent before it left is not carried out"
@@ -102,6 +118,8 @@ class Simulation:
         self.network.cluster, self.network.features = self.cluster, self.cluster.data.features
         self.front.features = self.cluster.data.features
         self.cluster.data.max_message_bytes = chance.choice((FEW, 2000, MOST, MOST, MOST))
+        if Random(f"{seed} append time").random() < STAMPS:
+            self.cluster.data.append_time = APPEND_TIME
         self.certain = Random(f"{seed} certain").random() < 0.3
         """No fault leaves the proxy with an unknown outcome, so it has no reason to fence a producer."""
         if self.certain:
@@ -131,12 +149,24 @@ class Simulation:
         own = Random(f"{seed} growth")
         if own.random() < 0.3 and self.proxy.stored is not None and not any("recreate" in kind for kind in kinds):
             self.faults.append(Fault(own.uniform(0.0, self.seconds), "grow", 0.0))
+        grows = any(fault.kind == "grow" for fault in self.faults)
+        own = Random(f"{seed} disk")
+        self.fills = own.random() < FILLS and self.proxy.stored is not None and not grows
+        self._amid = own.choice((0, 1, 2))
+        """After how many entries of the journal that is rebuilt after a full disk the proxy is killed; 0: it is not."""
+        if self.fills:
+            self.faults += self._filled(own)
+        own = Random(f"{seed} strangers")
+        self.crowded = own.random() < CROWDS
+        if self.crowded:
+            self.faults += [Fault(own.uniform(0.0, self.seconds), "strangers", 0.0) for _ in range(3)]
         own = Random(f"{seed} parts")
         self.in_parts = own.random() < IN_PARTS and self.proxy.stored is not None and not self.certain
         """Upstream accepts only small batches; the proxy remembers it, and is killed while it sends parts of parts."""
         if self.in_parts:
             self.cluster.data.max_message_bytes = FEW
             self.network.slow = dict.fromkeys(self.cluster.nodes, (5.0, 5.0))
+        self._strangers = 0
         self._kills = 6
         """How many more kills there are while the proxy sends a part that is not the first of its batch."""
         self.fences = (
@@ -170,6 +200,13 @@ class Simulation:
             replace(each, kind=own.choice(others)) if each.kind in UNKNOWN or each.kind == "recreate" else each
             for each in drawn
         ]
+
+    def _filled(self, own: Random) -> list[Fault]:
+        """A full disk, and then kills: most when the journal is whole again, some before that."""
+        began, lasts = own.uniform(0.0, self.seconds / 2), own.choice((0.1, 0.5, 1.0))
+        over = began + lasts
+        after = [over + own.choice((0.0, 0.5, 1.5, 2.5)) for _ in range(own.choice((1, 2)))]
+        return [Fault(began, "full disk", lasts), *(Fault(each, "kill", own.choice((0.1, 0.5))) for each in after)]
 
     # -- for the faults
 
@@ -267,6 +304,8 @@ class Simulation:
             (threads, "STEP", lambda _: step),
             (threads, "PLAIN", lambda _: 1),
             (Stream, "_first_waiting", self._killed_between_parts),
+            *([(producers, "REMEMBERED_PRODUCERS", lambda _: REMEMBERED)] if self.crowded else []),
+            *([(journal, "COPIED_AT_ONCE", lambda _: 1)] if self.fills else []),
             *counted(self.cluster.data.features),
             *named(self.seed, self.cluster),
         )
@@ -284,7 +323,7 @@ class Simulation:
                         raise Violation("everything has to be done by now", self._left())
                 self._come_to_rest()
                 self._part()
-                self.ledger.check(fences=self.fences, by_id=self.release >= BY_ID)
+                self.ledger.check(fences=self.fences or self.proxy.forgot, by_id=self.release >= BY_ID)
                 bugs.check()
             except Violation as broken:
                 violation = broken
@@ -366,6 +405,16 @@ class Simulation:
                     self.proxy.restart_after = fault.seconds / 4
                     if not self.proxy.dies_at:
                         self.proxy.kill()
+            case "strangers":
+                self._strangers += 1
+                Stranger(f"s{self._strangers}", self.clock, self.front, self.history, REMEMBERED + 5)
+            case "full disk":
+                self.proxy.disk_is_full = True
+                self.clock.later(fault.seconds, self._make_room)
+            case "kill":
+                if self.proxy.alive:
+                    self.proxy.restart_after = fault.seconds
+                    self.proxy.kill()
             case "freeze":
                 if self.proxy.alive:
                     self.proxy.freeze(fault.seconds / 2)
@@ -400,6 +449,11 @@ class Simulation:
             case kind:
                 FAULTS[kind](self, fault)  # type: ignore[arg-type] # it has what these faults use
         self.cluster.data.features[f"fault: {fault.kind}"] += 1
+
+    def _make_room(self) -> None:
+        self.proxy.disk_is_full = False
+        if self.proxy.abandoned and self._amid:
+            self.proxy.dies_after_stores, self.proxy.restart_after = self._amid, 0.1
 
     def _recreate(self, topic: str, pause: float) -> None:
         if topic in self.cluster.ids:
@@ -482,6 +536,7 @@ class Upstream:
 
     def sent(self, link: Link, message: Any) -> None:
         for place, batch in self._batches(message):
+            self._check_client(batch, link.client_id)
             producer = batch.producer_id, place
             unsettled, key = self.unsettled[producer], (batch.producer_epoch, batch.base_sequence)
             for old in [each for each in unsettled if each[0] < batch.producer_epoch]:
@@ -520,6 +575,15 @@ class Upstream:
     def _knows(self) -> tuple[Any, ...]:
         """The circumstances on whose change the proxy forgets a batch that was too large."""
         return self._cluster.ids.get("a"), self._cluster.data.max_message_bytes, self._restarts()
+
+    def _check_client(self, batch: RecordBatch, client_id: str | None) -> None:
+        """Check that a batch has the client id of its sender; after a restart the proxy may not know it yet."""
+        if client_id == CLIENT_ID and self._restarts() > 1:
+            return
+        value = name_of(next(iter(batch.records())))
+        sender = _SENDER.match(value)
+        if sender is None or sender[0].decode() != client_id:
+            raise Violation(STRANGER, f"{client_id} for {value!r}")
 
     def _check_size(self, producer: tuple[int, Place], batch: RecordBatch, *, again: bool) -> None:
         """Check a batch that is sent, or sent ``again`` with the same sequence."""

@@ -16,7 +16,7 @@ Row = tuple[str | None, str]
 """A record's key and its row as a line of the CSV."""
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Fleet:
     """An analyst's figures for one carrier."""
 
@@ -60,24 +60,31 @@ class Difference:
 
 def fleets(lines: Iterable[str], seats: Mapping[str, int]) -> dict[str, Fleet]:
     """The figures of each carrier."""
-    found: dict[str, Fleet] = defaultdict(Fleet)
+    flights, arrived, minutes, seated, taken = (Counter[str]() for _ in range(5))
     aircraft: dict[str, set[str]] = defaultdict(set)
     for line in lines:
         fields = line.split(",")
         carrier, tail_number, delay = fields[CARRIER], fields[TAILNUM], fields[ARR_DELAY]
-        fleet = found[carrier]
-        fleet.flights += 1
+        flights[carrier] += 1
         if delay != NOT_KNOWN:
-            fleet.arrived += 1
-            fleet.delay += int(delay)
+            arrived[carrier] += 1
+            minutes[carrier] += int(delay)
         if tail_number != NOT_KNOWN:
             aircraft[carrier].add(tail_number)
         if tail_number in seats:
-            fleet.seated += 1
-            fleet.seats += seats[tail_number]
-    for carrier, fleet in found.items():
-        fleet.aircraft = len(aircraft[carrier])
-    return dict(found)
+            seated[carrier] += 1
+            taken[carrier] += seats[tail_number]
+    return {
+        carrier: Fleet(
+            flights=count,
+            aircraft=len(aircraft[carrier]),
+            arrived=arrived[carrier],
+            delay=minutes[carrier],
+            seated=seated[carrier],
+            seats=taken[carrier],
+        )
+        for carrier, count in flights.items()
+    }
 
 
 def scatter(lines: Iterable[str], odd: Partitioner, even: Partitioner, partitions: int) -> Scatter:

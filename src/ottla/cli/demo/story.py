@@ -72,7 +72,7 @@ class Finding:
         )
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Findings:
     """PySpark's results: for each topic, and from a stream for the last."""
 
@@ -219,17 +219,17 @@ async def _act(
         await _flow(children, console, "to the broker", broker, direct, files, choices.rows)
     with clock.step("write every flight through the proxy"):
         await _flow(children, console, "via the proxy", proxy, rewritten, files, choices.rows)
-    findings = Findings()
+    topics = {}
     with clock.step("read both topics in PySpark"), console.status("PySpark is starting …") as status:
         await analyst.expect()
         await analyst.tell("begin")
         for topic in (direct, rewritten):
             status.update(f"PySpark reads {topic} …")
-            findings.topics[topic] = Finding.of(await analyst.expect())
+            topics[topic] = Finding.of(await analyst.expect())
     with clock.step("count by day, in a stream"), console.status("PySpark counts by day, in a stream …"):
-        findings.days = (await analyst.expect())["days"]
+        days = (await analyst.expect())["days"]
         await analyst.hear()
-    return findings
+    return Findings(topics=topics, days=days)
 
 
 async def _start_broker(children: Family, keep: Path | None) -> str:

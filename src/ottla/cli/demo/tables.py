@@ -31,8 +31,11 @@ def opening(console: Console, rows: int, kafka: str | None) -> None:
 
 
 def homes(console: Console, direct: Scatter, rewritten: Scatter, partitions: int) -> None:
-    table = _table(f"Where is each aircraft, in {partitions} partitions?", "", "to the broker", "via the proxy")
-    table.caption = "A program that trusts a partition to have all of a key gets wrong results from the left topic."
+    table = _table(
+        f"Where is each aircraft, in {partitions} partitions?",
+        *("", "to the broker", "via the proxy"),
+        caption="A program that trusts a partition to have all of a key gets wrong results from the left topic.",
+    )
     for name, before, after in (
         ("flights", direct.records, rewritten.records),
         ("  without a known aircraft (no key)", direct.without_key, rewritten.without_key),
@@ -52,8 +55,8 @@ def fleets(console: Console, found: Mapping[str, Fleet], names: Mapping[str, str
     table = _table(
         "What an analyst asks: the flights by carrier, joined per aircraft",
         *("carrier", "flights", "aircraft", "flights per\naircraft", "mean delay\non arrival", "mean\nseats"),
+        caption="PySpark, on the topic that the proxy wrote, and the register of aircraft.",
     )
-    table.caption = "PySpark, on the topic that the proxy wrote, and the register of aircraft."
     for carrier, fleet in sorted(found.items(), key=lambda item: -item[1].flights):
         table.add_row(
             re.sub(r" (Inc|Co|Corporation)\.?$", "", names.get(carrier, carrier)),
@@ -68,9 +71,12 @@ def fleets(console: Console, found: Mapping[str, Fleet], names: Mapping[str, str
 
 def days(console: Console, found: Days) -> None:
     airports = sorted({airport for counts in found.values() for airport in counts})
-    table = _table(f"The busiest of {len(found)} days, counted by a stream", "day (UTC)", *airports, "all")
-    table.caption = "PySpark's structured streaming, with a watermark a day behind the newest flight."
-    table.min_width = 80  # so that title and caption are not wrapped
+    table = _table(
+        f"The busiest of {len(found)} days, counted by a stream",
+        *("day (UTC)", *airports, "all"),
+        caption="PySpark's structured streaming, with a watermark a day behind the newest flight.",
+        min_width=80,  # so that title and caption are not wrapped
+    )
     for day, counts in sorted(found.items(), key=lambda item: -sum(item[1].values()))[:_BUSIEST]:
         table.add_row(day, *(_number(counts.get(airport, 0)) for airport in airports), _number(sum(counts.values())))
     console.print(table)
@@ -120,9 +126,16 @@ def closing(console: Console, direct: str, rewritten: str, kafka: str | None, ke
         console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _table(title: str, *headings: str) -> Table:
+def _table(title: str, *headings: str, caption: str | None = None, min_width: int | None = None) -> Table:
     """A table whose first column is text and the others numbers."""
-    table = Table(title=f"\n{title}", title_justify="left", caption_justify="left", box=box.ROUNDED)
+    table = Table(
+        title=f"\n{title}",
+        caption=caption,
+        min_width=min_width,
+        title_justify="left",
+        caption_justify="left",
+        box=box.ROUNDED,
+    )
     for number, heading in enumerate(headings):
         table.add_column(heading, justify="right" if number else "left", no_wrap=True)
     return table

@@ -1,0 +1,254 @@
+"""Turns a configuration file into a `BrokerConfig`: names of ours, as on the command line, or Kafka's.
+
+Rules:
+- Each setting of `BrokerConfig` has its name in Kafka; a default of topics has the broker's name in Kafka.
+- Of several names for one setting Kafka's order counts: `log.retention.ms`, then minutes, then hours. If a name of ours
+  and one of Kafka's stand for the same setting, the file is refused, because no order is obvious.
+- Settings of Kafka that have no effect here are accepted and logged. Those about security are refused: a broker that
+  ignored them would be open to everyone.
+
+Source: AbstractKafkaConfig.java, KafkaConfig.scala (listeners, extractLogConfigMap).
+"""
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ottla.addresses import parse_address
+from ottla.brokerlite.config import BrokerConfig, Sync
+from ottla.brokerlite.machines.topics.configs import OF_BROKER
+from ottla.brokerlite.unused_settings import UNUSED
+from ottla.config_file import ConfigFile, dashed
+from ottla.errors import ConfigurationError
+
+log = logging.getLogger("ottla.brokerlite")
+
+_LISTENER = re.compile(r"([A-Za-z0-9_]+)://(.*):([0-9]+)")
+_SECURITY = ("ssl.", "sasl.", "authorizer.", "delegation.token.", "principal.builder.", "listener.name.", "super.users")
+_MINUTE, _HOUR = 60_000, 3_600_000
+"""Milliseconds."""
+
+
+class Setting(NamedTuple):
+    """One name in a file: the field of `BrokerConfig`, and how to read the value."""
+
+    field: str
+    read: Callable[[Any], Any]
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError("a text")
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    if not isinstance(value, bool):
+        raise ValueError("true or false")
+    return value
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, str) and re.fullmatch("-?[0-9]{1,18}", value.strip()):
+        return int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError("an integer")
+    return value
+
+
+def _seconds(value: Any) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise ValueError("a number of seconds")
+    return float(value)
+
+
+def _of_ms(value: Any) -> float:
+    return _integer(value) / 1000
+
+
+def _of_minutes(value: Any) -> float:
+    return _integer(value) * 60.0
+
+
+def _sync(value: Any) -> Sync:
+    try:
+        return Sync(value)
+    except ValueError:
+        raise ValueError(" or ".join(Sync)) from None
+
+
+def _folder(value: Any) -> Path:
+    return Path(_text(value))
+
+
+def _one_folder(value: Any) -> Path:
+    if "," in (text := _text(value)):
+        raise ValueError("one folder: this broker has one")
+    return Path(text)
+
+
+OWN: dict[str, Setting] = {
+    "listen": Setting("listen", _text),
+    "advertise": Setting("advertise", _text),
+    "data": Setting("data", _folder),
+    "node-id": Setting("node_id", _integer),
+    "partitions": Setting("default_partitions", _integer),
+    "auto-create": Setting("auto_create", _flag),
+    "group-delay": Setting("group_initial_rebalance_delay", _seconds),
+    "sync": Setting("sync", _sync),
+    "health": Setting("health", _text),
+}
+"""The names of the command line's options."""
+KAFKAS: dict[str, Setting] = {
+    "log.dir": Setting("data", _one_folder),
+    "log.dirs": Setting("data", _one_folder),
+    "broker.id": Setting("node_id", _integer),
+    "node.id": Setting("node_id", _integer),
+    "num.partitions": Setting("default_partitions", _integer),
+    "auto.create.topics.enable": Setting("auto_create", _flag),
+    "message.max.bytes": Setting("max_message_bytes", _integer),
+    "log.segment.bytes": Setting("segment_bytes", _integer),
+    "log.index.interval.bytes": Setting("index_interval_bytes", _integer),
+    "socket.request.max.bytes": Setting("max_request_bytes", _integer),
+    "fetch.max.bytes": Setting("fetch_max_bytes", _integer),
+    "group.initial.rebalance.delay.ms": Setting("group_initial_rebalance_delay", _of_ms),
+    "group.min.session.timeout.ms": Setting("group_min_session_timeout", _of_ms),
+    "group.max.size": Setting("group_max_size", _integer),
+    "offsets.retention.minutes": Setting("offsets_retention", _of_minutes),
+    "log.retention.check.interval.ms": Setting("log_retention_check", _of_ms),
+    "log.cleaner.backoff.ms": Setting("log_cleaner_backoff", _of_ms),
+    "transaction.max.timeout.ms": Setting("transaction_max_timeout", _of_ms),
+    "transactional.id.expiration.ms": Setting("transactional_id_expiration", _of_ms),
+    "max.connections": Setting("max_connections", _integer),
+}
+"""Kafka's names of settings; of two for one setting the later counts."""
+_TOPICS: dict[str, tuple[str, int]] = {
+    "log.retention.hours": ("retention.ms", _HOUR),
+    "log.retention.minutes": ("retention.ms", _MINUTE),
+    "log.retention.ms": ("retention.ms", 1),
+    "log.roll.hours": ("segment.ms", _HOUR),
+    "log.roll.ms": ("segment.ms", 1),
+    "log.roll.jitter.hours": ("segment.jitter.ms", _HOUR),
+    "log.roll.jitter.ms": ("segment.jitter.ms", 1),
+    "log.flush.scheduler.interval.ms": ("flush.ms", 1),
+    "log.flush.interval.ms": ("flush.ms", 1),
+}
+"""Kafka's name -> the topic's configuration, and milliseconds per unit; of several for one the last counts."""
+_DEFAULTS = {of_broker: key for key, of_broker in OF_BROKER.items() if of_broker not in KAFKAS}
+"""Kafka's name -> the topic's configuration that has the same values."""
+_LISTENERS = ("listeners", "advertised.listeners", "controller.listener.names", "listener.security.protocol.map")
+
+
+def read_config(file: ConfigFile, **options: Any) -> BrokerConfig:
+    """The configuration in a file; ``options`` that are not ``None`` override it.
+
+    Args:
+        options: fields of `BrokerConfig`, and ``listen``.
+
+    Raises:
+        ConfigurationError: the file has an unknown name or an invalid value.
+    """
+    kafkas = {name: value for name, value in file.others() if "." in name or name in ("listeners",)}
+    own = {dashed(name): value for name, value in file.others() if name not in kafkas}
+    if unknown := next((name for name in own if name not in OWN), None):
+        raise file.unknown(unknown, (*OWN, *KAFKAS, *_TOPICS, *_DEFAULTS, *_LISTENERS))
+    _check_names(file, kafkas)
+    values = _listeners(file, kafkas)
+    values |= _values(file, KAFKAS, kafkas)
+    for name, setting in OWN.items():
+        if name in own and setting.field in values:
+            raise file.error(f"{name} and a name of Kafka's say the same: leave one of them out")
+    values |= _values(file, OWN, own)
+    values |= {name: value for name, value in options.items() if value is not None}
+    if (listen := values.pop("listen", None)) is not None:
+        values["host"], values["port"] = parse_address(listen, "listen", any_port=True)
+    try:
+        return BrokerConfig(topic_defaults=_topic_defaults(file, kafkas), **values)
+    except ConfigurationError as error:
+        field, space, rest = str(error).partition(" ")
+        raise file.error(f"{name_of(field, file)}{space}{rest}") from None
+
+
+def name_of(field: str, file: ConfigFile | None = None) -> str:
+    """The name of a field of `BrokerConfig`: the name in the file, or else ours, or else Kafka's."""
+    names = [name for name, setting in (*OWN.items(), *KAFKAS.items()) if setting.field == field]
+    if field in ("host", "port"):
+        return "listen"
+    given = () if file is None else map(dashed, file.settings)
+    return next((name for name in given if name in names), names[0] if names else dashed(field))
+
+
+def _check_names(file: ConfigFile, kafkas: Mapping[str, Any]) -> None:
+    """Refuse names about security and unknown ones, and log those without an effect."""
+    for name in kafkas:
+        if name.startswith(_SECURITY):
+            raise file.error(f"{name}: this broker has neither TLS nor SASL nor ACLs; leave it out")
+        if not any(name in known for known in (KAFKAS, _TOPICS, _DEFAULTS, _LISTENERS, UNUSED)):
+            raise file.unknown(name, (*KAFKAS, *_TOPICS, *_DEFAULTS, *_LISTENERS, *sorted(UNUSED)))
+    if unused := sorted(UNUSED & kafkas.keys()):
+        log.warning("settings of Kafka without effect on this broker", extra={"names": ", ".join(unused)})
+
+
+def _values(file: ConfigFile, known: Mapping[str, Setting], given: Mapping[str, Any]) -> dict[str, Any]:
+    values = {}
+    for name, setting in known.items():
+        if name in given:
+            try:
+                values[setting.field] = setting.read(given[name])
+            except ValueError as error:
+                raise file.error(f"{name} is {given[name]!r}; it must be {error}") from None
+    return values
+
+
+def _topic_defaults(file: ConfigFile, kafkas: Mapping[str, Any]) -> dict[str, str]:
+    """The defaults of topics' configurations that a file changes; `BrokerConfig` checks their values."""
+    defaults = {key: _as_text(kafkas[name]) for name, key in _DEFAULTS.items() if name in kafkas}
+    for name, (key, unit) in _TOPICS.items():
+        if name in kafkas:
+            try:
+                value = _integer(kafkas[name])
+            except ValueError as error:
+                raise file.error(f"{name} is {kafkas[name]!r}; it must be {error}") from None
+            defaults[key] = str(value * unit if value > 0 else value)
+    return defaults
+
+
+def _as_text(value: Any) -> str:
+    """A value as Kafka writes it."""
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _listeners(file: ConfigFile, kafkas: Mapping[str, Any]) -> dict[str, Any]:
+    """The address to listen on and the one to advertise, from Kafka's lists of listeners.
+
+    The controller's listener is left out: this broker has no controller that others connect to.
+    """
+    controllers = _as_text(kafkas.get("controller.listener.names", "")).split(",")
+    protocols = dict(
+        each.strip().partition(":")[::2]
+        for each in _as_text(kafkas.get("listener.security.protocol.map", "")).split(",")
+    )
+    found: dict[str, Any] = {}
+    for name, field in (("listeners", "listen"), ("advertised.listeners", "advertise")):
+        if name not in kafkas:
+            continue
+        addresses = []
+        for each in _as_text(kafkas[name]).split(","):
+            if (listener := _LISTENER.fullmatch(each.strip())) is None:
+                raise file.error(f"{name}: {each!r} is not a listener, as in PLAINTEXT://localhost:9092")
+            title, host, port = listener.groups()
+            if title in controllers:
+                continue
+            if protocols.get(title, title).upper() != "PLAINTEXT":
+                raise file.error(f"{name}: {each.strip()} is not PLAINTEXT, and this broker has neither TLS nor SASL")
+            addresses.append(f"{host or '0.0.0.0'}:{port}")
+        if len(addresses) != 1:
+            raise file.error(f"{name} must have one listener for clients, and has {len(addresses)}")
+        found[field] = addresses[0]
+    return found

@@ -1,0 +1,112 @@
+"""A server's configuration file: read when the server starts, and again at SIGHUP and ``POST /reload``.
+
+Rules:
+- Options of the command line keep their precedence over the file.
+- A file that cannot be used changes nothing: the server continues as before.
+- A setting that needs a restart is named each time, until the server was started again.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ottla.cli.logs import LogFormat, LogLevel, configure
+from ottla.config_file import ConfigFile, Reloaded
+from ottla.errors import ConfigurationError
+
+log = logging.getLogger("ottla.cli")
+
+
+class ServerLogs(NamedTuple):
+    """How a server logs."""
+
+    format: LogFormat
+    level: LogLevel
+
+    def apply(self) -> None:
+        configure(self.format, self.level)
+
+
+def server_logs(file: ConfigFile | None, format: LogFormat | None, level: LogLevel | None) -> ServerLogs:
+    """The log settings of options or, where they are ``None``, of the file.
+
+    Raises:
+        ConfigurationError: the file has an invalid value.
+    """
+    given: dict[str, Any] = {} if file is None else file.of_logs
+    found: list[Any] = []
+    for name, kind, option, default in (
+        ("log-format", LogFormat, format, LogFormat.TEXT),
+        ("log-level", LogLevel, level, LogLevel.INFO),
+    ):
+        try:
+            found.append(option or kind(given.get(name, default)))
+        except ValueError:
+            assert file is not None, "the file has it"
+            raise file.error(f"{name} is {given[name]!r}; it must be {' or '.join(kind)}") from None
+    return ServerLogs(*found)
+
+
+class Configuration:
+    """The settings of a running server, and how they change.
+
+    Args:
+        path: the file.
+        read: returns the log settings and the configuration, a dataclass, of the file and the command line.
+        live: names of fields that can change while the server runs -> how.
+        name_of: returns a field's name in a file.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        read: Callable[[ConfigFile], tuple[ServerLogs, Any]],
+        live: Mapping[str, Callable[[Any, Any], None]],
+        name_of: Callable[[str], str],
+        logs: ServerLogs,
+        config: Any,
+    ) -> None:
+        self._path, self._read, self._live, self._name_of = path, read, live, name_of
+        self._logs, self._config = logs, config
+
+    def reload(self, running: Any) -> Reloaded:
+        """Read the file again, apply the changes, and log settings that need a restart.
+
+        Raises:
+            ConfigurationError: the file cannot be used; the server continues with the former one.
+        """
+        try:
+            if not self._path.is_file():
+                raise ConfigurationError(f"{self._path} is no file that can be read again")
+            logs, config = self._read(ConfigFile.read(self._path))
+        except ConfigurationError as error:
+            log.error("configuration not reloaded, the server continues with the former one: %s", error)
+            raise
+        changed = [
+            field.name for field in fields(config) if getattr(config, field.name) != getattr(self._config, field.name)
+        ]
+        applied = [f"log-{name}" for name in logs._fields if getattr(logs, name) != getattr(self._logs, name)]
+        logs.apply()
+        self._logs = logs
+        for name in changed:
+            if name in self._live:
+                value = getattr(config, name)
+                self._live[name](running, value)
+                self._config = replace(self._config, **{name: value})
+                applied.append(self._name_of(name))
+        left = [self._name_of(name) for name in changed if name not in self._live]
+        log.info("configuration reloaded", extra={"file": str(self._path), "applied": ", ".join(applied) or "nothing"})
+        if left:
+            log.warning("changed settings need a restart of the server", extra={"settings": ", ".join(left)})
+        return Reloaded(tuple(applied), tuple(left))
+
+    def hang_up(self, running: Any) -> None:
+        """Reload at SIGHUP; errors are in the log only."""
+        try:
+            self.reload(running)
+        except ConfigurationError:
+            pass
+        except Exception:
+            log.exception("a bug, please report it: the configuration cannot be reloaded")

@@ -1,0 +1,101 @@
+"""Reads the configuration file of a server, when it starts and when it reloads.
+
+Rules:
+- A file whose name ends in ``.properties`` is a properties file. Every other file is TOML, where a dotted name such as
+  ``log.segment.bytes`` may stand in quotation marks or not.
+- Every error names the file.
+"""
+
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from ottla.errors import ConfigurationError
+from ottla.properties import decode_properties, parse_properties
+
+OF_LOGS = ("log-format", "log-level")
+"""Settings that every server's file may have."""
+_TABLES = ("topics",)
+"""Tables whose names are no settings."""
+
+
+@dataclass(frozen=True)
+class Reloaded:
+    """The result of a reload.
+
+    Attributes:
+        applied: names of changed settings that are in effect now.
+        needs_restart: names of changed settings that need a restart of the server.
+    """
+
+    applied: tuple[str, ...]
+    needs_restart: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """The settings of a file, by name as it is written there."""
+
+    path: Path
+    settings: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, path: Path) -> "ConfigFile":
+        """Read a file.
+
+        Raises:
+            ConfigurationError: the file cannot be read, or is neither TOML nor properties.
+        """
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise ConfigurationError(f"cannot read {path}: {error.strerror}") from None
+        if path.suffix == ".properties":
+            try:
+                return cls(path, parse_properties(decode_properties(data)))
+            except ValueError as error:
+                raise ConfigurationError(f"{path}, {error}") from None
+        try:
+            return cls(path, dict(_flat(tomllib.loads(data.decode()))))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"{path} is not TOML: {error}; put names with * in quotation marks") from None
+
+    @property
+    def of_logs(self) -> dict[str, Any]:
+        """The settings that are in `OF_LOGS`."""
+        return {dashed(name): value for name, value in self.settings.items() if dashed(name) in OF_LOGS}
+
+    def others(self) -> Iterator[tuple[str, Any]]:
+        """The settings that are not in `OF_LOGS`."""
+        return ((name, value) for name, value in self.settings.items() if dashed(name) not in OF_LOGS)
+
+    def error(self, text: str) -> ConfigurationError:
+        """The error for a mistake in this file."""
+        return ConfigurationError(f"{self.path}: {text}" if self is not NO_FILE else text)
+
+    def unknown(self, name: str, known: Iterable[str]) -> ConfigurationError:
+        """The error for a name that is no setting."""
+        known = [*known, *OF_LOGS]
+        near = get_close_matches(dashed(name), known, 1)
+        advice = f"do you mean {near[0]}?" if near else f"known are {', '.join(known)}"
+        return self.error(f"{name!r} is not a setting: {advice}")
+
+
+def dashed(name: str) -> str:
+    """A name of ours as users write it."""
+    return name.replace("_", "-")
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in table.items():
+        if isinstance(value, dict) and prefix + name not in _TABLES:
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+NO_FILE = ConfigFile(Path(), {})
+"""Stands for the file where there is none."""

@@ -1,0 +1,163 @@
+"""A broker's configuration file: names of ours and Kafka's, their units, and mistakes."""
+
+import logging
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from ottla.brokerlite.config import BrokerConfig, Sync
+from ottla.brokerlite.config_file import KAFKAS, OWN, read_config
+from ottla.config_file import ConfigFile
+from ottla.errors import ConfigurationError
+
+# What Apache Kafka 4.3 ships as config/server.properties, without its comments.
+SHIPPED = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=localhost:9093
+listeners=PLAINTEXT://:9092,CONTROLLER://:9093
+inter.broker.listener.name=PLAINTEXT
+advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT
+num.network.threads=3
+num.io.threads=8
+socket.send.buffer.bytes=102400
+socket.receive.buffer.bytes=102400
+socket.request.max.bytes=104857600
+log.dirs=/tmp/kraft-combined-logs
+num.partitions=1
+num.recovery.threads.per.data.dir=1
+offsets.topic.replication.factor=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+log.retention.hours=168
+log.segment.bytes=1073741824
+log.retention.check.interval.ms=300000
+"""
+
+
+def config_of(tmp_path: Path, text: str, name: str = "broker.toml", **options: object) -> BrokerConfig:
+    (tmp_path / name).write_text(text)
+    return read_config(ConfigFile.read(tmp_path / name), **options)
+
+
+def test_a_file_says_the_same_as_options(tmp_path: Path) -> None:
+    text = """
+        listen = "127.0.0.1:19092"
+        data = "kafka-data"
+        advertise = "kafka.example:9092"
+        node_id = 7
+        partitions = 3
+        auto-create = false
+        group-delay = 0
+        sync = "always"
+        health = "127.0.0.1:0"
+        log-level = "debug"
+    """
+    assert config_of(tmp_path, text) == BrokerConfig(
+        host="127.0.0.1",
+        port=19092,
+        data=Path("kafka-data"),
+        advertise="kafka.example:9092",
+        node_id=7,
+        default_partitions=3,
+        auto_create=False,
+        group_initial_rebalance_delay=0,
+        sync=Sync.ALWAYS,
+        health="127.0.0.1:0",
+    )
+
+
+def test_the_file_that_kafka_ships_can_be_used_as_it_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "ottla"):
+        config = config_of(tmp_path, SHIPPED, "server.properties")
+    assert config == BrokerConfig(
+        host="0.0.0.0",
+        advertise="localhost:9092",
+        data=Path("/tmp/kraft-combined-logs"),
+        topic_defaults={"retention.ms": "604800000"},
+    )
+    [told] = caplog.records
+    assert "controller.quorum.bootstrap.servers" in vars(told)["names"]
+    assert "num.partitions" not in vars(told)["names"]
+
+
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_kafkas_names_have_kafkas_units(tmp_path: Path, quote: str) -> None:
+    given = {
+        "group.initial.rebalance.delay.ms": 250,
+        "offsets.retention.minutes": 2,
+        "transaction.max.timeout.ms": 1500,
+        "log.retention.hours": 3,
+        "log.roll.ms": 60000,
+    }
+    text = "".join(f"{quote}{name}{quote} = {value}\n" for name, value in given.items())
+    config = config_of(tmp_path, text + 'log.cleanup.policy = ["compact", "delete"]\nlog.preallocate = false\n')
+    assert config == BrokerConfig(
+        group_initial_rebalance_delay=0.25,
+        offsets_retention=120.0,
+        transaction_max_timeout=1.5,
+        topic_defaults={
+            "retention.ms": str(3 * 3600 * 1000),
+            "segment.ms": "60000",
+            "cleanup.policy": "compact,delete",
+            "preallocate": "false",
+        },
+    )
+
+
+def test_of_several_names_the_finest_unit_counts_as_in_kafka(tmp_path: Path) -> None:
+    text = "log.retention.ms=-1\nlog.retention.hours=168\nlog.retention.minutes=5\n"
+    assert config_of(tmp_path, text, "a.properties").topic_defaults == {"retention.ms": "-1"}
+    assert config_of(tmp_path, text[20:], "b.properties").topic_defaults == {"retention.ms": "300000"}
+
+
+def test_options_override_the_file(tmp_path: Path) -> None:
+    config = config_of(tmp_path, 'listen = "127.0.0.1:1"\npartitions = 2\n', listen="127.0.0.1:2", node_id=None)
+    assert (config.port, config.default_partitions, config.node_id) == (2, 2, 1)
+
+
+def test_every_setting_has_a_name() -> None:
+    named = {setting.field for setting in (*OWN.values(), *KAFKAS.values())}
+    without = {"host", "port", "cluster_id", "pipeline", "topic_defaults"}
+    assert named - {"listen"} == {field.name for field in fields(BrokerConfig)} - without
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("listen = ", "is not TOML"),
+        ("speed = 3", "'speed' is not a setting: known are listen, "),
+        ("partition = 3", "'partition' is not a setting: do you mean partitions?"),
+        ("num.partition = 3", "'num.partition' is not a setting: do you mean num.partitions?"),
+        ('partitions = "many"', "partitions is 'many'; it must be an integer"),
+        ("auto-create = 1", "auto-create is 1; it must be true or false"),
+        ("group-delay = true", "group-delay is True; it must be a number of seconds"),
+        ('sync = "often"', "sync is 'often'; it must be always or segment or never"),
+        ("partitions = 0", "partitions is 0; it must be 1 to 10000"),
+        ("num.partitions = 0", "num.partitions is 0; it must be 1 to 10000"),
+        ("partitions = 1\nnum.partitions = 2", "partitions and a name of Kafka's say the same"),
+        ('log.retention.ms = "soon"', "log.retention.ms is 'soon'; it must be an integer"),
+        ('log.cleanup.policy = "never"', "cleanup.policy is 'never'; it must be delete or compact"),
+        ('log.dirs = "/a,/b"', "log.dirs is '/a,/b'; it must be one folder"),
+        ('ssl.keystore.location = "k"', "this broker has neither TLS nor SASL nor ACLs"),
+        ('super.users = "User:admin"', "this broker has neither TLS nor SASL nor ACLs"),
+        ('listeners = "SASL_SSL://:9092"', "is not PLAINTEXT"),
+        ('listeners = "PLAINTEXT://a:1,PLAINTEXT://b:2"', "must have one listener for clients, and has 2"),
+        ('listeners = "localhost:9092"', "is not a listener, as in PLAINTEXT://localhost:9092"),
+    ],
+)
+def test_a_mistake_is_named_with_its_file(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        config_of(tmp_path, text)
+    assert says in str(raised.value)
+    assert str(tmp_path / "broker.toml") in str(raised.value)
+
+
+def test_a_default_of_topics_with_a_field_of_its_own_is_named() -> None:
+    with pytest.raises(ConfigurationError, match=r"topic_defaults has segment\.bytes: use segment_bytes"):
+        BrokerConfig(topic_defaults={"segment.bytes": "1048576"})

@@ -1,0 +1,125 @@
+"""A server reads its configuration file again, and a file can be checked without a server."""
+
+import json
+import signal
+import socket
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from ottla.testing import Broker
+from tests.cli import program
+from tests.cli.program import running
+from tests.patience import HUNG
+
+pytestmark = pytest.mark.slow  # a process or two for each test
+
+
+def produce_with_key(bootstrap: str, value: str) -> int:
+    given = f"k:{value}\n".encode()
+    return program.run("produce", "t", "-b", bootstrap, "--key-separator", ":", given=given).returncode
+
+
+@pytest.fixture
+def proxy_file(ottla_broker: Broker, tmp_path: Path) -> Path:
+    file = tmp_path / "proxy.toml"
+    file.write_text(
+        f'upstream = "{ottla_broker.bootstrap}"\nlisten = "127.0.0.1:0"\nhealth = "127.0.0.1:0"\nlog-level = "error"\n'
+    )
+    return file
+
+
+def metric(health: str, line: str) -> str | None:
+    """The value of one line of ``/metrics``."""
+    with urllib.request.urlopen(f"http://{health}/metrics", timeout=HUNG) as page:
+        lines = page.read().decode().splitlines()
+    return next((each.rpartition(" ")[2] for each in lines if each.startswith(line)), None)
+
+
+def test_a_rule_applies_from_a_reload_on(proxy_file: Path) -> None:
+    with running("proxy", "--config", proxy_file, "--json") as proxy:
+        facts = proxy.facts()
+        rewritten = 'ottla_proxy_records_total{mode="rewrite",topic="t"}'
+        assert program.run("topics", "create", "t", "-b", facts["bootstrap"]).returncode == 0
+        assert produce_with_key(facts["bootstrap"], "before") == 0
+        assert metric(facts["health"], rewritten) is None
+        proxy_file.write_text(proxy_file.read_text() + 'max-connections = 5\n[topics]\nt = "rewrite"\n')
+        done = program.run("proxy", "reload", facts["health"], "--json")
+        assert json.loads(done.stdout) == {"applied": ["topics"], "needs_restart": ["max-connections"]}, done.stderr
+        assert produce_with_key(facts["bootstrap"], "after") == 0
+        assert metric(facts["health"], rewritten) == "1.0"
+        told = program.run("proxy", "reload", facts["health"])
+        assert told.stdout == b"applied: nothing has changed\nneeds a restart: max-connections\n"
+
+
+def test_a_file_that_cannot_be_used_changes_nothing(proxy_file: Path) -> None:
+    with running("proxy", "--config", proxy_file, "--json") as proxy:
+        facts = proxy.facts()
+        proxy_file.write_text("upstream = 3")
+        done = program.run("proxy", "reload", facts["health"])
+        assert (done.returncode, done.stdout) == (2, b"")
+        assert b"not reloaded, the server continues as before: " in done.stderr and b"must be a string" in done.stderr
+        proxy_file.unlink()
+        assert program.run("proxy", "reload", facts["health"]).returncode == 2
+        assert program.run("topics", "create", "t", "-b", facts["bootstrap"]).returncode == 0
+        code, err, _ = proxy.end(signal.SIGTERM)
+    assert code == 0
+    assert err.count(b"configuration not reloaded, the server continues with the former one") == 2
+
+
+def test_a_hang_up_reloads_a_server_that_has_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("listeners=PLAINTEXT://127.0.0.1:0\nlog-level=error\n")
+    with running("broker", "--config", file, "--json", "--health", "127.0.0.1:0") as broker:
+        facts = broker.facts()
+        file.write_text("listeners=PLAINTEXT://127.0.0.1:0\nlog-level=info\nnum.partitions=3\n")
+        broker.process.send_signal(signal.SIGHUP)
+        # The answer to this request is behind the signal: it was sent later, to the same loop.
+        done = program.run("broker", "reload", facts["health"], "--json")
+        assert json.loads(done.stdout)["needs_restart"] == ["partitions"]
+        code, err, _ = broker.end(signal.SIGTERM)
+    assert code == 0
+    assert b"applied=log-level" in err, "the signal was first"
+    assert b"stopped" in err, "info is printed by now"
+
+
+def test_only_a_post_reloads_and_only_with_a_file() -> None:
+    with running("broker", "--listen", "127.0.0.1:0", "--json", "--health", "127.0.0.1:0") as broker:
+        health = broker.facts()["health"]
+        with pytest.raises(urllib.error.HTTPError, match="405") as refused:
+            urllib.request.urlopen(f"http://{health}/reload", timeout=HUNG)
+        refused.value.close()
+        done = program.run("broker", "reload", health)
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr.endswith(b"answers 409: the server was started without --config\n")
+
+
+def test_a_server_that_does_not_answer_is_code_3() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        address = f"127.0.0.1:{gone.getsockname()[1]}"
+    done = program.run("proxy", "reload", address)
+    assert (done.returncode, done.stdout) == (3, b"")
+    assert f"no server answers at {address}".encode() in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "says"),
+    [
+        ("broker", 'listen = "127.0.0.1:9092"\nlog-level = "info"\n', None),
+        ("broker", "num.partitons = 3\n", b"do you mean num.partitions?"),
+        ("broker", 'log-level = "loud"\n', b"log-level is 'loud'; it must be debug or info or warning or error"),
+        ("proxy", 'upstream = "kafka:9092"\n[topics]\n"a*" = "rewrite"\n', None),
+        ("proxy", 'upstream = "kafka:9092"\nmax-connection = 3\n', b"do you mean max-connections?"),
+        ("proxy", 'upstream = "kafka:9092"\nupstream-config = "gone.properties"\n', b"gone.properties"),
+    ],
+)
+def test_a_file_is_checked_without_a_server(tmp_path: Path, kind: str, text: str, says: bytes | None) -> None:
+    file = tmp_path / "server.toml"
+    file.write_text(text)
+    done = program.run(kind, "check", file)
+    if says is None:
+        assert (done.returncode, done.stdout) == (0, f"{file} can be used\n".encode()), done.stderr
+    else:
+        assert (done.returncode, done.stdout) == (2, b"") and says in done.stderr
