@@ -67,8 +67,8 @@ def named(node: ast.AST, files: dict[str, Path]) -> set[str]:
 def locks(files: dict[str, Path]) -> dict[str, set[str]]:
     """The modules that a thread may have to wait for while it has the lock of each module.
 
-    A module waits for what it imports. It also waits for its package, unless that is always loaded first: it is, if
-    only modules of the package import the module by name.
+    A module waits for the modules that it imports. It also waits for its package, unless the package is always loaded
+    first, because only modules of the package import the module by name.
     """
     graph: dict[str, set[str]] = {module: set() for module in files}
     for module, path in files.items():

@@ -1,4 +1,4 @@
-"""A command under trio prints through `ottla.cli.stdio`: another print blocks the loop while nobody reads its pipe."""
+"""A command under trio prints through `ottla.cli.stdio`: another print blocks the loop while its pipe is full."""
 
 import ast
 from collections.abc import Iterator

@@ -8,7 +8,7 @@ Rules:
 - A process that is started with SIGHUP ignored (nohup) keeps ignoring it.
 - A server with a configuration file reads the file again at SIGHUP, and continues (`reloading.py`).
 - A second signal ends the process at once. Without one, the process ends `_BLOCKED` seconds after the first signal, in
-  case something blocks the loop: logs and progress are written at once, and wait for whoever reads stderr.
+  case something blocks the loop: logs and progress are written at once, and wait while stderr is a full pipe.
 - Until a command runs its loop, Ctrl-C ends the process at once (`ottla.cli.main`).
 """
 

@@ -1,7 +1,7 @@
 """stdin, stdout and stderr for commands under trio: nothing here blocks the loop, so that a signal ends the command.
 
 Rule: a command under trio prints through this module only. `typer.echo`, `print` and rich block the whole loop while
-nobody reads their pipe: the producer sends nothing, and no signal is handled (tests/architecture/test_output.py).
+their pipe is full: the producer sends nothing, and no signal is handled (tests/architecture/test_output.py).
 """
 
 import os
@@ -78,7 +78,7 @@ async def _write(stream: TextIO, data: bytes) -> None:
 
     try:
         target, left = stream.fileno(), memoryview(data)
-    except UnsupportedOperation:  # in memory, where nothing blocks
+    except UnsupportedOperation:  # in memory, which does not block
         stream.write(data.decode(stream.encoding, stream.errors or "strict"))
         return
     while left:

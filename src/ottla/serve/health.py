@@ -211,8 +211,7 @@ async def _send(stream: trio.abc.Stream, response: Response) -> None:
 async def _end(stream: trio.abc.HalfCloseableStream) -> None:
     """Tell the client that the response is complete, and wait until it closes the connection.
 
-    The kernel resets a connection that is closed with unread bytes, such as a body, and the client loses the end of the
-    response.
+    Closing a connection with unread bytes, such as a body, resets it, and the client loses the end of the response.
     """
     await stream.send_eof()
     rest = 0

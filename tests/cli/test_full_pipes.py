@@ -1,4 +1,4 @@
-"""A signal ends a command even if nobody reads its stdout or its stderr."""
+"""A signal ends a command even if its stdout or its stderr is a full pipe."""
 
 import os
 import signal
@@ -47,7 +47,7 @@ async def beside(running, nursery):
 
 @contextmanager
 def full_pipe() -> Iterator[int]:
-    """The writing end of a pipe that nobody reads, and that has no room."""
+    """The writing end of a full pipe."""
     reads, writes = os.pipe()
     try:
         os.set_blocking(writes, False)
@@ -77,7 +77,7 @@ def wait_for(happened: Callable[[], object]) -> None:
         ("stderr", ("produce", "t")),
     ],
 )
-def test_a_result_that_nobody_reads(stream: str, arguments: tuple[str, ...]) -> None:
+def test_a_result_that_does_not_fit(stream: str, arguments: tuple[str, ...]) -> None:
     with full_pipe() as full, scripted({"t": 1}) as (address, broker):
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         pipes[stream] = full
