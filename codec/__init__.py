@@ -15,14 +15,36 @@ Bytes that do not parse raise `DecodeError`, as do wrong CRCs; values that do no
 ``OTTLA_ENGINE=python`` is set.
 """
 
-from ottla.codec._engine import ENGINE as engine
-from ottla.codec.columns import Columns
-from ottla.codec.compression import Compression
-from ottla.codec.message_sets import Message, read_record_set
-from ottla.codec.messages import build, parse
-from ottla.codec.partitioners import PARTITIONERS
-from ottla.codec.records import BatchBuilder, Record, RecordBatch, Records, read_batches, read_columns
-from ottla.codec.wire import unknown_tags
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.codec._engine import ENGINE as engine
+    from ottla.codec.columns import Columns
+    from ottla.codec.compression import Compression
+    from ottla.codec.message_sets import Message, read_record_set
+    from ottla.codec.messages import build, parse
+    from ottla.codec.partitioners import PARTITIONERS
+    from ottla.codec.records import BatchBuilder, Record, RecordBatch, Records, read_batches, read_columns
+    from ottla.codec.wire import unknown_tags
+
+_HOMES = {
+    "PARTITIONERS": "partitioners",
+    "BatchBuilder": "records",
+    "Columns": "columns",
+    "Compression": "compression",
+    "Message": "message_sets",
+    "Record": "records",
+    "RecordBatch": "records",
+    "Records": "records",
+    "build": "messages",
+    "engine": "_engine",
+    "parse": "messages",
+    "read_batches": "records",
+    "read_columns": "records",
+    "read_record_set": "message_sets",
+    "unknown_tags": "wire",
+}
 
 __all__ = [
     "PARTITIONERS",
@@ -41,3 +63,17 @@ __all__ = [
     "read_record_set",
     "unknown_tags",
 ]
+
+
+def __getattr__(name: str) -> object:
+    # Lazily, because of threads: a thread that imports a module first holds its lock, while it imports this package.
+    # If that imported its modules, two threads could wait for each other, and Python hands out half-made modules then.
+    if home := _HOMES.get(name):
+        found: object = getattr(import_module(f"{__name__}.{home}"), "ENGINE" if name == "engine" else name)
+        globals()[name] = found
+        return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

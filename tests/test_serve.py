@@ -585,6 +585,7 @@ async def asked(request: bytes, ready: bool = True) -> tuple[bytes, bytes]:
         nursery.start_soon(HealthServer(lambda: ready, lambda: iter(())).answer, theirs)
         await stream.send_all(request)
         answer = b"".join([data async for data in stream])
+        await stream.aclose()
     head, _, body = answer.partition(b"\r\n\r\n")
     assert f"Content-Length: {len(body)}\r\n".encode() in head + b"\r\n"
     return head.split(b"\r\n")[0], body
@@ -600,6 +601,22 @@ async def test_health_is_ok_while_the_process_lives_and_ready_when_it_says_so(cl
     assert status == b"HTTP/1.1 404 Not Found"
     assert body == b"ask /health, /ready or /metrics\n"
     assert (await asked(b"x" * 9000))[0] == b"HTTP/1.1 404 Not Found"
+
+
+async def test_lines_of_a_request_may_end_without_a_carriage_return(clock: MockClock) -> None:
+    assert await asked(b"GET /ready HTTP/1.0\n\n") == (b"HTTP/1.1 200 OK", b"ok\n")
+    assert await asked(b"GET /ready HTTP/1.0\nHost: x\n\r\n") == (b"HTTP/1.1 200 OK", b"ok\n")
+
+
+async def test_a_prober_that_does_not_close_its_connection_is_dropped_a_second_after_the_response(
+    clock: MockClock,
+) -> None:
+    begun = trio.current_time()
+    stream, theirs = memory_stream_pair()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(HealthServer(lambda: True, lambda: iter(())).answer, theirs)
+        await stream.send_all(b"GET /ready HTTP/1.1\r\n\r\n")
+    assert trio.current_time() - begun == 1
 
 
 async def test_a_prober_that_says_nothing_is_dropped(clock: MockClock) -> None:

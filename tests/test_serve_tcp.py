@@ -161,6 +161,20 @@ async def test_health_is_asked_at_a_port_of_its_own() -> None:
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("header", [b"", b"Cookie: " + b"x" * 100_000 + b"\r\n"], ids=["body", "headers"])
+async def test_a_response_is_complete_although_the_server_has_not_read_the_whole_request(header: bytes) -> None:
+    ports: list[int] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lambda: serve_health(LOCAL, 0, lambda: True, lambda: iter(()), opened=ports.append))
+        await until(lambda: ports)
+        for _ in range(10):
+            async with peer(ports[0]) as stream:
+                await stream.send_all(b"POST /ready HTTP/1.1\r\n" + header + b"\r\n" + b"x" * 100_000)
+                answer = b"".join([data async for data in stream])  # a reset would raise an error
+                assert answer.endswith(b"\r\n\r\nok\n")
+        nursery.cancel_scope.cancel()
+
+
 async def test_connections_know_their_ends() -> None:
     desk = Desk()
     async with listening(desk) as (_, port), peer(port) as stream:

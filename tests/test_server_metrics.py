@@ -124,6 +124,7 @@ async def answered(request: bytes, collect: Collect) -> tuple[bytes, bytes]:
         nursery.start_soon(HealthServer(lambda: True, collect).answer, theirs)
         await stream.send_all(request)
         answer = b"".join([data async for data in stream])
+        await stream.aclose()
     head, _, body = answer.partition(b"\r\n\r\n")
     return head, body
 

@@ -1,25 +1,22 @@
 """Calls that end: administration and offset look-ups, retried until `api_timeout`.
 
-Each is a function of the core, its arguments, and ``now``, and returns an `Outcome`. Calls of `groups`, `topics` and
-`transactions`, and `resets`, are imported when they are first used.
+Each is a function of the core, its arguments, and ``now``, and returns an `Outcome`. The modules are imported when they
+are first used, because most clients read or write, and administer nothing.
 
-task          `Task`: one call, with its deadline and its retries
-fan_out       one call to many nodes
-topics        create, grow, list, describe and delete topics
-groups        list, describe and delete groups, their members and lag
-offsets       where logs begin and end, and offsets at a time
-reads         the leader of a partition, and a single Fetch
-transactions  list and describe transactions, abort hanging ones
-resets        plans a reset of a group's offsets, and commits it
+task            `Task`: one call, with its deadline and its retries
+fan_out         one call to many nodes
+topics          create, grow, list, describe and delete topics
+groups          list, describe and delete groups, their members and lag
+offset_lookups  where logs begin and end, and offsets at a time
+reads           the leader of a partition, and a single Fetch
+transactions    list and describe transactions, abort hanging ones
+resets          plans a reset of a group's offsets, and commits it
 
 `Client` calls these functions, and so do the consumer's machines and Spark's readers.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
-
-from ottla.sdk.calls.offsets import list_offsets, offsets, offsets_before
-from ottla.sdk.calls.reads import How, fetch_many, leader
 
 if TYPE_CHECKING:
     from ottla.sdk.calls import resets
@@ -32,6 +29,8 @@ if TYPE_CHECKING:
         group_lags,
         list_groups,
     )
+    from ottla.sdk.calls.offset_lookups import list_offsets, offsets, offsets_before
+    from ottla.sdk.calls.reads import How, fetch_many, leader
     from ottla.sdk.calls.topics import (
         brokers,
         create_partitions,
@@ -50,6 +49,36 @@ if TYPE_CHECKING:
         find_hanging_transactions,
         list_transactions,
     )
+
+_HOMES = {
+    "How": "reads",
+    "abort_hanging_transaction": "transactions",
+    "brokers": "topics",
+    "commit_offsets": "groups",
+    "committed": "groups",
+    "create_partitions": "topics",
+    "create_topic": "topics",
+    "delete_groups": "groups",
+    "delete_offsets": "groups",
+    "delete_topic": "topics",
+    "describe_groups": "groups",
+    "describe_producers": "transactions",
+    "describe_topic": "topics",
+    "describe_transactions": "transactions",
+    "fence_producers": "transactions",
+    "fetch_many": "reads",
+    "find_hanging_transactions": "transactions",
+    "group_lags": "groups",
+    "leader": "reads",
+    "list_groups": "groups",
+    "list_offsets": "offset_lookups",
+    "list_topics": "topics",
+    "list_transactions": "transactions",
+    "listed_topics": "topics",
+    "offsets": "offset_lookups",
+    "offsets_before": "offset_lookups",
+    "topic_ids": "topics",
+}
 
 __all__ = [
     "How",
@@ -81,31 +110,6 @@ __all__ = [
     "resets",
     "topic_ids",
 ]
-
-_HOMES = {
-    "abort_hanging_transaction": "transactions",
-    "brokers": "topics",
-    "commit_offsets": "groups",
-    "committed": "groups",
-    "create_partitions": "topics",
-    "create_topic": "topics",
-    "delete_groups": "groups",
-    "delete_offsets": "groups",
-    "delete_topic": "topics",
-    "describe_groups": "groups",
-    "describe_producers": "transactions",
-    "describe_topic": "topics",
-    "describe_transactions": "transactions",
-    "fence_producers": "transactions",
-    "find_hanging_transactions": "transactions",
-    "group_lags": "groups",
-    "list_groups": "groups",
-    "list_topics": "topics",
-    "list_transactions": "transactions",
-    "listed_topics": "topics",
-    "topic_ids": "topics",
-}
-"""The calls that are imported when they are first used, because most clients read or write, and their modules."""
 
 
 def __getattr__(name: str) -> object:

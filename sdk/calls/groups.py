@@ -70,7 +70,7 @@ from ottla.sdk.admin import (
 )
 from ottla.sdk.arguments import known
 from ottla.sdk.calls.fan_out import Reply, all_or_partial, ask_brokers, ask_coordinators
-from ottla.sdk.calls.offsets import reachable_offsets
+from ottla.sdk.calls.offset_lookups import reachable_offsets
 from ottla.sdk.calls.task import Task
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.connection import requests

@@ -20,7 +20,7 @@ from ottla.late_dataclass import dataclass
 from ottla.sdk.admin import CommittedOffset, PlannedOffset, ResetPlan
 from ottla.sdk.calls.fan_out import partitions_in
 from ottla.sdk.calls.groups import committed_by, committing, refuse_members
-from ottla.sdk.calls.offsets import first_or_end, offsets_at
+from ottla.sdk.calls.offset_lookups import first_or_end, offsets_at
 from ottla.sdk.calls.task import Task
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.reading.fetcher import Offset, Time

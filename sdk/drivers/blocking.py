@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from ottla.errors import OttlaError, reason
 from ottla.sdk import calls, mdns
-from ottla.sdk.calls.offsets import reachable_offsets
+from ottla.sdk.calls.offset_lookups import reachable_offsets
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.partitions.record_sets import READ_UNCOMMITTED, AnyBatch
 from ottla.sdk.consume.reading.range_reader import LostRange, OffsetRange, RangeReader

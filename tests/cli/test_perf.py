@@ -82,7 +82,7 @@ async def transacted(broker: Broker, load: Load, each: Each, capsys: pytest.Capt
     gauge = ThroughputReporter("produce", 0.0, True, load.size, transactional=True)
     async with ottla.connect(broker.bootstrap) as client, client.producer(transactional_id="p", linger=0) as producer:
         await load.transact(producer, gauge, 1, each)
-        gauge.end()
+        await gauge.end()
         states = (await client.describe_producers([("t", 0)]))["t", 0]
         assert [each.transaction_start for each in states] == [None]
     result: dict[str, Any] = json.loads(capsys.readouterr().out)

@@ -60,7 +60,7 @@ from ottla.errors import (
 from ottla.sdk import calls
 from ottla.sdk.admin import CommittedOffset, ListedOffset
 from ottla.sdk.calls import resets
-from ottla.sdk.calls.offsets import reachable_offsets
+from ottla.sdk.calls.offset_lookups import reachable_offsets
 from ottla.sdk.cluster.metadata import UNKNOWN_TOPIC_GRACE
 from ottla.sdk.consume.reading.fetcher import Offset, Time
 from ottla.sdk.core import ClientCore

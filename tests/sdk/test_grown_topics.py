@@ -10,7 +10,7 @@ from ottla.codec.apis.list_offsets import LATEST
 from ottla.codec.apis.metadata import MetadataRequest
 from ottla.errors import DeliveryFailed, OttlaError, UnknownTopicOrPartition
 from ottla.sdk import calls
-from ottla.sdk.calls.offsets import reachable_offsets
+from ottla.sdk.calls.offset_lookups import reachable_offsets
 from ottla.sdk.calls.reads import How, fetch_many
 from ottla.sdk.consume.assignment.subscription import know_topics
 from ottla.sdk.consume.reading.range_reader import OffsetRange, RangeReader, Taken

@@ -29,7 +29,7 @@ from ottla.errors import (
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
-from ottla.sdk.calls.offsets import offsets_before
+from ottla.sdk.calls.offset_lookups import offsets_before
 from ottla.sdk.calls.resets import _planned
 from ottla.sdk.calls.task import Task
 from ottla.sdk.consume.partitions.places import place_at, start_at

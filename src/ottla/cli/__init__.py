@@ -14,6 +14,8 @@ a file, and both servers are in `servers.py`. `options.py` and `command_config.p
 """
 
 import gc
+import os
+import signal
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -32,6 +34,9 @@ _PLAIN = {
 
 def main() -> None:
     """The entry point of the program `ottla`."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell's jobs in the background ignore it
+        # Not by an exception: from within an import, it would print a traceback, or even get lost in a callback.
+        signal.signal(signal.SIGINT, lambda number, frame: os._exit(128 + number))
     if sys.argv[1:2] in (["broker"], ["proxy"]):
         gc.disable()  # until everything is imported: collections would scan the same modules and classes repeatedly
     refused = None

@@ -106,7 +106,7 @@ async def consume(
             async with client.consumer(assign=first, isolation=level) as consumer:
                 await _print(consumer, form, count, end)
     if held_back and until_end:
-        typer.echo(f"{held_back} record(s) wait behind an open transaction", err=True)
+        await stdio.say(f"{held_back} record(s) wait behind an open transaction", err=True)
 
 
 def _start(text: str) -> Start:
@@ -213,7 +213,7 @@ class _Share:
         group = await self._client.describe_group(self._group)
         if group.state == "Stable":
             others = f"its {len(group.members)} members share all partitions"
-            typer.echo(f"group {self._group} assigns no partition to this member: {others}", err=True)
+            await stdio.say(f"group {self._group} assigns no partition to this member: {others}", err=True)
             return True
         if waited > UNSETTLED:
             raise TimeoutExpired(f"group {self._group} assigned no partition in {waited:.0f} s: it is {group.state}")

@@ -130,12 +130,11 @@ def dump(
 
         failed = 0
         try:
-            for name in names:
-                failed += not _tried(show, name, alone=len(names) == 1)
+            with exits.interruptible():
+                for name in names:
+                    failed += not _tried(show, name, alone=len(names) == 1)
         except BrokenPipeError:
             exits.leave_broken_pipe()
-        except KeyboardInterrupt:
-            raise typer.Exit(exits.INTERRUPTED) from None
     if failed:
         raise typer.Exit(exits.FAILED)
 

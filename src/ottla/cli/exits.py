@@ -7,7 +7,9 @@ Rules:
   may take five seconds, if records with `acks=0` are still in flight.
 - A process that is started with SIGHUP ignored (nohup) keeps ignoring it.
 - A server with a configuration file reads the file again at SIGHUP, and continues (`reloading.py`).
-- A second signal ends the process at once.
+- A second signal ends the process at once. Without one, the process ends `_BLOCKED` seconds after the first signal, in
+  case something blocks the loop: logs and progress are written at once, and wait while stderr is a full pipe.
+- Until a command runs its loop, Ctrl-C ends the process at once (`ottla.cli.main`).
 """
 
 import os
@@ -41,7 +43,8 @@ TERMINATED = 128 + signal.SIGTERM
 
 DRAIN = 4.8
 """Seconds from the first signal until a server cuts its open connections."""
-
+_BLOCKED = 8.0
+"""Seconds from the first signal until a process ends whose loop is blocked."""
 
 _stop: "ContextVar[_Stop]" = ContextVar("stop")
 """The `_Stop` of the running command."""
@@ -124,18 +127,19 @@ def run(command: Callable[[], Awaitable[None]]) -> None:
     import trio
 
     told: list[int] = []
+    stop = _Stop()
 
     async def work() -> None:
-        stop = _Stop()
         _stop.set(stop)
-        async with trio.open_nursery() as nursery:
-            await nursery.start(_heed, stop, told)
-            with stop.scope:
-                await command()
-            nursery.cancel_scope.cancel()
+        with _heeded(stop, told), stop.scope:
+            await command()
 
     with reported():
-        trio.run(work)
+        try:
+            trio.run(work)
+        finally:
+            for line in stop.given_up:
+                typer.echo(line, err=True)
     if told:
         raise typer.Exit(128 + told[0])
 
@@ -164,6 +168,7 @@ def run_server(
         whole, companions = trio.CancelScope(), trio.CancelScope()
 
         def stop() -> None:
+            _limit_to(0)  # the loop is not blocked, and a data folder may take long to close
             if running is None:
                 whole.cancel()
             else:
@@ -179,15 +184,12 @@ def run_server(
             await server(task_status)
             companions.cancel()
 
-        async with trio.open_nursery() as outer:
-            await outer.start(_heed, stop, told, hung_up if hang_up is not None else None)
-            with whole:
-                async with trio.open_nursery() as inner:
-                    running = await inner.start(serve)
-                    with companions:
-                        async with trio.open_nursery() as nursery:
-                            await beside(running, nursery)
-            outer.cancel_scope.cancel()
+        with _heeded(stop, told, hung_up if hang_up is not None else None), whole:
+            async with trio.open_nursery() as inner:
+                running = await inner.start(serve)
+                with companions:
+                    async with trio.open_nursery() as nursery:
+                        await beside(running, nursery)
 
     with reported():
         trio.run(work)
@@ -196,12 +198,17 @@ def run_server(
 
 
 class _Stop:
-    """Handles the first signal: cancels the command, except a block that has to finish."""
+    """Handles the first signal: cancels the command, except a block that has to finish.
+
+    Attributes:
+        given_up: what to print about blocks that were cancelled, once the loop has ended.
+    """
 
     def __init__(self) -> None:
         import trio
 
         self.scope = trio.CancelScope()
+        self.given_up: list[str] = []
         self._finishing: tuple[trio.CancelScope, float] | None = None
 
     def __call__(self) -> None:
@@ -209,7 +216,7 @@ class _Stop:
         self._limit()
 
     @contextmanager
-    def finish(self, seconds: float, given_up: Callable[[], None]) -> Iterator[None]:
+    def finish(self, seconds: float, given_up: Callable[[], str]) -> Iterator[None]:
         import trio
 
         with trio.CancelScope(shield=True) as finishing:
@@ -221,7 +228,7 @@ class _Stop:
             finally:
                 self._finishing = None
         if finishing.cancelled_caught:
-            given_up()
+            self.given_up.append(given_up())
 
     def _limit(self) -> None:
         import trio
@@ -232,38 +239,66 @@ class _Stop:
 
 
 @contextmanager
-def finished_within(seconds: float, given_up: Callable[[], None]) -> Iterator[None]:
+def finished_within(seconds: float, given_up: Callable[[], str]) -> Iterator[None]:
     """Let a block of a command finish even if the command is stopped meanwhile.
 
     Args:
         seconds: how long that may take from the signal, at most.
-        given_up: called if it took longer, and the block was cancelled.
+        given_up: called if it took longer, and the block was cancelled; returns a line for stderr.
     """
     with _stop.get().finish(seconds, given_up):
         yield
 
 
-async def _heed(
-    stop: Callable[[], None],
-    told: list[int],
-    hang_up: Callable[[], None] | None = None,
-    *,
-    task_status: "trio.TaskStatus[None]",
-) -> None:
-    """Note the first signal and call ``stop``; if SIGHUP has a meaning of its own, call ``hang_up`` at each."""
+@contextmanager
+def _heeded(stop: Callable[[], None], told: list[int], hang_up: Callable[[], None] | None = None) -> Iterator[None]:
+    """Note the first signal, and call ``stop`` in the loop; the handler itself ends a process whose loop is blocked.
+
+    Args:
+        hang_up: called in the loop at each SIGHUP, if that has a meaning of its own.
+    """
     import trio
 
-    heeded = [signal.SIGINT, signal.SIGTERM]
+    loop = trio.lowlevel.current_trio_token()
+
+    def heed(number: int, frame: object) -> None:
+        if hang_up is not None and number == signal.SIGHUP:
+            loop.run_sync_soon(hang_up)
+            return
+        if told:
+            os._exit(128 + number)
+        told.append(number)
+        _limit_to(_BLOCKED, 128 + number)
+        loop.run_sync_soon(stop)
+
+    numbers = [signal.SIGINT, signal.SIGTERM]
     ignored = hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # as nohup does
     if hasattr(signal, "SIGHUP") and (hang_up is not None or not ignored):
-        heeded.append(signal.SIGHUP)
-    with trio.open_signal_receiver(*heeded) as signals:
-        task_status.started()
-        async for number in signals:
-            if hang_up is not None and number == signal.SIGHUP:
-                hang_up()
-                continue
-            if told:
-                os._exit(128 + number)
-            told.append(number)
-            stop()
+        numbers.append(signal.SIGHUP)
+    before = [(number, signal.signal(number, heed)) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
+
+
+def _limit_to(seconds: float, code: int = 0) -> None:
+    """End the process after so many ``seconds``, whatever it does then; 0 takes the limit back."""
+    if hasattr(signal, "setitimer"):  # not on Windows
+        signal.signal(signal.SIGALRM, lambda number, frame: os._exit(code))
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C raise KeyboardInterrupt in a block without a loop, so that it cleans up, and end the command."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.SIG_IGN:  # a shell's jobs in the background ignore it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ottla.addresses import format_address
-from ottla.cli import exits, tables
+from ottla.cli import stdio, tables
 from ottla.cli.options import AsJson, Connect, Isolation, IsolationLevel, at_cluster
 from ottla.cli.places import Place, format_places, parse_duration, parse_places, parse_time, partitions_of
 
@@ -44,21 +44,20 @@ async def list_(
     """Print the groups of all brokers."""
     from ottla.errors import PartialFailure
 
-    def show(groups: "tuple[GroupListing, ...]") -> None:
+    async def show(groups: "tuple[GroupListing, ...]") -> None:
         if as_json:
-            typer.echo(json.dumps([_listing(each) for each in groups]))
+            await stdio.say(json.dumps([_listing(each) for each in groups]))
         elif names:
-            for each in groups:
-                typer.echo(each.group)
+            await stdio.say("".join(f"{each.group}\n" for each in groups), end="")
         else:
             columns = ("group", "state", "type", "protocol", "coordinator")
-            tables.show(columns, [tuple(_listing(each).values()) for each in groups])
+            await tables.show(columns, [tuple(_listing(each).values()) for each in groups])
 
     async with connect() as client:
         try:
-            show(await client.list_groups(states=state or (), types=type_ or ()))
+            await show(await client.list_groups(states=state or (), types=type_ or ()))
         except PartialFailure as failure:
-            show(failure.found)
+            await show(failure.found)
             raise
 
 
@@ -81,12 +80,12 @@ async def describe(
     if bool(groups) == all_:
         raise typer.BadParameter("name groups, or use --all", param_hint="GROUP")
 
-    def show(found: "Mapping[str, GroupLag]") -> None:
+    async def show(found: "Mapping[str, GroupLag]") -> None:
         for lag in found.values():
             if as_json:
-                typer.echo(json.dumps(_as_dict(lag)))
+                await stdio.say(json.dumps(_as_dict(lag)))
             else:
-                _print(lag, members)
+                await _print(lag, members)
 
     async def look(client: "Client") -> None:
         from ottla.errors import PartialFailure
@@ -94,9 +93,9 @@ async def describe(
         try:
             # Groups of other types have their own APIs, which ottla does not use yet.
             names = groups or [each.group for each in await client.list_groups(types=["classic"])]
-            show(await client.group_lags(names, isolation=isolation.literal))
+            await show(await client.group_lags(names, isolation=isolation.literal))
         except PartialFailure as failure:
-            show(failure.found if isinstance(failure.found, dict) else {})
+            await show(failure.found if isinstance(failure.found, dict) else {})
             raise
 
     async with connect() as client:
@@ -104,7 +103,7 @@ async def describe(
         while watch is not None:
             await trio.sleep(watch)
             if not as_json:
-                tables.clear()
+                await tables.clear()
             await look(client)
 
 
@@ -127,24 +126,24 @@ async def delete(
 
     places = parse_places(topics or (), "--topic")
 
-    def said(failures: "Mapping[str, OttlaError]") -> None:
+    async def said(failures: "Mapping[str, OttlaError]") -> None:
         for name in groups:
             if name not in failures:
-                typer.echo(f"deleted {name}")
+                await stdio.say(f"deleted {name}")
 
     async with connect() as client:
         if places:
             partitions = await partitions_of(client, places)
             for name in groups:
                 await client.delete_offsets(name, partitions)
-                typer.echo(f"deleted the offsets of {len(partitions)} partition(s) from {name}")
+                await stdio.say(f"deleted the offsets of {len(partitions)} partition(s) from {name}")
             return
         try:
             await client.delete_groups(groups)
         except PartialFailure as failure:
-            said(failure.failures)
+            await said(failure.failures)
             raise
-        said({})
+        await said({})
 
 
 # -- reset ------------------------------------------------------------------------------------------------------------
@@ -210,7 +209,7 @@ async def reset(
     scope = parse_places(topics, "--topic") if topics else None
     async with connect() as client:
         plan = await client.reset_offsets(group, to, shift_by=shift_by, topics=scope, execute=execute)
-    _print_plan(plan, export, as_json)
+    await _print_plan(plan, export, as_json)
 
 
 def _where_to(group: str, ways: Mapping[str, Any]) -> Any:
@@ -237,38 +236,37 @@ def _offsets_in(file: Path, group: str) -> dict[Place, int]:
         raise typer.BadParameter(f"cannot read {file}: {why}", param_hint="--from-file") from None
     from ottla.sdk.admin import offsets_from_csv
 
-    with exits.reported():
-        offsets = offsets_from_csv(text, group)
+    offsets = offsets_from_csv(text, group)
     if not offsets:
         raise typer.BadParameter(f"{file} has no offsets of group {group!r}", param_hint="--from-file")
     return offsets
 
 
-def _print_plan(plan: "ResetPlan", export: bool, as_json: bool) -> None:
+async def _print_plan(plan: "ResetPlan", export: bool, as_json: bool) -> None:
     rows = [(each.topic, each.partition, each.old, each.new, each.note) for each in plan.offsets]
     if as_json:
         names = ("topic", "partition", "old", "new", "note")
         offsets = [dict(zip(names, row, strict=True)) for row in rows]
         facts = {"group": plan.group, "new_group": plan.new_group, "executed": plan.executed, "offsets": offsets}
-        typer.echo(json.dumps(facts))
+        await stdio.say(json.dumps(facts))
         return
     if export:
-        typer.echo(plan.to_csv(), nl=False)
+        await stdio.say(plan.to_csv(), end="")
         for each in plan.offsets:
             if each.note:
-                typer.echo(f"{each.topic}-{each.partition}: {each.note}", err=True)
+                await stdio.say(f"{each.topic}-{each.partition}: {each.note}", err=True)
     elif rows:
-        tables.show(("topic", "partition", "old offset", "new offset", "note"), rows, plan.group)
+        await tables.show(("topic", "partition", "old offset", "new offset", "note"), rows, plan.group)
     if not rows:
         why = f"there is no group {plan.group}" if plan.new_group else f"{plan.group} has committed nothing"
-        typer.echo(f"{why}: name topics with --topic", err=True)
+        await stdio.say(f"{why}: name topics with --topic", err=True)
         raise typer.Exit(1)
     elif plan.executed:
         new = ", a new group" if plan.new_group else ""
-        typer.echo(f"{len(rows)} offset(s) of {plan.group} are reset{new}", err=True)
+        await stdio.say(f"{len(rows)} offset(s) of {plan.group} are reset{new}", err=True)
     else:
         new = f"{plan.group} is a group that does not exist yet; " if plan.new_group else ""
-        typer.echo(f"{new}nothing was changed: add --execute to do it", err=True)
+        await stdio.say(f"{new}nothing was changed: add --execute to do it", err=True)
 
 
 # -- groups as text and JSON ------------------------------------------------------------------------------------------
@@ -320,14 +318,14 @@ def _as_dict(lag: "GroupLag") -> dict[str, Any]:
     }
 
 
-def _print(lag: "GroupLag", members: bool) -> None:
+async def _print(lag: "GroupLag", members: bool) -> None:
     group, node = lag.group, lag.group.coordinator
     assignor = f", {group.protocol}" if group.protocol else ""
     where = f"coordinator {format_address(node.host, node.port)} (node {node.id})"
-    typer.echo(f"{group.group}: {group.state}{assignor}, {len(group.members)} member(s), {where}")
+    await stdio.say(f"{group.group}: {group.state}{assignor}, {len(group.members)} member(s), {where}")
     if members and group.members:
         of_members = ("member", "instance", "client", "host", "partitions", "assignment")
-        tables.show(of_members, [_member(each) for each in group.members])
+        await tables.show(of_members, [_member(each) for each in group.members])
     if lag.partitions:
         columns = ("topic", "partition", "committed", "end", "lag", "client", "host")
         rows = [
@@ -342,12 +340,12 @@ def _print(lag: "GroupLag", members: bool) -> None:
             )
             for each in lag.partitions
         ]
-        tables.show(columns, rows)
+        await tables.show(columns, rows)
     for each in lag.partitions:
         if each.trouble:
-            typer.echo(f"{each.topic}-{each.partition}: {each.trouble}", err=True)
+            await stdio.say(f"{each.topic}-{each.partition}: {each.trouble}", err=True)
     unknown = sum(each.lag is None for each in lag.partitions)
-    typer.echo(f"lag {lag.total}" + (f", unknown for {unknown} partition(s)" if unknown else ""))
+    await stdio.say(f"lag {lag.total}" + (f", unknown for {unknown} partition(s)" if unknown else ""))
 
 
 def _member(each: "GroupMember") -> tuple[object, ...]:

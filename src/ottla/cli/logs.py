@@ -80,7 +80,10 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure(format: LogFormat, level: LogLevel) -> None:
-    """Send ottla's logs of at least this level, and other libraries' warnings, to stderr."""
+    """Send ottla's logs of at least this level, and other libraries' warnings, to stderr.
+
+    A line is written at once: while stderr is a full pipe, it blocks the loop (`exits.py`).
+    """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if format is LogFormat.JSON else TextFormatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)

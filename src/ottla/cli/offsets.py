@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ottla.cli import tables
+from ottla.cli import stdio, tables
 from ottla.cli.options import AsJson, Connect, Isolation, IsolationLevel, at_cluster
 from ottla.cli.places import Place, format_time, parse_places, parse_time, partitions_of
 
@@ -65,7 +65,7 @@ async def offsets(
                 for place in partitions
                 for text, offsets in found.items()
             ]
-    _print(rows, as_json)
+    await _print(rows, as_json)
 
 
 def _wanted(text: str) -> Wanted:
@@ -98,11 +98,11 @@ def _fields(text: str, found: "ListedOffset") -> dict[str, Any]:
     }
 
 
-def _print(rows: list[dict[str, Any]], as_json: bool) -> None:
+async def _print(rows: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(rows))
+        await stdio.say(json.dumps(rows))
     elif rows:
         cells = [
             {**row, "timestamp": format_time(at)} if (at := row.get("timestamp")) is not None else row for row in rows
         ]
-        tables.show(list(rows[0]), [tuple(row.values()) for row in cells])
+        await tables.show(list(rows[0]), [tuple(row.values()) for row in cells])

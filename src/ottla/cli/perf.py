@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from ottla.cli import stdio
 from ottla.cli.consume import IDLE, next_batch
 from ottla.cli.options import CompressionName, Connect, Isolation, IsolationLevel, Partitioner, at_cluster
 from ottla.cli.places import partitions_of
@@ -178,28 +179,28 @@ class ThroughputReporter:
         while True:
             await trio.sleep(1.0)
             now = time.perf_counter()
-            figures = self._second.figures(now)
-            self._say({"event": "warm-up" if self.warm_up else "progress", **figures}, err=True)
+            figures = {"event": "warm-up" if self.warm_up else "progress", **self._second.figures(now)}
             self._second = self._window(now)
             if self.warm_up and now - self.start >= self._seconds:
                 self.warm_up, self.left_out = False, self._whole.records
                 self._whole = self._window(now)
+            await self._say(figures, err=True)  # last: it may wait for the reader
 
-    def end(self, **more: Any) -> None:
+    async def end(self, **more: Any) -> None:
         """Report the total."""
         figures = self._whole.figures(time.perf_counter())
         figures["warm_up_records"] = self.left_out
         if self.warm_up:
             figures["ended_in_warm_up"] = True
-        self._say({"event": "result", **figures, **more}, err=False)
+        await self._say({"event": "result", **figures, **more}, err=False)
         if self.warm_up:
-            typer.echo("the run ended during the warm-up: the figures are those of the warm-up", err=True)
+            await stdio.say("the run ended during the warm-up: the figures are those of the warm-up", err=True)
 
-    def _say(self, figures: dict[str, Any], err: bool) -> None:
+    async def _say(self, figures: dict[str, Any], err: bool) -> None:
         if self._as_json:
-            typer.echo(json.dumps({"kind": self.kind, **figures}))
+            await stdio.say(json.dumps({"kind": self.kind, **figures}))
         else:
-            typer.echo(as_text(figures), err=err)
+            await stdio.say(as_text(figures), err=err)
 
 
 def as_text(figures: dict[str, Any]) -> str:
@@ -307,23 +308,23 @@ async def produce(
             transactional_id=transactional_id,
             transaction_timeout=each.timeout(rate),
         ) as producer,
-        trio.open_nursery() as nursery,
     ):
         # The measurement should not include connecting, metadata and InitProducerId.
         async with producer.transaction() if transactional_id else nullcontext(producer) as sender:
             for topic in topics:
                 await sender.send(topic, b"")
         gauge = ThroughputReporter("produce", warm_up, as_json, size, transactional=transactional_id is not None)
-        nursery.start_soon(gauge.watch)
-        if transactional_id:
-            await load.transact(producer, gauge, nth, each)
-        else:
-            await load.send(producer, gauge, nth)
-            await producer.flush()
-        nursery.cancel_scope.cancel()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(gauge.watch)
+            if transactional_id:
+                await load.transact(producer, gauge, nth, each)
+            else:
+                await load.send(producer, gauge, nth)
+                await producer.flush()
+            nursery.cancel_scope.cancel()
         if gauge.failure is not None:
             raise gauge.failure
-        gauge.end(**({"rate_asked_for": rate} if rate else {}))
+        await gauge.end(**({"rate_asked_for": rate} if rate else {}))
 
 
 def _check_transactions(name: str | None, records: int | None, seconds: float | None, acks: Acks) -> None:
@@ -462,16 +463,14 @@ async def consume(
     async with connect() as client:
         end = await _ends(client, topics, level) if endless else None
         where: Any = start
-        async with (
-            client.consumer(*topics, group=group, start=where, reset="beginning", isolation=level) as consumer,
-            trio.open_nursery() as nursery,
-        ):
+        async with client.consumer(*topics, group=group, start=where, reset="beginning", isolation=level) as consumer:
             gauge = ThroughputReporter("consume", warm_up, as_json)
-            nursery.start_soon(gauge.watch)
-            with trio.move_on_after(duration or math.inf):
-                await _read(consumer, gauge, count, end, ages=start == "end", commit=group is not None)
-            nursery.cancel_scope.cancel()
-            gauge.end()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(gauge.watch)
+                with trio.move_on_after(duration or math.inf):
+                    await _read(consumer, gauge, count, end, ages=start == "end", commit=group is not None)
+                nursery.cancel_scope.cancel()
+            await gauge.end()
 
 
 async def _ends(

@@ -73,9 +73,9 @@ async def produce(
         if file is not None:
             os.close(source)
     if as_json_ and not receipts:
-        typer.echo(as_json(topic=topic, records=count))
+        await stdio.write(as_json(topic=topic, records=count) + b"\n")
     elif not receipts:
-        typer.echo(f"{count} record(s) are stored in {topic}", err=True)
+        await stdio.say(f"{count} record(s) are stored in {topic}", err=True)
 
 
 def _open(file: Path | None) -> int:
@@ -110,9 +110,9 @@ async def _send_all(
         async for read in lines:
             end = count + len(read)
 
-            def given_up() -> None:
+            def given_up() -> str:
                 left = end - count  # noqa: B023
-                typer.echo(f"ottla: stopped by a signal: {left} line(s) may have been read but not sent", err=True)
+                return f"ottla: stopped by a signal: {left} line(s) may have been read but not sent"
 
             progress(count)
             with exits.finished_within(_GRACE, given_up):
@@ -131,7 +131,7 @@ async def _send_all(
                         raise _refused(count + 1, error) from None
                     count += 1
                     if receipt is not None:
-                        typer.echo(as_json(**receipt._asdict()))
+                        await stdio.write(as_json(**receipt._asdict()) + b"\n")
     return count
 
 

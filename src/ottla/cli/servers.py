@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 import typer
 
 from ottla.brokerlite.config import Sync
-from ottla.cli import command_config, exits
+from ottla.cli import command_config, exits, stdio
 from ottla.cli.logs import LogFormat, LogLevel
 from ottla.cli.reloading import Configuration, ServerLogs, server_logs
 from ottla.config_file import NO_FILE, ConfigFile, dashed
@@ -413,19 +413,17 @@ def _serve(
         facts = {"bootstrap": running.bootstrap, "health": running.health, **told(running)}
         if name is not None:
             facts["announced"] = f"zeroconf://{await nursery.start(announce, running)}"
-        _say(kind, facts, as_json)
+        await stdio.say(_line(kind, facts, as_json))
 
     _have_descriptors()
     _give_memory_back()
     exits.run_server(server, start, configuration.hang_up if configuration else None)
 
 
-def _say(kind: str, facts: dict[str, Any], as_json: bool) -> None:
-    """Print the one line on stdout."""
+def _line(kind: str, facts: dict[str, Any], as_json: bool) -> str:
+    """The one line on stdout."""
     if as_json:
-        line = json.dumps({"event": "listening", "kind": kind, **facts})
-    else:
-        known = {key.replace("_", " "): value for key, value in facts.items() if value not in (None, False)}
-        rest = ", ".join(key if value is True else f"{key} {value}" for key, value in known.items())
-        line = f"{kind} listens: {rest}"
-    typer.echo(line)
+        return json.dumps({"event": "listening", "kind": kind, **facts})
+    known = {key.replace("_", " "): value for key, value in facts.items() if value not in (None, False)}
+    rest = ", ".join(key if value is True else f"{key} {value}" for key, value in known.items())
+    return f"{kind} listens: {rest}"

@@ -1,8 +1,14 @@
-"""stdin and stdout for commands under trio: nothing here blocks the loop, so that a signal always ends the command."""
+"""stdin, stdout and stderr for commands under trio: nothing here blocks the loop, so that a signal ends the command.
+
+Rule: a command under trio prints through this module only. `typer.echo`, `print` and rich block the whole loop while
+their pipe is full: the producer sends nothing, and no signal is handled (tests/architecture/test_output.py).
+"""
 
 import os
 import sys
 from collections.abc import AsyncGenerator
+from io import UnsupportedOperation
+from typing import TextIO
 
 from ottla.cli.exits import BadInput
 
@@ -51,11 +57,30 @@ async def write(data: bytes) -> None:
     Raises:
         BrokenPipeError: the reader of stdout has gone.
     """
-    import trio
-
     if sys.stdout is None:
         raise BadInput("stdout is closed")
-    target, left = sys.stdout.fileno(), memoryview(data)
+    await _write(sys.stdout, data)
+
+
+async def say(text: str, *, end: str = "\n", err: bool = False) -> None:
+    """Print to stdout, or to stderr if ``err`` is set; to nothing if that is closed.
+
+    Raises:
+        BrokenPipeError: its reader has gone.
+    """
+    stream = sys.stderr if err else sys.stdout
+    if stream is not None:
+        await _write(stream, f"{text}{end}".encode(stream.encoding, stream.errors or "strict"))
+
+
+async def _write(stream: TextIO, data: bytes) -> None:
+    import trio
+
+    try:
+        target, left = stream.fileno(), memoryview(data)
+    except UnsupportedOperation:  # in memory, which does not block
+        stream.write(data.decode(stream.encoding, stream.errors or "strict"))
+        return
     while left:
         size = _PIPE_BUF
         try:

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 
+from ottla.cli import stdio
 
-def show(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
+
+async def show(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
     """Print a table. Columns with integers are right-aligned; ``None`` is shown as a dash."""
     from rich.console import Console
     from rich.table import Table
@@ -16,11 +18,17 @@ def show(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | 
         table.add_column(name, justify="right" if numeric else "left", overflow="fold")
     for row in cells:
         table.add_row(*(Text("-" if cell is None else str(cell)) for cell in row))
-    Console().print(table)
+    console = Console()
+    with console.capture() as printed:
+        console.print(table)
+    await stdio.say(printed.get(), end="")
 
 
-def clear() -> None:
+async def clear() -> None:
     """Clear the screen, if stdout is a terminal."""
     from rich.console import Console
 
-    Console().clear()
+    console = Console()
+    with console.capture() as printed:
+        console.clear()
+    await stdio.say(printed.get(), end="")

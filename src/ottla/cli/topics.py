@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ottla.cli import tables
+from ottla.cli import stdio, tables
 from ottla.cli.options import AsJson, Connect, at_cluster
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ async def create(
             name, partitions=partitions or -1, replication_factor=replication_factor or -1, configs=configs
         )
     if as_json:
-        typer.echo(json.dumps(_as_dict(made)))
+        await stdio.say(json.dumps(_as_dict(made)))
     else:
-        typer.echo(f"created {made.name} with {len(made.partitions)} partition(s)")
+        await stdio.say(f"created {made.name} with {len(made.partitions)} partition(s)")
 
 
 @app.command("list", epilog="Example: ottla topics list --bootstrap localhost:9092")
@@ -52,10 +52,9 @@ async def list_(
     async with connect() as client:
         names = await client.list_topics()
     if as_json:
-        typer.echo(json.dumps(names))
+        await stdio.say(json.dumps(names))
     else:
-        for name in names:
-            typer.echo(name)
+        await stdio.say("".join(f"{name}\n" for name in names), end="")
 
 
 @app.command("describe", epilog="Example: ottla topics describe flights --json")
@@ -73,9 +72,9 @@ async def describe(
         end = await client.offsets(dict.fromkeys(places, "end"))
     offsets = {place[1]: (first[place], end[place]) for place in places}
     if as_json:
-        typer.echo(json.dumps(_as_dict(topic, offsets)))
+        await stdio.say(json.dumps(_as_dict(topic, offsets)))
     else:
-        _print(topic, offsets)
+        await _print(topic, offsets)
 
 
 @app.command("grow", epilog="Example: ottla topics grow flights 12")
@@ -90,9 +89,9 @@ async def grow(
     async with connect() as client:
         grown = await client.create_partitions(name, partitions)
     if as_json:
-        typer.echo(json.dumps({"name": name, "partitions": len(grown.partitions)}))
+        await stdio.say(json.dumps({"name": name, "partitions": len(grown.partitions)}))
     else:
-        typer.echo(f"{name} has {len(grown.partitions)} partition(s)")
+        await stdio.say(f"{name} has {len(grown.partitions)} partition(s)")
 
 
 @app.command("delete", epilog="Example: ottla topics delete flights flights-direct")
@@ -105,7 +104,7 @@ async def delete(
     async with connect() as client:
         for name in names:
             await client.delete_topic(name)
-            typer.echo(f"deleted {name}")
+            await stdio.say(f"deleted {name}")
 
 
 def _setting(text: str) -> tuple[str, str]:
@@ -135,7 +134,7 @@ def _as_dict(topic: "TopicDescription", offsets: dict[int, tuple[int, int]] | No
     }
 
 
-def _print(topic: "TopicDescription", offsets: dict[int, tuple[int, int]]) -> None:
+async def _print(topic: "TopicDescription", offsets: dict[int, tuple[int, int]]) -> None:
     columns = ("partition", "leader", "replicas", "in sync", "first offset", "end offset")
     rows = [
         (
@@ -147,9 +146,9 @@ def _print(topic: "TopicDescription", offsets: dict[int, tuple[int, int]]) -> No
         )
         for each in topic.partitions
     ]
-    tables.show(columns, rows, topic.name)
+    await tables.show(columns, rows, topic.name)
     for key, value in sorted(topic.configs.items()):
-        typer.echo(f"{key}={value}")
+        await stdio.say(f"{key}={value}")
 
 
 def _joined(nodes: tuple[int, ...]) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ottla.addresses import format_address
-from ottla.cli import tables
+from ottla.cli import stdio, tables
 from ottla.cli.options import AsJson, Connect, at_cluster
 from ottla.cli.places import Place, format_places, format_time, parse_duration, parse_places
 
@@ -51,19 +51,19 @@ async def list_(
     states, producer_ids = state or (), producer_id or ()
     longer = parse_duration(running_longer, "--running-longer").total_seconds() if running_longer else None
 
-    def show(transactions: "tuple[TransactionListing, ...]") -> None:
+    async def show(transactions: "tuple[TransactionListing, ...]") -> None:
         rows = [{**asdict(each), "coordinator": _where(each.coordinator)} for each in transactions]
         if as_json:
-            typer.echo(json.dumps(rows))
+            await stdio.say(json.dumps(rows))
         else:
             columns = ("transactional id", "producer id", "state", "coordinator")
-            tables.show(columns, [tuple(row.values()) for row in rows])
+            await tables.show(columns, [tuple(row.values()) for row in rows])
 
     async with connect() as client:
         try:
-            show(await client.list_transactions(states=states, producer_ids=producer_ids, running_longer=longer))
+            await show(await client.list_transactions(states=states, producer_ids=producer_ids, running_longer=longer))
         except PartialFailure as failure:
-            show(failure.found)
+            await show(failure.found)
             raise
 
 
@@ -77,15 +77,15 @@ async def describe(
     """Show the producer, the state and the open transaction of transactional ids; with --json a line for each."""
     from ottla.errors import PartialFailure
 
-    def show(found: "Mapping[str, TransactionDescription]") -> None:
+    async def show(found: "Mapping[str, TransactionDescription]") -> None:
         for each in found.values():
-            typer.echo(json.dumps(_as_dict(each)) if as_json else _as_text(each, time.time()))
+            await stdio.say(json.dumps(_as_dict(each)) if as_json else _as_text(each, time.time()))
 
     async with connect() as client:
         try:
-            show(await client.describe_transactions(*ids))
+            await show(await client.describe_transactions(*ids))
         except PartialFailure as failure:
-            show(failure.found)
+            await show(failure.found)
             raise
 
 
@@ -114,24 +114,24 @@ async def find_hanging(
     scope = parse_places(topics, "TOPIC") if topics else None
     timeout = parse_duration(max_transaction_timeout, "--max-transaction-timeout").total_seconds()
 
-    def show(found: "tuple[HangingTransaction, ...]", ongoing: int | None) -> None:
+    async def show(found: "tuple[HangingTransaction, ...]", ongoing: int | None) -> None:
         if as_json:
-            typer.echo(json.dumps([asdict(each) for each in found]))
+            await stdio.say(json.dumps([asdict(each) for each in found]))
         elif found:
             columns = ("topic", "partition", "start offset", "producer id", "epoch", "last record", "why")
-            tables.show(columns, [_cells(each) for each in found])
-            typer.echo("to abort one: ottla transactions abort TOPIC:PARTITION --start-offset OFFSET", err=True)
+            await tables.show(columns, [_cells(each) for each in found])
+            await stdio.say("to abort one: ottla transactions abort TOPIC:PARTITION --start-offset OFFSET", err=True)
         elif ongoing is not None:
             others = f"; {ongoing} open: ottla transactions list --state ongoing" if ongoing else ""
-            typer.echo(f"no transaction hangs{others}", err=True)
+            await stdio.say(f"no transaction hangs{others}", err=True)
 
     async with connect() as client:
         try:
             found = await client.find_hanging_transactions(scope, max_transaction_timeout=timeout)
         except PartialFailure as failure:
-            show(failure.found, None)
+            await show(failure.found, None)
             raise
-        show(found, 0 if found or as_json else await _ongoing(client))
+        await show(found, 0 if found or as_json else await _ongoing(client))
 
 
 @app.command("abort", epilog="Example: ottla transactions abort orders:0 --start-offset 42")
@@ -177,7 +177,7 @@ async def abort(
             force=force,
         )
     which = f"of producer id {producer_id}" if start_offset is None else f"from offset {start_offset} on"
-    typer.echo(f"aborted the transaction {which} in {topic}-{index}")
+    await stdio.say(f"aborted the transaction {which} in {topic}-{index}")
 
 
 @app.command("fence", epilog="Example: ottla transactions fence billing-1")
@@ -193,20 +193,20 @@ async def fence(
     """
     from ottla.errors import PartialFailure
 
-    def show(fenced: "Mapping[str, ProducerIdAndEpoch]") -> None:
+    async def show(fenced: "Mapping[str, ProducerIdAndEpoch]") -> None:
         if as_json:
-            typer.echo(json.dumps({name: each._asdict() for name, each in fenced.items()}))
+            await stdio.say(json.dumps({name: each._asdict() for name, each in fenced.items()}))
             return
         for name, each in fenced.items():
-            typer.echo(f"fenced {name}: producer id {each.producer_id} has epoch {each.producer_epoch} now")
+            await stdio.say(f"fenced {name}: producer id {each.producer_id} has epoch {each.producer_epoch} now")
             if each.producer_epoch == 0:
-                typer.echo(f"{name} is new to the coordinator: is it spelled correctly?", err=True)
+                await stdio.say(f"{name} is new to the coordinator: is it spelled correctly?", err=True)
 
     async with connect() as client:
         try:
-            show(await client.fence_producers(*ids))
+            await show(await client.fence_producers(*ids))
         except PartialFailure as failure:
-            show(failure.found)
+            await show(failure.found)
             raise
 
 

@@ -9,6 +9,7 @@ Rules:
 
 import json
 import logging
+import re
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import asdict
 from ipaddress import ip_address
@@ -31,10 +32,18 @@ _REQUEST_TIMEOUT = 5.0
 """Seconds for a request, and its response of a few bytes."""
 _SCRAPE_TIMEOUT = 10.0
 """Seconds for ``/metrics``: Prometheus' own default."""
+_CLOSE_TIMEOUT = 1.0
+"""Seconds for a client to close a connection whose response is sent."""
 _SCRAPES = 4
 _LONGEST_REQUEST = 8192
+_LONGEST_REST = 2**20
+"""Bytes of a request that are read, and ignored, after its response."""
 
 Notes = Callable[[], Iterable[str]]
+
+
+_HEAD_END = re.compile(rb"\n\r?\n")
+"""A line may end without a carriage return: RFC 9112, section 2.2."""
 
 
 class Response(NamedTuple):
@@ -62,7 +71,7 @@ class HealthServer:
         self._scrapes = trio.CapacityLimiter(_SCRAPES)
         self._metrics = _metrics_page()
 
-    async def answer(self, stream: trio.abc.Stream) -> None:
+    async def answer(self, stream: trio.abc.HalfCloseableStream) -> None:
         """Answer the request of one connection, within a few seconds, and close the connection."""
         try:
             with trio.move_on_after(_REQUEST_TIMEOUT) as scope:
@@ -75,6 +84,8 @@ class HealthServer:
                         await _send(stream, await self._scraped())
                 else:
                     await _send(stream, self._probed(path))
+            if not scope.cancelled_caught:
+                await _end(stream)
         except trio.BrokenResourceError:
             pass
         await trio.aclose_forcefully(stream)
@@ -173,7 +184,7 @@ async def _broken_metrics(collect: Collect) -> Response:
 async def _request(stream: trio.abc.Stream) -> tuple[bytes, bytes]:
     """Read a request, and return its method, and its path without parameters."""
     request = b""
-    while b"\r\n\r\n" not in request and len(request) < _LONGEST_REQUEST:
+    while not _HEAD_END.search(request) and len(request) < _LONGEST_REQUEST:
         if not (data := await stream.receive_some(4096)):
             break
         request += data
@@ -195,3 +206,15 @@ async def _send(stream: trio.abc.Stream, response: Response) -> None:
         f"Content-Length: {len(response.body)}\r\nConnection: close\r\n\r\n"
     )
     await stream.send_all(head.encode() + response.body)
+
+
+async def _end(stream: trio.abc.HalfCloseableStream) -> None:
+    """Tell the client that the response is complete, and wait until it closes the connection.
+
+    Closing a connection with unread bytes, such as a body, resets it, and the client loses the end of the response.
+    """
+    await stream.send_eof()
+    rest = 0
+    with trio.move_on_after(_CLOSE_TIMEOUT):
+        while rest < _LONGEST_REST and (data := await stream.receive_some(2**16)):
+            rest += len(data)
