@@ -157,7 +157,7 @@ class Coordinators:
         self.committed: Commit = lambda group, member, place, offset: None
         """Called with every offset that is accepted."""
         self.superseded: Commit = lambda group, member, place, offset: None
-        """Called with every offset of a transaction whose marker comes after a later commit, so that it does not count."""
+        """Called with every offset of a transaction that does not count: its marker came after a later commit."""
 
     def place(self, group: str) -> Place:
         """The partition of `__consumer_offsets` that has the group."""
