@@ -158,7 +158,7 @@ $(BIN)/python:
 	    rm -rf $(VENV); echo "Python's venv module does not work; on Debian and Ubuntu: apt-get install python3-venv"; exit 1; } >&2
 
 $(VENV)/.dev: pyproject.toml setup.py | $(BIN)/python
-	@echo "installing ottla for development ..."
+	@echo "installing ottla for development: compiles its C, and downloads Spark, Java and the tools, which takes minutes ..."
 	@$(PIP) --editable '.[dev]'
 	@touch $(VENV)/.demo $(VENV)/.test $@
 
@@ -169,11 +169,11 @@ $(VENV)/.rewritten: | $(VENV)/.dev
 	@touch $@
 
 $(VENV)/.demo: pyproject.toml setup.py | $(BIN)/python
-	@echo "installing ottla for the demo ..."
+	@echo "installing ottla for the demo: compiles its C, and downloads Spark and Java (550 MB), which takes minutes ..."
 	@$(PIP) --editable '.[demo]'
 	@touch $@
 
 $(VENV)/.test: pyproject.toml setup.py | $(BIN)/python
-	@echo "installing ottla with everything that the quick tests need, except Spark ..."
+	@echo "installing ottla with everything that the quick tests need, except Spark: compiles its C, which takes a minute ..."
 	@$(PIP) --editable '.[test]'
 	@touch $@

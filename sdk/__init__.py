@@ -5,7 +5,7 @@ This is the map of the folder, in the order in which it handles a record:
     client.py, aio.py    `connect` for trio and for asyncio. `Client` checks its arguments and creates the others.
     sync/                `connect` for blocking code, and its faces, generated from the asynchronous ones.
     producer.py          the face of a producer: each call is one line that asks the core and waits.
-    drivers/             sockets, clocks and loops. `driver.py`: the user's calls; `stepper.py`: carries out the actions
+    drivers/             sockets, clocks and loops. `driver.py`: the user's calls; `pump.py`: carries out the actions
                          that the core asks for. `trio.py`, `asyncio.py`: how each loop waits, dials and wakes up;
                          `threads.py`, `callers.py`: in a thread, for blocking code; `blocking.py`: for Spark.
     steps.py, flow.py    how a call waits (it is a generator); and the same within a machine.

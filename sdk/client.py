@@ -44,14 +44,14 @@ from ottla.sdk.client_parts import ClientParts
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.options import ConsumerOptions, ConsumerPlan, TopicFilter
 from ottla.sdk.consume.partitions.fetched import Fetched
-from ottla.sdk.consume.partitions.places import Where, place_at, start_at
 from ottla.sdk.consume.partitions.position import NoStart, Offset, Start, Time
 from ottla.sdk.consume.partitions.record_sets import READ_COMMITTED, READ_UNCOMMITTED
+from ottla.sdk.consume.partitions.starts import Where, fixed_start_at, start_at
 from ottla.sdk.consume.reading.fetcher import Fetcher
 from ottla.sdk.consumer import Consumer, ConsumerHooks
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.driver import Driver, DriverType
-from ottla.sdk.drivers.stepper import Stepper
+from ottla.sdk.drivers.pump import Pump
 from ottla.sdk.events import Node
 from ottla.sdk.group.options import MemberOptions
 from ottla.sdk.logs import logger
@@ -85,7 +85,7 @@ def connect(options: ClientOptions) -> "Client":
     return Client(options, TrioDriver)
 
 
-def _never_left(driver: Stepper[Any]) -> None:
+def _never_left(driver: Pump[Any]) -> None:
     """Log an error if a client is freed, or the program ends, before its block ended: no data are lost silently."""
     core, ours = driver.core, driver.abandon()
     if core.closed is None and ours:
@@ -340,7 +340,7 @@ class Client(Suggesting, ClientParts):
         for place, when in by_topic_partition("times", times).items():
             if not isinstance(when, datetime | timedelta):
                 raise ConfigurationError(f"{when!r} is not a time: give a datetime, or a timedelta (so long ago)")
-            at = place_at(when, time.time())
+            at = fixed_start_at(when, time.time())
             stamps[place] = at.timestamp if isinstance(at, Time) else -1
         return await self._driver.call(lambda now: calls.offsets_before(self._driver.core, stamps, now, level))
 
@@ -360,7 +360,9 @@ class Client(Suggesting, ClientParts):
             UnknownTopicOrPartition: one of them does not exist.
         """
         level = isolation_level(isolation)
-        starts = {place: place_at(where, time.time()) for place, where in by_topic_partition("wanted", wanted).items()}
+        starts = {
+            place: fixed_start_at(where, time.time()) for place, where in by_topic_partition("wanted", wanted).items()
+        }
         times = {place: start.timestamp for place, start in starts.items() if isinstance(start, Time)}
         found = await self._driver.call(lambda now: calls.offsets(self._driver.core, times, now, level))
         return {place: start.offset if isinstance(start, Offset) else found[place] for place, start in starts.items()}
@@ -384,7 +386,7 @@ class Client(Suggesting, ClientParts):
         level = isolation_level(isolation)
         times: dict[TopicPartition, int] = {}
         for place, where in by_topic_partition("wanted", wanted).items():
-            start = Time(MAX_TIMESTAMP) if where == "max_timestamp" else place_at(where, time.time())
+            start = Time(MAX_TIMESTAMP) if where == "max_timestamp" else fixed_start_at(where, time.time())
             if isinstance(start, Offset):
                 raise ConfigurationError(f"{where!r} is an offset already: ask for a time or an end of the log")
             times[place] = start.timestamp
@@ -771,7 +773,7 @@ def _reset_target(
             return calls.resets.Exactly(
                 {place: integer("an offset", each) for place, each in by_topic_partition("to", to).items()}
             )
-    return place_at(to, time.time())  # type: ignore[arg-type] # it refuses everything else
+    return fixed_start_at(to, time.time())  # type: ignore[arg-type] # it refuses everything else
 
 
 def _which_transaction(start_offset: int | None, producer: tuple[int | None, int | None, int | None]) -> "int | Writer":

@@ -327,7 +327,7 @@ class Producer(AsyncBlock, SendSoon[K, V], Generic[K, V]):
             timestamp: milliseconds since 1970, or a datetime with a zone; now by default.
 
         Returns:
-            The place where it was stored.
+            Where it was stored.
 
         Raises:
             DeliveryTimeout: not acknowledged within `delivery_timeout`; it says whether the record may be in the log.

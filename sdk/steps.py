@@ -1,9 +1,10 @@
 """The steps of a call, each a wait: the language between the machines and the drivers.
 
     def send(record) -> Steps[Receipt]:            async def send(self, ...):
-        yield TURN                                     return await self._driver.run(self._core.send(record))
-        receipt = yield from settled(outcome)
-        return receipt
+        yield CHECK                                    return await self._driver.run(self._core.send(record))
+        yield from settled(self.offer(record))
+        yield receipt
+        return receipt.result()
 
 A user's call is a generator. Between two yields it is a machine like the others: it runs without interruption, knows no
 loop and no clock, and makes all decisions. A driver only has to support the following yields:
@@ -17,7 +18,7 @@ loop and no clock, and makes all decisions. A driver only has to support the fol
 
 Rules:
 - The exception raised at a ``yield`` is either the user's own error (`Await`, `Outside`) or the loop's cancellation. A
-  generator may clean up, also with shielded steps, and then lets it pass.
+  generator may clean up, also with shielded waits, and then lets it pass.
 - A driver resumes the generator inside the core's gate (`ottla.sdk.gate`), and polls the core after each of its steps.
 """
 

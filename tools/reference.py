@@ -310,7 +310,7 @@ PAGES: dict[str, Page] = {
             Part("sdk/sync/__init__.py"),
             Part("sdk/client.py", ("connect",)),
             Part("sdk/client.py", ("Client",)),
-            Part("sdk/consume/partitions/places.py", ("Where",)),
+            Part("sdk/consume/partitions/starts.py", ("Where",)),
         ),
     ),
     "producer": Page(

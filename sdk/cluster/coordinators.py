@@ -125,7 +125,7 @@ class _CoordinatorLookup:
         self._until = now + core.options.api_timeout
         self._asked: dict[int, None] = {}
         """Nodes that have not answered yet."""
-        self._due: Timer | None = None
+        self._timer: Timer | None = None
 
     @property
     def _what(self) -> str:
@@ -133,7 +133,7 @@ class _CoordinatorLookup:
 
     def begin(self, now: float) -> None:
         self.outcome.when_done(self._core.later(self._until, lambda now: self._expire()).cancel)
-        self.outcome.when_done(lambda: self._due.cancel() if self._due else None)
+        self.outcome.when_done(lambda: self._timer.cancel() if self._timer else None)
         self._core.fail_on_close(self.outcome)
         self.ask(now)
 
@@ -157,9 +157,9 @@ class _CoordinatorLookup:
         self._core.submit(node, Exchange(request, ended, deadline, versions=versions), now)
 
     def _again(self, when: float) -> None:
-        if self._due is not None:
-            self._due.cancel()
-        self._due = self._core.later(when, self.ask)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._core.later(when, self.ask)
 
     def _answered(self, answer: FindCoordinatorResponse | OttlaError, now: float) -> None:
         if self.outcome.done:

@@ -84,7 +84,7 @@ class Metadata:
         """Called after every update."""
         self._topics = HeldTopics(cluster, self._options.metadata_max_age)
         self._questions = Questions(cluster, self._topics)
-        self._due: Timer | None = None
+        self._timer: Timer | None = None
         self._gave_none: set[int] = set()
         """Nodes that failed in this round."""
         self._requests = HedgedRequests(client, self._questions, self._gave_none, self._answered)
@@ -259,15 +259,15 @@ class Metadata:
             self.refresh(now, delay)
 
     def _ask_at(self, when: float) -> None:
-        due = self._due
-        if due and due.call and due.when <= when:
+        timer = self._timer
+        if timer and timer.call and timer.when <= when:
             return
-        if due:
-            due.cancel()
-        self._due = self._client.later(when, self._ask)
+        if timer:
+            timer.cancel()
+        self._timer = self._client.later(when, self._ask)
 
     def _ask(self, now: float) -> None:
-        self._due = None
+        self._timer = None
         self._questions.forget_gone()
         earliest = self._paused_until
         if not (self._failures or self.waited_for):
@@ -386,9 +386,9 @@ class Metadata:
         for outcome in self._take_connecting():
             outcome.succeed(None)
         self._client.nodes_changed(now)
-        if self._due is not None:  # it was scheduled before this update
-            self._due.cancel()
-            self._due = None
+        if self._timer is not None:  # it was scheduled before this update
+            self._timer.cancel()
+            self._timer = None
         self._ask_at(
             self._questions.answered(question, now, self._options.retry_backoff, self._options.metadata_max_age)
         )

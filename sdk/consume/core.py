@@ -92,8 +92,8 @@ class ConsumerCore:
         """The only object that may ask for batches, for example a transform; ``None``: any caller may."""
         self.ahead: Ahead[Any] | None = None
         """Batches that the reading thread may take without a call."""
-        self._turn = -math.inf
-        """When other tasks last had their turn."""
+        self._others_ran_at = -math.inf
+        """When other tasks last ran."""
         self.membership: Membership | None = None
         self.commits: Commits | None = None
         self._resuming: Resuming | None = None
@@ -244,9 +244,9 @@ class ConsumerCore:
         abandoned, over = False, None if timeout is None else self._core.at(self._core.now + timeout)
         try:
             # Other tasks run before a batch is taken, so that a cancellation here loses none.
-            if self._core.now - self._turn >= TURN_EVERY:
+            if self._core.now - self._others_ran_at >= TURN_EVERY:
                 yield TURN
-                self._turn = self._core.now
+                self._others_ran_at = self._core.now
             while True:
                 self._refuse_closed()
                 self._asking.refuse_left()
@@ -261,12 +261,12 @@ class ConsumerCore:
                     return fetched, self.committing.hand_out(fetched)
                 elif over is None:
                     yield self._wait()
-                    self._turn = self._core.now
+                    self._others_ran_at = self._core.now
                 elif over.done:
                     return None
                 else:
                     yield any_of((self._wait(), over))
-                    self._turn = self._core.now
+                    self._others_ran_at = self._core.now
         except GeneratorExit:  # the event loop has gone away and dropped the call
             abandoned = True
             raise
@@ -344,23 +344,23 @@ class ConsumerCore:
         return None if self.membership is None else self.notices.readable
 
     def _follow(self, notice: Notice) -> Steps[None]:
-        """Call the listener about a step of the membership; for a revocation, also wait for commits.
+        """Call the listener about a change of the assignment; for a revocation, also wait for commits.
 
         A revocation that was cancelled is continued by the next call.
         """
-        step, places = notice
+        change, places = notice
         self.polls.away(self._core.now)
-        if isinstance(step, Receive):
+        if isinstance(change, Receive):
             yield from self.notices.assigned(notice)
-            self._done(step)
-        elif isinstance(step, Lose):
-            self._done(step)
+            self._done(change)
+        elif isinstance(change, Lose):
+            self._done(change)
             yield from self.notices.lost(places)
         else:
             self.committing.commit_done(self._core.now)
             yield from self.notices.revoked(places)
-            failed = yield from self._commit_before_revocation(step.places)
-            self._done(step)
+            failed = yield from self._commit_before_revocation(change.places)
+            self._done(change)
             if failed is not None and failed.cause is not None:
                 raise failed
 
@@ -375,15 +375,15 @@ class ConsumerCore:
             return error
         return None
 
-    def _done(self, step: AssignmentChange) -> None:
-        """Finish a step whose listener call has returned. If the partitions were lost meanwhile, do nothing."""
-        if self.membership is None or step not in self.membership.steps:
+    def _done(self, change: AssignmentChange) -> None:
+        """Finish with a change whose listener call has returned. If the partitions were lost meanwhile, do nothing."""
+        if self.membership is None or change not in self.membership.changes:
             return
-        if isinstance(step, Revoke):
+        if isinstance(change, Revoke):
             topics = self._core.cluster.topics
-            self._end([each for each in step.places if each[0] in topics], _REVOKED)
-            self._end([each for each in step.places if each[0] not in topics], "its topic was deleted")
-        self.membership.done(step, self._core.now)
+            self._end([each for each in change.places if each[0] in topics], _REVOKED)
+            self._end([each for each in change.places if each[0] not in topics], "its topic was deleted")
+        self.membership.done(change, self._core.now)
 
     # -- the group's side --------------------------------------------------------------------------------------------
 
@@ -406,14 +406,14 @@ class ConsumerCore:
         self.fetcher.assign({place: self._subscription.start_again(place) for place in new}, now)
         self.fetcher.follow(topics)
 
-    def _on_assignment_change(self, step: AssignmentChange | None, now: float) -> None:
-        """Act on a step of the membership, before the user is notified."""
-        if isinstance(step, Lose):
-            self._end(step.places, step.why)
-        elif isinstance(step, Receive) and self._resuming is not None:
-            for place in step.places:
+    def _on_assignment_change(self, change: AssignmentChange | None, now: float) -> None:
+        """Act on a change of the assignment, before the user is notified."""
+        if isinstance(change, Lose):
+            self._end(change.places, change.why)
+        elif isinstance(change, Receive) and self._resuming is not None:
+            for place in change.places:
                 self.committing.own(place)
-            self._resuming.receive(step.places)
+            self._resuming.receive(change.places)
         if self.commits is not None:
             self.commits.wake()
         self._notify()

@@ -11,8 +11,8 @@ from ottla.late_dataclass import dataclass
 from ottla.sdk import kafka_values as kafka
 from ottla.sdk.arguments import integer, string
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.consume.partitions.places import Where
 from ottla.sdk.consume.partitions.position import Start
+from ottla.sdk.consume.partitions.starts import Where
 from ottla.sdk.group.options import MemberOptions
 from ottla.sdk.options import option, within_bounds
 

@@ -5,8 +5,8 @@ reader of a bare socket about a reset; they read large responses directly into t
 bytes arrive and when the alarm rings, so only dialling and looking for brokers take tasks; they end with the
 client.
 
-asyncio delivers a cancellation only once. If it arrives during a shielded step, the driver keeps it, and raises it at
-the next step that is not shielded, or at the end of the call. A loop that shuts down cancels all tasks, also the
+asyncio delivers a cancellation only once. If it arrives during a shielded wait, the driver keeps it, and raises it at
+the next wait that is not shielded, or at the end of the call. A loop that shuts down cancels all tasks, also the
 client's: interrupted attempts to connect start again, because producers and consumers need connections to leave.
 
 An error that is a bug closes the core, so that no call waits for it, and cancels the task that opened the client:
@@ -28,7 +28,7 @@ from ottla.errors import LocalProtocolError, reason
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.dialing import dial
 from ottla.sdk.drivers.driver import Driver, UserResult
-from ottla.sdk.drivers.stepper import CHUNK, Link
+from ottla.sdk.drivers.pump import CHUNK, Link
 from ottla.sdk.events import Connect, Connected, Event, Filled, Key, Received, RunInThread, Written
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome

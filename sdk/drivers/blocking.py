@@ -24,7 +24,7 @@ from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.partitions.record_sets import READ_UNCOMMITTED, AnyBatch
 from ottla.sdk.consume.reading.range_reader import LostRange, OffsetRange, RangeReader
 from ottla.sdk.core import ClientCore
-from ottla.sdk.drivers.selecting import SelectorLink, SelectorStepper
+from ottla.sdk.drivers.selecting import SelectorLink, SelectorPump
 from ottla.sdk.events import Connect, RunInThread
 from ottla.sdk.options import Options, announced_name, parse_bootstrap
 from ottla.sdk.outcome import Outcome
@@ -42,7 +42,7 @@ def _raise(lost: LostRange) -> NoReturn:
     raise lost.error
 
 
-class BlockingClient(SelectorStepper):
+class BlockingClient(SelectorPump):
     """A client for one thread.
 
         with BlockingClient("localhost:9092") as client:
@@ -66,7 +66,7 @@ class BlockingClient(SelectorStepper):
         """Seconds spent in `paused`."""
         super().__init__(core, self._time, "blocking")
         self._kicked = False
-        """The next step is due at once."""
+        """The next poll is due at once."""
         try:
             self._call(core.connect)
         except BaseException:  # an interrupt included
@@ -159,7 +159,7 @@ class BlockingClient(SelectorStepper):
         finally:
             self.do(reader.close)
             if self.core.closed is None:
-                self.step()  # otherwise the reader's sockets would stay open until the next call
+                self.pump()  # otherwise the reader's sockets would stay open until the next call
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
@@ -170,9 +170,9 @@ class BlockingClient(SelectorStepper):
         return outcome.result()
 
     def _await(self, outcome: Outcome[Any]) -> None:
-        """Take a step; unless that settles ``outcome``, wait for a socket or the core's deadline."""
+        """Pump; unless that settles ``outcome``, wait for a socket or the core's deadline."""
         self._kicked = False
-        self.step()
+        self.pump()
         if outcome.done:
             return
         due = self.core.deadline

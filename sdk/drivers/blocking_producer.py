@@ -130,7 +130,7 @@ class BlockingProducer(BlockingClient):
         Raises:
             DeliveryFailed: records have failed.
         """
-        self.step()
+        self.pump()
         self._wait(0.0)
         self._producer.raise_failures()
 

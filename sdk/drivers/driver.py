@@ -1,7 +1,7 @@
-"""The code that the drivers of all loops share: the user's calls, on top of the steps that they cause.
+"""The code that the drivers of all loops share: the user's calls, on top of the pump.
 
 Theory of operation: a call is a generator (`ottla.sdk.steps`); `run` resumes it whenever its outcome is settled. After
-each time the core may have actions to carry out: that is a step (`ottla.sdk.drivers.stepper`).
+each step of a call the core may have actions to carry out (`ottla.sdk.drivers.pump`).
 
 A driver derives from `Driver` and defines how its loop waits, dials and wakes up.
 """
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from ottla.sdk.core import ClientCore
-from ottla.sdk.drivers.stepper import L, Stepper
+from ottla.sdk.drivers.pump import L, Pump
 from ottla.sdk.drivers.watchdog import Watchdog
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import CHECK, Await, Outside, Shielded, Steps, Wait, settled
@@ -34,7 +34,7 @@ class UserResult(NamedTuple):
     """A cancellation of the caller that had to wait."""
 
 
-class Driver(Stepper[L]):
+class Driver(Pump[L]):
     """Carries out the user's calls on ``core``."""
 
     # -- calls of a loop -----------------------------------------------------------------------------------------------
@@ -197,13 +197,13 @@ class Driver(Stepper[L]):
 
     def where(self, task: Any) -> str:
         """Where a task is: the innermost lines of its own code, from the outside in."""
-        places: list[str] = []
+        lines: list[str] = []
         coroutine: Any = self.coroutine_of(task) if task is not None else None
         while coroutine is not None and (frame := getattr(coroutine, "cr_frame", None)) is not None:
             if f"/{self._loop}/" not in frame.f_code.co_filename:
-                places.append(f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}")
+                lines.append(f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}")
             coroutine = coroutine.cr_await
-        return " > ".join(places[-3:]) or "unknown"
+        return " > ".join(lines[-3:]) or "unknown"
 
     def has_ended(self, task: Any) -> bool:
         return getattr(self.coroutine_of(task), "cr_frame", None) is None

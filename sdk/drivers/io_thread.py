@@ -18,7 +18,7 @@ from functools import partial
 
 from ottla.errors import reason
 from ottla.sdk.core import ClientCore
-from ottla.sdk.drivers.selecting import Addresses, SelectorLink, SelectorStepper
+from ottla.sdk.drivers.selecting import Addresses, SelectorLink, SelectorPump
 from ottla.sdk.events import Connect, RunInThread
 from ottla.sdk.logs import logger
 
@@ -28,7 +28,7 @@ _FAILURES = 100
 """Consecutive errors after which the thread ends."""
 
 
-class IoThread(SelectorStepper):
+class IoThread(SelectorPump):
     """Drives ``core`` in a thread."""
 
     def __init__(self, core: ClientCore) -> None:
@@ -78,7 +78,7 @@ class IoThread(SelectorStepper):
         failures = 0
         while not self._stopping and failures < _FAILURES:
             try:
-                self._turn()
+                self._round()
                 failures = 0
             except BaseException as bug:  # fail everything that may wait for the rest of the failed step
                 failures += 1
@@ -91,7 +91,7 @@ class IoThread(SelectorStepper):
             for each in (self._wakes, self._waker):
                 each.close()
 
-    def _turn(self) -> None:
+    def _round(self) -> None:
         self._kicked = False
         while self._inbox:
             self._inbox.popleft()()
@@ -134,7 +134,7 @@ class IoThread(SelectorStepper):
             self._broken(bug)
 
     def _set_alarm(self, when: float) -> None:
-        """Nothing to do: `_turn` checks the deadline itself."""
+        """Nothing to do: `_round` checks the deadline itself."""
 
     def _kick(self) -> None:
         self._kicked = True

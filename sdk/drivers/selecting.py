@@ -9,8 +9,8 @@ from typing import Any
 
 from ottla.errors import reason
 from ottla.sdk.core import ClientCore
+from ottla.sdk.drivers.pump import Pump
 from ottla.sdk.drivers.sockets import SocketLink
-from ottla.sdk.drivers.stepper import Stepper
 from ottla.sdk.events import Connected, Key, Written
 
 Addresses = list[tuple[Any, ...]]
@@ -27,7 +27,7 @@ class SelectorLink(SocketLink):
         self.connecting = False
 
 
-class SelectorStepper(Stepper[SelectorLink]):
+class SelectorPump(Pump[SelectorLink]):
     """Takes the steps of ``core`` with a selector; subclasses decide when to wait, and how to resolve names."""
 
     def __init__(self, core: ClientCore, now: Callable[[], float], loop: str) -> None:

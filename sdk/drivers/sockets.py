@@ -5,7 +5,7 @@ import itertools
 import socket
 
 from ottla.errors import reason
-from ottla.sdk.drivers.stepper import CHUNK, Link
+from ottla.sdk.drivers.pump import CHUNK, Link
 from ottla.sdk.events import Event, Filled, Key, Received
 
 _PARTS = 64

@@ -96,7 +96,7 @@ class ThreadDriver(IoThread):
             raise self._bug from error
 
     def abandon(self) -> bool:
-        """Like `Stepper.abandon`: ends the I/O thread, and its connections."""
+        """Like `Pump.abandon`: ends the I/O thread, and its connections."""
         if self._refusal:
             return False  # it belongs to the parent process
         self._stop()

@@ -155,7 +155,7 @@ class TrioDriver(Driver[TrioLink]):
         return trio.current_effective_deadline() == -math.inf
 
     # Ctrl-C must not interrupt code that touches the core.
-    step = protected(Driver.step)
+    pump = protected(Driver.pump)
     tell = protected(Driver.tell)
     do = protected(Driver.do)
     _resume = protected(Driver._resume)

@@ -15,5 +15,5 @@ offset_commits  `OffsetCommits`: OffsetCommit, and what its errors mean
 commit_queue    `CommitQueue`: the commits that are not acknowledged; `Assignment`: the offsets of a partition
 group_metrics   the metrics of members and commits
 
-`ConsumerCore` creates a member and the consumer's `Commits`, and carries out the member's steps: revoke, receive, lose.
+`ConsumerCore` creates a member and the consumer's `Commits`, and acts on the member's changes: revoke, receive, lose.
 """

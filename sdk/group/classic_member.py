@@ -79,7 +79,7 @@ class ClassicMember:
     """Runs a member of ``group`` on its own ``channel``; implements `ottla.sdk.group.membership.Membership`.
 
     Args:
-        notify: called, inside the core, with each new step before the user is notified, and with ``None`` when the
+        notify: called, inside the core, with each new change before the user is notified, and with ``None`` when the
             membership has failed or the generation changed.
     """
 
@@ -95,7 +95,7 @@ class ClassicMember:
         self._seat = Seat(group, channel, options, MemberMetrics(core.metrics, group))
         self.state = S.OUT
         self.owned: tuple[TopicPartition, ...] = ()
-        self.steps: deque[AssignmentChange] = deque()
+        self.changes: deque[AssignmentChange] = deque()
         self.failed: OttlaError | None = None
         self.topics: tuple[str, ...] = ()
         self._offered = OfferedAssignors(group, options.chosen_assignors(), core.options.rack)
@@ -154,12 +154,12 @@ class ClassicMember:
         else:
             self._begin(now)
 
-    def done(self, step: AssignmentChange, now: float) -> None:
-        if step not in self.steps:
+    def done(self, change: AssignmentChange, now: float) -> None:
+        if change not in self.changes:
             return
-        self.steps.remove(step)
-        if isinstance(step, Revoke):
-            given_up = set(step.places)
+        self.changes.remove(change)
+        if isinstance(change, Revoke):
+            given_up = set(change.places)
             self.owned = tuple(each for each in self.owned if each not in given_up)
             if self._enter(On.GIVEN_UP, now):
                 self._begin(now)
@@ -219,9 +219,9 @@ class ClassicMember:
             self.state, self._since = state, now
         return True
 
-    def _add(self, step: AssignmentChange, now: float) -> None:
-        self.steps.append(step)
-        self._notify(step, now)
+    def _add(self, change: AssignmentChange, now: float) -> None:
+        self.changes.append(change)
+        self._notify(change, now)
 
     def _begin(self, now: float, delay: float = 0.0) -> None:
         """Start an attempt to get an assignment, in state PREPARING."""
@@ -241,7 +241,7 @@ class ClassicMember:
         self._seat.vacate(keep_id=keep_id)
         self._end_attempt()
         self._heartbeats.stop()
-        self.steps = deque(each for each in self.steps if isinstance(each, Lose))
+        self.changes = deque(each for each in self.changes if isinstance(each, Lose))
         lost, self.owned = self.owned, ()
         if lost:
             self._add(Lose(lost, why), now)

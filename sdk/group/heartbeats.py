@@ -45,20 +45,20 @@ class Heartbeats:
 
     def __init__(self, core: ClientCore, seat: Seat, member: Living) -> None:
         self._core, self._seat, self._member = core, seat, member
-        self._due: Timer | None = None
+        self._timer: Timer | None = None
         self._beat: LoneFlow | None = None
         """The last heartbeat, which may be in flight."""
 
     def schedule(self, when: float) -> None:
         """Send the next heartbeat at ``when``."""
         self.stop()
-        self._due = self._core.later(when, self._due_now)
+        self._timer = self._core.later(when, self._begin)
 
     def stop(self) -> None:
-        if self._due is not None:
-            self._due.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
 
-    def _due_now(self, now: float) -> None:
+    def _begin(self, now: float) -> None:
         if not self._member.in_group:
             return
         self.schedule(now + self._seat.options.heartbeat_interval)

@@ -1,10 +1,18 @@
 """The states of a member of a classic group, as a table.
 
     OUT ── JOIN ──► PREPARING ── JOIN_SENT ──► JOINING ── JOINED ──► ASSIGNING ── SYNC_SENT ──► SYNCING
-     ▲                  ▲                                                                         │
-     │                  ├── REBALANCE ── STABLE ◄── ASSIGNED ─────────────────────────────────────┤
-     │                  └── GIVEN_UP ── REVOKING ◄── ASSIGNED_LESS ───────────────────────────────┘
-     └── LEAVE, from any state; CLOSE leads to CLOSED from any state; only CLOSE leads out of FAILED
+                      ▲ ▲ ▲                       │                      │                       │ │ │
+                      │ │ └──── RETRY ────────────┴──────────────────────┴───────────────────────┘ │ │
+                      │ └────── REBALANCE ─── STABLE ◄─────── ASSIGNED ────────────────────────────┘ │
+                      │                         │ REVOKE                                             │
+                      │                         ▼                                                    │
+                      └──────── GIVEN_UP ─── REVOKING ◄────── ASSIGNED_LESS ─────────────────────────┘
+
+    RETRY       also from PREPARING, which begins again
+    EXPELLED    from each state above but OUT, to PREPARING
+    FAIL        from each state above but OUT, to FAILED
+    LEAVE       from each state above, to OUT
+    CLOSE       from each state above, and from FAILED, to CLOSED
 
 `ClassicMember._enter` makes every change through `TRANSITIONS`. An input without an entry there came too late, and is
 ignored.

@@ -2,7 +2,7 @@
 
 Rules:
 - The user is notified of each `AssignmentChange`: `Revoke`, `Lose` or `Receive`. After a `Revoke`, the membership waits
-  until the user is `done` with it; the other steps are only reported.
+  until the user is `done` with it; the other changes are only reported.
 - `ClassicMember` (JoinGroup, SyncGroup, Heartbeat) is the only implementation so far; one for KIP-848 is planned.
 
 Source: ConsumerRebalanceListener.java, AbstractMembershipManager.java.
@@ -64,8 +64,8 @@ class Membership(Protocol):
     def owned(self) -> tuple[TopicPartition, ...]: ...
 
     @property
-    def steps(self) -> deque[AssignmentChange]:
-        """The steps of which the user has to be notified, in order."""
+    def changes(self) -> deque[AssignmentChange]:
+        """The changes of which the user has to be notified, in order."""
         ...
 
     @property
@@ -81,8 +81,8 @@ class Membership(Protocol):
         """Join the group, unless this client is a member or is joining already."""
         ...
 
-    def done(self, step: AssignmentChange, now: float) -> None:
-        """Take note that the user has finished a step; a step that a loss has overtaken is ignored."""
+    def done(self, change: AssignmentChange, now: float) -> None:
+        """Take note that the user has finished a change; a change that a loss has overtaken is ignored."""
         ...
 
     def refused(self, error: OttlaError, identity: CommittingMember, now: float) -> bool:

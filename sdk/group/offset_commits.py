@@ -93,14 +93,14 @@ class OffsetCommits:
         """The time of the next attempt."""
         self.trouble = ""
         """The last error, while commits fail."""
-        self._due: Timer | None = None
+        self._timer: Timer | None = None
         self._sending: LoneFlow | None = None
         """The last OffsetCommit, with the lookup of the coordinator; it may have ended."""
 
     def close(self) -> None:
         """Send nothing more."""
-        if self._due is not None:
-            self._due.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         if self._sending is not None:
             self._sending.cancel()
 
@@ -112,12 +112,12 @@ class OffsetCommits:
     def _find_at(self, when: float) -> None:
         """Send due commits at ``when``, or at the end of the pause."""
         when = max(when, self._paused_until)
-        due = self._due
-        if due is not None and due.call is not None:
-            if due.when <= when:
+        timer = self._timer
+        if timer is not None and timer.call is not None:
+            if timer.when <= when:
                 return
-            due.cancel()
-        self._due = self._core.later(when, self._find)
+            timer.cancel()
+        self._timer = self._core.later(when, self._find)
 
     def _find(self, now: float) -> None:
         queue = self._queue

@@ -73,7 +73,7 @@ class Accumulator:
         batch.add(record.size, record.timestamp, record.key, record.value, record.headers, record.callback)
         self._room.take(record.size)
         if batch.left <= 0:
-            self._queues.due(queue, batch)
+            self._queues.make_due(queue, batch)
         return batch
 
     def buffer(self, topic: Topic) -> TopicBuffer:
@@ -85,11 +85,11 @@ class Accumulator:
                 self.holds[topic.name] = self._core.metadata.hold(topic.name)
         return buffer
 
-    def all_due(self) -> None:
+    def make_all_due(self) -> None:
         """End all lingering: every batch is due."""
         for queue in self._queues.partitions.values():
             if queue.open is not NOT_OPEN:
-                self._queues.due(queue, queue.open)
+                self._queues.make_due(queue, queue.open)
 
     def metadata_changed(self, now: float, unplaced: Container[str]) -> None:
         """Hide topics that have more partitions now, or are gone, from the fast path: keys map to other partitions."""
@@ -113,13 +113,13 @@ class Accumulator:
         room = max(min(self._options.batch_size, self._core.options.max_request_size), record.size)
         batch = ProducerBatch(self._deliveries.number(), queue.place, now, record.deadline, room, BATCH_OVERHEAD)
         if before is not None:
-            self._queues.due(queue, before)
+            self._queues.make_due(queue, before)
         self._room.take(BATCH_OVERHEAD)
         self._sender.add(queue, batch)
         if self._options.linger and not self._room.waiters:
             queue.linger(self._core, now + self._options.linger, lambda now: self._lingered(queue))
         else:
-            self._queues.due(queue, batch)
+            self._queues.make_due(queue, batch)
         if self._sealing is None:
             self._sealing = self._core.later(now + self._span, self._seal)
         if before is not None and was_full and before.room == room:  # this one will probably be filled, too
@@ -127,7 +127,7 @@ class Accumulator:
 
     def _lingered(self, queue: PartitionQueue) -> None:
         if queue.open is not NOT_OPEN:
-            self._queues.due(queue, queue.open)
+            self._queues.make_due(queue, queue.open)
 
     def _seal(self, now: float) -> None:
         """Close batches that have been open for long because they cannot be sent: new records have later deadlines."""
@@ -138,7 +138,7 @@ class Accumulator:
                 continue
             if batch.deadline <= latest:
                 queue.close()
-                self._queues.due(queue, batch)
+                self._queues.make_due(queue, batch)
             elif self._sealing is None:
                 self._sealing = self._core.later(now + self._span / 2, self._seal)
 

@@ -409,7 +409,7 @@ class PartitionQueue(PartitionBuffer):
         """Call ``over`` at ``until``, unless the open batch is due or closed before."""
         self._linger = core.later(until, over)
 
-    def due(self, batch: ProducerBatch, now: float) -> bool:
+    def make_due(self, batch: ProducerBatch, now: float) -> bool:
         """Allow ``batch`` to be sent; returns whether it was not allowed before. It may still grow."""
         if batch is self.open:
             self._cancel_linger()

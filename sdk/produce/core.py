@@ -1,11 +1,12 @@
 """The producer as a state machine: accepts records and reports their results; makes the decisions of all its calls.
 
-    fast path ──► the open batch of the partition      nearly every record (`append.py`), without an object
-      │ no
-    append ─────► known topic: `Accumulator`           `BufferFull` if the buffer is full
-      │  └──────► unknown topic: `UnplacedRecords`
-      │ full
-    offer ──────► `Room`: first come, first served     settled once the record is accepted
+    send_soon, send_many, send_nowait ──► fast path ──► the open batch of the partition     (`append.py`) nearly always
+                                             │ no
+    send, send_soon, send_many ── offer ─────┤          `Room` if the buffer is full: first come, first served
+    send_nowait ── append ───────────────────┤          `BufferFull` if the buffer is full
+                                             ▼
+                                          _accept ──► known topic: `Accumulator`
+                                             └──────► unknown topic: `UnplacedRecords`
 
     `Sender` sends the batches, `Results` interprets the responses, `Deliveries` reports to the user
 
@@ -15,8 +16,9 @@ Rules:
 - A record is accepted or refused at once; once accepted it ends in exactly one way: stored, or failed with a reason,
   within `delivery_timeout` of being offered, whether it waits for space, its topic, a producer id or a response.
 - A call that is cancelled before its record is accepted sends nothing; after that delivery goes on, and the next call
-  raises failures. A call that sends lets other tasks run *before* it accepts, so that a cancellation there means that
-  no record was accepted: `send` and `send_many` each time, `send_soon` every two milliseconds.
+  raises failures. `send_soon` and `send_many` let other tasks run if those have not for two milliseconds (`Turns`).
+  They do so *before* they accept a record, so that a cancellation there means that it was not accepted. `send` need
+  not, because other tasks run while it waits for its record: it only raises a cancellation that is already pending.
 - Records are accepted in the order of the calls that wait: `send`, `send_soon`, `send_many`. `send_nowait` overtakes
   calls that only let other tasks run (`Turns`), but no call that waits for space: then it is refused.
 - Any unusual condition hides the topics from the fast path, so that the next record comes here.
@@ -77,7 +79,7 @@ class ProducerCore:
             options.buffer_memory,
             self._delivery_timeout,
             accept=self._accept,
-            full=self._all_due,
+            full=self._make_all_due,
             changed=self._show_topics,
         )
         doom = self._doom if options.transactional_id is not None else None
@@ -115,7 +117,7 @@ class ProducerCore:
         record.await_by(awaited)
         try:
             # Other tasks run while this one waits for its record. A cancellation may come just after space was found.
-            yield from self._enter(record, due=False)
+            yield from self._enter(record, timed=False)
             if not awaited.done:
                 yield awaited
         except BaseException:  # a cancellation: delivery goes on, and the next call raises a failure
@@ -152,7 +154,7 @@ class ProducerCore:
             self._refused(record, error)
             raise
 
-    def turn(self, *, due: bool | None = None) -> Steps[None]:
+    def turn(self, *, timed: bool = True) -> Steps[None]:
         """Let other tasks run, as in `Turns.take`.
 
         Raises:
@@ -160,7 +162,7 @@ class ProducerCore:
         """
         transactions = self.transactions
         number = transactions.number if transactions is not None else 0
-        yield from self._turns.take(due=due)
+        yield from self._turns.take(timed=timed)
         if transactions is not None and transactions.number != number:
             transactions.check(number)
 
@@ -173,9 +175,9 @@ class ProducerCore:
         """End the user's block, with the ``error`` that ended it; without one, flush all records first."""
         yield from self._leaving.leave(error)
 
-    def _enter(self, record: PendingRecord, *, due: bool | None = None) -> Steps[None]:
+    def _enter(self, record: PendingRecord, *, timed: bool = True) -> Steps[None]:
         try:
-            yield from self.turn(due=due)
+            yield from self.turn(timed=timed)
             self._deliveries.raise_failures()
             yield from settled(self.offer(record, self._core.now))
         except OttlaError as error:
@@ -271,7 +273,7 @@ class ProducerCore:
 
     def start_flush(self, now: float) -> Outcome[None]:
         """Send lingering batches; settled when everything accepted so far is."""
-        self._all_due()
+        self._make_all_due()
         return self._deliveries.flush()
 
     def shut(self, now: float) -> Outcome[None]:
@@ -294,8 +296,8 @@ class ProducerCore:
         """As `Sender.finish`."""
         return self._sender.finish()
 
-    def _all_due(self) -> None:
-        self._accumulator.all_due()
+    def _make_all_due(self) -> None:
+        self._accumulator.make_all_due()
 
     def raise_failures(self) -> None:
         """See `Deliveries.raise_failures`."""

@@ -121,7 +121,7 @@ class ProducerIdentity:
         self._failures = 0
         self._asked: dict[int, Exchange] = {}
         """Nodes that have not answered yet."""
-        self._due: Timer | None = None
+        self._timer: Timer | None = None
         """The timer that asks another node, or ends the pause."""
 
     transactional_id: str | None = None
@@ -173,15 +173,15 @@ class ProducerIdentity:
 
     def _stop(self) -> None:
         """Cancel the timer and all requests."""
-        if self._due is not None:
-            self._due.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         asked, self._asked = self._asked, {}
         for exchange in asked.values():
             exchange.cancel()
 
     def _ask(self, now: float) -> None:
         """Ask a node that has not been asked yet, and another one later if there is no response."""
-        self._due = self._core.later(now + HEDGE_DELAY, self._ask)
+        self._timer = self._core.later(now + HEDGE_DELAY, self._ask)
         if self._asked:
             self.trouble = f"{len(self._asked)} asked, no answer yet"
         node = self._core.other_node(self._asked)
@@ -228,7 +228,7 @@ class ProducerIdentity:
         if not self._asked:
             self._stop()
             self._change(ProducerIdInput.FAILED)
-            self._due = self._core.later(now + self._core.backoff(self._failures), self._pause_over)
+            self._timer = self._core.later(now + self._core.backoff(self._failures), self._pause_over)
             self._failures += 1
 
     def _pause_over(self, now: float) -> None:

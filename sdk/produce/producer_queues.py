@@ -1,12 +1,12 @@
 """The batches of a producer that are not settled, in a queue per partition; and which of them may be sent, per node.
 
-    wake ──► ready at the node of its leader ── `take_turns` ──► the sender
+    wake ──► ready at the node of its leader ── `take_woken` ──► the sender
       └────► leaderless: metadata are refreshed
 
 Rules:
 - State per node is in a `NodeQueue`, state per partition in a `PartitionQueue`.
 - While a partition has no leader, metadata are refreshed again and again, with growing pauses, as for retries.
-- The cost of a turn depends on the partitions that were woken, not on the number of waiting partitions.
+- The cost of a drain depends on the partitions that were woken, not on the number of waiting partitions.
 
 Source: RecordAccumulator.java (ready, drain).
 """
@@ -26,23 +26,23 @@ class ProducerQueues:
 
     Args:
         channel: the connections for its requests.
-        send: called with ``now``, within the next step, when a partition that may have a batch to send was woken.
+        drain: called with ``now``, in the next `poll`, when a partition that may have a batch to send was woken.
 
     Attributes:
         partitions: the queues of the partitions that the producer has used.
-        turn: the nodes that may get another request.
+        woken: the nodes that may get another request.
         leaderless: leaderless partitions that have a batch to send.
     """
 
-    def __init__(self, core: ClientCore, channel: str, send: Callable[[float], None], *, transactional: bool) -> None:
-        self._core, self._channel, self._send, self._transactional = core, channel, send, transactional
+    def __init__(self, core: ClientCore, channel: str, drain: Callable[[float], None], *, transactional: bool) -> None:
+        self._core, self._channel, self._drain, self._transactional = core, channel, drain, transactional
         self.partitions: dict[TopicPartition, PartitionQueue] = {}
         self._nodes: dict[int, NodeQueue] = {}
-        self.turn: dict[int, None] = {}
+        self.woken: dict[int, None] = {}
         self.leaderless: dict[TopicPartition, PartitionQueue] = {}
         self._leaderless_answers = 0
         """Consecutive metadata responses that named no leader for a partition that has a batch to send."""
-        self._due: Timer | None = None
+        self._draining: Timer | None = None
 
     # -- per partition -----------------------------------------------------------------------------------------------
 
@@ -60,9 +60,9 @@ class ProducerQueues:
         """Remove and return the queues of a topic, which have no batches."""
         return [self.partitions.pop(place) for place in list(self.partitions) if place[0] == topic]
 
-    def due(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+    def make_due(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """Allow the batch to be sent; until then it may still grow."""
-        if queue.due(batch, self._core.now):
+        if queue.make_due(batch, self._core.now):
             self.wake(queue)
 
     # -- per node ----------------------------------------------------------------------------------------------------
@@ -82,8 +82,8 @@ class ProducerQueues:
             self.leaderless[queue.place] = queue
         else:
             self.node(leader.id).ready[queue.place] = queue
-            self.turn[leader.id] = None
-        self._send_soon()
+            self.woken[leader.id] = None
+        self._schedule_drain()
 
     def wake_all(self) -> None:
         """Consider all partitions again: leaders, or the producer's identity, have changed."""
@@ -92,13 +92,13 @@ class ProducerQueues:
             node.ready.clear()
         for queue in self.partitions.values():
             self.wake(queue)
-        self._send_soon()
+        self._schedule_drain()
 
     def wake_node(self, node: NodeQueue) -> None:
         """Consider a node that may get another request."""
         if node.ready:
-            self.turn[node.id] = None
-            self._send_soon()
+            self.woken[node.id] = None
+            self._schedule_drain()
 
     def metadata_changed(self) -> None:
         """Look for the new leaders of all partitions."""
@@ -112,14 +112,15 @@ class ProducerQueues:
         """Refresh the metadata, because of the leaderless partitions."""
         self._core.metadata.refresh(now, self._core.backoff(self._leaderless_answers))
 
-    def take_turns(self) -> list[NodeQueue]:
-        """The nodes whose turn it is."""
-        turn, self.turn = self.turn, {}
-        return [self.node(node_id) for node_id in turn]
+    def take_woken(self) -> list[NodeQueue]:
+        """The nodes that were woken since the last call."""
+        woken, self.woken = self.woken, {}
+        return [self.node(node_id) for node_id in woken]
 
-    def _send_soon(self) -> None:
-        if self._due is None or self._due.call is None:  # the last call was made
-            self._due = self._core.soon(self._send)
+    def _schedule_drain(self) -> None:
+        """Have ``drain`` called in the next `poll`."""
+        if self._draining is None or self._draining.call is None:  # the last call was made
+            self._draining = self._core.soon(self._drain)
 
     # -- to see what waits -------------------------------------------------------------------------------------------
 

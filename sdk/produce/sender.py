@@ -4,7 +4,7 @@ Rules:
 - `ProducerQueues` says which partitions may have a batch to send; `Results` decides what happens to batches after their
   responses.
 - A new leader that an error names is used at once (KIP-951).
-- The cost of a turn depends on the batches that it sends, not on the number of waiting partitions. Only `Stalls` looks
+- The cost of a drain depends on the batches that it sends, not on the number of waiting partitions. Only `Stalls` looks
   at all of them now and then.
 - Produce has its own connection to each node, because a broker serves the requests of one connection one by one, and
   acks=all waits for replicas. A producer with acks=0 shares its connection with no other: how the connection ends shows
@@ -179,8 +179,8 @@ class Sender:
         queues = self.queues
         if queues.leaderless:
             queues.find_leaders(now)
-        if (queues.turn or queues.leaderless) and self.identity.needed(now):
-            for node in queues.take_turns():
+        if (queues.woken or queues.leaderless) and self.identity.needed(now):
+            for node in queues.take_woken():
                 while node.may_send(now) and (batches := self._collect(node, now)):
                     self._send(node, batches, now)
         self._stalls.look(now)

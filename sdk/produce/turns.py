@@ -30,22 +30,21 @@ class Turns:
         self._core, self._changed = core, changed
         self._queue: deque[Outcome[None]] = deque()
         """An outcome for each waiting call, in order; settled when the call continues, or is cancelled."""
-        self._last = -math.inf
+        self._others_ran_at = -math.inf
         """When other tasks last ran."""
 
     def __bool__(self) -> bool:
         """Whether calls are waiting."""
         return bool(self._queue)
 
-    def take(self, *, due: bool | None = None) -> Steps[None]:
+    def take(self, *, timed: bool = True) -> Steps[None]:
         """Let other tasks run, if they have not for a while, and wait for earlier calls.
 
         Args:
-            due: whether to do so; by default the clock decides.
+            timed: ``False``: only wait for earlier calls. The caller waits afterwards in any case.
         """
-        if due is None:
-            due = not 0 <= self._core.now - self._last < _INTERVAL
-        if not due and not self._queue:
+        long_ago = timed and not 0 <= self._core.now - self._others_ran_at < _INTERVAL
+        if not long_ago and not self._queue:
             yield CHECK
             return
         ahead, mine = self._queue[-1] if self._queue else None, Outcome[None]()
@@ -57,7 +56,7 @@ class Turns:
             while ahead is not None:
                 yield ahead
                 ahead = None if self._queue[0] is mine else self._queue[self._queue.index(mine) - 1]
-            self._last = self._core.now
+            self._others_ran_at = self._core.now
         finally:
             self._queue.remove(mine)
             mine.succeed(None)

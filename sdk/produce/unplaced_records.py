@@ -109,7 +109,7 @@ class UnplacedRecords:
             if not records:
                 self._end(name)
             if awaited:
-                self._accumulator.all_due()
+                self._accumulator.make_all_due()
             if records:
                 # Ctrl-C is raised in the user's thread, too; records that it left are handed out again.
                 with contextlib.suppress(KeyboardInterrupt, SystemExit):

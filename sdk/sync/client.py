@@ -42,8 +42,8 @@ from ottla.sdk.client import (
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.options import ConsumerOptions, ConsumerPlan, TopicFilter
 from ottla.sdk.consume.partitions.fetched import Fetched
-from ottla.sdk.consume.partitions.places import Where, place_at, start_at
 from ottla.sdk.consume.partitions.position import Offset, Time
+from ottla.sdk.consume.partitions.starts import Where, fixed_start_at, start_at
 from ottla.sdk.consume.reading.fetcher import Fetcher
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.threads import ThreadDriver
@@ -305,7 +305,7 @@ class Client(Suggesting, ClientParts):
         for place, when in by_topic_partition("times", times).items():
             if not isinstance(when, datetime | timedelta):
                 raise ConfigurationError(f"{when!r} is not a time: give a datetime, or a timedelta (so long ago)")
-            at = place_at(when, time.time())
+            at = fixed_start_at(when, time.time())
             stamps[place] = at.timestamp if isinstance(at, Time) else -1
         return self._driver.call(lambda now: calls.offsets_before(self._driver.core, stamps, now, level))
 
@@ -325,7 +325,9 @@ class Client(Suggesting, ClientParts):
             UnknownTopicOrPartition: one of them does not exist.
         """
         level = isolation_level(isolation)
-        starts = {place: place_at(where, time.time()) for place, where in by_topic_partition("wanted", wanted).items()}
+        starts = {
+            place: fixed_start_at(where, time.time()) for place, where in by_topic_partition("wanted", wanted).items()
+        }
         times = {place: start.timestamp for place, start in starts.items() if isinstance(start, Time)}
         found = self._driver.call(lambda now: calls.offsets(self._driver.core, times, now, level))
         return {place: start.offset if isinstance(start, Offset) else found[place] for place, start in starts.items()}
@@ -349,7 +351,7 @@ class Client(Suggesting, ClientParts):
         level = isolation_level(isolation)
         times: dict[TopicPartition, int] = {}
         for place, where in by_topic_partition("wanted", wanted).items():
-            start = Time(MAX_TIMESTAMP) if where == "max_timestamp" else place_at(where, time.time())
+            start = Time(MAX_TIMESTAMP) if where == "max_timestamp" else fixed_start_at(where, time.time())
             if isinstance(start, Offset):
                 raise ConfigurationError(f"{where!r} is an offset already: ask for a time or an end of the log")
             times[place] = start.timestamp

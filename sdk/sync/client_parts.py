@@ -7,7 +7,7 @@ from typing import Literal
 from ottla.sdk.blocks import BlockingBlock
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.options import ConsumerOptions
-from ottla.sdk.consume.partitions.places import Where
+from ottla.sdk.consume.partitions.starts import Where
 from ottla.sdk.group.assignors import Assignor
 from ottla.sdk.group.options import MemberOptions
 from ottla.sdk.produce.options import ProducerOptions

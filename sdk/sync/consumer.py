@@ -18,7 +18,7 @@ from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.assignment.committing import BatchAssignment
 from ottla.sdk.consume.core import ConsumerCore, Taken
 from ottla.sdk.consume.options import ConsumerPlan
-from ottla.sdk.consume.partitions.places import Where, start_at
+from ottla.sdk.consume.partitions.starts import Where, start_at
 from ottla.sdk.consume.reading.fetcher import Fetched, Fetcher, Start
 from ottla.sdk.consumer import _guarded
 from ottla.sdk.drivers.threads import ThreadDriver

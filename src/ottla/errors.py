@@ -386,7 +386,7 @@ class UnknownTopicOrPartition(BrokerError):
 
     code = 3
     name = "UNKNOWN_TOPIC_OR_PARTITION"
-    advice = "Check the topic's name, and how many partitions it has. A new topic may take a few seconds."
+    advice = "Check the topic's name, and how many partitions it has. If it is new, wait a few seconds."
     retriable = True
     stale_metadata = True
 

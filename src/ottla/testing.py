@@ -85,6 +85,11 @@ class Broker:
             self.config = replace(config, port=self._reserve_port(config.host))
         self.start()
 
+    def __repr__(self) -> str:
+        running = self._thread is not None and self._thread.is_alive()
+        where = getattr(self, "bootstrap", "without an address")  # so is a broker that could not start
+        return f"<Broker {where}, {'running' if running else 'stopped'}>"
+
     def __enter__(self) -> Self:
         if self._thread is None:
             self.start()

@@ -1,6 +1,8 @@
-"""Program messages contain no docstring markup, and every docstring follows something that it documents."""
+"""Program messages contain no docstring markup, every docstring follows something that it documents, and the drawing of
+a table of states is complete."""
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
@@ -52,3 +54,26 @@ def test_no_string_stands_behind_another_which_it_would_not_explain() -> None:
         if alone(first) and alone(second)
     ]
     assert not orphans, "\n".join(orphans)
+
+
+def test_the_drawing_of_a_table_of_states_names_each_state_and_each_input() -> None:
+    drawn, left_out = 0, []
+    for path in (each for part in PARTS for each in (ROOT / part).rglob("*.py")):
+        if "\nTRANSITIONS: " not in (text := path.read_text()):
+            continue
+        tree = ast.parse(text)
+        drawing = ast.get_docstring(tree) or ""
+        tables = [each for each in tree.body if isinstance(each, ast.AnnAssign)]
+        types = [ast.unparse(each.annotation) for each in tables if ast.unparse(each.target) == "TRANSITIONS"]
+        if "──►" not in drawing:
+            continue
+        drawn += 1
+        left_out += [
+            f"{path.relative_to(ROOT)}: {name.id}"
+            for enum in tree.body
+            if isinstance(enum, ast.ClassDef) and re.search(rf"\b{enum.name}\b", types[0])
+            for each in enum.body
+            if isinstance(each, ast.Assign) and isinstance(name := each.targets[0], ast.Name)
+            if not re.search(rf"\b{name.id}\b", drawing)
+        ]
+    assert drawn > 3 and not left_out, "\n".join(left_out)

@@ -39,6 +39,12 @@ def test_the_temporary_folder_outlives_restarts_and_kills() -> None:
             assert [record.value for record in next(consumer)] == [b"an order"]
 
 
+def test_its_repr_has_the_address_and_whether_it_runs() -> None:
+    with Broker() as broker:
+        assert repr(broker) == f"<Broker {broker.bootstrap}, running>"
+    assert repr(broker) == f"<Broker {broker.bootstrap}, stopped>"
+
+
 def test_a_block_leaves_a_folder_that_it_was_given(tmp_path: Path) -> None:
     with Broker(BrokerConfig(port=0, data=tmp_path / "data")) as broker:
         broker.create_topic("orders")

@@ -489,7 +489,7 @@ def test_whatever_comes_in_whatever_order_what_is_owned_is_what_is_read() -> Non
                 reader.assign(generation, T0, T1)
             reader.stands(generation)
             reader.world.later(1.0)
-        assert not reader.member.steps, seed
+        assert not reader.member.changes, seed
         known = reader.machine.notices.known
         assert sorted(reader.member.owned) == sorted(known) == reader.machine.fetcher.assignment, seed
 

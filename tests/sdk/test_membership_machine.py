@@ -67,7 +67,7 @@ class InGroup:
         )
         self.notified: list[AssignmentChange | None] = []
         self.member = ClassicMember(
-            self.world.core, GROUP, options, "group-1", lambda step, now: self.notified.append(step)
+            self.world.core, GROUP, options, "group-1", lambda change, now: self.notified.append(change)
         )
         self.member.subscribe(("t",), 0.0)
         self.member.join(0.0)
@@ -82,8 +82,8 @@ class InGroup:
         return self.world.asked(SyncGroupRequest)
 
     @property
-    def steps(self) -> list[tuple[type[AssignmentChange], tuple[tuple[str, int], ...]]]:
-        return [(type(step), step.places) for step in self.member.steps]
+    def changes(self) -> list[tuple[type[AssignmentChange], tuple[tuple[str, int], ...]]]:
+        return [(type(change), change.places) for change in self.member.changes]
 
     def refuse(self, error: type[BrokerError], member_id: str = "") -> None:
         """Answer the pending JoinGroup with an error."""
@@ -127,8 +127,8 @@ class InGroup:
         """Become stable with these partitions, and let the consumer accept them."""
         self.joined(generation, protocol=protocol)
         self.synced(*places)
-        while self.member.steps:
-            self.member.done(self.member.steps[0], self.world.now)
+        while self.member.changes:
+            self.member.done(self.member.changes[0], self.world.now)
         self.world.run()
 
 
@@ -137,7 +137,7 @@ def test_a_member_joins_hears_what_it_gets_and_sends_heartbeats() -> None:
     group.joined(1)
     assert group.sync.assignments == ()
     group.synced(T0, T1)
-    assert group.steps == [(Receive, (T0, T1))]
+    assert group.changes == [(Receive, (T0, T1))]
     assert group.member.state is MemberState.STABLE and group.member.identity is not None
     group.beat()
     assert group.world.waiting == [] and group.member.owned == (T0, T1)
@@ -230,30 +230,30 @@ def test_eager_members_give_everything_up_before_they_join_again() -> None:
     group = InGroup()
     group.settle(1, T0, T1)
     group.beat(RebalanceInProgress)
-    assert group.steps == [(Revoke, (T0, T1))] and group.member.state is MemberState.REVOKING
+    assert group.changes == [(Revoke, (T0, T1))] and group.member.state is MemberState.REVOKING
     assert group.world.pending(JoinGroupRequest) == []
     group.beat(RebalanceInProgress)  # the listener takes its time, while heartbeats keep the member alive
-    group.member.done(group.member.steps[0], group.world.now)
+    group.member.done(group.member.changes[0], group.world.now)
     group.world.run()
     assert group.join.member_id == ME and group.member.owned == ()
     group.joined(2)
     group.synced(T2)
-    assert group.steps == [(Receive, (T2,))]
+    assert group.changes == [(Receive, (T2,))]
 
 
 def test_cooperative_members_keep_what_they_have_and_give_up_only_what_others_get() -> None:
     group = InGroup("cooperative-sticky")
     group.settle(1, T0, T1, protocol="cooperative-sticky")
     group.beat(RebalanceInProgress)
-    assert group.steps == [] and group.member.owned == (T0, T1)
+    assert group.changes == [] and group.member.owned == (T0, T1)
     _, told = parse_subscription(group.join.protocols[0].metadata)
     assert told.generation_id == 1 and told.owned_partitions[0].partitions == (0, 1)
     assert group.member.identity is not None, "the member may commit while the others join"
     group.joined(2, protocol="cooperative-sticky")
     assert group.member.identity is None, "commits wait for the new generation"
     group.synced(T0)
-    assert group.steps == [(Revoke, (T1,))] and group.member.state is MemberState.REVOKING
-    group.member.done(group.member.steps[0], group.world.now)
+    assert group.changes == [(Revoke, (T1,))] and group.member.state is MemberState.REVOKING
+    group.member.done(group.member.changes[0], group.world.now)
     group.world.run()
     _, told = parse_subscription(group.join.protocols[0].metadata)
     assert told.generation_id == 2 and told.owned_partitions[0].partitions == (0,)
@@ -268,18 +268,18 @@ def test_a_commit_that_the_next_generation_overtook_costs_a_cooperative_member_n
     # The last member has joined, so the coordinator is in generation 2; its JoinGroup response has not arrived yet.
     group.member.refused(IllegalGeneration(GROUP), sent_as, group.world.now)
     group.world.run()
-    assert group.steps == [] and group.member.owned == (T0, T1)
+    assert group.changes == [] and group.member.owned == (T0, T1)
     group.joined(2, protocol="cooperative-sticky")
     group.synced(T0, T1)
-    assert group.steps == [] and group.member.owned == (T0, T1)
+    assert group.changes == [] and group.member.owned == (T0, T1)
 
 
 def test_a_member_whose_assignors_are_not_all_cooperative_is_eager() -> None:
     group = InGroup("range", "cooperative-sticky")
     group.settle(1, T0, protocol="cooperative-sticky")
     group.beat(RebalanceInProgress)
-    assert group.steps == [(Revoke, (T0,))]
-    group.member.done(group.member.steps[0], group.world.now)
+    assert group.changes == [(Revoke, (T0,))]
+    group.member.done(group.member.changes[0], group.world.now)
     group.world.run()
     _, told = parse_subscription(group.join.protocols[0].metadata)
     assert told.owned_partitions == ()
@@ -293,7 +293,7 @@ def test_a_member_that_the_group_left_behind_loses_everything_and_comes_as_a_new
     group = InGroup(assignor)
     group.settle(1, T0, T1, protocol=assignor)
     group.beat(error)
-    assert group.steps == [(Lose, (T0, T1))] and group.member.owned == ()
+    assert group.changes == [(Lose, (T0, T1))] and group.member.owned == ()
     assert group.join.member_id == comes_as
 
 
@@ -302,20 +302,20 @@ def test_news_that_a_loss_overtook_are_not_told() -> None:
     group.joined(1)
     group.synced(T0)
     group.beat(UnknownMemberId)
-    assert group.steps == [(Lose, (T0,))]
+    assert group.changes == [(Lose, (T0,))]
 
 
 def test_a_revocation_that_a_loss_overtook_starts_nothing() -> None:
     group = InGroup()
     group.settle(1, T0)
     group.beat(RebalanceInProgress)
-    revoke = group.member.steps[0]
+    revoke = group.member.changes[0]
     group.beat(UnknownMemberId)
     joins = group.world.pending(JoinGroupRequest)
     group.member.done(revoke, group.world.now)
     group.world.run()
     assert group.world.pending(JoinGroupRequest) == joins
-    assert group.steps == [(Lose, (T0,))]
+    assert group.changes == [(Lose, (T0,))]
 
 
 def test_a_fenced_static_member_ends_with_that_error() -> None:
@@ -323,7 +323,7 @@ def test_a_fenced_static_member_ends_with_that_error() -> None:
     group.settle(1, T0)
     group.beat(FencedInstanceId)
     assert isinstance(group.member.failed, FencedInstanceId)
-    assert group.steps == [(Lose, (T0,))]
+    assert group.changes == [(Lose, (T0,))]
 
 
 @pytest.mark.parametrize("error", [RebalanceInProgress, UnknownMemberId, NotCoordinator, CoordinatorLoadInProgress])
@@ -374,9 +374,9 @@ def test_a_new_subscription_begins_a_rebalance_also_if_one_is_under_way() -> Non
     group.member.subscribe(("t", "u"), group.world.now)
     group.joined(1)
     group.synced(T0)
-    assert group.steps == [(Receive, (T0,)), (Revoke, (T0,))]
+    assert group.changes == [(Receive, (T0,)), (Revoke, (T0,))]
     for _ in range(2):
-        group.member.done(group.member.steps[0], group.world.now)
+        group.member.done(group.member.changes[0], group.world.now)
     group.world.run()
     assert parse_subscription(group.join.protocols[0].metadata)[1].topics == ("t", "u")
 
@@ -385,11 +385,11 @@ def test_the_leader_begins_a_rebalance_when_a_topic_of_the_group_grows() -> None
     group = InGroup()
     group.joined(1, leader=True)
     group.synced(T0, T1)
-    group.member.done(group.member.steps[0], group.world.now)
+    group.member.done(group.member.changes[0], group.world.now)
     group.world.topics["t"] = 4
     group.world.core.metadata.refresh(group.world.now)
     group.world.later(group.world.core.options.retry_backoff)
-    assert group.steps == [(Revoke, (T0, T1))]
+    assert group.changes == [(Revoke, (T0, T1))]
 
 
 class Seeing:
@@ -426,7 +426,7 @@ def test_the_leader_begins_a_rebalance_when_replicas_come_into_other_racks_and_n
         group.world.racks, group.world.replicas = {1: "east", 2: "west", 3: "north"}, (1, 2)
         group.joined(1, leader=True)
         group.synced(T0, T1)
-        group.member.done(group.member.steps[0], group.world.now)
+        group.member.done(group.member.changes[0], group.world.now)
         whole = group.world.racks
         for racks in ({1: whole[1], 3: whole[3]}, whole):
             group.world.racks = racks
@@ -436,7 +436,7 @@ def test_the_leader_begins_a_rebalance_when_replicas_come_into_other_racks_and_n
         group.world.replicas = (1, 3)
         group.world.core.metadata.refresh(group.world.now)
         group.world.later(1.0)
-        assert group.steps == ([(Revoke, (T0, T1))] if rebalances else [])
+        assert group.changes == ([(Revoke, (T0, T1))] if rebalances else [])
 
 
 def test_topics_that_do_not_exist_keep_nobody_waiting() -> None:
@@ -460,11 +460,11 @@ def test_a_topic_that_was_there_a_moment_ago_is_waited_for() -> None:
     group = InGroup()
     group.joined(1, leader=True)
     group.synced(T0, T1)
-    group.member.done(group.member.steps[0], group.world.now)
+    group.member.done(group.member.changes[0], group.world.now)
     del group.world.topics["t"]  # metadata of a broker that has just started
     group.world.core.metadata.refresh(group.world.now)
     group.beat(RebalanceInProgress)
-    group.member.done(group.member.steps[0], group.world.now)
+    group.member.done(group.member.changes[0], group.world.now)
     group.world.run()
     group.joined(2, leader=True)
     assert group.world.pending(SyncGroupRequest) == []
@@ -551,8 +551,8 @@ def test_a_member_that_waits_for_a_dead_one_says_so_once_in_a_rebalance(caplog: 
     assert len(said()) == 1  # the wait for the leader belongs to the same rebalance
     group.synced(T0)
     group.beat(RebalanceInProgress)
-    while group.member.steps:
-        group.member.done(group.member.steps[0], group.world.now)
+    while group.member.changes:
+        group.member.done(group.member.changes[0], group.world.now)
     group.world.run()
     group.joined(2)
     group.world.later(6.0)
@@ -639,10 +639,10 @@ def test_a_partition_that_a_foreign_leader_names_twice_is_owned_once() -> None:
     group = InGroup()
     group.joined(1)
     group.synced(T0, T1, T0)
-    assert group.steps == [(Receive, (T0, T1))]
-    group.member.done(group.member.steps[0], group.world.now)
+    assert group.changes == [(Receive, (T0, T1))]
+    group.member.done(group.member.changes[0], group.world.now)
     group.member.leave("for the test", group.world.now)
-    assert group.steps == [(Lose, (T0, T1))]
+    assert group.changes == [(Lose, (T0, T1))]
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------
@@ -661,7 +661,7 @@ def put_into(state: MemberState) -> InGroup:
         group.joined(1, leader=True)  # and waits for the topic's metadata
     if state in (MemberState.STABLE, MemberState.REVOKING):
         group.synced(T0)
-        group.member.done(group.member.steps[0], group.world.now)
+        group.member.done(group.member.changes[0], group.world.now)
     if state is MemberState.REVOKING:
         group.beat(RebalanceInProgress)
     if state is MemberState.OUT:
@@ -695,18 +695,18 @@ def test_each_input_leads_from_each_state_where_the_table_says_and_else_changes_
 ) -> None:
     group = put_into(state)
     member, now = group.member, group.world.now
-    before = (member.owned, member.generation, list(member.steps))
+    before = (member.owned, member.generation, list(member.changes))
     CAUSES[what](member, now)
     follows = TRANSITIONS.get((state, what), state)
     assert member.state is follows
     if (state, what) not in TRANSITIONS and what is not MemberInput.GIVEN_UP:
-        assert (member.owned, member.generation, list(member.steps)) == before
+        assert (member.owned, member.generation, list(member.changes)) == before
     group.world.run()
 
 
 def finish(member: ClassicMember, now: float) -> None:
-    for step in list(member.steps):
-        member.done(step, now)
+    for change in list(member.changes):
+        member.done(change, now)
 
 
 def cooperative(member: ClassicMember) -> ClassicMember:
@@ -744,9 +744,9 @@ def test_a_custom_assignor_is_called_outside_of_the_core_and_may_call_it() -> No
     assignor.core = group.world.core
     group.joined(1, leader=True)
     group.synced(T0)
-    group.member.done(group.member.steps[0], group.world.now)
+    group.member.done(group.member.changes[0], group.world.now)
     group.beat(RebalanceInProgress)
-    group.member.done(group.member.steps[0], group.world.now)
+    group.member.done(group.member.changes[0], group.world.now)
     group.world.run()
     assert group.join.member_id == ME and assignor.calls == ["assign", "user_data"]
 

@@ -32,9 +32,9 @@ from ottla.errors import (
 from ottla.sdk.calls.offset_lookups import offsets_before
 from ottla.sdk.calls.resets import _planned
 from ottla.sdk.calls.task import Task
-from ottla.sdk.consume.partitions.places import place_at, start_at
 from ottla.sdk.consume.partitions.position import Ago, Offset, Start, Time
 from ottla.sdk.consume.partitions.record_sets import READ_COMMITTED
+from ottla.sdk.consume.partitions.starts import fixed_start_at, start_at
 from ottla.sdk.consume.reading.fetcher import Fetcher
 from ottla.sdk.options import Options
 from tests.sdk.leaders import NEW, Leaders
@@ -1155,5 +1155,5 @@ def test_what_is_taken_costs_nothing_where_reading_goes_on_anyway() -> None:
 
 def test_a_time_before_1970_is_the_beginning() -> None:
     long_ago = datetime(1900, 1, 1, tzinfo=UTC)
-    assert start_at(long_ago) == place_at(timedelta(days=100 * 366), 1.7e9) == Time(EARLIEST)
+    assert start_at(long_ago) == fixed_start_at(timedelta(days=100 * 366), 1.7e9) == Time(EARLIEST)
     assert start_at(datetime(1970, 1, 1, tzinfo=UTC)) == Time(0)

@@ -210,7 +210,7 @@ async def test_how_late_the_timekeeper_wakes_is_measured_though_another_was_ther
         driver.nudge()
         mock_clock.jump(1.0)  # as if this task blocked the loop
         if who == "who blocked":
-            driver.step()
+            driver.pump()
         await woken.wait()
         await trio.testing.wait_all_tasks_blocked()
         lag = {each.name: each.value for each in client.metrics() if each.name.startswith("io-loop-lag")}
@@ -274,7 +274,7 @@ async def test_a_client_that_is_used_outside_its_loop_says_so_and_goes_on(ottla_
             with pytest.raises(LocalProtocolError, match="belongs to the trio loop"):
                 client._driver.refuse_another_loop()
             with pytest.raises(LocalProtocolError, match="belongs to the trio loop"):
-                client._driver.step()
+                client._driver.pump()
             assert trio.from_thread.run(client.list_topics) == ["t"]
 
         with trio.fail_after(HUNG):
@@ -404,7 +404,7 @@ async def test_a_step_writes_by_itself_and_who_waits_needs_nobody_for_what_is_du
             link = driver._links[7, "data"] = TrioLink((7, "data"))
             link.socket = ours
             driver.core._actions += [Send((7, "data"), (b"one", b"two")), Close((7, "data"))]
-            driver.step()
+            driver.pump()
             assert theirs.recv(10) == b"onetwo", "bytes written just before the close arrive, too"
         done = Outcome[None]()
         driver.core.soon(lambda now: done.succeed(None))  # without waking the timekeeper

@@ -30,7 +30,7 @@ from ottla.codec import frames
 from ottla.sdk.client import Client
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.driver import Driver, UserResult
-from ottla.sdk.drivers.stepper import Link
+from ottla.sdk.drivers.pump import Link
 from ottla.sdk.events import Connect, Connected, Key, Received, RunInThread, Written
 from ottla.sdk.options import ClientOptions
 from ottla.sdk.outcome import Outcome

@@ -300,7 +300,7 @@ class Consuming:
         if place not in self.expected or machine.membership is None or claim is None:
             raise Violation("a member gets records of a partition without `assigned`", f"{self.name}: {place}")
         membership, assignment = machine.membership, claim.assignment
-        if not any(isinstance(step, Revoke) and place in step.places for step in membership.steps):
+        if not any(isinstance(change, Revoke) and place in change.places for change in membership.changes):
             # A partition that is about to be revoked may still be read: no other member has it before that.
             self.ledger.may_read(self.name, membership.member_id, membership.generation, place)
         expected = self.expected[place]
@@ -435,7 +435,7 @@ class Consuming:
         self._told("revoked", places)
         membership = self.machine.membership if self.machine is not None else None
         if membership is not None:
-            lost = {place for step in membership.steps if isinstance(step, Lose) for place in step.places}
+            lost = {place for change in membership.changes if isinstance(change, Lose) for place in change.places}
             if lost.intersection(places) or not set(places).issubset(membership.owned):
                 raise Violation("revoked is called for partitions that are lost", f"{self.name}: {places}")
         self._forget(places)

@@ -56,7 +56,7 @@ from ottla.sdk.consume.positions.review import Review
 from ottla.sdk.consume.reading.fetch_answers import FetchAnswers
 from ottla.sdk.consume.reading.fetcher import Fetcher
 from ottla.sdk.core import ClientCore
-from ottla.sdk.drivers.stepper import Stepper
+from ottla.sdk.drivers.pump import Pump
 from ottla.sdk.events import DATA, Written
 from ottla.sdk.gate import Gate
 from ottla.sdk.group import goodbye, leader
@@ -504,16 +504,16 @@ def _callbacks_at_once(_: Any) -> Any:
 
 
 def _until_nothing_is_left(_: Any) -> Any:
-    def broken(self: Stepper[Any]) -> None:
-        if self._stepping:
+    def broken(self: Pump[Any]) -> None:
+        if self._pumping:
             return
-        self._stepping = True
+        self._pumping = True
         while (actions := self.core.poll(self.now())) or self._runs:
             for each in self._carry_out(actions):
                 self.core.handle(Written(each.key), self.now())
             while self._runs:
                 self._run_one()
-        self._stepping = False
+        self._pumping = False
         self._look_ahead()
 
     return broken
@@ -607,7 +607,7 @@ def _whenever_somebody_asks(_: Any) -> Any:
 
 def _asked_within_the_pause(_: Any) -> Any:
     def broken(self: Metadata, now: float) -> None:
-        self._due = None
+        self._timer = None
         if not any(each.hedge.call for each in self._requests._asked.values()):
             self._requests._ask_another(now)
 
@@ -871,7 +871,7 @@ _mutation("records that wait for their topic are kept as they were given", (Pend
 _mutation("a send that is cancelled while it waits for room is carried out", (Room, "wait", _kept_when_cancelled))
 _mutation("a send is accepted before it lets others run", (ProducerCore, "send_soon", _accepted_before_the_turn))
 _mutation("callbacks run within the machines", (ClientCore, "run", _callbacks_at_once))
-_mutation("callbacks go on without a turn of the loop", (Stepper, "step", _until_nothing_is_left))
+_mutation("callbacks go on without a turn of the loop", (Pump, "pump", _until_nothing_is_left))
 _mutation("a flush ends before the callbacks", (Deliveries, "_settle_flushes", _settled_before_the_callbacks))
 _mutation(
     "a failure that its cancelled caller cannot see is told nobody",

@@ -284,7 +284,7 @@ class Producing:
         try:
             if record.partition is None and not record.headers and machine.appends.append(*given):
                 sent.accepted = accepted()
-                self.process.step()
+                self.process.pump()
             else:
                 self.process.do(send)
         except (BufferFull, DeliveryFailed, Whim, Closed) as error:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from ottla.errors import OttlaError
 from ottla.sdk.core import ClientCore
-from ottla.sdk.drivers.stepper import Link, Stepper
+from ottla.sdk.drivers.pump import Link, Pump
 from ottla.sdk.events import Action, Close, Connect, Event, Finish, Key, Lost, RunInThread, Send, Written
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Outcome, any_of
@@ -96,7 +96,7 @@ class Wire(Link):
             self._process.network.finish(self._process, Finish(self.key))
 
 
-class Process(SimulatedProcess, Stepper[Wire]):
+class Process(SimulatedProcess, Pump[Wire]):
     """A process with a client, which runs the core's steps as the shipped drivers do.
 
     Args:
@@ -108,7 +108,7 @@ class Process(SimulatedProcess, Stepper[Wire]):
     ) -> None:
         core = ClientCore([(f"n{n}", PORT + n) for n in range(1, nodes + 1)], options, chance)
         SimulatedProcess.__init__(self, name, clock, network, history)
-        Stepper.__init__(self, core, lambda: clock.now, "simulated", lambda key: Wire(key, self))
+        Pump.__init__(self, core, lambda: clock.now, "simulated", lambda key: Wire(key, self))
         self._moment, self._timers = -1.0, 0
         self.turn = 0
         """Counts the steps."""
@@ -141,13 +141,13 @@ class Process(SimulatedProcess, Stepper[Wire]):
             self._links.pop(event.key, None)
         self.tell(event)
 
-    def step(self) -> None:
+    def pump(self) -> None:
         """Carry out the core's actions, and schedule the next poll."""
         if not self.alive:
             return
-        self.turn += not self._stepping
-        super().step()
-        if not (self._stepping or self._runs or self.core.deadline == -math.inf):
+        self.turn += not self._pumping
+        super().pump()
+        if not (self._pumping or self._runs or self.core.deadline == -math.inf):
             for check in self.checks:
                 check()
             self.core.gate.rest()
@@ -207,7 +207,7 @@ class Process(SimulatedProcess, Stepper[Wire]):
                 done()
             else:
                 self._await(what, advance)
-            self.step()
+            self.pump()
 
         self.clock.later(0.0, advance)
 
@@ -253,7 +253,7 @@ class Process(SimulatedProcess, Stepper[Wire]):
         with self.core.gate:
             self.core.now = self.clock.now
             result = call()
-        self.step()
+        self.pump()
         return result
 
     def perform(
@@ -281,7 +281,7 @@ class Process(SimulatedProcess, Stepper[Wire]):
                 ended.succeed(None)
                 raise
             finally:
-                self.step()
+                self.pump()
             sent = raised = None
             try:
                 sent = yield from self._waited(wait, what, cancel)

@@ -53,7 +53,7 @@ class Committing:
         """Partitions whose position may differ from the committed offset; `commit_all` checks them."""
         self._left: dict[TopicPartition, Assignment] = {}
         """Assignments that ended with delivered records still uncommitted."""
-        self._due: Timer | None = None
+        self._timer: Timer | None = None
 
     # -- batches handed out ------------------------------------------------------------------------------------------
 
@@ -61,11 +61,11 @@ class Committing:
         """Start auto commit, if it is configured."""
         if self._every is not None:
             self.commit_done(now)
-            self._due = self._core.later(now + self._every, self.begin)
+            self._timer = self._core.later(now + self._every, self.begin)
 
     def stop(self) -> None:
-        if self._due is not None:
-            self._due.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
 
     def hand_out(self, fetched: Fetched) -> BatchAssignment | None:
         """Record that a batch goes to the user; in a group, return its claim."""

@@ -7,8 +7,8 @@ Rules:
 - Every assigned partition is revoked or lost exactly once. Notified means that the listener's method was called: if
   `revoked` or `lost` raises or is cancelled, the user has to finish its work; the method is not called again.
 - If `assigned` raised or was cancelled, it is called again before records of its partitions are handed out.
-- A `Receive` waits until its positions are known, but at most a second. Later steps do not wait for that, and overtake
-  it. If the listener was not notified of a partition's assignment, it is not notified of the end either.
+- A `Receive` waits until its positions are known, but at most a second. Later changes do not wait for that, and
+  overtake it. If the listener was not notified of a partition's assignment, it is not notified of the end either.
 """
 
 from collections.abc import Callable, Container, Sequence
@@ -34,9 +34,9 @@ class UserListener(Protocol):
 
 
 class Notice(NamedTuple):
-    """A step of the membership, and the partitions for which to call the listener."""
+    """A change of the assignment, and the partitions for which to call the listener."""
 
-    step: AssignmentChange
+    change: AssignmentChange
     places: tuple[TopicPartition, ...]
 
 
@@ -68,7 +68,7 @@ class Notices:
     @property
     def gone(self) -> bool:
         """Whether the member has lost all `known` partitions, and the user is not notified yet."""
-        return self._membership is not None and any(isinstance(step, Lose) for step in self._membership.steps)
+        return self._membership is not None and any(isinstance(change, Lose) for change in self._membership.changes)
 
     @property
     def readable(self) -> Container[TopicPartition]:
@@ -81,12 +81,12 @@ class Notices:
 
     def next(self) -> Notice | None:
         """The next notice for the user, if one is due."""
-        for step in self._membership.steps if self._membership is not None else ():
-            if not isinstance(step, Receive):
-                return Notice(step, tuple(each for each in step.places if each in self._known))
-            new = tuple(each for each in step.places if each not in self._readable and self._owned(each))
+        for change in self._membership.changes if self._membership is not None else ():
+            if not isinstance(change, Receive):
+                return Notice(change, tuple(each for each in change.places if each in self._known))
+            new = tuple(each for each in change.places if each not in self._readable and self._owned(each))
             if all(map(self._ready, new)):
-                return Notice(step, new)
+                return Notice(change, new)
         return None
 
     def _owned(self, place: TopicPartition) -> bool:
@@ -99,7 +99,7 @@ class Notices:
         self._known.update(dict.fromkeys(notice.places))
         if self._listener is not None and notice.places:
             yield Await(self._listener.assigned, (notice.places,))
-        if self._membership is not None and notice.step in self._membership.steps:
+        if self._membership is not None and notice.change in self._membership.changes:
             self._readable.update(dict.fromkeys(notice.places))
 
     def revoked(self, places: Sequence[TopicPartition], seconds: float | None = None) -> Steps[str]:

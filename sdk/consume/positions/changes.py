@@ -23,7 +23,7 @@ class Changes:
     def __init__(self, core: ClientCore, review: Callable[[list[Position], float], None]) -> None:
         self._core, self._review = core, review
         self._changed: dict[Position, None] = {}
-        self._due: Timer | None = None
+        self._timer: Timer | None = None
         self.news: Outcome[None] = Outcome()
         """Settled by the next news, and then replaced."""
         self._closed = False
@@ -38,8 +38,8 @@ class Changes:
 
     def wake(self) -> None:
         """Have the fetcher look for possible Fetch requests."""
-        if not self._closed and (self._due is None or self._due.call is None):
-            self._due = self._core.soon(self._run)
+        if not self._closed and (self._timer is None or self._timer.call is None):
+            self._timer = self._core.soon(self._run)
 
     def notify(self) -> None:
         """Wake the waiters: there are records to take, an error to raise, or a position is known."""
@@ -49,10 +49,10 @@ class Changes:
     def close(self) -> None:
         """Review nothing any more; waiters may still be woken."""
         self._closed = True
-        if self._due is not None:
-            self._due.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
 
     def _run(self, now: float) -> None:
-        self._due = None
+        self._timer = None
         changed, self._changed = list(self._changed), {}
         self._review(changed, now)

@@ -1,4 +1,4 @@
-"""Converts the places in a partition that users name into the machines' starts."""
+"""Converts the starts that users name, such as ``"end"``, into the machines' starts."""
 
 from datetime import datetime, timedelta
 from typing import Literal
@@ -31,11 +31,11 @@ def start_at(where: Where) -> Offset | Time | Ago:
         case int() if where >= 0 and not isinstance(where, bool):
             return Offset(where)
     near = {"earliest": "; do you mean 'beginning'?", "latest": "; do you mean 'end'?"}.get(str(where), "")
-    places = "'beginning', 'end', a datetime, a timedelta (before now) or an offset"
-    raise ConfigurationError(f"{where!r} is not a place in a partition: use {places}{near}")
+    choices = "'beginning', 'end', a datetime, a timedelta (before now) or an offset"
+    raise ConfigurationError(f"{where!r} is not a place in a partition: use {choices}{near}")
 
 
-def place_at(where: Where, wall: float) -> Offset | Time:
+def fixed_start_at(where: Where, wall: float) -> Offset | Time:
     """Like `start_at`, with a timedelta counted back from ``wall``, in seconds since 1970."""
     start = start_at(where)
     return _since_1970(wall - start.seconds) if isinstance(start, Ago) else start

@@ -1,14 +1,14 @@
-"""The steps of a driver: polls the core, and carries out its actions on the loop's connections.
+"""Polls the core, and carries out its actions on the loop's connections.
 
 Theory of operation: the core is only touched without a switch of tasks, in the thread of the loop, and inside its gate.
-Every change is followed by `step`, which polls the core and carries out its actions.
+Every change is followed by `pump`, which polls the core and carries out its actions.
 
-A turn of a loop costs a good part of a request. So `step` itself writes to the sockets as much as they accept at once,
+A turn of a loop costs a good part of a request. So `pump` itself writes to the sockets as much as they accept at once,
 nearly always everything; it asks the loop to report a writable socket only for the rest. The alarm is moved earlier
 when necessary; a later one is not moved, to save a wake-up.
 
-User code (`Run`) is called after all other actions of the step. The actions that it causes in the client are carried
-out in the next turn of the loop: a callback that sends endlessly starves no task.
+User code (`Run`) is called after all other actions. The actions that it causes in the client are carried out in the
+next turn of the loop: a callback that sends endlessly starves no task.
 """
 
 import contextlib
@@ -30,8 +30,8 @@ log = logger("ottla.sdk")
 CHUNK = 64 * 2**10
 """Bytes of one read; the rest of a larger response is read directly into its buffer."""
 
-_LAST_STEPS = 100
-"""Steps at the end of a client, in which callbacks may still make calls, which are refused."""
+_LAST_ROUNDS = 100
+"""Rounds of callbacks at the end of a client; they may still make calls, which are refused."""
 
 
 class Link(ABC):
@@ -78,8 +78,8 @@ L = TypeVar("L", bound=Link)
 T = TypeVar("T")
 
 
-class Stepper(ABC, Generic[L]):
-    """Takes the steps of ``core``; subclasses define how a loop dials, writes and wakes up.
+class Pump(ABC, Generic[L]):
+    """Polls ``core`` and carries out its actions; subclasses define how a loop dials, writes and wakes up.
 
     Args:
         now: the loop's clock, in seconds; may be called from any thread.
@@ -97,7 +97,7 @@ class Stepper(ABC, Generic[L]):
         """Per name and port, the address of the last connection."""
         self._runs: deque[Callable[[], object]] = deque()
         """User code that has to be called."""
-        self._stepping = False
+        self._pumping = False
         self._exit: BaseException | None = None
         """The exception by which user code wants to end the program."""
         self._alarm_at = math.inf
@@ -134,15 +134,15 @@ class Stepper(ABC, Generic[L]):
     def _run_in_thread(self, work: RunInThread) -> None:
         """Have ``work.call()`` run where it may block, and `tell` its result."""
 
-    # -- steps ---------------------------------------------------------------------------------------------------------
+    # -- to pump -------------------------------------------------------------------------------------------------------
 
-    def step(self) -> None:
+    def pump(self) -> None:
         """Poll the core and carry out its actions."""
         self.refuse_another_loop()
-        if self._stepping:  # called by user code that this step runs
+        if self._pumping:  # called by user code that `_run_one` calls
             self._kick()
             return
-        self._stepping = True
+        self._pumping = True
         try:
             now = self.now()
             while actions := self.core.poll(now):
@@ -154,11 +154,11 @@ class Stepper(ABC, Generic[L]):
                     break
             for _ in range(len(self._runs)):
                 self._run_one()
-        except BaseException as bug:  # fail everything that may wait for the rest of this step
+        except BaseException as bug:  # fail everything that may wait for the rest
             self._broken(bug)
             raise
         finally:
-            self._stepping = False
+            self._pumping = False
             self._look_ahead()
         if (leave := self._exit) is not None:
             self._exit = None
@@ -204,17 +204,17 @@ class Stepper(ABC, Generic[L]):
         call = self._runs.popleft()
         try:
             call()
-        except (KeyboardInterrupt, SystemExit) as leave:  # raised after the step
+        except (KeyboardInterrupt, SystemExit) as leave:  # raised at the end of `pump`
             self._exit = self._exit or leave
         except BaseException:  # of any kind: user code may even let a cancellation of something else escape
             log.exception("user callback raised")
 
     def _look_ahead(self) -> None:
-        """Make sure that the next step is taken in time."""
+        """Make sure that the next poll comes in time."""
         now, due = self.now(), self.core.deadline
         if self._runs:
             self._kick()
-        if self._alarm_at <= now:  # this step did the work that it was set for
+        if self._alarm_at <= now:  # the work that it was set for is done
             self._measure(now)
             self._move_alarm(math.inf if due is None else due)
         elif due is not None and due < self._alarm_at:
@@ -248,8 +248,8 @@ class Stepper(ABC, Generic[L]):
     def close(self) -> None:
         """Close the core: fails everything that waits, and runs the callbacks of that."""
         self.do(lambda: self.core.close(self.core.now))
-        for _ in range(_LAST_STEPS):
-            self.step()
+        for _ in range(_LAST_ROUNDS):
+            self.pump()
             if not self._runs and self.core.deadline is None:
                 break
 
@@ -264,12 +264,12 @@ class Stepper(ABC, Generic[L]):
             self._move_alarm(due)
 
     def catch_up(self) -> None:
-        """Take a step if there is work now; otherwise have the loop wake in time."""
+        """Pump if there is work now; otherwise have the loop wake in time."""
         due = self.core.deadline
         if due is None:
             return
         if due <= self.now():
-            self.step()
+            self.pump()
         elif due < self._alarm_at:
             self._move_alarm(due)
 
@@ -278,10 +278,10 @@ class Stepper(ABC, Generic[L]):
         self._set_alarm(when)
 
     def _ring(self) -> None:
-        """The alarm or a kick woke the driver: take a step."""
+        """The alarm or a kick woke the driver: pump."""
         self._measure(self.now())
         self._alarm_at = math.inf
-        self.step()
+        self.pump()
 
     def _measure(self, now: float) -> None:
         """Record how late the alarm was handled."""
@@ -317,10 +317,10 @@ class Stepper(ABC, Generic[L]):
         """Pass an event to the core, and carry out its actions."""
         try:
             self.core.handle(event, self.now())
-        except BaseException as bug:  # as in `step`
+        except BaseException as bug:  # as in `pump`
             self._broken(bug)
             raise
-        self.step()
+        self.pump()
 
     def _lost(self, link: L, why: str) -> None:
         """The connection, or the attempt to open it, has ended on its own."""
