@@ -461,7 +461,7 @@ _mutation(
     (ConsumerCore, "_readable", _nothing),
 )
 _mutation("a member joins again without giving anything up", (ClassicMember, "rejoin", _eager_ones_keep_all))
-_mutation("a member sends no heartbeats", (Heartbeats, "_due_now", _nothing))
+_mutation("a member sends no heartbeats", (Heartbeats, "_begin", _nothing))
 _mutation("a going counts as told when the listener has returned", (Notices, "_gone", _told_once_it_has_returned))
 _mutation("a batch is lost where its caller is cancelled", (ConsumerCore, "next_batch", _taken_before_the_turn))
 
