@@ -134,7 +134,7 @@ def run(command: Callable[[], Awaitable[None]]) -> None:
         with _heeded(stop, told), stop.scope:
             await command()
 
-    with reported():
+    with _unlimited_after(told), reported():
         try:
             trio.run(work)
         finally:
@@ -191,7 +191,7 @@ def run_server(
                     async with trio.open_nursery() as nursery:
                         await beside(running, nursery)
 
-    with reported():
+    with _unlimited_after(told), reported():
         trio.run(work)
     if told and told[0] == signal.SIGINT:
         raise typer.Exit(128 + told[0])
@@ -288,6 +288,16 @@ def _limit_to(seconds: float, code: int = 0) -> None:
     if hasattr(signal, "setitimer"):  # not on Windows
         signal.signal(signal.SIGALRM, lambda number, frame: os._exit(code))
         signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+@contextmanager
+def _unlimited_after(told: list[int]) -> Iterator[None]:
+    """Take back the limit of the first signal when all is printed: the interpreter ends without its handler."""
+    try:
+        yield
+    finally:
+        if told:
+            _limit_to(0)
 
 
 @contextmanager
