@@ -101,7 +101,7 @@ class SumGauge:
 class Windows:
     """Keeps two windows of time: the current one and the one before."""
 
-    __slots__ = ("_before", "_name", "_since", "_turn", "count", "highest", "sum")
+    __slots__ = ("_before", "_ends_at", "_name", "_since", "count", "highest", "sum")
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -109,22 +109,22 @@ class Windows:
         self._before = (0, 0.0, -math.inf)
         self._since = math.nan
         """When the earlier window began."""
-        self._turn = -math.inf
+        self._ends_at = -math.inf
         """When the current window ends."""
 
     def _rotate(self, now: float) -> None:
-        recent = now < self._turn + WINDOW
+        recent = now < self._ends_at + WINDOW
         self._before = (self.count, self.sum, self.highest) if recent else (0, 0.0, -math.inf)
-        self._since = self._turn - WINDOW if recent else now
-        self._turn = now - (now - self._turn) % WINDOW + WINDOW if recent else now + WINDOW
+        self._since = self._ends_at - WINDOW if recent else now
+        self._ends_at = now - (now - self._ends_at) % WINDOW + WINDOW if recent else now + WINDOW
         self.count, self.sum, self.highest = 0, 0.0, -math.inf
 
     def both(self, now: float) -> tuple[int, float, float, float]:
         """Count, sum, maximum and seconds of all values that are not too old at ``now``."""
-        if now >= self._turn + WINDOW:
+        if now >= self._ends_at + WINDOW:
             return 0, 0.0, -math.inf, WINDOW
-        if now >= self._turn:  # no value since the current window ended
-            return self.count, self.sum, self.highest, now - self._turn + WINDOW
+        if now >= self._ends_at:  # no value since the current window ended
+            return self.count, self.sum, self.highest, now - self._ends_at + WINDOW
         count, total, highest = self._before
         return self.count + count, self.sum + total, max(self.highest, highest), now - self._since
 
@@ -139,7 +139,7 @@ class Meter(Windows):
         self.total = 0.0
 
     def add(self, amount: float, now: float) -> None:
-        if now >= self._turn:
+        if now >= self._ends_at:
             self._rotate(now)
         self.sum += amount
         self.total += amount
@@ -160,7 +160,7 @@ class Spread(Windows):
         self._unit = unit
 
     def record(self, value: float, now: float) -> None:
-        if now >= self._turn:
+        if now >= self._ends_at:
             self._rotate(now)
         self.count += 1
         self.sum += value

@@ -6,7 +6,7 @@ preparation        serializers, interceptors and the user's partitioner run in t
 placing            chooses the partition, by one of the partitioners; unplaced_records: their topic is unknown
 room               the memory of the producer, and the records that wait for it; turns lets other tasks run
 accumulator        puts the record into the open batch of its partition; column_records appends many at a time
-append             does both for nearly every record, in C or in Python, without these modules
+append             does all of this for nearly every record of `send_soon`, `send_many` and `send_nowait`
 batches            `PartitionQueue`: the batches of one partition, their order and sequences
 producer_queues    `ProducerQueues`: which partitions may send, per leader (node_queue: `NodeQueue`)
 sender             `Sender`: collects due batches per leader, and requests forms the requests
