@@ -134,7 +134,10 @@ def read_config(file: ConfigFile, **options: Any) -> ProxyConfig:
     values |= {name: value for name, value in options.items() if value is not None}
     if "upstream" not in values:
         raise ConfigurationError(f'{file.path} has no upstream: add it, as in upstream = "localhost:9092"')
-    return ProxyConfig(topics=rules, **values)
+    try:
+        return ProxyConfig(topics=rules, **values)
+    except ConfigurationError as error:
+        raise file.error(str(error)) from None
 
 
 def _rules(file: ConfigFile, table: Any) -> tuple[TopicRule, ...]:
@@ -144,7 +147,10 @@ def _rules(file: ConfigFile, table: Any) -> tuple[TopicRule, ...]:
             wrong = next(name for name, value in table.items() if not isinstance(value, str))
             hint = f", and {wrong} has no text; a name with dots stands in quotation marks"
         raise file.error(f'[topics] is a table such as flights = "rewrite"{hint}')
-    return tuple(rule_of(glob, treatment) for glob, treatment in table.items())
+    try:
+        return tuple(rule_of(glob, treatment) for glob, treatment in table.items())
+    except ConfigurationError as error:
+        raise file.error(str(error)) from None
 
 
 def _typed(file: ConfigFile, key: str, value: Any, kind: Any) -> Any:

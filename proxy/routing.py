@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 _REMEMBERED_TOPICS = 10_000
+_REMEMBERED_RULES = 100
+"""Rules that an operator switches to and fro are parsed once."""
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 """Valid topic names. Source: Topic.java."""
 _OF_STREAMS = re.compile(
@@ -73,15 +75,16 @@ class RuleHistory:
 
     def follow(self, earlier: Sequence[tuple[str, ...]]) -> None:
         """Continue the rules of earlier proxies; the last of them may be the rules of this one."""
-        self._continue(earlier, self.texts[-1])
+        [now] = self.texts
+        self.texts = [*earlier] if earlier and earlier[-1] == now else [*earlier, now]
+        self._rules = [_parsed(texts) for texts in self.texts]
 
     def change(self, rules: Sequence[TopicRule]) -> None:
         """Add rules, unless the last ones have the same modes."""
-        self._continue(self.texts, _texts(rules))
-
-    def _continue(self, earlier: Sequence[tuple[str, ...]], now: tuple[str, ...]) -> None:
-        self.texts = [*earlier] if earlier and earlier[-1] == now else [*earlier, now]
-        self._rules = [_parsed(texts) for texts in self.texts]
+        now = _texts(rules)
+        if now != self.texts[-1]:
+            self.texts.append(now)
+            self._rules.append(_parsed(now))
 
     @property
     def newest(self) -> int:
@@ -98,7 +101,8 @@ def _texts(rules: Sequence[TopicRule]) -> tuple[str, ...]:
     return tuple(f"{rule.glob}={rule.mode.value}" for rule in rules)
 
 
-def _parsed(texts: Sequence[str]) -> TopicRules:
+@lru_cache(_REMEMBERED_RULES)
+def _parsed(texts: tuple[str, ...]) -> TopicRules:
     return TopicRules([parse_rule(text) for text in texts])
 
 

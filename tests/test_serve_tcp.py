@@ -6,6 +6,7 @@ The clock is the real one, so no test here measures time.
 import logging
 import os
 import socket
+import struct
 import sys
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -253,3 +254,18 @@ async def test_a_stream_of_trios_is_taken_over_without_its_bound() -> None:
         with bare(stream.socket) as ours:
             assert ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT) == 0
             assert not ours.getblocking()
+
+
+async def test_a_client_that_resets_its_connection_ends_no_server() -> None:
+    ports: list[int] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lambda: serve_health(LOCAL, 0, lambda: True, lambda: iter(()), opened=ports.append))
+        await until(lambda: ports)
+        for path in (b"/reload", b"/ready", b"/metrics") * 5:
+            with socket.create_connection((LOCAL, ports[0])) as client:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                client.sendall(b"POST " + path + b" HTTP/1.1\r\n\r\n")
+            async with peer(ports[0]) as stream:
+                await stream.send_all(b"GET /ready HTTP/1.1\r\n\r\n")
+                assert (await received(stream, 15)) == b"HTTP/1.1 200 OK"
+        nursery.cancel_scope.cancel()

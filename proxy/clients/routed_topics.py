@@ -49,6 +49,8 @@ class RoutedTopics:
         self._routes: dict[str, Routes] = {}
         self._unused: dict[str, Routes] = {}
         """Routes of topics that are no longer rewritten; used if a rule rewrites them again."""
+        self._misfits: dict[str, list[Routes]] = {}
+        """Routes that a changed rule does not fit; used if a later rule does, for example when a mistake is undone."""
         self._former: dict[UUID, Routes] = {}
         """Routes of replaced topic ids: a broker's metadata may be old, and the id then comes back."""
         self._alerted: set[tuple[str, int]] = set()
@@ -117,8 +119,14 @@ class RoutedTopics:
         self._routes.clear()
         self._unused.clear()
         self._former.clear()  # they may have another partitioner
-        for topic, routes in pins.items():
-            self.pin(topic, routes)
+        known = {topic: {routes: None} for topic, routes in pins.items()}
+        for topic, earlier in self._misfits.items():
+            known.setdefault(topic, {}).update(dict.fromkeys(earlier))
+        self._misfits.clear()
+        for topic, several in known.items():
+            chosen = next((each for each in several if self._fits(topic, each)), next(iter(several)))
+            self._misfits[topic] = [each for each in several if each != chosen]
+            self.pin(topic, chosen)
         self.tell_of_unused(before)
         for topic in [each for each in self._waiting if not self._rules.rewrites(each)]:
             for call in self._waiting.pop(topic):
@@ -138,13 +146,21 @@ class RoutedTopics:
         rule = self._rules.of(topic)
         if rule is None or not self._rules.rewrites(topic):
             self._unused[topic] = routes
-        elif rule.partitioner == routes.partitioner and rule.partitions in (None, routes.partitions):
+        elif self._fits(topic, routes):
             self._routes[topic] = routes
         else:
+            self._misfits.setdefault(topic, []).insert(0, routes)
             log.error(
                 "topic rule changed, keys go to other partitions than before",
                 extra={"topic": topic, "before": _rule(routes)},
             )
+
+    def _fits(self, topic: str, routes: Routes) -> bool:
+        """Whether the rule of a topic leads keys where these routes do."""
+        rule = self._rules.of(topic)
+        if rule is None or not self._rules.rewrites(topic):
+            return False
+        return rule.partitioner == routes.partitioner and rule.partitions in (None, routes.partitions)
 
     def tell_of_unused(self, before: TopicRules) -> None:
         """Log the topics that the rules ``before`` rewrote, and the current ones do not."""

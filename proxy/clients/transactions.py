@@ -139,16 +139,19 @@ class ClientTransactions:
 
         If the metadata of one topic does not arrive in time, the whole request is refused.
         """
-        names = [topic.name for topic in request.v3_and_below_topics if self._rules.rewrites(topic.name)]
-        while (unknown := next((name for name in names if not self._topics.is_described(name)), None)) is not None:
+        while unknown := [  # the rules may change during a wait
+            topic.name
+            for topic in request.v3_and_below_topics
+            if self._rules.rewrites(topic.name) and not self._topics.is_described(topic.name)
+        ]:
             if self._widening >= MOST_WIDENING:
-                return unknown, now
+                return unknown[0], now
             self._widening += 1
-            self._topics.request(*names)
-            found, now = yield from self._metadata_of(unknown, now)
+            self._topics.request(*unknown)
+            found, now = yield from self._metadata_of(unknown[0], now)
             self._widening -= 1
-            if not found:
-                return unknown, now
+            if not found and self._rules.rewrites(unknown[0]):
+                return unknown[0], now
         return None, now
 
     def _metadata_of(self, topic: str, now: float) -> Steps[tuple[bool, float]]:

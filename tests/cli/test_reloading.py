@@ -123,3 +123,25 @@ def test_a_file_is_checked_without_a_server(tmp_path: Path, kind: str, text: str
         assert (done.returncode, done.stdout) == (0, f"{file} can be used\n".encode()), done.stderr
     else:
         assert (done.returncode, done.stdout) == (2, b"") and says in done.stderr
+
+
+def test_a_hang_up_while_the_proxy_starts_is_not_lost(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    file = tmp_path / "proxy.toml"
+    head = (
+        f'upstream = "{address}"\nlisten = "127.0.0.1:0"\nhealth = "127.0.0.1:0"\nconnect-timeout = {HUNG}\n[topics]\n'
+    )
+    file.write_text(head + 't = "rewrite"\n')
+    with running("proxy", "--config", file, "--json") as proxy:
+        assert proxy.process.stderr is not None
+        assert b"no state directory" in proxy.process.stderr.readline(), "it has read the file, and starts"
+        file.write_text(head + 't = "observe"\n')
+        proxy.process.send_signal(signal.SIGHUP)
+        with running("broker", "--listen", address, "--json") as broker:
+            broker.facts()
+            health = proxy.facts()["health"]
+            done = program.run("proxy", "reload", health, "--json")
+            assert json.loads(done.stdout) == {"applied": [], "needs_restart": []}, done.stderr
+            _, err, _ = proxy.end(signal.SIGTERM)
+    assert b"applied=topics" in err

@@ -47,7 +47,8 @@ def test_pytest_rewrites_no_module_of_the_broker(ottla_broker):
     modules = [module for name, module in sys.modules.items() if name.startswith("ottla.") and module.__spec__]
     loaders = {module.__name__: type(module.__spec__.loader).__name__ for module in modules}
     assert len(loaders) > 100
-    assert [name for name, loader in loaders.items() if loader == "AssertionRewritingHook"] == ["ottla.pytest_plugin"]
+    rewritten = {name for name, loader in loaders.items() if loader == "AssertionRewritingHook"}
+    assert rewritten == {"ottla.version", "ottla.pytest_plugin"}  # they are imported before the plugin can act
 """
 NEEDS_MORE = (
     "ottla.sdk.prometheus",

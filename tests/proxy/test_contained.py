@@ -177,8 +177,10 @@ CONTAINING: set[object] = {
     *(ClientSession.request, ClientSession.left, ClientLink.left, ClientConnection.left),
     *(ClientConnection.close, ClientConnection.failed, ClientConnection.contained),
     *(UpstreamLink.end, UpstreamLink.close, UpstreamLinks.find, UpstreamLinks.hang_up),
+    UpstreamLinks.tick,
     *(
         ClientBatch.settled,
+        ClientBatch.answer,
         Rewriter.failed,
         Rewriter.finished,
         Rewriter._tell,

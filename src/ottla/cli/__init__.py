@@ -39,6 +39,8 @@ def main() -> None:
         signal.signal(signal.SIGINT, lambda number, frame: os._exit(128 + number))
     if sys.argv[1:2] in (["broker"], ["proxy"]):
         gc.disable()  # until everything is imported: collections would scan the same modules and classes repeatedly
+        if any(word.startswith("--config") for word in sys.argv) and hasattr(signal, "SIGHUP"):
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it has a file to reload, which is read later anyway
     refused = None
     if module := _PLAIN.get(*sys.argv[1:2] or [""]):
         refused = _run(module, *sys.argv[1:])

@@ -165,6 +165,8 @@ def run_server(
 
     async def work() -> None:
         running: Any = None
+        again = False
+        """A hang-up came while the server was starting, after it had read its file."""
         whole, companions = trio.CancelScope(), trio.CancelScope()
 
         def stop() -> None:
@@ -177,7 +179,9 @@ def run_server(
                 whole.deadline = trio.current_time() + DRAIN
 
         def hung_up() -> None:
-            if running is not None and hang_up is not None:  # a server that is starting has just read its file
+            nonlocal again
+            again = running is None
+            if running is not None and hang_up is not None:
                 hang_up(running)
 
         async def serve(task_status: "trio.TaskStatus[Any]") -> None:
@@ -187,6 +191,8 @@ def run_server(
         with _heeded(stop, told, hung_up if hang_up is not None else None), whole:
             async with trio.open_nursery() as inner:
                 running = await inner.start(serve)
+                if again:
+                    hung_up()
                 with companions:
                     async with trio.open_nursery() as nursery:
                         await beside(running, nursery)

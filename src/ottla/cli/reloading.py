@@ -78,7 +78,11 @@ class Configuration:
             ConfigurationError: the file cannot be used; the server continues with the former one.
         """
         try:
-            if not self._path.is_file():
+            try:
+                readable = self._path.is_file()
+            except OSError as error:
+                raise ConfigurationError(f"cannot read {self._path}: {error.strerror}") from None
+            if not readable:
                 raise ConfigurationError(f"{self._path} is no file that can be read again")
             logs, config = self._read(ConfigFile.read(self._path))
         except ConfigurationError as error:

@@ -86,7 +86,7 @@ class HealthServer:
                     await _send(stream, self._probed(path))
             if not scope.cancelled_caught:
                 await _end(stream)
-        except trio.BrokenResourceError:
+        except (trio.BrokenResourceError, OSError):  # the client has gone
             pass
         await trio.aclose_forcefully(stream)
 
@@ -196,7 +196,11 @@ def _is_near(stream: trio.abc.Stream) -> bool:
     """Whether the peer is on the same machine."""
     if not isinstance(stream, trio.SocketStream):
         return False
-    address = ip_address(stream.socket.getpeername()[0].partition("%")[0])
+    try:
+        peer = stream.socket.getpeername()[0]
+    except OSError:  # it has reset the connection
+        return False
+    address = ip_address(peer.partition("%")[0])
     return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
