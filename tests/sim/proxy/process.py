@@ -187,7 +187,8 @@ class ProxyProcess(SimulatedProcess):
         connection.replies[self._tickets] = reply, key, version
         frame = frames.build_request(message, version, self._tickets, link.client.name)[4:]
         link.serving = False  # a connection may have several requests in flight
-        self._tell(proxy.Requested(connection.number, link.node, self._tickets, frame))
+        peer = f"{link.client.name}:1"  # each client on a host of its own
+        self._tell(proxy.Requested(connection.number, link.node, self._tickets, frame, peer))
         return True
 
     def _sweep(self) -> None:
