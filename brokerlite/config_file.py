@@ -152,7 +152,7 @@ def read_config(file: ConfigFile, **options: Any) -> BrokerConfig:
     Raises:
         ConfigurationError: the file has an unknown name or an invalid value.
     """
-    kafkas = {name: value for name, value in file.others() if "." in name or name in ("listeners",)}
+    kafkas = {name: value for name, value in file.others() if "." in name or name == "listeners"}
     own = {dashed(name): value for name, value in file.others() if name not in kafkas}
     if unknown := next((name for name in own if name not in OWN), None):
         raise file.unknown(unknown, (*OWN, *KAFKAS, *_TOPICS, *_DEFAULTS, *_LISTENERS))

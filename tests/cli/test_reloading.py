@@ -145,3 +145,20 @@ def test_a_hang_up_while_the_proxy_starts_is_not_lost(tmp_path: Path) -> None:
             assert json.loads(done.stdout) == {"applied": [], "needs_restart": []}, done.stderr
             _, err, _ = proxy.end(signal.SIGTERM)
     assert b"applied=topics" in err
+
+
+def test_a_file_that_the_configuration_names_may_be_gone_at_a_reload(proxy_file: Path, tmp_path: Path) -> None:
+    with running("proxy", "--config", proxy_file, "--json") as proxy:
+        health = proxy.facts()["health"]
+        proxy_file.write_text(f'upstream-config = "{tmp_path / "gone.properties"}"\n' + proxy_file.read_text())
+        done = program.run("proxy", "reload", health)
+        assert (done.returncode, done.stdout) == (2, b"") and b"cannot read" in done.stderr, done.stderr
+
+
+def test_what_a_file_makes_the_broker_say_has_the_format_of_its_log(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("listeners=PLAINTEXT://127.0.0.1:0\nnum.io.threads=8\nlog-format=json\n")
+    with running("broker", "--config", file, "--json") as broker:
+        broker.facts()
+        _, err, _ = broker.end(signal.SIGTERM)
+    assert json.loads(err.splitlines()[0])["names"] == "num.io.threads"

@@ -30,7 +30,7 @@ def check_broker(file: File) -> None:
 
     with exits.reported():
         read = ConfigFile.read(file)
-        server_logs(read, None, None)
+        server_logs(read)
         read_config(read)
     typer.echo(f"{file} can be used")
 
@@ -41,7 +41,7 @@ def check_proxy(file: File) -> None:
 
     with exits.reported():
         read = ConfigFile.read(file)
-        server_logs(read, None, None)
+        server_logs(read)
         proxy_config(read)
     typer.echo(f"{file} can be used")
 

@@ -29,13 +29,13 @@ class ServerLogs(NamedTuple):
         configure(self.format, self.level)
 
 
-def server_logs(file: ConfigFile | None, format: LogFormat | None, level: LogLevel | None) -> ServerLogs:
+def server_logs(file: ConfigFile, format: LogFormat | None = None, level: LogLevel | None = None) -> ServerLogs:
     """The log settings of options or, where they are ``None``, of the file.
 
     Raises:
         ConfigurationError: the file has an invalid value.
     """
-    given: dict[str, Any] = {} if file is None else file.of_logs
+    given = file.of_logs
     found: list[Any] = []
     for name, kind, option, default in (
         ("log-format", LogFormat, format, LogFormat.TEXT),
@@ -44,7 +44,6 @@ def server_logs(file: ConfigFile | None, format: LogFormat | None, level: LogLev
         try:
             found.append(option or kind(given.get(name, default)))
         except ValueError:
-            assert file is not None, "the file has it"
             raise file.error(f"{name} is {given[name]!r}; it must be {' or '.join(kind)}") from None
     return ServerLogs(*found)
 
@@ -54,7 +53,8 @@ class Configuration:
 
     Args:
         path: the file.
-        read: returns the log settings and the configuration, a dataclass, of the file and the command line.
+        read_logs: returns the log settings of the file and the command line.
+        read: returns their configuration, a dataclass.
         live: names of fields that can change while the server runs -> how.
         name_of: returns a field's name in a file.
     """
@@ -62,14 +62,22 @@ class Configuration:
     def __init__(
         self,
         path: Path,
-        read: Callable[[ConfigFile], tuple[ServerLogs, Any]],
+        read_logs: Callable[[ConfigFile], ServerLogs],
+        read: Callable[[ConfigFile], Any],
         live: Mapping[str, Callable[[Any, Any], None]],
         name_of: Callable[[str], str],
-        logs: ServerLogs,
-        config: Any,
     ) -> None:
-        self._path, self._read, self._live, self._name_of = path, read, live, name_of
-        self._logs, self._config = logs, config
+        self._path, self._read_logs, self._read = path, read_logs, read
+        self._live, self._name_of = live, name_of
+        file = ConfigFile.read(path)
+        self._logs = read_logs(file)
+        self._logs.apply()  # before the configuration is read, which may log a warning
+        self._config = read(file)
+
+    @property
+    def config(self) -> Any:
+        """The configuration that is in effect."""
+        return self._config
 
     def reload(self, running: Any) -> Reloaded:
         """Read the file again, apply the changes, and log settings that need a restart.
@@ -78,13 +86,8 @@ class Configuration:
             ConfigurationError: the file cannot be used; the server continues with the former one.
         """
         try:
-            try:
-                readable = self._path.is_file()
-            except OSError as error:
-                raise ConfigurationError(f"cannot read {self._path}: {error.strerror}") from None
-            if not readable:
-                raise ConfigurationError(f"{self._path} is no file that can be read again")
-            logs, config = self._read(ConfigFile.read(self._path))
+            file = self._read_again()
+            logs, config = self._read_logs(file), self._read(file)
         except ConfigurationError as error:
             log.error("configuration not reloaded, the server continues with the former one: %s", error)
             raise
@@ -105,6 +108,14 @@ class Configuration:
         if left:
             log.warning("changed settings need a restart of the server", extra={"settings": ", ".join(left)})
         return Reloaded(tuple(applied), tuple(left))
+
+    def _read_again(self) -> ConfigFile:
+        try:
+            if not self._path.is_file():  # a pipe would block
+                raise ConfigurationError(f"{self._path} is no file that can be read again")
+        except OSError as error:
+            raise ConfigurationError(f"cannot read {self._path}: {error.strerror}") from None
+        return ConfigFile.read(self._path)
 
     def hang_up(self, running: Any) -> None:
         """Reload at SIGHUP; errors are in the log only."""

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
@@ -26,6 +27,7 @@ from ottla.cli import command_config, exits, stdio
 from ottla.cli.logs import LogFormat, LogLevel
 from ottla.cli.reloading import Configuration, ServerLogs, server_logs
 from ottla.config_file import NO_FILE, ConfigFile, dashed
+from ottla.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import trio
@@ -156,12 +158,13 @@ def broker(
 
         return name_of(field)
 
-    def read(file: ConfigFile | None) -> tuple[ServerLogs, BrokerConfig]:
+    def read(file: ConfigFile) -> BrokerConfig:
         from ottla.brokerlite.config_file import read_config
 
-        return server_logs(file, log_format, log_level), read_config(file or NO_FILE, **given)
+        return read_config(file, **given)
 
-    settings, reload = _read(config, read, {}, broker_name)
+    logs = partial(server_logs, format=log_format, level=log_level)
+    settings, reload = _read(config, logs, read, {}, broker_name)
 
     async def server(task_status: "trio.TaskStatus[Any]") -> None:
         await run_broker(settings, reload=reload.reload if reload else None, task_status=task_status)
@@ -295,11 +298,14 @@ def proxy(
         "stats_interval": stats_interval,
     }
 
-    def read(file: ConfigFile | None) -> tuple[ServerLogs, ProxyConfig]:
-        rules = tuple(parse_rule(each) for each in topic or ())
-        return server_logs(file, log_format, log_level), proxy_config(file or NO_FILE, topics=rules, **given)
+    def read(file: ConfigFile) -> ProxyConfig:
+        return proxy_config(file, topics=tuple(parse_rule(each) for each in topic or ()), **given)
 
-    settings, reload = _read(config, read, {"topics": lambda running, rules: running.change_rules(rules)}, dashed)
+    def change_rules(running: Any, rules: Any) -> None:
+        running.change_rules(rules)
+
+    logs = partial(server_logs, format=log_format, level=log_level)
+    settings, reload = _read(config, logs, read, {"topics": change_rules}, dashed)
     host, _ = settings.listens
 
     async def server(task_status: "trio.TaskStatus[Any]") -> None:
@@ -327,16 +333,18 @@ def proxy_config(file: ConfigFile, **options: Any) -> "ProxyConfig":
 
 def _read(
     path: Path | None,
-    read: Callable[[ConfigFile | None], tuple[ServerLogs, C]],
+    read_logs: Callable[[ConfigFile], ServerLogs],
+    read: Callable[[ConfigFile], C],
     live: Mapping[str, Callable[[Any, Any], None]],
     name_of: Callable[[str], str],
 ) -> tuple[C, Configuration | None]:
     """Read the configuration of a server, and begin to log; also returns how to reload it, if there is a file."""
     with exits.reported():
-        file = None if path is None else ConfigFile.read(path)
-        logs, config = read(file)
-    logs.apply()
-    return config, None if path is None else Configuration(path, read, live, name_of, logs, config)
+        if path is not None:
+            configuration = Configuration(path, read_logs, read, live, name_of)
+            return configuration.config, configuration
+        read_logs(NO_FILE).apply()
+        return read(NO_FILE), None
 
 
 def _all_imported() -> None:
@@ -370,7 +378,10 @@ def _give_memory_back() -> None:
 
 def _security(file: Path) -> dict[str, Any]:
     """The TLS and SASL settings of a file."""
-    found = command_config.read(file, option="--upstream-config")
+    try:
+        found = command_config.read(file, option="--upstream-config")
+    except typer.BadParameter as error:  # a reload has no command line to blame
+        raise ConfigurationError(f"upstream-config: {error.message}") from None
     security: dict[str, Any] = {name: found.pop(name) for name in ("tls", "sasl") if name in found}
     if found:
         log.warning("only TLS and SASL are used from --upstream-config", extra={"left_out": sorted(found)})
