@@ -12,6 +12,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import typer
+
 from ottla.cli.logs import LogFormat, LogLevel, configure
 from ottla.config_file import ConfigFile, Reloaded
 from ottla.errors import ConfigurationError
@@ -86,8 +88,7 @@ class Configuration:
             ConfigurationError: the file cannot be used; the server continues with the former one.
         """
         try:
-            file = self._read_again()
-            logs, config = self._read_logs(file), self._read(file)
+            logs, config = self._read_again()
         except ConfigurationError as error:
             log.error("configuration not reloaded, the server continues with the former one: %s", error)
             raise
@@ -109,13 +110,16 @@ class Configuration:
             log.warning("changed settings need a restart of the server", extra={"settings": ", ".join(left)})
         return Reloaded(tuple(applied), tuple(left))
 
-    def _read_again(self) -> ConfigFile:
+    def _read_again(self) -> tuple[ServerLogs, Any]:
         try:
             if not self._path.is_file():  # a pipe would block
                 raise ConfigurationError(f"{self._path} is no file that can be read again")
+            file = ConfigFile.read(self._path)
+            return self._read_logs(file), self._read(file)
         except OSError as error:
             raise ConfigurationError(f"cannot read {self._path}: {error.strerror}") from None
-        return ConfigFile.read(self._path)
+        except typer.BadParameter as error:  # about the file of upstream-config; no command line is at fault here
+            raise ConfigurationError(f"upstream-config: {error.message}") from None
 
     def hang_up(self, running: Any) -> None:
         """Reload at SIGHUP; errors are in the log only."""

@@ -27,7 +27,6 @@ from ottla.cli import command_config, exits, stdio
 from ottla.cli.logs import LogFormat, LogLevel
 from ottla.cli.reloading import Configuration, ServerLogs, server_logs
 from ottla.config_file import NO_FILE, ConfigFile, dashed
-from ottla.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import trio
@@ -378,10 +377,7 @@ def _give_memory_back() -> None:
 
 def _security(file: Path) -> dict[str, Any]:
     """The TLS and SASL settings of a file."""
-    try:
-        found = command_config.read(file, option="--upstream-config")
-    except typer.BadParameter as error:  # a reload has no command line to blame
-        raise ConfigurationError(f"upstream-config: {error.message}") from None
+    found = command_config.read(file, option="--upstream-config")
     security: dict[str, Any] = {name: found.pop(name) for name in ("tls", "sasl") if name in found}
     if found:
         log.warning("only TLS and SASL are used from --upstream-config", extra={"left_out": sorted(found)})
