@@ -87,7 +87,7 @@ class JournalLost:
     """An entry could not be stored, and the journal was abandoned.
 
     Attributes:
-        why: the reason, for the log.
+        why: the reason, which the log has.
     """
 
     why: str

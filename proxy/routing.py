@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _REMEMBERED_TOPICS = 10_000
 _REMEMBERED_RULES = 100
-"""Rules that an operator switches to and fro are parsed once."""
+"""The proxy parses rules once, even if an operator switches between them."""
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 """Valid topic names. Source: Topic.java."""
 _OF_STREAMS = re.compile(
@@ -61,7 +61,7 @@ class TopicRules:
 
 
 class RuleHistory:
-    """Remembers the rules over time, also those of earlier proxies with the same state directory, the newest last.
+    """Remembers all rules over time, the newest last, and the rules of earlier proxies with the same state directory.
 
     If a topic's rule changes while a producer is open, upstream may know the producer's own sequences where the proxy
     now sends other ones, or the reverse, and could take new records for duplicates. So the producer must be reopened

@@ -362,7 +362,7 @@ class _Driver:
             self.core.handle(JournalLost(f"{state.path}: {reason(error)}"), trio.current_time())
 
     def _rescue_journal(self) -> None:
-        """Try once more to write an abandoned journal, because the proxy stops in order."""
+        """Write an abandoned journal again, because the proxy stops in order."""
         self.core.rescue_journal(trio.current_time())
         while self.core.journal_is_due(trio.current_time()):
             self.act()

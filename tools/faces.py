@@ -172,7 +172,7 @@ def _imports(name: str, tree: ast.Module, body: str) -> str:
                 made = each.name in TAKEN.get(other, ())
                 lines.append(f"from {f'ottla.sdk.sync.{other}' if made else node.module} import {each.name}")
         elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            # Of a block whose imports are all unused, ruff would leave `pass`.
+            # If all imports of a block are unused, ruff would leave `pass`.
             node.body = [each for each in node.body if used & {alias.name for alias in getattr(each, "names", ())}]
             for_types += [ast.unparse(node)] if node.body else []
         elif isinstance(node, ast.FunctionDef | ast.ClassDef):

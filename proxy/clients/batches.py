@@ -147,7 +147,7 @@ class ClientBatch(Numbered):
     def restore(
         self, offset: int, append_time: int, failure: PartResult | None, *, refused: bool, left_out: set[int]
     ) -> None:
-        """Restore what the journal has of it."""
+        """Restore its state from the journal."""
         self.offset, self.append_time, self.failure, self.refused = offset, append_time, failure, refused
         self.leave_out(left_out)
 

@@ -137,7 +137,7 @@ class ClientProducers(Generic[B]):
         return producer
 
     def wrote(self, producer: KnownProducer[B], host: str) -> bool:
-        """Count a producer as one that writes to rewritten topics, for this host; false if it counts so already."""
+        """Move a producer to the pool of writers, under this host; returns false if it is there already."""
         if producer.writes and producer.host == host:
             return False
         self._pool(producer).remove(producer)

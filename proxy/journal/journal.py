@@ -170,7 +170,7 @@ class Journal:
 
     @property
     def deadline(self) -> float | None:
-        """When to take an entry although nothing has changed: to rebuild the journal."""
+        """When to take an entry even without a change, because the journal is being rebuilt."""
         if not self._outage.lasts:
             return None
         return 0.0 if self._rebuilt or self._copying is not None else self._outage.not_before

@@ -37,7 +37,7 @@ class NotedProducer:
     since: int = wire(Int32)
     """The number of the topic rules at its allocation."""
     host: str = wire(String)
-    """Of its client."""
+    """The host of its client."""
 
 
 @struct

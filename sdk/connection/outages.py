@@ -87,7 +87,7 @@ class Need:
     """When the reported trouble began."""
 
     def renew(self, now: float) -> None:
-        """Take note of another request, or of one that still waits."""
+        """Take note of another request, or again of a request that still waits."""
         self.last = now
 
     def report(self, trouble: Trouble, began: float) -> None:

@@ -259,7 +259,7 @@ class CommitQueue:
             self.pending[assignment.place] = replace(before, commit=each)
 
     def drop(self, place: TopicPartition) -> PendingCommit | None:
-        """Drop the partition's pending commit; return the newest one that fails with the end of the assignment."""
+        """Drop the partition's pending commit; return the newest commit that fails with the end of the assignment."""
         sent, newer = self.in_flight.get(place), self.pending.pop(place, None)
         last = newer or sent
         return None if last is None else replace(last, number=(sent or last).number)

@@ -135,7 +135,7 @@ class ProducerBatch(OpenBatch):
         return not (self.outcome_unknown or self.overtaken)
 
     def seal(self) -> int:
-        """Accept no more records; returns the bytes of those in the batch, which it is charged for now."""
+        """Accept no more records; returns the bytes of the batch's records, which it is charged for now."""
         size = self.room - self.left
         self.charged += size
         self.left = -1

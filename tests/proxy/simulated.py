@@ -99,7 +99,7 @@ class Upstream:
         self.requests: list[tuple[int, int, Any]] = []
         """Node, version, message."""
         self.client_ids: list[str | None] = []
-        """Of the Produce requests."""
+        """The client ids of the Produce requests."""
         self.busy = 0
         self.unaddable: dict[Place, int] = {}
         self.features: dict[str, int] = {}

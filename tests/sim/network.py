@@ -85,7 +85,7 @@ class Link:
     swallowed: bool = False
     """A firewall has forgotten the connection: bytes no longer pass, and neither side learns that."""
     client_id: str | None = None
-    """Of the last request."""
+    """The client id of the last request."""
     sent_clear: float = 0.0
     """When the last bytes for the node arrive."""
     answer_clear: float = 0.0

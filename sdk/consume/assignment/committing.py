@@ -212,7 +212,7 @@ class Committing:
             if assignment.committed >= position:
                 del self._moved[place]
                 continue
-            assignment.refuse_held()  # `asked` does not say what the transaction commits
+            assignment.refuse_held()  # `asked` does not have the transaction's offset
             if assignment.asked < position:
                 behind[assignment] = CommittedOffset(position, self._fetcher.position_epoch(place))
         if behind:
