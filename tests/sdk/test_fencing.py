@@ -6,11 +6,18 @@ import pytest
 
 from ottla.errors import TransactionAborted
 from ottla.sdk.client import Client
+from ottla.sdk.transaction import fencing
 from ottla.sdk.transaction.fencing import FENCING
 from ottla.testing import Broker
 from tests.kafka import ApacheKafka
 from tests.patience import HUNG
 from tests.sdk.loops import Loop, Trio
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error does not come without the coordinator's state, however long the coordinator takes to answer."""
+    monkeypatch.setattr(fencing, "LIMIT", HUNG)
 
 
 async def fenced_by_another(client: Client, topic: str) -> str:
