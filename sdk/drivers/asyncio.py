@@ -245,7 +245,7 @@ class AsyncioDriver(Driver[AsyncioLink]):
     async def in_thread(function: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(None, function)
 
-    async def _settled(self, outcome: Outcome[Any]) -> None:
+    async def settled(self, outcome: Outcome[Any]) -> None:
         if outcome.done:
             await asyncio.sleep(0)
             return

@@ -80,12 +80,12 @@ class Driver(Pump[L]):
         """Have the loop call ``call()``; from any thread. Raises RuntimeError once the loop has ended."""
 
     @abstractmethod
-    async def _settled(self, outcome: Outcome[Any]) -> None:
+    async def settled(self, outcome: Outcome[Any]) -> None:
         """Return once ``outcome`` is settled."""
 
     @abstractmethod
     async def _shielded(self, outcome: Outcome[Any]) -> BaseException | None:
-        """Like `_settled`, despite cancellation; returns the cancellation, if the loop will not raise it again."""
+        """Like `settled`, despite cancellation; returns the cancellation, if the loop will not raise it again."""
 
     @abstractmethod
     async def _awaited(self, wanted: Await) -> UserResult:
@@ -98,6 +98,15 @@ class Driver(Pump[L]):
     @abstractmethod
     def _is_cancelled(self) -> bool:
         """Whether the next wait of the running task would raise a cancellation."""
+
+    def may_append(self) -> bool:
+        """Whether the running task may have its record appended: in the client's own loop, and not cancelled."""
+        return self._runs_here() and not self._is_cancelled()
+
+    def unwind(self, call: Callable[[], object]) -> None:
+        """Make a call of the core for a coroutine that ends by an exception; none if that is freed as in `_drop`."""
+        if self._runs_here() and not self.core.gate.entered[0]:
+            self.do(call)
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
@@ -135,7 +144,7 @@ class Driver(Pump[L]):
                 elif late is not None:
                     raised, late = late, None
                 elif isinstance(wait, Outcome):
-                    await self._settled(wait)
+                    await self.settled(wait)
                 else:
                     await self._turn()
             except GeneratorExit:  # the coroutine is being freed, so it cannot wait any more

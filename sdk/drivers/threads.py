@@ -37,7 +37,7 @@ from ottla.sdk.drivers.io_thread import IoThread
 from ottla.sdk.events import Run
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome
-from ottla.sdk.steps import Await, Outside, Steps, Turn
+from ottla.sdk.steps import Await, Outside, Steps, Turn, until_settled
 
 if TYPE_CHECKING:
     from ottla.sdk.produce.core import ProducerCore, Take
@@ -149,6 +149,18 @@ class ThreadDriver(IoThread):
         """Make a user's call that does not wait."""
         result: T = self._perform(UserCall(None, partial(super().do, call)))
         return result
+
+    def may_append(self) -> bool:
+        """Whether this thread may append a record itself: a forked child never may."""
+        return not self._refusal
+
+    def settled(self, outcome: Outcome[Any]) -> None:
+        """Return once ``outcome`` is settled."""
+        self.run(until_settled(outcome))
+
+    def unwind(self, call: Callable[[], object]) -> None:
+        """Make a call of the core for a call that ends by an exception."""
+        self.do(call)
 
     def read(self, call: Callable[[], T]) -> T:
         """Read data that belong to the core."""

@@ -127,7 +127,7 @@ class TrioDriver(Driver[TrioLink]):
     async def in_thread(function: Callable[[], T]) -> T:
         return await trio.to_thread.run_sync(function, abandon_on_cancel=True)
 
-    async def _settled(self, outcome: Outcome[Any]) -> None:
+    async def settled(self, outcome: Outcome[Any]) -> None:
         if outcome.done:
             await trio.lowlevel.checkpoint()
             return
@@ -140,7 +140,7 @@ class TrioDriver(Driver[TrioLink]):
 
     async def _shielded(self, outcome: Outcome[Any]) -> None:
         with trio.CancelScope(shield=True):
-            await self._settled(outcome)
+            await self.settled(outcome)
 
     async def _awaited(self, wanted: Await) -> UserResult:
         deadline = math.inf if wanted.seconds is None else trio.current_time() + wanted.seconds

@@ -96,6 +96,7 @@ cdef class OpenBatch:
     cdef readonly object builder  # an `Appender`; None before `__init__`
     cdef public Py_ssize_t room, left
     cdef public list callbacks, timestamps
+    cdef public bint hurried
 
     def __init__(self, builder, Py_ssize_t room):
         if not issubclass(type(builder), Appender):  # `isinstance` would believe `__class__`
@@ -227,12 +228,12 @@ cdef class AppendFastPath:
                 self.check_callback(callback)
             self.checked = code
 
-    def append(self, topic, value, key, timestamp, callback=None):
+    def append(self, topic, value, key, timestamp, callback=None, bint awaited=False):
         """Append a record to its batch; return ``False`` if the caller has to handle the record instead.
 
         See `ottla.sdk.produce._append_in_python.AppendFastPath.append`.
         """
-        return self.take(topic, value, key, timestamp, callback)
+        return self.take(topic, value, key, timestamp, callback, awaited)
 
     def append_many(self, topic, pairs, timestamp, callback=None, Py_ssize_t most=INT32_MAX):
         """Append records of ``(value, key)``, as long as `append` can.
@@ -242,14 +243,16 @@ cdef class AppendFastPath:
         if most <= 0:
             return ()
         for value, key in pairs:
-            if not self.take(topic, value, key, timestamp, callback):
+            if not self.take(topic, value, key, timestamp, callback, False):
                 return value, key
             most -= 1
             if most == 0:
                 return ()
         return None
 
-    cdef bint take(self, object topic, object value, object key, object timestamp, object callback) except -1:
+    cdef bint take(
+        self, object topic, object value, object key, object timestamp, object callback, bint awaited
+    ) except -1:
         cdef PartitionBuffer partition_buffer
         cdef OpenBatch batch
         cdef Py_ssize_t count, size = overhead
@@ -257,7 +260,7 @@ cdef class AppendFastPath:
             return False
         if self.is_entered():
             return False
-        if callback is not None:
+        if callback is not None and not awaited:
             self.check(callback)
         partition_buffer = self.find(topic, key)
         if partition_buffer is None or self.is_entered():  # another thread ran during a Python partitioner
@@ -271,7 +274,7 @@ cdef class AppendFastPath:
             if not PyBytes_Check(value):
                 return False
             size += PyBytes_GET_SIZE(value)
-        if batch.left < size or self.free < size:
+        if batch.left < size or self.free < size or (awaited and not batch.hurried):
             return False
         count = append_record(batch.builder, timestamp, key, value)
         batch.left -= size
@@ -405,7 +408,7 @@ cdef class SendSoon(_FastPath):
             if now != self.now:
                 self.now, self.stamp = now, now
             elif partition is None and timestamp is None and PyTuple_CheckExact(headers) and not PyTuple_GET_SIZE(headers):
-                if appends.take(topic, value, key, self.stamp, on_delivery):
+                if appends.take(topic, value, key, self.stamp, on_delivery, False):
                     return Accepted.__new__(Accepted)
         return self._send_soon(topic, value, key, partition, headers, timestamp, on_delivery)
 
@@ -442,6 +445,6 @@ cdef class BlockingSendSoon(_FastPath):
             now = <int64_t>self.clock() // 1_000_000
             if now != self.now:
                 self.now, self.stamp = now, now
-            if appends.take(topic, value, key, self.stamp, on_delivery):
+            if appends.take(topic, value, key, self.stamp, on_delivery, False):
                 return
         self._send_soon(topic, value, key, partition, headers, timestamp, on_delivery)

@@ -27,13 +27,15 @@ class OpenBatch:
         left: bytes of `room` that are still free; negative if the batch accepts no more records.
         callbacks: for each record its callback, or ``None``; ends with the last record that has one.
         timestamps: the timestamps of those records.
+        hurried: whether somebody awaits one of its records, so that it does not wait for all of its linger.
     """
 
-    __slots__ = ("builder", "callbacks", "left", "room", "timestamps")
+    __slots__ = ("builder", "callbacks", "hurried", "left", "room", "timestamps")
 
     def __init__(self, builder: Appender, room: int) -> None:
         self.builder = builder
         self.room = self.left = room
+        self.hurried = False
         self.callbacks: list[Any] = []
         self.timestamps: list[int] = []
 
@@ -189,8 +191,13 @@ class AppendFastPath:
                 self._check_callback(callback)
             self._checked = code
 
-    def append(self, topic: str, value: object, key: object, timestamp: int, callback: Any = None) -> bool:
+    def append(
+        self, topic: str, value: object, key: object, timestamp: int, callback: Any = None, awaited: bool = False
+    ) -> bool:
         """Append a record to its batch; return ``False`` if the caller has to handle the record instead.
+
+        Args:
+            awaited: somebody awaits ``callback``, which is ours: append the record only to a batch that is hurried.
 
         Raises:
             EncodeError: the timestamp is invalid, or too far from the others in its batch.
@@ -198,7 +205,7 @@ class AppendFastPath:
         """
         if any(self._entered) or get_ident() != self._thread:
             return False
-        if callback is not None:
+        if callback is not None and not awaited:
             self.check(callback)
         if not isinstance(value, bytes | None) or not isinstance(key, bytes | None):
             return False
@@ -214,7 +221,7 @@ class AppendFastPath:
         except Exception:  # the first record of a partition, or an error in a custom partitioner
             return False
         size = RECORD_OVERHEAD + len(key or b"") + len(value or b"")
-        if batch.left < size or self.free < size:
+        if batch.left < size or self.free < size or (awaited and not batch.hurried):
             return False
         batch.add(size, timestamp, key, value, (), callback)
         self.free -= size

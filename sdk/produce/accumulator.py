@@ -2,6 +2,9 @@
 
 Rules:
 - A batch is due when it is full, has lingered, or a caller flushes or waits for space; until it is sent it may grow.
+- A batch with a record that somebody awaits is due at once if no request to its leader is in flight, otherwise with the
+  next response of that leader. So a lone record never lingers, and many are collected while a request is on its way, as
+  by Nagle's algorithm (RFC 896).
 - A batch expires with its first record's deadline, so it accepts only records offered within about a second of that
   one, even if it cannot be sent: no record fails much earlier than it has to.
 - A topic without new records for five minutes is forgotten, with all its state, when the metadata of all topics are
@@ -21,7 +24,7 @@ from ottla.sdk.produce.batches import NOT_OPEN, PartitionQueue, ProducerBatch
 from ottla.sdk.produce.deliveries import Deliveries
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.placing import Placing
-from ottla.sdk.produce.records import PendingRecord
+from ottla.sdk.produce.records import PendingRecord, awaited_by
 from ottla.sdk.produce.room import BATCH_OVERHEAD, Room
 from ottla.sdk.produce.sender import Sender
 from ottla.sdk.timers import Timer
@@ -74,6 +77,8 @@ class Accumulator:
         self._room.take(record.size)
         if batch.left <= 0:
             self._queues.make_due(queue, batch)
+        elif record.callback is not None and awaited_by(record.callback):
+            self._queues.hurry(queue, batch)
         return batch
 
     def buffer(self, topic: Topic) -> TopicBuffer:

@@ -141,6 +141,10 @@ class ProducerBatch(OpenBatch):
         self.left = -1
         return size
 
+    def hurry(self) -> None:
+        """Note that somebody awaits one of its records."""
+        self.hurried = True
+
     def make_due(self) -> bool:
         """Allow the batch to be sent; returns whether it was not allowed before."""
         before, self.due = self.due, True

@@ -1,6 +1,6 @@
 """The producer as a state machine: accepts records and reports their results; makes the decisions of all its calls.
 
-    send_soon, send_many, send_nowait ──► fast path ──► the open batch of the partition     (`append.py`) nearly always
+    send, send_soon, send_many, send_nowait ──► fast path ──► the open batch of the partition (`append.py`), mostly
                                              │ no
     send, send_soon, send_many ── offer ─────┤          `Room` if the buffer is full: first come, first served
     send_nowait ── append ───────────────────┤          `BufferFull` if the buffer is full
@@ -120,12 +120,16 @@ class ProducerCore:
             yield from self._enter(record, timed=False)
             if not awaited.done:
                 yield awaited
-        except BaseException:  # a cancellation: delivery goes on, and the next call raises a failure
-            awaited.abandon()
-            if awaited.error is not None:
-                self._deliveries.count(record.aim, 1, awaited.error)
+        except BaseException:  # a cancellation: delivery goes on
+            self.abandon(awaited, record.aim)
             raise
         return awaited.result()
+
+    def abandon(self, awaited: AwaitedReceipt, aim: TopicPartition) -> None:
+        """The caller does not wait for its record any more: if that fails, or has failed, the next call raises it."""
+        awaited.abandon()
+        if awaited.error is not None:
+            self._deliveries.count(aim, 1, awaited.error)
 
     def send_soon(self, record: PendingRecord) -> Steps[None]:
         """Accept a record, waiting for space."""

@@ -39,6 +39,8 @@ class NodeQueue:
         """Partitions that may have a batch to send, in turn."""
         self.in_flight = 0
         """Produce requests in flight."""
+        self._collected: dict[ProducerBatch, PartitionQueue] = {}
+        """Open batches with records that somebody awaits, until the next response."""
         self._pauses: dict[type[OttlaError], Pause] = {}
         self._refresh_at = 0.0
         """When metadata may be refreshed again."""
@@ -58,6 +60,15 @@ class NodeQueue:
     def answered(self) -> None:
         """Count a request that was answered, or has failed."""
         self.in_flight -= 1
+
+    def collect(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """Keep an open batch until the next response, which makes it due."""
+        self._collected[batch] = queue
+
+    def take_collected(self) -> dict[ProducerBatch, PartitionQueue]:
+        """Take the batches that were kept."""
+        collected, self._collected = self._collected, {}
+        return collected
 
     def pause(self, queue: PartitionQueue, batch: ProducerBatch, error: OttlaError, now: float) -> None:
         """Retry ``batch`` after the pause for this error; the first such batch determines its length."""

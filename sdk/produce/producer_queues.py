@@ -65,6 +65,20 @@ class ProducerQueues:
         if queue.make_due(batch, self._core.now):
             self.wake(queue)
 
+    def hurry(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """Allow the open batch to be sent with the next response of its leader, or at once if none is expected."""
+        if batch.hurried:
+            return
+        batch.hurry()
+        if batch.due:
+            return
+        leader = self._core.cluster.leader(*queue.place)
+        node = None if leader is None else self.node(leader.id)
+        if node is not None and node.in_flight:
+            node.collect(queue, batch)
+        else:
+            self.make_due(queue, batch)
+
     # -- per node ----------------------------------------------------------------------------------------------------
 
     def node(self, node_id: int) -> NodeQueue:
@@ -90,15 +104,27 @@ class ProducerQueues:
         self.leaderless.clear()
         for node in self._nodes.values():
             node.ready.clear()
+            self._make_collected_due(node)
         for queue in self.partitions.values():
             self.wake(queue)
         self._schedule_drain()
+
+    def answered(self, node: NodeQueue) -> None:
+        """A request to the node was answered, or has failed: it may get another one, with all that is collected."""
+        node.answered()
+        self._make_collected_due(node)
+        self.wake_node(node)
 
     def wake_node(self, node: NodeQueue) -> None:
         """Consider a node that may get another request."""
         if node.ready:
             self.woken[node.id] = None
             self._schedule_drain()
+
+    def _make_collected_due(self, node: NodeQueue) -> None:
+        for batch, queue in node.take_collected().items():
+            if queue.open is batch:
+                self.make_due(queue, batch)
 
     def metadata_changed(self) -> None:
         """Look for the new leaders of all partitions."""

@@ -251,10 +251,9 @@ class Sender:
             return self._requests.build(batches, version, unsendable, now)
 
         def ended(answer: ProduceResponse | OttlaError | None, now: float) -> None:
-            node.answered()
             self.identity.answered((queue.place for queue in batches.values()), now)
             self._answered(node, request, answer, unsendable, now)
-            self.queues.wake_node(node)
+            self.queues.answered(node)
 
         deadline = now + self._core.options.request_timeout
         one_way = self._options.acks == 0

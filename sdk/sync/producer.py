@@ -18,6 +18,7 @@ from ottla.sdk.produce.append import AppendFastPath, BlockingSendSoon
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.partitioners import named
 from ottla.sdk.produce.records import (
+    AwaitedReceipt,
     DeliveryCallback,
     K,
     PendingRecord,
@@ -282,9 +283,22 @@ class Producer(BlockingBlock, BlockingSendSoon[K, V], Generic[K, V]):
             DeliveryTimeout: not acknowledged within `delivery_timeout`; it says whether the record may be in the log.
             RecordTooLarge, EncodeError, UnknownTopicOrPartition, MessageTooLarge, …: the record was refused, and why.
         """
-        core = self._core
-        record = self._preparation.record(topic, value, key, partition, headers, timestamp)
-        return self._driver.run(core.send(record))
+        core, driver, preparation = self._core, self._driver, self._preparation
+        if preparation.plain and partition is None and timestamp is None and headers == ():
+            awaited, accepted = AwaitedReceipt(), False
+            try:
+                accepted = driver.may_append() and self._appends.append(
+                    topic, value, key, time.time_ns() // 1_000_000, awaited, True
+                )
+                if accepted:
+                    driver.settled(awaited)
+            except BaseException:  # a cancellation: delivery goes on
+                driver.unwind(partial(core.abandon, awaited, (topic, -1)))
+                raise
+            if accepted:
+                return awaited.result()
+        record = preparation.record(topic, value, key, partition, headers, timestamp)
+        return driver.run(core.send(record))
 
     def _send_soon(
         self,

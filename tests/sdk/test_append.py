@@ -84,6 +84,15 @@ def test_a_record_takes_from_its_batch_and_from_all(loops: Any) -> None:
     assert part.open.builder.count == 2 and part.open.callbacks == ["another"] and made.free == 150 - 37 - 35 - 64
 
 
+def test_an_awaited_record_joins_only_a_batch_that_is_hurried(loops: Any) -> None:
+    made = fast_path(loops, 1000)
+    batch = made.topics["t"].partitions[0].open
+    assert not made.append("t", b"", None, NOW, "somebody", True) and made.append("t", b"", None, NOW, "another")
+    batch.hurried = True
+    assert made.append("t", b"", None, NOW, "somebody", True)
+    assert batch.callbacks == ["another", "somebody"]
+
+
 def test_whom_to_tell_stands_at_the_number_of_the_record(loops: Any) -> None:
     made = fast_path(loops, 1000)
     for number in range(5):
@@ -241,6 +250,7 @@ _records = st.tuples(
     st.none() | st.binary(max_size=20),
     st.integers(NOW, NOW + 5),
     st.none() | st.integers(0, 3),
+    st.booleans(),
 )
 
 
@@ -248,6 +258,8 @@ _records = st.tuples(
 @given(st.lists(st.integers(0, 500), min_size=1, max_size=4), st.integers(0, 1500), st.lists(_records, max_size=30))
 def test_the_engines_agree(rooms: list[int], free: int, records: list[tuple[Any, ...]]) -> None:
     both = [fast_path(loops, *rooms, free=free) for loops in LOOPS.values()]
+    for each in both:
+        each.topics["t"].partitions[-1].open.hurried = True
     for record in records:
         first, second = (each.append(*record) for each in both)
         assert first is second

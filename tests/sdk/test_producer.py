@@ -5,6 +5,7 @@ import contextlib
 import gc
 import inspect
 import json
+import threading
 import weakref
 from collections.abc import Coroutine, Iterator
 from dataclasses import replace
@@ -45,6 +46,25 @@ async def stored(loop: Loop, client: ottla.Client, topic: str, count: int) -> li
                 if len(records) >= count:
                     return records
     raise AssertionError
+
+
+@contextlib.contextmanager
+def hung(broker: Broker) -> Iterator[None]:
+    """The broker answers nothing meanwhile: its thread waits."""
+    hangs, over = threading.Event(), threading.Event()
+
+    def hang(running: object) -> None:
+        hangs.set()
+        over.wait(HUNG)
+
+    thread = threading.Thread(target=broker._call, args=(hang,))
+    thread.start()
+    try:
+        assert hangs.wait(HUNG)
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def requests_sent(client: ottla.Client, loop: Loop) -> float:
@@ -200,12 +220,12 @@ async def test_what_a_cancelled_send_had_accepted_and_then_failed_is_raised_by_t
             async with client.producer(linger=HUNG, delivery_timeout=FAR, interceptors=interceptors) as producer:
                 await producer.send_soon("small", b"fits")
                 await producer.flush()  # now the topic is known, and a send accepts its record at once
-                with loop.move_on_after(0.05) as scope:
+                with hung(ottla_broker), loop.move_on_after(0.05) as scope:
                     await producer.send("small", bytes(5000))
                 assert scope.cancelled_caught
                 with pytest.raises(DeliveryFailed, match=r"1 record\(s\).*small-0"):
                     await producer.flush()
-                with loop.move_on_after(0.05) as scope:  # the block's exit must raise this one, too
+                with hung(ottla_broker), loop.move_on_after(0.05) as scope:  # the block's exit must raise this one, too
                     await producer.send("small", bytes(5000))
                 assert scope.cancelled_caught
 

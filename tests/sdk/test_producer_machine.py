@@ -38,7 +38,7 @@ from ottla.sdk.produce.batches import InFlightBatches, PartitionQueue, ProducerB
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.producer_identity import Identity
-from ottla.sdk.produce.records import PendingRecord, Receipt
+from ottla.sdk.produce.records import AwaitedReceipt, PendingRecord, Receipt
 from ottla.sdk.timers import Timers
 from tests.sim.world import ModelBroker, World
 
@@ -56,6 +56,13 @@ def ask(
 ) -> Outcome[Receipt]:
     outcome: Outcome[Receipt] = Outcome()
     producer.append(PendingRecord(topic, value, None, partition, (), 1000, outcome.settle), world.now)
+    return outcome
+
+
+def awaited(producer: ProducerCore, world: World, value: bytes, partition: int = 0) -> AwaitedReceipt:
+    """As `ask`, for a caller that awaits the record."""
+    outcome = AwaitedReceipt()
+    producer.append(PendingRecord("t", value, None, partition, (), 1000, outcome), world.now)
     return outcome
 
 
@@ -642,3 +649,59 @@ def test_a_batch_is_not_copied_for_its_requests_and_what_an_earlier_one_holds_st
     found = parse_batch(again)
     assert (found.producer_epoch, found.base_sequence, found.count) == (1, 5, 1)
     assert parse_batch(first).producer_epoch == 0
+
+
+def batches_of(world: World) -> list[tuple[int, list[bytes | None]]]:
+    """The partition and the values of each batch that brokers get from now on."""
+    seen: list[tuple[int, list[bytes | None]]] = []
+
+    def see(place: tuple[str, int], batch: RecordBatch) -> int:
+        seen.append((place[1], [each.value for each in batch.records()]))
+        return 0
+
+    world.broker.refuse = see
+    return seen
+
+
+def test_awaited_records_do_not_linger_but_are_collected_while_a_request_is_in_flight() -> None:
+    world = World(ModelBroker({"t": 2}))
+    producer = producer_in(world, linger=60.0)
+    world.run(awaited(producer, world, b"first"))
+    seen = batches_of(world)
+    lone = awaited(producer, world, b"lone")
+    world.run()
+    behind = [awaited(producer, world, b"%d" % number, number % 2) for number in range(4)]
+    send(producer, world, b"nobody awaits it", key=b"1")
+    world.run(lone)
+    assert not any(each.done for each in behind)
+    for each in behind:
+        world.run(each)
+    assert seen[0] == (0, [b"lone"]) and [len(values) for _, values in seen[1:]] == [2, 3]
+    assert world.now < 1.0
+
+
+def test_what_nobody_awaits_lingers() -> None:
+    world = World(ModelBroker({"t": 1}))
+    producer = producer_in(world, linger=5.0)
+    world.run(awaited(producer, world, b"first"))
+    seen, asked = batches_of(world), ask(producer, world, b"1")
+    world.run(4.9)
+    assert not asked.done and not seen
+    world.run(awaited(producer, world, b"2"))
+    assert asked.done and seen == [(0, [b"1", b"2"])]
+
+
+def test_collected_records_do_not_wait_for_a_response_if_leaders_may_have_changed() -> None:
+    world = World(ModelBroker({"t": 1}))
+    producer = producer_in(world, linger=60.0)
+    world.run(awaited(producer, world, b"first"))
+    [node] = producer._sender.queues._nodes.values()
+    awaited(producer, world, b"lone")
+    world.run()
+    awaited(producer, world, b"collected")
+    world.run()
+    assert node.in_flight == 1
+    with world.core.gate:
+        producer._sender.queues.metadata_changed()
+    world.run()
+    assert node.in_flight == 2

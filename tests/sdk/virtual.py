@@ -455,7 +455,7 @@ class VirtualDriver(Driver[VirtualLink]):
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 
-    async def _settled(self, outcome: Outcome[Any]) -> None:
+    async def settled(self, outcome: Outcome[Any]) -> None:
         await self._on.wait(None if outcome.done else outcome)
 
     async def _shielded(self, outcome: Outcome[Any]) -> BaseException | None:

@@ -17,6 +17,7 @@ import logging
 import sys
 import time
 from collections import Counter
+from functools import partial
 from typing import NamedTuple
 
 from tests.sim import onlookers, run, transfers, transforms
@@ -67,7 +68,7 @@ def main(arguments: list[str]) -> int:
         return mutations(play, broken)
     if ".." in given.seeds:
         first, last = map(int, given.seeds.split(".."))
-        return many(play, first, last)
+        return many(partial(play, broken=given.broken), first, last)
     result = play(int(given.seeds), told=True, broken=given.broken)
     print("\n".join(result.history))
     print(f"\n{result.records} records, {result.requests} requests, {result.seconds:.3f} s of virtual time")

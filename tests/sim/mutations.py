@@ -75,6 +75,7 @@ from ottla.sdk.produce.batches import PartitionQueue, ProducerBatch
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.deliveries import Deliveries
 from ottla.sdk.produce.node_queue import NodeQueue
+from ottla.sdk.produce.producer_queues import ProducerQueues
 from ottla.sdk.produce.records import Acknowledgement, PendingRecord
 from ottla.sdk.produce.results import Results
 from ottla.sdk.produce.room import Room
@@ -861,6 +862,15 @@ _mutation("all requests to a node share a connection", (ClientCore, "submit", _o
 _mutation(
     "a batch that comes cut for the second time is taken for damage", (FetchAnswers, "_torn", _torn_twice_is_damaged)
 )
+_mutation(
+    "collected records do not go with the next response",
+    (ProducerQueues, "answered", lambda _: lambda self, node: (node.answered(), self.wake_node(node))),
+)
+_mutation(
+    "collected records wait for a node that is no longer their leader",
+    (ProducerQueues, "_make_collected_due", lambda _: lambda self, node: node.take_collected()),
+)
+_mutation("awaited records linger", (ProducerQueues, "hurry", lambda _: lambda self, queue, batch: batch.hurry()))
 _mutation("a full buffer waits until its batches have lingered", (Room, "__init__", _lingering_goes_on))
 _mutation(
     "batches are not counted in the memory of a producer",

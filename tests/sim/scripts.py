@@ -30,8 +30,15 @@ from ottla.sdk.produce.batches import NOT_OPEN, PartitionQueue, ProducerBatch
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.producer_leaving import CLOSE_TIMEOUT
-from ottla.sdk.produce.records import Acknowledgement, PendingRecord, ProducerInterceptor, ProducerRecord, Receipt
-from ottla.sdk.steps import Steps
+from ottla.sdk.produce.records import (
+    Acknowledgement,
+    AwaitedReceipt,
+    PendingRecord,
+    ProducerInterceptor,
+    ProducerRecord,
+    Receipt,
+)
+from ottla.sdk.steps import Steps, until_settled
 from tests.sim.bounds import Memory
 from tests.sim.data import RECREATED, Place
 from tests.sim.ledger import Ledger, Sent, brief
@@ -213,11 +220,21 @@ class Producing:
             forget(topic)
 
         process = self.process
-        process.checks += [memory.check, check_flushes]
+        process.checks += [memory.check, check_flushes, partial(self._check_hurry, machine)]
         machine._sender.forget = forgotten  # type: ignore[method-assign]
         machine._sender.add = added  # type: ignore[method-assign]
         machine.offer = offered  # type: ignore[method-assign]
         machine.start_flush = flushing  # type: ignore[method-assign]
+
+    def _check_hurry(self, machine: ProducerCore) -> None:
+        """What somebody awaits is due, or waits for a response."""
+        queues = machine._sender.queues
+        for queue in queues.partitions.values():
+            batch = queue.open
+            if batch.hurried and not batch.due:
+                if not any(node.in_flight and batch in node._collected for node in queues._nodes.values()):
+                    raise Violation("an awaited record lingers", f"{self.process.name}: {queue.place}")
+                self._feature("awaited records are collected")
 
     def _check_nothing_lingers(self, machine: ProducerCore) -> None:
         for queue in machine._sender.queues.partitions.values():
@@ -254,7 +271,8 @@ class Producing:
 
     def _awaiting(self, machine: ProducerCore, sent: Sent, record: PendingRecord) -> Script:
         within = self.process.core.options.delivery_timeout
-        result = yield from self._result(machine.send(record), f"the receipt of {brief(sent.value)}", within)
+        steps = self._received(machine, sent, record) or machine.send(record)
+        result = yield from self._result(steps, f"the receipt of {brief(sent.value)}", within)
         if sent.is_accepted and sent.outcome is not None:
             if isinstance(result, Cancelled):
                 sent.outcome = None
@@ -264,6 +282,26 @@ class Producing:
                 self._check_not_stored(sent, result)
         else:
             self._judge(sent, result)
+
+    def _received(self, machine: ProducerCore, sent: Sent, record: PendingRecord) -> Steps[Receipt] | None:
+        """Append a record directly, as the face does; returns the wait for its receipt, if that is possible."""
+        awaited = AwaitedReceipt()
+        given = (record.topic, record.value, record.key, record.timestamp, awaited, True)
+        if record.partition is not None or record.headers or record.callback or not machine.appends.append(*given):
+            return None
+        self.ledger.offered(sent)
+        sent.accepted = accepted()
+        self._feature("an awaited record is appended directly")
+
+        def received() -> Steps[Receipt]:
+            try:
+                yield from until_settled(awaited)
+            except BaseException:
+                machine.abandon(awaited, (record.topic, -1))
+                raise
+            return awaited.result()
+
+        return received()
 
     def _check_not_stored(self, sent: Sent, result: object) -> None:
         """A record that an error calls certainly not stored is in no log."""
