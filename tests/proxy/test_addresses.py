@@ -1,5 +1,6 @@
 """Clients learn no address but the proxy's: the decision about every API, and what each response looks like to them."""
 
+import itertools
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 from uuid import UUID
@@ -48,6 +49,15 @@ VERSIONS = [
 @pytest.fixture
 def world() -> World:
     return World(Upstream({"flights": 6, "plain": 2}, nodes=3), "flights=rewrite")
+
+
+@pytest.fixture(scope="module")
+def shared_world() -> World:
+    """One for all responses: each comes to a client of its own."""
+    return World(Upstream({"flights": 6, "plain": 2}, nodes=3), "flights=rewrite")
+
+
+CLIENTS = itertools.count(1)
 
 
 # -- the decisions
@@ -109,7 +119,7 @@ def _escaping(value: Any) -> Any:
     return replace(value, **changed)
 
 
-def upstream_answers(world: World, key: int, response: Any) -> list[int]:
+def upstream_answers(monkeypatch: pytest.MonkeyPatch, world: World, key: int, response: Any) -> list[int]:
     """Let upstream answer clients' requests of an API with ``response``; returns the nodes that get them."""
     asked: list[int] = []
 
@@ -120,17 +130,21 @@ def upstream_answers(world: World, key: int, response: Any) -> list[int]:
         asked.append(node)
         return build_response(response, header.api_version, header.correlation_id)[4:], ANSWERED
 
-    before, world.upstream.answer = world.upstream.answer, answer  # type: ignore[method-assign]
+    before = world.upstream.answer
+    monkeypatch.setattr(world.upstream, "answer", answer)
     return asked
 
 
 @pytest.mark.parametrize(("key", "version"), VERSIONS)
-def test_no_response_leads_past_the_proxy(world: World, key: int, version: int) -> None:
-    asked = upstream_answers(world, key, _escaping(example(tree(APIS[key].response, version))))
+def test_no_response_leads_past_the_proxy(
+    shared_world: World, monkeypatch: pytest.MonkeyPatch, key: int, version: int
+) -> None:
+    world, client = shared_world, next(CLIENTS)
+    asked = upstream_answers(monkeypatch, world, key, _escaping(example(tree(APIS[key].response, version))))
     if key == PRODUCE:
-        reply = world.produce(1, {("seven", 7): batch([(b"k", b"1")])}, version=version)
+        reply = world.produce(client, {("seven", 7): batch([(b"k", b"1")])}, version=version)
     else:
-        reply = world.request(1, example(tree(APIS[key].request, version)), version)
+        reply = world.request(client, example(tree(APIS[key].request, version)), version)
     world.settle(6)
     assert asked, "the request has reached upstream"
     assert reply.frame is not None, world.closed
@@ -143,12 +157,12 @@ def test_no_response_leads_past_the_proxy(world: World, key: int, version: int) 
 # -- single APIs
 
 
-def test_describecluster_opens_the_ports_of_fenced_brokers(world: World) -> None:
+def test_describecluster_opens_the_ports_of_fenced_brokers(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     brokers = tuple(
         DescribeClusterBroker(broker_id=node, host="broker", port=9000 + node, is_fenced=node == 9) for node in (0, 9)
     )
     described = DescribeClusterResponse(error_code=0, cluster_id="cluster", controller_id=1, brokers=brokers)
-    upstream_answers(world, DESCRIBE_CLUSTER, described)
+    upstream_answers(monkeypatch, world, DESCRIBE_CLUSTER, described)
     asked = DescribeClusterRequest(include_cluster_authorized_operations=False, include_fenced_brokers=True)
     found = world.request(1, asked, 2).parsed(DescribeClusterResponse)
     assert [(each.broker_id, each.host, each.port, each.is_fenced) for each in found.brokers] == [
@@ -184,20 +198,22 @@ def fetched(*endpoints: NodeEndpoint) -> ShareFetchResponse:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_share_fetch_goes_to_the_clients_node_and_names_new_leaders_on_the_proxy(world: World, version: int) -> None:
+def test_a_share_fetch_goes_to_the_clients_node_and_names_new_leaders_on_the_proxy(
+    world: World, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
     there = (
         NodeEndpoint(node_id=2, host=ESCAPED, port=ESCAPED_PORT, rack="r"),
         NodeEndpoint(node_id=77, host=ESCAPED, port=ESCAPED_PORT),
     )
-    asked = upstream_answers(world, SHARE_FETCH, fetched(*there))
+    asked = upstream_answers(monkeypatch, world, SHARE_FETCH, fetched(*there))
     request = example(tree(ShareFetchRequest, version))
     found = world.request(1, request, version, node=1).parsed(ShareFetchResponse)
     assert asked == [1]
     assert found == fetched(NodeEndpoint(node_id=2, host="proxy", port=PROXY_PORT + 2, rack="r")), "77 is not known"
 
 
-def test_a_share_fetch_without_new_leaders_passes_byte_by_byte(world: World) -> None:
-    upstream_answers(world, SHARE_FETCH, fetched())
+def test_a_share_fetch_without_new_leaders_passes_byte_by_byte(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    upstream_answers(monkeypatch, world, SHARE_FETCH, fetched())
     reply = world.request(1, example(tree(ShareFetchRequest, 2)), 2)
     assert reply.frame == build_response(fetched(), 2, 4711)[4:]
 
