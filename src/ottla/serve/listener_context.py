@@ -10,6 +10,7 @@ from ottla.client_info import ClientInfo
 from ottla.codec.frames import MAX_FRAME
 from ottla.codec.inbox import Blocks
 from ottla.complaints import Complaints
+from ottla.serve.answered import Observer
 from ottla.serve.memory import Memory
 from ottla.serve.traffic import ListenerTraffic
 
@@ -57,12 +58,18 @@ class ListenerContext:
     """The receive buffer for small requests, which are copied out of it at once."""
     blocks: Blocks = field(default_factory=Blocks)
     traffic: ListenerTraffic = field(default_factory=ListenerTraffic)
+    observer: Observer | None = None
+    """Called for each request when it is answered."""
     frames: Memory = field(init=False)
     unsent: int = 0
     """Bytes of answers of all connections that their peers have not read yet."""
 
     def __post_init__(self) -> None:
         self.frames = Memory(self.limits.all_frames)
+
+    def observe(self, observer: Observer | None) -> None:
+        """Have an observer called for each later request; ``None``: none."""
+        self.observer = observer
 
     def count_unsent(self, change: int) -> None:
         """Count bytes of answers: positive when they are given, negative when they are written or dropped."""
