@@ -1,4 +1,4 @@
-"""What a proxy does before it runs: it waits for its state directory, and answers its health address meanwhile.
+"""Waits for the state directory while another proxy uses it, and serves the health address meanwhile.
 
 Theory of operation: a second proxy with the same state directory is a standby for the first, on the same host. It waits
 for the lock, which the system releases when the first ends, in whatever way. Then it restores the journal, listens on

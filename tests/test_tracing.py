@@ -33,7 +33,7 @@ def clock() -> MockClock:
 
 
 def configured(monkeypatch: pytest.MonkeyPatch, exporter: SpanExporter) -> None:
-    """Configure OpenTelemetry, which a process does once, for the time of a test."""
+    """Configure OpenTelemetry for one test."""
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)

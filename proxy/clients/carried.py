@@ -1,4 +1,4 @@
-"""The tables of APIs: those that the proxy forwards, with the newest version and how each is handled, and the others.
+"""The tables of APIs: `CARRIED` says up to which version and how the proxy forwards an API, `NOT_CARRIED` why not.
 
 Clients are offered the versions that both upstream and `CARRIED` have. Of most requests the proxy reads only the
 header, because each client connection has its own upstream connection, to the broker that the client connected to. So
@@ -103,7 +103,7 @@ CARRIED: dict[int, Carried] = {
     77: Carried("ShareGroupDescribe", 1),
     SHARE_FETCH: Carried("ShareFetch", 2, Way.ADDRESSED),
     SHARE_ACKNOWLEDGE: Carried("ShareAcknowledge", 2, Way.ADDRESSED),
-    # The endpoints in these responses are those of the application's own instances (`application.server`, KIP-1071).
+    # Endpoints in these responses belong to the application's own instances (`application.server`, KIP-1071).
     88: Carried("StreamsGroupHeartbeat", 1),
     89: Carried("StreamsGroupDescribe", 1),
     90: Carried("DescribeShareGroupOffsets", 1),
@@ -124,7 +124,7 @@ NOT_CARRIED: dict[int, str] = {
     39: _TOKENS,  # RenewDelegationToken
     40: _TOKENS,  # ExpireDelegationToken
     41: _TOKENS,  # DescribeDelegationToken
-    # A feature that is switched on through the proxy may be one that the proxy does not know.
+    # The proxy may not know a new feature.
     57: "features are switched on at the cluster itself",  # UpdateFeatures
     64: _NODES,  # UnregisterBroker
     80: _NODES,  # AddRaftVoter

@@ -33,7 +33,7 @@ APPLICATIONS_OWN = {88: "StreamsGroupHeartbeat", 89: "StreamsGroupDescribe"}
 
 
 def versions_of(key: int) -> range:
-    """The carried versions; of those that pass unread only the newest."""
+    """The carried versions; only the newest of an API that passes unread."""
     oldest, newest = wire.api(APIS[key].request).versions.low, CARRIED[key].newest
     return range(newest if CARRIED[key].way is Way.OPAQUE else oldest, newest + 1)
 

@@ -1,4 +1,4 @@
-"""What observers of a listener hear of each request: one call when it is answered, or when its connection ends.
+"""Calls the observer of a listener for each request: when it is answered, or when its connection ends.
 
 Rule: a listener without an observer reads no field of a request for this, and takes no time.
 """

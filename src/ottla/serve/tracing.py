@@ -5,7 +5,7 @@ Rules:
 - Spans are made in a thread, because a processor of spans may block. At most `MOST_WAITING` requests wait for it;
   beyond that spans are dropped, and the log says how many.
 - An exception of the provider, its processors or its exporters affects no request.
-- The names of attributes are those of OpenTelemetry's semantic conventions where there is one; others begin with
+- Attributes have the names of OpenTelemetry's semantic conventions where there is one; other names begin with
   ``ottla``. A span has no parent: Kafka's requests carry no trace context, only records may.
 
 Source: OpenTelemetry's semantic conventions for messaging, Kafka, client, server and network attributes.
