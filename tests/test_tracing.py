@@ -143,7 +143,7 @@ async def test_an_exporter_that_blocks_delays_no_request_and_fills_no_memory(
         for _ in range(10):
             await stream.send_all(METADATA)
             await received(stream, len(METADATA))
-        observer = listener._shared.observer
+        [observer] = listener._shared.observers
         assert isinstance(observer, tracing.Spans)
         stuck.go_on.set()
         observer.end()

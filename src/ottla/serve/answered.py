@@ -1,6 +1,6 @@
-"""Calls the observer of a listener for each request: when it is answered, or when its connection ends.
+"""Calls the observers of a listener for each request: when it is answered, or when its connection ends.
 
-Rule: a listener without an observer reads no field of a request for this, and takes no time.
+Rule: a listener without observers reads no field of a request for this, and takes no time.
 """
 
 import time
@@ -45,27 +45,25 @@ Observer = Callable[[AnsweredRequest], None]
 
 
 class ObservedRequest:
-    """A request that waits for its response, and its observer."""
+    """A request that waits for its response, and its observers."""
 
-    __slots__ = ("_began", "_client", "_head", "_observer", "_size")
+    __slots__ = ("_began", "_client", "_head", "_observers", "_size")
 
-    def __init__(self, client: ClientInfo, frame: Buffer, observer: Observer) -> None:
-        self._client, self._observer, self._began = client, observer, time.perf_counter()
+    def __init__(self, client: ClientInfo, frame: Buffer, observers: tuple[Observer, ...]) -> None:
+        self._client, self._observers, self._began = client, observers, time.perf_counter()
         # Copied, because the memory of the frame is reused. A client id has at most two bytes of length.
         size = max(int.from_bytes(frame[8:_HEAD], "big", signed=True), 0)
         self._head, self._size = bytes(frame[: _HEAD + size]), len(frame)
 
     def answered(self, response: int | None, errors: tuple[int, ...]) -> None:
-        """Tell the observer."""
+        """Call the observers."""
         head = self._head
         key, version = (int.from_bytes(head[at : at + 2], "big", signed=True) for at in (0, 2))
         if len(head) < _HEAD:
             key = version = -1
         named = len(head) >= _HEAD and head[8] < 0x80  # otherwise it is null
         client_id = head[_HEAD:].decode(errors="replace") if named else None
-        seconds = time.perf_counter() - self._began
-        self._observer(
-            AnsweredRequest(
-                self._client, key, version, client_id, self._size, response, errors, time.time_ns(), seconds
-            )
-        )
+        seconds, at = time.perf_counter() - self._began, time.time_ns()
+        request = AnsweredRequest(self._client, key, version, client_id, self._size, response, errors, at, seconds)
+        for observer in self._observers:
+            observer(request)

@@ -97,13 +97,15 @@ class PendingAnswer:
 
 
 class ObservedAnswer(PendingAnswer):
-    """A `PendingAnswer` of which an observer hears."""
+    """A `PendingAnswer` that calls observers when it is sent, or when its connection ends before."""
 
     __slots__ = ("_request",)
 
-    def __init__(self, connection: "AcceptedConnection", api: ApiTraffic, observer: Observer, frame: Buffer) -> None:
+    def __init__(
+        self, connection: "AcceptedConnection", api: ApiTraffic, observers: tuple[Observer, ...], frame: Buffer
+    ) -> None:
         super().__init__(connection, api)
-        self._request: ObservedRequest | None = ObservedRequest(connection.session, frame, observer)
+        self._request: ObservedRequest | None = ObservedRequest(connection.session, frame, observers)
 
     def send(self, *parts: Part, errors: Iterable[int] = ()) -> None:
         codes = tuple(errors)
@@ -347,8 +349,8 @@ class AcceptedConnection:
         self._uncork()
 
     def _pending(self, frame: Buffer) -> PendingAnswer:
-        api, observer = self._shared.traffic.requested(frame), self._shared.observer
-        return PendingAnswer(self, api) if observer is None else ObservedAnswer(self, api, observer, frame)
+        api, observers = self._shared.traffic.requested(frame), self._shared.observers
+        return ObservedAnswer(self, api, observers, frame) if observers else PendingAnswer(self, api)
 
     async def _turn_comes(self) -> None:
         """Wait until the service may have the next request."""

@@ -93,8 +93,8 @@ class Listener:
 
     async def run(self) -> None:
         """Accept and serve until cancelled or drained; trace each request, if the process has configured that."""
-        spans = Spans(tracer) if (tracer := configured_tracer()) else None
-        self._shared.observe(spans)
+        if spans := Spans(tracer) if (tracer := configured_tracer()) else None:
+            self._shared.observe(spans)
         try:
             async with trio.open_nursery() as self._nursery:
                 for port in self._ports:
@@ -109,7 +109,7 @@ class Listener:
             self._close_sockets()
             self._log_counted(0.0)
             if spans is not None:
-                self._shared.observe(None)
+                self._shared.ignore(spans)
                 spans.end()
 
     def samples(self) -> Iterator[Sample]:

@@ -58,7 +58,7 @@ class ListenerContext:
     """The receive buffer for small requests, which are copied out of it at once."""
     blocks: Blocks = field(default_factory=Blocks)
     traffic: ListenerTraffic = field(default_factory=ListenerTraffic)
-    observer: Observer | None = None
+    observers: tuple[Observer, ...] = ()
     """Called for each request when it is answered."""
     frames: Memory = field(init=False)
     unsent: int = 0
@@ -67,9 +67,13 @@ class ListenerContext:
     def __post_init__(self) -> None:
         self.frames = Memory(self.limits.all_frames)
 
-    def observe(self, observer: Observer | None) -> None:
-        """Have an observer called for each later request; ``None``: none."""
-        self.observer = observer
+    def observe(self, observer: Observer) -> None:
+        """Have an observer called for each later request, until `ignore`."""
+        self.observers = (*self.observers, observer)
+
+    def ignore(self, observer: Observer) -> None:
+        """Call an observer for no later request."""
+        self.observers = tuple(each for each in self.observers if each is not observer)
 
     def count_unsent(self, change: int) -> None:
         """Count bytes of answers: positive when they are given, negative when they are written or dropped."""

@@ -64,7 +64,7 @@ def _check_addresses(answer: Any) -> None:
         case MetadataResponse():
             hosts = {each.host for each in answer.brokers}
         case FindCoordinatorResponse():
-            hosts = {each.host for each in (answer, *answer.coordinators)}
+            hosts = {answer.host, *(each.host for each in answer.coordinators)}
         case ProduceResponse():
             hosts = {each.host for each in answer.node_endpoints}
         case _:
