@@ -40,7 +40,7 @@ class AnsweredRequest(NamedTuple):
     seconds: float
 
 
-Observer = Callable[[AnsweredRequest], None]
+RequestObserver = Callable[[AnsweredRequest], None]
 """Called in the loop for each request; it must not block."""
 
 
@@ -49,7 +49,7 @@ class ObservedRequest:
 
     __slots__ = ("_began", "_client", "_head", "_observers", "_size")
 
-    def __init__(self, client: ClientInfo, frame: Buffer, observers: tuple[Observer, ...]) -> None:
+    def __init__(self, client: ClientInfo, frame: Buffer, observers: tuple[RequestObserver, ...]) -> None:
         self._client, self._observers, self._began = client, observers, time.perf_counter()
         # Copied, because the memory of the frame is reused. A client id has at most two bytes of length.
         size = max(int.from_bytes(frame[8:_HEAD], "big", signed=True), 0)

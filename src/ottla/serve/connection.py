@@ -17,7 +17,7 @@ from ottla.client_info import ClientInfo
 from ottla.codec.inbox import Inbox
 from ottla.codec.wire import Buffer, Part, Unreadable
 from ottla.errors import AuthenticationFailed, ConnectionLost, RemoteProtocolError
-from ottla.serve.answered import ObservedRequest, Observer
+from ottla.serve.answered import ObservedRequest, RequestObserver
 from ottla.serve.incoming import Incoming
 from ottla.serve.listener_context import ListenerContext
 from ottla.serve.outbox import Outbox, hang_up, write_on
@@ -102,7 +102,7 @@ class ObservedAnswer(PendingAnswer):
     __slots__ = ("_request",)
 
     def __init__(
-        self, connection: "AcceptedConnection", api: ApiTraffic, observers: tuple[Observer, ...], frame: Buffer
+        self, connection: "AcceptedConnection", api: ApiTraffic, observers: tuple[RequestObserver, ...], frame: Buffer
     ) -> None:
         super().__init__(connection, api)
         self._request: ObservedRequest | None = ObservedRequest(connection.session, frame, observers)
