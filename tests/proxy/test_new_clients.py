@@ -2,6 +2,7 @@
 
 import socket
 import time
+import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -26,6 +27,14 @@ from ottla.codec.apis.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from ottla.codec.apis.share_group_describe import ShareGroupDescribeRequest
+from ottla.codec.apis.streams_group_describe import StreamsGroupDescribeRequest
+from ottla.codec.apis.streams_group_heartbeat import (
+    JOIN,
+    Endpoint,
+    StreamsGroupHeartbeatRequest,
+    Subtopology,
+    Topology,
+)
 from ottla.codec.frames import build_request, parse_response
 from ottla.codec.wire import NO_UUID, api
 from tests.interop.lines import Message
@@ -154,6 +163,40 @@ def test_a_java_consumer_of_the_consumer_protocol_is_a_member(proxy: ProxyThread
         until(lambda: len(joined.records) >= len(values), (joined,))
         joined.leave()
     assert sorted(record.value or b"" for record in joined.records) == values
+
+
+def test_a_streams_group_is_joined_and_described(upstream: ApacheKafka, proxy: ProxyThread) -> None:
+    create_topic(proxy.bootstrap, "streamed", 2)
+    subtopology = Subtopology(
+        subtopology_id="0",
+        source_topics=("streamed",),
+        source_topic_regex=(),
+        state_changelog_topics=(),
+        repartition_sink_topics=(),
+        repartition_source_topics=(),
+        copartition_groups=(),
+    )
+    join = StreamsGroupHeartbeatRequest(
+        group_id="application",
+        member_id=str(uuid.UUID(int=7)),
+        member_epoch=JOIN,
+        endpoint_information_epoch=0,
+        rebalance_timeout_ms=60_000,
+        topology=Topology(epoch=1, subtopologies=(subtopology,)),
+        active_tasks=(),
+        standby_tasks=(),
+        warmup_tasks=(),
+        process_id="one",
+        user_endpoint=Endpoint(host="instance.example", port=8080),
+        client_tags=(),
+    )
+    joined = ask(proxy.bootstrap, join)
+    assert joined.error_code == 0, joined
+    describe = StreamsGroupDescribeRequest(group_ids=("application",), include_authorized_operations=False)
+    through, direct = ask(proxy.bootstrap, describe), ask(upstream.bootstrap, describe)
+    assert through == direct
+    [member] = through.groups[0].members
+    assert member.user_endpoint.host == "instance.example", "the application's own address passes"
 
 
 def test_clients_of_the_proxy_push_the_metrics_that_they_push_to_a_broker(
