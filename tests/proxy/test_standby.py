@@ -161,11 +161,11 @@ def test_a_producer_continues_when_a_standby_replaces_a_killed_proxy(ottla_broke
         for n in range(10_000):
             producer.produce("flights", key=b"N%d" % (n % 7), value=b"%d" % n, on_delivery=delivered)
             producer.poll(0)
-            if n == 5_000:
+            if n == 3_000:
                 while not acknowledged:
                     producer.poll(0.1)
                 assert WAITS in asked(two, "/ready")[1]
-                assert acknowledged < n, "the first is killed in the midst of its work"
+            elif n == 5_000:  # the last ones are in flight
                 first.end(signal.SIGKILL)
         assert producer.flush(HUNG) == 0
         assert second.facts()["bootstrap"] == f"127.0.0.1:{port}"
