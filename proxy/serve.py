@@ -18,6 +18,7 @@ import random
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,7 @@ from ottla.proxy.journal.journal import Journal
 from ottla.proxy.journal.restored import Noted
 from ottla.proxy.journal.state_directory import StateDirectory
 from ottla.proxy.metrics import collect
+from ottla.proxy.standby import Probes, own_state, released
 from ottla.proxy.topic_rule import Mode, TopicRule
 from ottla.sdk.discovery import resolve
 from ottla.sdk.events import RunInThread, TokenFetched
@@ -70,7 +72,6 @@ from ottla.serve import (
     Outbox,
     PendingAnswer,
     bare,
-    serve_health,
     write_on,
 )
 from ottla.server_metrics import Samples
@@ -134,7 +135,7 @@ async def run_proxy(
     reload: Callable[[RunningProxy], Reloaded] | None = None,
     task_status: trio.TaskStatus[RunningProxy] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve until `RunningProxy.drain` or cancellation.
+    """Serve until `RunningProxy.drain` or cancellation; first wait until no other proxy uses the state directory.
 
     Args:
         reload: reads the configuration again and applies it; called at ``POST /reload`` on the health port.
@@ -144,19 +145,28 @@ async def run_proxy(
         BrokerUnreachable: upstream did not answer within `connect_timeout`; the message lists the attempts.
         AuthenticationFailed: authentication with upstream failed; the message says why.
     """
-    bootstrap = tuple(
-        parse_address(each, "upstream") for each in await resolve(config.upstream, config.connect_timeout)
-    )
-    state = StateDirectory(Path(config.state)) if config.state else None
+    state: StateDirectory | None = None
+    failure: OttlaError | None = None
+    probes = Probes(config.health, reloads=reload is not None)
     try:
-        driver = _Driver(config, bootstrap, state, reload)
         async with trio.open_nursery() as nursery:
-            await driver.serve(nursery, task_status)
+            try:
+                in_use_until = -math.inf
+                if config.state:
+                    state, in_use_until = await own_state(Path(config.state), probes, nursery)
+                found = await resolve(config.upstream, config.connect_timeout)
+                bootstrap = tuple(parse_address(each, "upstream") for each in found)
+                driver = _Driver(config, bootstrap, state, probes, in_use_until, reload)
+                await driver.serve(nursery, task_status)
+                failure = driver.failure
+            except OttlaError as error:
+                failure = error
+            nursery.cancel_scope.cancel()
     finally:
         if state is not None:
             state.close()
-    if driver.failure is not None:
-        raise driver.failure
+    if failure is not None:
+        raise failure
 
 
 def _core(config: ProxyConfig, bootstrap: tuple[Address, ...], state: StateDirectory | None) -> ProxyCore:
@@ -209,9 +219,12 @@ class _Driver:
         config: ProxyConfig,
         bootstrap: tuple[Address, ...],
         state: StateDirectory | None,
+        probes: Probes,
+        in_use_until: float,
         reload: Callable[[RunningProxy], Reloaded] | None = None,
     ) -> None:
         self.config, self._state, self._reload = config, state, reload
+        self._probes, self._in_use_until = probes, in_use_until
         self.core = _core(config, bootstrap, state)
         self.clients: dict[int, AcceptedConnection] = {}
         self.failure: OttlaError | None = None
@@ -232,7 +245,6 @@ class _Driver:
         self._started = trio.Event()
         """Set when a port was opened, or could not be."""
         self._nap = trio.CancelScope(deadline=-math.inf)
-        self._health: str | None = None
         self._running: RunningProxy | None = None
         self._logged: dict[str, Tally] = {}
 
@@ -240,7 +252,8 @@ class _Driver:
         """Start, serve until drained, and stop all tasks in the nursery; `failure` has an error of the start."""
         self._nursery = nursery
         try:
-            await self._open_health()
+            await released(partial(self._probes.open, nursery), self._in_use_until)
+            self._probes.follow(self)
             nursery.start_soon(self._watch_deadlines)
             nursery.start_soon(self._log_statistics)
             with trio.move_on_after(self.config.connect_timeout):
@@ -261,7 +274,7 @@ class _Driver:
         first = min(self._ports)
         advertised = format_address(self.core.cluster.host, self.core.cluster.ports[first])
         bootstrap = advertised if self._host in EVERY_ADDRESS else format_address(self._host, self._ports[first])
-        running = RunningProxy(bootstrap, advertised, self._ports, self._health, self.core, self.happened)
+        running = RunningProxy(bootstrap, advertised, self._ports, self._probes.address, self.core, self.happened)
         self._running = running
         extra = {"bootstrap": bootstrap, "advertised": advertised, "upstream": self.config.upstream}
         log.info("the proxy takes requests", extra=extra)
@@ -419,9 +432,9 @@ class _Driver:
                 raise ConfigurationError(
                     f"node {node} is below the first node, {node - above}: set first-node to {node}"
                 )
-            port = await self._listener.open(
-                self._host, self._port + above if self._port else 0, _ListenerService(self, node)
-            )
+            wanted = self._port + above if self._port else 0
+            listen = partial(self._listener.open, self._host, wanted, _ListenerService(self, node))
+            port = await released(listen, self._in_use_until)
             _, first = self.config.advertised
             told = port if first is None else first + above
             self._ports[node] = port
@@ -433,50 +446,25 @@ class _Driver:
         self.happened(Listening(node, told))
         self._started.set()
 
-    async def _open_health(self) -> None:
-        if self.config.health is None:
-            return
-        host, port = parse_address(self.config.health, "health", any_port=True)
+    # -- what the health address asks
 
-        def reloaded() -> Reloaded:
-            if self._running is None:
-                raise ConfigurationError("the proxy is still starting: reload it later")
-            assert self._reload is not None, "it is served only then"
-            return self._reload(self._running)
-
-        reload = None if self._reload is None else reloaded
-
-        async def answer(*, task_status: trio.TaskStatus[int]) -> None:
-            try:
-                await serve_health(
-                    host,
-                    port,
-                    self._is_ready,
-                    self._samples,
-                    self._notes,
-                    reload=reload,
-                    opened=task_status.started,
-                )
-            except ConfigurationError as error:
-                self.failure = error
-                task_status.started(0)
-
-        self._health = format_address(host, await self._nursery.start(answer))
-        if self.failure is not None:
-            raise self.failure
-
-    def _is_ready(self) -> bool:
+    def is_ready(self) -> bool:
         return self._running is not None and self._running.ready
 
-    def _notes(self) -> list[str]:
-        """Further lines of ``/ready``."""
+    def notes(self) -> list[str]:
         why = self.core.journal_outage
         return [] if why is None else [f"journal not written, a restart now fences idempotent producers: {why}"]
 
-    # -- statistics
-
-    def _samples(self) -> Samples:
+    def samples(self) -> Samples:
         return collect(self.core, self._listener)
+
+    def reload(self) -> Reloaded:
+        if self._running is None:
+            raise ConfigurationError("the proxy is still starting: reload it later")
+        assert self._reload is not None, "it is served only then"
+        return self._reload(self._running)
+
+    # -- statistics
 
     async def _log_statistics(self) -> None:
         while True:

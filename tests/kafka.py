@@ -271,6 +271,8 @@ class Node:
     process: subprocess.Popen[bytes] | None = None
     others: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Additional listeners, by name: the protocol and the port."""
+    classes: Path | None = None
+    """A folder with classes of plugins."""
 
     @property
     def log(self) -> Path:
@@ -278,7 +280,9 @@ class Node:
 
     def start(self) -> None:
         settings = self.home / "server.properties"
-        program, *rest = java("kafka.Kafka", settings, log="info", heap=self.heap, release=self.release)
+        program, *rest = java(
+            "kafka.Kafka", settings, log="info", heap=self.heap, classes=self.classes, release=self.release
+        )
         self.process = _spawn([program, *self.flags, *rest], self.log)
 
     def end(self) -> None:
@@ -405,12 +409,13 @@ def start(
     heap: str = "512m",
     listeners: Mapping[str, str] | None = None,
     flags: tuple[str, ...] = (),
+    classes: Path | None = None,
 ) -> ApacheKafka:
     """Start ``count`` nodes below the folder ``home``, and wait until they form a cluster.
 
     ``settings`` are added to each node's server.properties; ``heap`` limits the heap of each JVM; ``listeners`` are
-    additional ones, by name with their protocols, for example ``SSL``; ``flags`` are for the JVMs. The caller stops the
-    result.
+    additional ones, by name with their protocols, for example ``SSL``; ``flags`` are for the JVMs, and
+    ``classes`` is a folder with plugins. The caller stops the result.
     """
     if not flags and not _archive(release).exists():
         _make_archive(release)
@@ -418,7 +423,18 @@ def start(
     zookeeper_port, *ports = free_ports(1 + (4 + len(listeners)) * count)
     each = iter(ports)
     nodes = [
-        Node(i, next(each), next(each), next(each), next(each), home / f"node{i}", release, heap, flags)
+        Node(
+            i,
+            next(each),
+            next(each),
+            next(each),
+            next(each),
+            home / f"node{i}",
+            release,
+            heap,
+            flags,
+            classes=classes,
+        )
         for i in range(count)
     ]
     for node in nodes:

@@ -1,8 +1,9 @@
 """Handles clients' connections and requests.
 
-client_session        dispatches a client's requests; answers ApiVersions, Metadata and FindCoordinator
+client_session        dispatches a client's requests; answers ApiVersions
 client_connection     a client's own connection: its responses and its end
 client_link           a client's upstream connection, and the requests that wait for it
+address_handler       requests whose responses have addresses of brokers: Metadata, FindCoordinator and others
 produce_handler       Produce: rewrites, passes or refuses record sets
 transaction_handler   InitProducerId, AddPartitionsToTxn and EndTxn, step by step
 steps                 runs requests that take several steps

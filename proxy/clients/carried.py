@@ -1,17 +1,12 @@
-"""The table of APIs that the proxy forwards, with the newest version and how each is handled.
+"""The tables of APIs: `CARRIED` says up to which version and how the proxy forwards an API, `NOT_CARRIED` why not.
 
-Clients are offered the versions that both upstream and this table have. Of most requests the proxy reads only the
-header, because each client connection has its own upstream connection, to the broker that the client connected to.
+Clients are offered the versions that both upstream and `CARRIED` have. Of most requests the proxy reads only the
+header, because each client connection has its own upstream connection, to the broker that the client connected to. So
+an API for a coordinator, a leader or a certain node reaches the node that the client chose, if the client learns every
+address from the proxy: from Metadata, FindCoordinator (of groups, transactions and share groups) and DescribeCluster,
+and from the hints about new leaders in the responses to Produce, ShareFetch and ShareAcknowledge.
 
-Not in the table, so never offered:
-- SaslHandshake, SaslAuthenticate, delegation tokens: the proxy does not authenticate clients yet.
-- DescribeCluster, DescribeQuorum, UpdateFeatures, UnregisterBroker, Add- and RemoveRaftVoter: they carry addresses
-  that would lead clients past the proxy, or administer the cluster. Clients fall back to Metadata.
-- ShareFetch and its family, streams groups: a ShareFetch response has addresses of leaders.
-- GetTelemetrySubscriptions, PushTelemetry: the broker would attribute the client's metrics to the proxy.
-- WriteTxnMarkers and other APIs that only brokers call.
-
-Source: the message definitions of Apache Kafka 4.3.1.
+Source: the message definitions of Apache Kafka 4.3.1 and 4.4.0.
 """
 
 from collections.abc import Mapping
@@ -24,47 +19,55 @@ class Way(Enum):
 
     OPAQUE = "bytes unread"
     HERE = "answered by the proxy"
+    ADDRESSED = "addresses of brokers in the response replaced by the proxy's"
     DECODED = "request or answer read, and changed where needed"
 
 
 class Carried(NamedTuple):
-    """One API: the newest version that the proxy offers, and how it is handled."""
+    """One API: the newest version that the proxy offers, and how it is handled.
+
+    Attributes:
+        limit: why the proxy offers no newer version, if Kafka has one.
+    """
 
     name: str
     newest: int
     way: Way = Way.OPAQUE
+    limit: str = ""
 
 
 PRODUCE, FETCH, METADATA, FIND_COORDINATOR, API_VERSIONS, INIT_PRODUCER_ID = 0, 1, 3, 10, 18, 22
 ADD_PARTITIONS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT = 24, 26, 28
+DESCRIBE_CLUSTER, SHARE_FETCH, SHARE_ACKNOWLEDGE = 60, 78, 79
 
 ABORTABLE_SINCE = {PRODUCE: 11, END_TXN: 4}
 """The versions that know TRANSACTION_ABORTABLE (KIP-890)."""
 
 CARRIED: dict[int, Carried] = {
-    PRODUCE: Carried("Produce", 12, Way.DECODED),  # 13 has topic ids instead of names, and rules match names
-    FETCH: Carried("Fetch", 15),  # from 16 on the response has addresses of leaders (KIP-951)
+    PRODUCE: Carried("Produce", 12, Way.DECODED, "later ones have topic ids instead of names, and rules match names"),
+    FETCH: Carried("Fetch", 15, limit="later ones have addresses of leaders behind the records (KIP-951)"),
     2: Carried("ListOffsets", 11),
-    METADATA: Carried("Metadata", 13, Way.DECODED),  # addresses
+    METADATA: Carried("Metadata", 13, Way.ADDRESSED),
     8: Carried("OffsetCommit", 10),
     9: Carried("OffsetFetch", 10),
-    FIND_COORDINATOR: Carried("FindCoordinator", 6, Way.DECODED),  # addresses
+    FIND_COORDINATOR: Carried("FindCoordinator", 6, Way.ADDRESSED),
     11: Carried("JoinGroup", 9),
     12: Carried("Heartbeat", 4),
     13: Carried("LeaveGroup", 5),
     14: Carried("SyncGroup", 5),
     15: Carried("DescribeGroups", 6),
     16: Carried("ListGroups", 5),
-    API_VERSIONS: Carried("ApiVersions", 4, Way.HERE),
+    API_VERSIONS: Carried("ApiVersions", 4, Way.HERE, "later ones name the node that the client expects (KIP-1242)"),
     19: Carried("CreateTopics", 7),
     20: Carried("DeleteTopics", 6),
     21: Carried("DeleteRecords", 2),
-    INIT_PRODUCER_ID: Carried("InitProducerId", 5, Way.DECODED),  # the producer ids of clients are remembered
+    # The proxy remembers the producer ids of clients.
+    INIT_PRODUCER_ID: Carried("InitProducerId", 5, Way.DECODED, "later ones prepare transactions (KIP-939)"),
     23: Carried("OffsetForLeaderEpoch", 4),
-    ADD_PARTITIONS_TO_TXN: Carried("AddPartitionsToTxn", 3, Way.DECODED),  # later versions are for brokers
+    ADD_PARTITIONS_TO_TXN: Carried("AddPartitionsToTxn", 3, Way.DECODED, "later ones are for brokers"),
     25: Carried("AddOffsetsToTxn", 4),
     END_TXN: Carried("EndTxn", 5, Way.DECODED),  # waits until the transaction's records are settled
-    TXN_OFFSET_COMMIT: Carried("TxnOffsetCommit", 5),
+    TXN_OFFSET_COMMIT: Carried("TxnOffsetCommit", 6),
     29: Carried("DescribeAcls", 3),
     30: Carried("CreateAcls", 3),
     31: Carried("DeleteAcls", 3),
@@ -83,14 +86,57 @@ CARRIED: dict[int, Carried] = {
     49: Carried("AlterClientQuotas", 1),
     50: Carried("DescribeUserScramCredentials", 0),
     51: Carried("AlterUserScramCredentials", 0),
+    55: Carried("DescribeQuorum", 1, limit="later ones have addresses of controllers, which clients cannot reach here"),
+    DESCRIBE_CLUSTER: Carried("DescribeCluster", 2, Way.ADDRESSED),
     61: Carried("DescribeProducers", 0),
     65: Carried("DescribeTransactions", 0),
     66: Carried("ListTransactions", 2),
     68: Carried("ConsumerGroupHeartbeat", 1),
     69: Carried("ConsumerGroupDescribe", 1),
+    # Upstream matches a client with subscriptions by its ids and its software, which pass with its requests and its
+    # connection, and by its address, which is the proxy's. Any node answers.
+    71: Carried("GetTelemetrySubscriptions", 0),
+    72: Carried("PushTelemetry", 0),
     74: Carried("ListConfigResources", 1),
     75: Carried("DescribeTopicPartitions", 0),
+    76: Carried("ShareGroupHeartbeat", 1),
+    77: Carried("ShareGroupDescribe", 1),
+    SHARE_FETCH: Carried("ShareFetch", 2, Way.ADDRESSED),
+    SHARE_ACKNOWLEDGE: Carried("ShareAcknowledge", 2, Way.ADDRESSED),
+    # Endpoints in these responses belong to the application's own instances (`application.server`, KIP-1071).
+    88: Carried("StreamsGroupHeartbeat", 1),
+    89: Carried("StreamsGroupDescribe", 1),
+    90: Carried("DescribeShareGroupOffsets", 1),
+    91: Carried("AlterShareGroupOffsets", 0),
+    92: Carried("DeleteShareGroupOffsets", 0),
+    93: Carried("StreamsGroupTopologyDescriptionUpdate", 0),
 }
+
+_LOGIN = "clients log in to upstream through the proxy's own user"
+_TOKENS = "a token would give the client the rights of the proxy's user"
+_NODES = "nodes are administered at the cluster itself"
+_BROKERS = "only brokers send it"
+NOT_CARRIED: dict[int, str] = {
+    17: _LOGIN,  # SaslHandshake
+    27: _BROKERS,  # WriteTxnMarkers
+    36: _LOGIN,  # SaslAuthenticate
+    38: _TOKENS,  # CreateDelegationToken
+    39: _TOKENS,  # RenewDelegationToken
+    40: _TOKENS,  # ExpireDelegationToken
+    41: _TOKENS,  # DescribeDelegationToken
+    # The proxy may not know a new feature.
+    57: "features are switched on at the cluster itself",  # UpdateFeatures
+    64: _NODES,  # UnregisterBroker
+    80: _NODES,  # AddRaftVoter
+    81: _NODES,  # RemoveRaftVoter
+    83: _BROKERS,  # InitializeShareGroupState
+    84: _BROKERS,  # ReadShareGroupState
+    85: _BROKERS,  # WriteShareGroupState
+    86: _BROKERS,  # DeleteShareGroupState
+    87: _BROKERS,  # ReadShareGroupStateSummary
+    94: _NODES,  # UnregisterController
+}
+"""The other APIs of `ottla.codec.apis`, and why the proxy does not offer them."""
 
 Versions = Mapping[int, tuple[int, int]]
 """API key -> the oldest and the newest version."""
@@ -118,3 +164,15 @@ def offers_feature(name: str, versions: Versions) -> bool:
     return name != TRANSACTION_VERSION or all(
         versions.get(key, (0, -1))[1] >= version for key, version in _OF_TRANSACTIONS.items()
     )
+
+
+def why_not(key: int, version: int) -> str | None:
+    """Why a request of an API in a version is not carried; ``None``: it is."""
+    if key in NOT_CARRIED:
+        return NOT_CARRIED[key]
+    if key not in CARRIED:
+        return "the proxy does not know it"
+    known = CARRIED[key]
+    if 0 <= version <= known.newest:
+        return None
+    return known.limit or f"the proxy knows versions up to {known.newest}"

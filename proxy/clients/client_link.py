@@ -29,7 +29,7 @@ from ottla.proxy.events import Address
 from ottla.proxy.upstream.cluster import UpstreamCluster
 from ottla.proxy.upstream.control import Control
 from ottla.proxy.upstream.link import Parts, UpstreamLink, UpstreamLinks
-from ottla.sdk.connection.handshake import Features
+from ottla.sdk.connection.handshake import OURS, Features, Software
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.timers import Timer, Timers
 
@@ -65,6 +65,7 @@ class ClientLink:
         self._client, self._node, self._shared = client, node, shared
         self._link: UpstreamLink | None = None
         self._offered: Offered = {}, Features()
+        self._software = OURS
         self._waiting: list[tuple[Callable[[UpstreamLink], None], int]] = []
         """Calls that wait for the link, and the bytes of their requests."""
         self._asking: list[Outcome[None]] = []
@@ -120,8 +121,13 @@ class ClientLink:
 
     # -- what upstream offers
 
-    def offered(self, now: float) -> Steps[Offered]:
-        """Wait until it is known what upstream offers; during an outage, return what it offered last."""
+    def offered(self, software: Software, now: float) -> Steps[Offered]:
+        """Wait until it is known what upstream offers; during an outage, return what it offered last.
+
+        Args:
+            software: of the client. Upstream learns it, unless the link is open already.
+        """
+        self._software = software
         ready = self._link is not None and self._link.ready
         if not ready and not (self._shared.control.unavailable and self._recall()):
             known: Outcome[None] = Outcome()
@@ -155,7 +161,7 @@ class ClientLink:
             return
         lost = self._client.contained(self._lost)
         self._link = self._shared.links.connect(
-            self._address, now, ready=self._ready, lost=lost, client=self._client.number
+            self._address, now, ready=self._ready, lost=lost, client=self._client.number, software=self._software
         )
 
     @property

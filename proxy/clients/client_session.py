@@ -4,22 +4,22 @@ Rules:
 - The proxy checks a request before it does anything. A request that it does not accept closes the client's connection,
   and so does a bug.
 - An API that is not in the table `CARRIED` closes the connection, as an unknown API does on a broker.
-- Most requests pass unread. The others have a method each: here, in `ProduceHandler` or in `TransactionHandler`.
+- Most requests pass unread. The others have a method each: here, in `AddressHandler`, `ProduceHandler` or
+  `TransactionHandler`.
 """
 
+import re
 import struct
-from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Protocol
 
+from ottla.codec.apis import NAMES
 from ottla.codec.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse, FinalizedFeatureKey
-from ottla.codec.apis.find_coordinator import Coordinator, FindCoordinatorResponse
-from ottla.codec.apis.metadata import MetadataResponse
 from ottla.codec.elements import has_more_elements
-from ottla.codec.frames import build_response, parse_request, parse_response
+from ottla.codec.frames import build_response, parse_request
 from ottla.codec.wire import Buffer
-from ottla.errors import CoordinatorNotAvailable, RemoteProtocolError, UnsupportedVersion
+from ottla.errors import RemoteProtocolError, UnsupportedVersion
+from ottla.proxy.clients.address_handler import AddressContext, AddressHandler
 from ottla.proxy.clients.batches import Origin
 from ottla.proxy.clients.carried import (
     ADD_PARTITIONS_TO_TXN,
@@ -34,16 +34,16 @@ from ottla.proxy.clients.carried import (
     Way,
     offered,
     offers_feature,
+    why_not,
 )
 from ottla.proxy.clients.client_connection import ClientConnection, ClientRequest
 from ottla.proxy.clients.client_link import ClientLink, LinkContext
 from ottla.proxy.clients.dialects import UNNAMED, Dialect, dialect_of
 from ottla.proxy.clients.produce_handler import ProduceContext, ProduceHandler
-from ottla.proxy.clients.steps import Steps, UpstreamFrame, run, until
+from ottla.proxy.clients.steps import Steps, run
 from ottla.proxy.clients.transaction_handler import TransactionContext, TransactionHandler
-from ottla.proxy.clients.walks import LongMetadata
 from ottla.proxy.events import Action
-from ottla.sdk.outcome import Outcome
+from ottla.sdk.connection.handshake import OURS, Software
 
 MOST_PARTS = 10_000
 """The most topics and record sets together in a Produce request, which takes about 0.1 s if each topic differs. Also
@@ -53,23 +53,15 @@ _SHORT = {PRODUCE: 64 * 2**10, FIND_COORDINATOR: MOST_PARTS, ADD_PARTITIONS_TO_T
 """API key -> a request of at most so many bytes need not be checked against `MOST_PARTS`."""
 MOST_READ = 2**20
 """The most bytes of other requests that the proxy parses, or whose response it parses: none has records."""
-LONG_ANSWER = 256 * 2**10
-"""Beyond so many bytes the topics of a Metadata response are forwarded unread."""
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+"""The names and versions of software that brokers accept. Source: ApiVersionsRequest.java."""
 _HEAD = struct.Struct(">hhi")
 
-C = TypeVar("C", Coordinator, FindCoordinatorResponse)
 
-
-class ProxyContext(LinkContext, TransactionContext, ProduceContext, Protocol):
+class ProxyContext(LinkContext, AddressContext, TransactionContext, ProduceContext, Protocol):
     """The parts of the proxy that all sessions share."""
 
     actions: list[Action]
-
-    def when_ports_are_open(self, then: Callable[[], None]) -> None:
-        """Call ``then`` once the port of every known broker was opened, or could not be."""
-
-    def ask_for_nodes(self) -> None:
-        """Request the list of upstream's brokers."""
 
 
 class ClientSession:
@@ -84,6 +76,7 @@ class ClientSession:
         self._shared = shared
         self._client = ClientConnection(client, shared.actions)
         self._link = ClientLink(self._client, node, shared)
+        self._addresses = AddressHandler(self._client, self._link, shared)
         self._transactions = TransactionHandler(self._client, Origin(client, peer).host, self._link, shared)
         self._produce = ProduceHandler(self._client, peer, self._link, shared)
         self._dialect: Dialect = UNNAMED
@@ -117,10 +110,8 @@ class ClientSession:
             self._produce.produce(request, frame, self._dialect, now)
         elif key == API_VERSIONS:
             run(self._api_versions(request, parse_request(frame).message, now), self._client)
-        elif key == METADATA:
-            run(self._metadata(request, self._link.ask(frame, now)), self._client)
-        elif key == FIND_COORDINATOR:
-            run(self._find_coordinator(request, self._link.ask(frame, now)), self._client)
+        elif CARRIED[key].way is Way.ADDRESSED:
+            self._addresses.handle(request, frame, now)
         elif key == INIT_PRODUCER_ID:
             run(self._transactions.initialize(request, frame, now), self._client)
         elif key == ADD_PARTITIONS_TO_TXN:
@@ -130,10 +121,12 @@ class ClientSession:
         else:
             self._link.forward(frame, partial(self._client.pass_back, request), now)
 
-    def _api_versions(self, request: ClientRequest, software: ApiVersionsRequest, now: float) -> Steps[None]:
+    def _api_versions(self, request: ClientRequest, asked: ApiVersionsRequest, now: float) -> Steps[None]:
         """Answer with the versions and features that upstream and the proxy both have."""
-        self._dialect = dialect_of(software.client_software_name, software.client_software_version)
-        upstream, features = yield from self._link.offered(now)
+        name, version = asked.client_software_name, asked.client_software_version
+        self._dialect = dialect_of(name, version)
+        named = _SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)
+        upstream, features = yield from self._link.offered(Software(name, version) if named else OURS, now)
         versions = offered(upstream)
         answer = ApiVersionsResponse(
             error_code=0,
@@ -146,49 +139,6 @@ class ClientSession:
             ),
         )
         self._client.respond(request, answer)
-
-    def _metadata(self, request: ClientRequest, forwarded: UpstreamFrame) -> Steps[None]:
-        """Have ports opened for the brokers in upstream's response, and answer with the addresses of these ports."""
-        frame, now = yield from forwarded
-        long: LongMetadata | None = None
-        if len(frame) > LONG_ANSWER:  # the proxy requests the metadata of topics that it needs by itself
-            long = LongMetadata(frame, request.version)
-            answer = long.answer
-        else:
-            _, answer = parse_response(MetadataResponse, request.version, frame)
-        self._shared.cluster.learn(answer, now)
-        yield from self._ports()
-        answer = self._shared.cluster.pointing_here(answer)
-        if long is not None:
-            self._client.pass_back(request, long.parts(answer), now)
-        else:
-            self._client.respond(request, answer)
-
-    def _ports(self) -> Steps[None]:
-        """Wait until the port of every known broker was opened, or could not be."""
-        open_: Outcome[None] = Outcome()
-        self._shared.when_ports_are_open(partial(open_.succeed, None))
-        yield from until(open_)
-
-    def _find_coordinator(self, request: ClientRequest, forwarded: UpstreamFrame) -> Steps[None]:
-        """Answer with the proxy's addresses of the coordinators in upstream's response."""
-        frame, _ = yield from forwarded
-        _, answer = parse_response(FindCoordinatorResponse, request.version, frame)
-        if answer.coordinators:
-            answer = replace(answer, coordinators=tuple(self._here(each) for each in answer.coordinators))
-        else:  # before version 4
-            answer = self._here(answer)
-        self._client.respond(request, answer)
-
-    def _here(self, found: C) -> C:
-        """A coordinator with its address on the proxy."""
-        cluster = self._shared.cluster
-        if found.error_code:
-            return found
-        if found.node_id in cluster.ports:
-            return replace(found, host=cluster.host, port=cluster.ports[found.node_id])
-        self._shared.ask_for_nodes()  # the proxy does not know this broker yet: the client retries
-        return replace(found, error_code=CoordinatorNotAvailable.code, node_id=-1, host="", port=-1)
 
 
 def _head(ticket: int, frame: Buffer) -> ClientRequest:
@@ -209,9 +159,8 @@ def _check(key: int, version: int, frame: Buffer) -> None:
         RemoteProtocolError: it does not.
     """
     size = len(frame)
-    if key not in CARRIED or not 0 <= version <= CARRIED[key].newest:
-        name = CARRIED[key].name if key in CARRIED else "unknown or not carried"
-        raise RemoteProtocolError(f"API key {key} ({name}) version {version} was not offered")
+    if why := why_not(key, version):
+        raise RemoteProtocolError(f"{NAMES.get(key, f'API key {key}')} version {version} was not offered: {why}")
     if size > MOST_READ and CARRIED[key].way is not Way.OPAQUE and key not in (PRODUCE, METADATA):
         raise RemoteProtocolError(f"{CARRIED[key].name} of {size} bytes; the proxy accepts at most {MOST_READ}")
     if key in _SHORT and size > _SHORT[key] and has_more_elements(frame, MOST_PARTS):

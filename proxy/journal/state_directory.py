@@ -113,6 +113,10 @@ def _entries(name: str, data: bytes, *, last: bool) -> Iterator[bytes]:
         at += _HEAD + size
 
 
+class StateInUse(ConfigurationError):
+    """Another process uses the state directory."""
+
+
 class StateDirectory:
     """Locks a state directory for this process, and reads and writes its journal.
 
@@ -120,7 +124,8 @@ class StateDirectory:
         path: the directory, which is created if it does not exist.
 
     Raises:
-        ConfigurationError: it cannot be used, or another process does.
+        StateInUse: another process uses it.
+        ConfigurationError: it cannot be used.
     """
 
     def __init__(self, path: Path) -> None:
@@ -142,7 +147,7 @@ class StateDirectory:
         except OSError:
             os.close(self._lock)
             os.close(self._directory)
-            raise ConfigurationError(f"another proxy keeps its state in {path}: give each its own directory") from None
+            raise StateInUse(f"another proxy keeps its state in {path}: give each its own directory") from None
         self._segments = [int(each.stem) for each in segments(path)]
         """The numbers of all segments; to list the directory takes a file descriptor."""
         self._begun = False

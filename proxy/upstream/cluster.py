@@ -7,10 +7,12 @@ only the brokers.
 import logging
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ottla.codec.apis.metadata import MetadataResponse, MetadataResponseTopic
 from ottla.codec.apis.produce import NodeEndpoint
+from ottla.codec.apis.share_acknowledge import NodeEndpoint as AcknowledgeEndpoint
+from ottla.codec.apis.share_fetch import NodeEndpoint as ShareFetchEndpoint
 from ottla.codec.wire import NO_UUID
 from ottla.errors import UnknownTopicOrPartition
 from ottla.proxy.events import Action, Address, Listen
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 log = logging.getLogger("ottla.proxy")
+
+E = TypeVar("E", NodeEndpoint, ShareFetchEndpoint, AcknowledgeEndpoint)
 
 NO_LEADER = -1
 _MISSING = 15.0
@@ -82,12 +86,10 @@ class UpstreamCluster:
         Args:
             newest: it has the newest version that upstream and the proxy share; older ones may lack topic ids.
         """
-        for broker in sorted(metadata.brokers, key=lambda broker: broker.node_id):
+        for broker in metadata.brokers:
             self.nodes[broker.node_id] = (broker.host, broker.port)
             self._unnamed.pop(broker.node_id, None)
-            if broker.node_id not in self.ports and now >= self._asked.get(broker.node_id, 0.0):
-                self._asked[broker.node_id] = now + _LISTEN_AGAIN
-                self._actions.append(Listen(broker.node_id))
+        self.request_ports((broker.node_id for broker in metadata.brokers), now)
         if newest and metadata.brokers:
             self._forget_all_but({broker.node_id for broker in metadata.brokers}, now)
         for topic in metadata.topics:
@@ -103,6 +105,13 @@ class UpstreamCluster:
             elif topic.name in self.topics and topic.error_code == UnknownTopicOrPartition.code:
                 since, last = self._missing.get(topic.name, (now, now))
                 self._missing[topic.name] = since if now - last < _MISSING else now, now
+
+    def request_ports(self, nodes: Iterable[int], now: float) -> None:
+        """Request ports for those of these nodes that have none."""
+        for node in sorted(nodes):
+            if node not in self.ports and now >= self._asked.get(node, 0.0):
+                self._asked[node] = now + _LISTEN_AGAIN
+                self._actions.append(Listen(node))
 
     def _forget_all_but(self, named: Set[int], now: float) -> None:
         """Forget the brokers that upstream has not named for some seconds."""
@@ -145,10 +154,10 @@ class UpstreamCluster:
         )
         return replace(metadata, brokers=brokers)
 
-    def endpoints_here(self, endpoints: Iterable[NodeEndpoint]) -> tuple[NodeEndpoint, ...]:
-        """Replace the addresses in hints about new leaders with the proxy's."""
+    def endpoints_here(self, endpoints: Iterable[E]) -> tuple[E, ...]:
+        """Replace the addresses in hints about new leaders with the proxy's; clients ask Metadata for the others."""
         return tuple(
-            NodeEndpoint(node_id=each.node_id, host=self.host, port=self.ports[each.node_id], rack=each.rack)
+            replace(each, host=self.host, port=self.ports[each.node_id])
             for each in endpoints
             if each.node_id in self.ports
         )

@@ -40,7 +40,7 @@ from ottla.proxy.clients.carried import Versions
 from ottla.proxy.contained import as_ottla_error, contained
 from ottla.proxy.events import Action, Address, ConnectUpstream, DisconnectUpstream, FinishUpstream, SendUpstream
 from ottla.sdk.connection.credentials import Credentials
-from ottla.sdk.connection.handshake import HINT_AFTER, Features, HandshakeRequest
+from ottla.sdk.connection.handshake import HINT_AFTER, OURS, Features, HandshakeRequest, Software
 from ottla.sdk.connection.session import Session
 from ottla.server_metrics import Histogram
 
@@ -140,6 +140,7 @@ class UpstreamLinks:
         ready: Callable[[float], None],
         lost: Failed,
         client: int | None = None,
+        software: Software = OURS,
     ) -> "UpstreamLink":
         """Open a link.
 
@@ -147,8 +148,9 @@ class UpstreamLinks:
             ready: called when requests can be sent.
             lost: called once when the link has ended, after all its waiting requests have failed.
             client: the client that the link serves; ``None`` for a link of the proxy's own.
+            software: the client's software, for upstream.
         """
-        link = UpstreamLink(self, next(self._numbers), address, now, ready, lost)
+        link = UpstreamLink(self, next(self._numbers), address, now, ready, lost, software)
         self._live[link.number] = link
         wanted = ConnectUpstream(link.number, address, client)
         if self.credentials.usable(now):
@@ -269,6 +271,7 @@ class UpstreamLink:
         now: float,
         ready: Callable[[float], None],
         lost: Failed,
+        software: Software,
     ) -> None:
         self.number = number
         self.address = address
@@ -279,7 +282,7 @@ class UpstreamLink:
         self._on_ready, self._on_lost = ready, lost
         self._expected: deque[_Expected] = deque()
         self._durations = links.durations_of(address)
-        self._session = Session(links.credentials, _renewal)
+        self._session = Session(links.credentials, _renewal, software)
         self._begun = False
         """The link has been ready at least once."""
         self._end_by = math.inf

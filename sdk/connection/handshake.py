@@ -64,6 +64,16 @@ class Features(NamedTuple):
     levels: Mapping[str, int] = {}
 
 
+class Software(NamedTuple):
+    """How a client's software introduces itself to brokers (KIP-511)."""
+
+    name: str = SOFTWARE_NAME
+    version: str = __version__
+
+
+OURS = Software()
+
+
 class Stage(Protocol):
     """One stage of the handshake.
 
@@ -93,6 +103,7 @@ class ApiVersions:
 
     Args:
         known: the versions, if they are known already: then the stage is not needed.
+        software: the client that introduces itself.
 
     Attributes:
         versions: per API key the lowest and the highest version; empty until they are known.
@@ -105,13 +116,15 @@ class ApiVersions:
         "unavailable do that"
     )
 
-    def __init__(self, known: Mapping[int, Range] | None = None) -> None:
+    def __init__(self, known: Mapping[int, Range] | None = None, software: Software = OURS) -> None:
+        self._software = software
         self.versions: Mapping[int, Range] = known or {}
         self.features = Features()
         self._asked = NEWEST_API_VERSIONS
 
     def begin(self) -> HandshakeRequest:
-        request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=__version__)
+        name, version = self._software
+        request = ApiVersionsRequest(client_software_name=name, client_software_version=version)
         return HandshakeRequest(request, self._asked)
 
     def answered(self, frame: Buffer) -> HandshakeRequest | None:
@@ -190,6 +203,7 @@ class Handshake:
 
     Args:
         versions: the broker's versions, if they are known already (to renew a session): then ApiVersions is skipped.
+        software: the client that introduces itself.
     """
 
     def __init__(
@@ -197,8 +211,9 @@ class Handshake:
         *later: Stage,
         credentials: "Credentials | None" = None,
         versions: Mapping[int, Range] | None = None,
+        software: Software = OURS,
     ) -> None:
-        self._versions = ApiVersions(versions)
+        self._versions = ApiVersions(versions, software)
         self._stages: list[Stage] = [*later] if versions is not None else [self._versions, *later]
         self._sasl: Sasl | None = None
         if credentials and credentials.sasl:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from ottla.codec.wire import Buffer
 from ottla.errors import AuthenticationFailed
 from ottla.sdk.connection.credentials import Credentials
-from ottla.sdk.connection.handshake import HINT_BEFORE, Features, Handshake, HandshakeRequest
+from ottla.sdk.connection.handshake import HINT_BEFORE, OURS, Features, Handshake, HandshakeRequest, Software
 from ottla.sdk.connection.versions import Range
 from ottla.sdk.connection.wire import Wire
 
@@ -35,6 +35,7 @@ class Session:
 
     Args:
         renewal: returns the part of a session after which to renew it.
+        software: the client that introduces itself.
 
     Attributes:
         wire: its bytes.
@@ -43,12 +44,12 @@ class Session:
         renew_at, over_at: when to renew the session, and when it ends; infinite if it lasts as long as the connection.
     """
 
-    def __init__(self, credentials: Credentials, renewal: Callable[[], float]) -> None:
+    def __init__(self, credentials: Credentials, renewal: Callable[[], float], software: Software = OURS) -> None:
         self.wire = Wire()
         self.versions: Mapping[int, Range] = {}
         self.features = Features()
         self.renew_at = self.over_at = math.inf
-        self._credentials, self._renewal = credentials, renewal
+        self._credentials, self._renewal, self._software = credentials, renewal, software
         self._lifetime = math.inf
         self._connected = False
         self._handshake: Handshake | None = None
@@ -85,7 +86,7 @@ class Session:
         """The first request of the handshake, once, as soon as TLS is established."""
         if not self._connected or self._handshake is not None or not self.wire.agreed:
             return None
-        return self._begin(Handshake(credentials=self._credentials), now)
+        return self._begin(Handshake(credentials=self._credentials, software=self._software), now)
 
     def renew(self, now: float) -> HandshakeRequest:
         """Authenticate again, on the same connection; returns the first request."""

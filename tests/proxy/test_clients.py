@@ -287,7 +287,7 @@ def test_a_health_port_in_use_is_named(ottla_broker: Broker) -> None:
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "looks like a TLS hello"),
         (b"GET / HTTP/1.1\r\n\r\n", "looks like an HTTP request"),
         (struct.pack(">i", 2_000_000), "over the limit of 1000000"),
-        (struct.pack(">ihhih", 10, 60, 0, 1, -1), "was not offered"),
+        (struct.pack(">ihhih", 10, 57, 0, 1, -1), "was not offered"),
     ],
 )
 def test_what_is_not_a_request_closes_its_connection_only(

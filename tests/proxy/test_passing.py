@@ -61,7 +61,7 @@ def test_a_coordinator_that_is_not_known_yet_is_asked_for_again(world: World) ->
 def test_clients_are_offered_what_the_proxy_can_carry(world: World) -> None:
     answer = world.request(1, ApiVersionsRequest(), 3).parsed(ApiVersionsResponse)
     offered = {each.api_key: each.max_version for each in answer.api_keys}
-    assert offered == {0: 12, 1: 15, 3: 13, 10: 6, 18: 4, 22: 5, 24: 3, 26: 5, 28: 5}
+    assert offered == {0: 12, 1: 15, 3: 13, 10: 6, 18: 4, 22: 5, 24: 3, 26: 5, 28: 5, 60: 2}
 
 
 def test_apiversions_of_a_version_to_come_is_answered_in_version_0(world: World) -> None:
@@ -72,7 +72,7 @@ def test_apiversions_of_a_version_to_come_is_answered_in_version_0(world: World)
     assert [each.api_key for each in answer.api_keys] == [18]
 
 
-@pytest.mark.parametrize(("key", "version"), [(17, 1), (60, 0), (0, 13), (1, 16), (12345, 0), (3, -1)])
+@pytest.mark.parametrize(("key", "version"), [(17, 1), (60, 3), (0, 13), (1, 16), (12345, 0), (3, -1)])
 def test_what_is_not_offered_closes_the_connection(world: World, key: int, version: int) -> None:
     world.core.handle(Requested(1, 0, 0, struct.pack(">hhih", key, version, 5, -1)), world.now)
     world.settle()

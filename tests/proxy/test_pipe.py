@@ -14,6 +14,7 @@ from ottla.proxy.config import ProxyConfig
 from ottla.proxy.core import ProxyCore
 from ottla.proxy.events import Event, UpstreamConnected, UpstreamLost, UpstreamReceived
 from ottla.proxy.serve import _WRITE_TIMEOUT, _Driver, _Pipe
+from ottla.proxy.standby import Probes
 from ottla.serve.connection import AcceptedConnection
 from tests.pairs import pair, stream_of
 from tests.serving import LOCAL, received, until
@@ -143,7 +144,9 @@ def test_what_waits_for_upstream_of_clients_that_have_left_is_bounded() -> None:
         def close(self, why: str) -> None:
             self.closed = why
 
-    driver = _Driver(ProxyConfig(upstream="a:1", max_buffered=1000), (("a", 1),), None)
+    driver = _Driver(
+        ProxyConfig(upstream="a:1", max_buffered=1000), (("a", 1),), None, Probes(None, reloads=False), 0.0
+    )
     pipes = [Held(queued) for queued in (400, 0, 400, 400, 400)]
     for pipe in pipes:
         driver._finish(cast(_Pipe, pipe))

@@ -18,7 +18,7 @@ from ottla.codec.apis.metadata import (
 from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.codec.frames import build_request, build_response, parse_response
 from ottla.errors import DecodeError
-from ottla.proxy.clients import client_session
+from ottla.proxy.clients import address_handler, client_session
 from ottla.proxy.clients.walks import LongMetadata
 from ottla.proxy.events import Requested
 from tests.proxy.simulated import Upstream, batch
@@ -119,7 +119,7 @@ def test_a_long_answer_has_the_proxys_addresses_and_its_topics_are_asked_for_whe
     answers = []
     for world in (short, long):
         if world is long:
-            monkeypatch.setattr(client_session, "LONG_ANSWER", 0)
+            monkeypatch.setattr(address_handler, "LONG_ANSWER", 0)
         world.core.cluster.topics.clear()
         reply = world.request(1, MetadataRequest(topics=None), 9)
         assert reply.frame is not None
@@ -130,7 +130,7 @@ def test_a_long_answer_has_the_proxys_addresses_and_its_topics_are_asked_for_whe
 
 
 def test_a_node_that_only_a_long_answer_names_gets_its_port(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_session, "LONG_ANSWER", 0)
+    monkeypatch.setattr(address_handler, "LONG_ANSWER", 0)
     world = world_of()
     grown = Upstream({"flights": 6, "plain": 2}, nodes=2)
     world.upstream = grown

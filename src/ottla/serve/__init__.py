@@ -12,6 +12,8 @@ the rest that the socket does not accept at once. The service's methods are plai
     listener_context.py  `ListenerLimits`, and the shared state of all connections
     memory.py       the memory that they may use together
     traffic.py      counts requests, bytes and connections
+    answered.py     calls observers for each request
+    tracing.py      `Spans`, an observer that makes a span of OpenTelemetry for each request
     health.py       `serve_health`
     metrics_page.py  its page for Prometheus
 

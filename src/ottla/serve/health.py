@@ -60,7 +60,7 @@ class HealthServer:
     Args:
         ready: whether the server accepts requests of clients.
         collect: returns the samples of its metrics.
-        notes: returns further lines for ``/ready``, about what its operator should know.
+        notes: returns further lines for ``/health`` and ``/ready``, about what its operator should know.
         reload: reads the configuration file again; ``None``: the server has no file.
     """
 
@@ -114,10 +114,10 @@ class HealthServer:
         return Response("200 OK", json.dumps(asdict(reloaded)).encode() + b"\n", "application/json")
 
     def _probed(self, path: bytes) -> Response:
+        notes = "".join(f"{each}\n" for each in self._notes()).encode()
         if path == b"/health":
-            return Response("200 OK", b"ok\n")
+            return Response("200 OK", b"ok\n" + notes)
         if path == b"/ready":
-            notes = "".join(f"{each}\n" for each in self._notes()).encode()
             if self._ready():
                 return Response("200 OK", b"ok\n" + notes)
             return Response("503 Service Unavailable", b"not ready\n" + notes)
@@ -138,7 +138,7 @@ async def serve_health(
 
     Args:
         collect: returns the samples of the server's metrics.
-        notes: returns further lines for ``/ready``.
+        notes: returns further lines for ``/health`` and ``/ready``.
         reload: reads the configuration file again, at ``POST /reload``; ``None``: the server has no file.
         opened: called with the port once it listens.
 

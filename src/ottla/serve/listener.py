@@ -19,6 +19,7 @@ from ottla.errors import ConfigurationError
 from ottla.serve.connection import AcceptedConnection, Service
 from ottla.serve.listener_context import ListenerContext, ListenerLimits
 from ottla.serve.outbox import bare, hang_up
+from ottla.serve.tracing import Spans, configured_tracer
 from ottla.serve.traffic import Refusal
 from ottla.server_metrics import Sample
 from ottla.tls import ServerTLS, TlsConnection
@@ -91,7 +92,9 @@ class Listener:
         return bound
 
     async def run(self) -> None:
-        """Accept and serve until cancelled or drained."""
+        """Accept and serve until cancelled or drained; trace each request, if the process has configured that."""
+        if spans := Spans(tracer) if (tracer := configured_tracer()) else None:
+            self._shared.observe(spans)
         try:
             async with trio.open_nursery() as self._nursery:
                 for port in self._ports:
@@ -105,6 +108,9 @@ class Listener:
             self._nursery = None
             self._close_sockets()
             self._log_counted(0.0)
+            if spans is not None:
+                self._shared.ignore(spans)
+                spans.end()
 
     def samples(self) -> Iterator[Sample]:
         """Yield the samples of `ottla.serve.traffic.TRAFFIC_METRICS`."""

@@ -10,6 +10,7 @@ from ottla.client_info import ClientInfo
 from ottla.codec.frames import MAX_FRAME
 from ottla.codec.inbox import Blocks
 from ottla.complaints import Complaints
+from ottla.serve.answered import RequestObserver
 from ottla.serve.memory import Memory
 from ottla.serve.traffic import ListenerTraffic
 
@@ -57,12 +58,22 @@ class ListenerContext:
     """The receive buffer for small requests, which are copied out of it at once."""
     blocks: Blocks = field(default_factory=Blocks)
     traffic: ListenerTraffic = field(default_factory=ListenerTraffic)
+    observers: tuple[RequestObserver, ...] = ()
+    """Called for each request when it is answered."""
     frames: Memory = field(init=False)
     unsent: int = 0
     """Bytes of answers of all connections that their peers have not read yet."""
 
     def __post_init__(self) -> None:
         self.frames = Memory(self.limits.all_frames)
+
+    def observe(self, observer: RequestObserver) -> None:
+        """Have an observer called for each later request, until `ignore`."""
+        self.observers = (*self.observers, observer)
+
+    def ignore(self, observer: RequestObserver) -> None:
+        """Call an observer for no later request."""
+        self.observers = tuple(each for each in self.observers if each is not observer)
 
     def count_unsent(self, change: int) -> None:
         """Count bytes of answers: positive when they are given, negative when they are written or dropped."""

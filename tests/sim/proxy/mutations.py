@@ -234,6 +234,11 @@ def _success_all_the_same(fail: Any) -> Any:
     return broken
 
 
+def _as_upstream_gave_it(replaced: Any) -> Any:
+    return lambda self, message: message
+
+
+_mutation("Metadata names the addresses of upstream", (UpstreamCluster, "pointing_here", _as_upstream_gave_it))
 _mutation("what follows a refused batch is told as stored", (Window, "failed", _alone))
 _mutation("records that are stored of a refused batch are not known", (Window, "stored_already", _not_known))
 _mutation("a retry of what is stored is not known", (Window, "judged", _forgotten))

@@ -13,6 +13,9 @@ from typing import Any
 
 from ottla.codec import frames
 from ottla.codec.apis import APIS
+from ottla.codec.apis.find_coordinator import FindCoordinatorResponse
+from ottla.codec.apis.metadata import MetadataResponse
+from ottla.codec.apis.produce import ProduceResponse
 from ottla.proxy import events as proxy
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.core import ProxyCore
@@ -34,6 +37,7 @@ _SWEEP = 0.02
 
 
 BUG = "the proxy logs a bug of its own"
+ESCAPE = "a client learns an address of upstream"
 
 
 class Bugs(logging.Handler):
@@ -52,6 +56,21 @@ class Bugs(logging.Handler):
         """Raise `Violation` if there is an error."""
         if self._found:
             raise Violation(BUG, self._found[0])
+
+
+def _check_addresses(answer: Any) -> None:
+    """Raise `Violation` if a response has another address than the proxy's: the client would connect past the proxy."""
+    match answer:
+        case MetadataResponse():
+            hosts = {each.host for each in answer.brokers}
+        case FindCoordinatorResponse():
+            hosts = {answer.host, *(each.host for each in answer.coordinators)}
+        case ProduceResponse():
+            hosts = {each.host for each in answer.node_endpoints}
+        case _:
+            return
+    if astray := hosts - {"proxy", ""}:
+        raise Violation(ESCAPE, f"{type(answer).__name__} names {sorted(astray)}")
 
 
 @dataclass(eq=False)
@@ -81,6 +100,7 @@ class _Connection:
                     if told == 0:
                         raise
                     continue
+                _check_addresses(answer)
                 reply((answer, told))
                 break
 

@@ -5,6 +5,7 @@ from uuid import UUID
 
 from ottla.errors import ProducerFenced
 from ottla.proxy.clients import windows
+from ottla.proxy.clients.address_handler import AddressHandler
 from ottla.proxy.clients.producers import KnownProducer
 from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.transactions import ClientTransactions
@@ -27,6 +28,10 @@ def _nothing(original: Any) -> Any:
 
 def _as_they_came(widened: Any) -> Any:
     return lambda self, request: request
+
+
+def _as_upstream_gave_it(here: Any) -> Any:
+    return lambda self, found: found
 
 
 def _in_an_epoch_of_its_own(stream: Any) -> Any:
@@ -70,6 +75,7 @@ _mutation(
 )
 _mutation("a doubt fences a transactional producer", (windows, "abortable", _fenced))
 _mutation("what a thread has built is not transactional", (stream_sender, "build_whole", _not_transactional))
+_mutation("FindCoordinator names the addresses of upstream", (AddressHandler, "_here", _as_upstream_gave_it))
 _mutation("EndTxn does not wait", (KnownProducer, "settled", _at_once))
 _mutation("what is parked is not waited for", (KnownProducer, "settled", _without_what_is_parked))
 _mutation("a transaction is committed with a part of a batch", (Rewriter, "_fail_transaction", _nothing))

@@ -1,0 +1,69 @@
+"""Calls the observers of a listener for each request: when it is answered, or when its connection ends.
+
+Rule: a listener without observers reads no field of a request for this, and takes no time.
+"""
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ottla.client_info import ClientInfo
+from ottla.codec.wire import Buffer
+
+_HEAD = 10
+"""Bytes of a request up to the length of its client id: key, version, correlation id."""
+
+
+class AnsweredRequest(NamedTuple):
+    """A request and its response.
+
+    Attributes:
+        client: the client's connection.
+        key, version: of the API; -1 if the frame is too short.
+        client_id: from the header; ``None``: it has none.
+        size: bytes of the request, without its length field.
+        response: bytes of the response with its length field, 0 if it has none (``acks=0``); ``None``: the connection
+            ended before.
+        errors: the error codes in the response, as far as the server knows them.
+        at: nanoseconds since 1970 when the request was answered.
+        seconds: from the request to its response.
+    """
+
+    client: ClientInfo
+    key: int
+    version: int
+    client_id: str | None
+    size: int
+    response: int | None
+    errors: tuple[int, ...]
+    at: int
+    seconds: float
+
+
+RequestObserver = Callable[[AnsweredRequest], None]
+"""Called in the loop for each request; it must not block."""
+
+
+class ObservedRequest:
+    """A request that waits for its response, and its observers."""
+
+    __slots__ = ("_began", "_client", "_head", "_observers", "_size")
+
+    def __init__(self, client: ClientInfo, frame: Buffer, observers: tuple[RequestObserver, ...]) -> None:
+        self._client, self._observers, self._began = client, observers, time.perf_counter()
+        # Copied, because the memory of the frame is reused. A client id has at most two bytes of length.
+        size = max(int.from_bytes(frame[8:_HEAD], "big", signed=True), 0)
+        self._head, self._size = bytes(frame[: _HEAD + size]), len(frame)
+
+    def answered(self, response: int | None, errors: tuple[int, ...]) -> None:
+        """Call the observers."""
+        head = self._head
+        key, version = (int.from_bytes(head[at : at + 2], "big", signed=True) for at in (0, 2))
+        if len(head) < _HEAD:
+            key = version = -1
+        named = len(head) >= _HEAD and head[8] < 0x80  # otherwise it is null
+        client_id = head[_HEAD:].decode(errors="replace") if named else None
+        seconds, at = time.perf_counter() - self._began, time.time_ns()
+        request = AnsweredRequest(self._client, key, version, client_id, self._size, response, errors, at, seconds)
+        for observer in self._observers:
+            observer(request)
