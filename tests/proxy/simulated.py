@@ -430,6 +430,7 @@ class World:
         batches: dict[tuple[str, int], bytes],
         *,
         acks: int = -1,
+        timeout_ms: int = 300_000,
         version: int = PRODUCE_VERSION,
         node: int = 0,
         transactional_id: str | None = None,
@@ -441,7 +442,7 @@ class World:
         request = ProduceRequest(
             transactional_id=transactional_id,
             acks=acks,
-            timeout_ms=1000,
+            timeout_ms=timeout_ms,
             topic_data=tuple(TopicProduceData(name=name, partition_data=tuple(p)) for name, p in topics.items()),
         )
         return self.request(client, request, version, node=node, client_id=client_id)
