@@ -99,7 +99,7 @@ class Steering:
         if producer.stopped:
             self._give_back_the_expired(producer, stream, now)
         if stream.needs_mending and not stream.in_flight:
-            if stream.patient and not stream.idle:
+            if stream.patient and stream.oldest is not None:
                 self._try_later(producer, stream, now)
                 return
             self._mend(producer, stream, now)
@@ -107,7 +107,7 @@ class Steering:
 
     def gave_back(self, producer: UpstreamProducer, stream: Stream, now: float) -> None:
         """Continue with a stream whose parts were taken back, unless it waits for its next attempt."""
-        if stream.idle or not stream.patient:
+        if stream.oldest is None or not stream.patient:
             self.go_on(producer, stream, now)
 
     def steer(self, producer: UpstreamProducer, stream: Stream, now: float) -> None:
