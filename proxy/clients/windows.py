@@ -137,7 +137,7 @@ class Numbered(Journaled):
         return False
 
     def refuse(self, ahead: PartResult | None = None) -> None:
-        """Have it not stored, because it or an earlier batch, ``ahead``, has failed: its unsent parts are never sent."""
+        """Have it not stored, because it or a batch before it, ``ahead``, has failed: unsent parts are never sent."""
         self.refused, self.ahead = True, ahead
         self.changed()
 

@@ -125,7 +125,7 @@ class UpstreamBatch(Journaled):
         tries: how many times it was sent.
         named: an attempt named the topic by name, so any topic of this name may have stored it.
         maybe_stored: an attempt ended with its outcome unknown.
-        unless_gone: it is ``maybe_stored`` only because a broker did not know the topic: a deleted topic stores nothing.
+        unless_gone: it is ``maybe_stored`` only because a broker did not know the topic: a deleted one stores nothing.
         stored: upstream has stored it.
         refused: it is not sent again under this sequence.
         taken_back: its senders have taken all its parts back; surely none of them is stored.

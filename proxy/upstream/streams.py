@@ -403,7 +403,7 @@ class Stream:
     def puts_off(self) -> bool:
         """Whether senders may take their parts back, because the partition accepts no records for now.
 
-        Each time may cost an epoch, and epochs are few: with half of them left, the stream waits until the trouble ends.
+        Each time may cost an epoch. With half of them left, the stream waits until the trouble ends.
         """
         return self.refusal != 0 and self.broken and not self.in_flight and self.epoch <= LAST_EPOCH // 2
 

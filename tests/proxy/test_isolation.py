@@ -13,7 +13,7 @@ from ottla.errors import (
     UnknownTopicOrPartition,
 )
 from ottla.proxy.upstream.stream_sender import BY_ID, IMPLICIT
-from tests.proxy.simulated import ANSWERED, CUT_AFTER, Reply, World, batch
+from tests.proxy.simulated import ANSWERED, CUT_AFTER, Pair, Reply, World, batch
 from tests.proxy.test_producers_upstream import numbers
 from tests.proxy.test_rewriting import key_at, world_of
 from tests.proxy.test_transactions import code, end, opened, produce
@@ -40,11 +40,11 @@ def accept(world: World) -> None:
 
 def send(world: World, producer: int, sequence: int, *partitions: int, client: int = 1, epoch: int = 0) -> Reply:
     """Send a record for each of these partitions, in one batch to partition 0."""
-    pairs = [(key_at(each), b"%d" % (sequence + n)) for n, each in enumerate(partitions)]
+    pairs: list[Pair] = [(key_at(each), b"%d" % (sequence + n)) for n, each in enumerate(partitions)]
     return world.produce(client, {("flights", 0): batch(pairs, producer, epoch, sequence)}, timeout_ms=30_000)
 
 
-def values(world: World) -> list[bytes | None]:
+def values(world: World) -> list[bytes]:
     return sorted(filter(None, world.upstream.values("flights")))
 
 

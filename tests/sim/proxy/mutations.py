@@ -145,6 +145,23 @@ _mutation("the halves of a part change places", (Part, "halves", _swapped))
 _mutation("what follows a refused batch of its key is not withdrawn", (Stream, "withdraw", _not_withdrawn))
 
 
+def _as_any(crc: Any) -> Any:
+    return lambda data: b""
+
+
+def _never_stored(may_store: Any) -> Any:
+    return lambda self, sender: False
+
+
+def _waits(puts_off: Any) -> Any:
+    return property(lambda self: False)
+
+
+_mutation("what upstream refuses for now waits in the proxy", (Stream, "puts_off", _waits))
+_mutation("a sequence that was refused for now is given to other records", (streams, "_crc", _as_any))
+_mutation("what may be stored goes back to its client", (Stream, "may_store", _never_stored))
+
+
 def _for_all_who_wait(identified: Any) -> Any:
     def broken(self: Control, answer: Any, now: float) -> None:
         waiting = list(self._identity_for.values())[1:]
