@@ -1,6 +1,7 @@
 """Moves the records of clients' batches to the partitions of their keys, and answers the clients.
 
 Rules:
+- A batch is judged as a whole before its first part goes (`ottla.proxy.clients.judging`).
 - Batches are delivered in the order in which they were accepted: while a thread reads a batch, later ones wait.
 - A client is answered when every part of its batch is settled. The response has the offset if the batch stayed whole in
   its partition; otherwise the offset is -1, "unknown".
@@ -32,6 +33,7 @@ from ottla.errors import (
 from ottla.proxy.clients.admission import Admission
 from ottla.proxy.clients.batches import NOBODY, ClientBatch, Offer, Origin, Waiter
 from ottla.proxy.clients.buffered import Buffered
+from ottla.proxy.clients.judging import judged
 from ottla.proxy.clients.opening import BUG, Opened, Opener, checked, max_memory_of, opened
 from ottla.proxy.clients.producers import KnownProducer
 from ottla.proxy.clients.rewrite_counts import RewriteCounts
@@ -60,6 +62,9 @@ _NOT_ADDED = "keys belong to partitions that were not added to the transaction: 
 class Rewriter:
     """Delivers the accepted batches of clients, and tells the outcomes.
 
+    Args:
+        clock_offset: the Unix time when ``now`` was 0; ``None``: unknown.
+
     Attributes:
         unsettled, unsettled_records: the accepted batches that are not settled yet, and their records.
     """
@@ -72,7 +77,9 @@ class Rewriter:
         opener: Opener,
         buffered: Buffered,
         counts: RewriteCounts,
+        clock_offset: float | None,
     ) -> None:
+        self._clock_offset = clock_offset
         self._topics, self._admission, self._delivery = topics, admission, delivery
         self._opener, self._buffered, self._counts = opener, buffered, counts
         self.unsettled = self.unsettled_records = 0
@@ -258,6 +265,12 @@ class Rewriter:
             return
         if not self._may_go(batch):
             self.failed(batch, PartResult(TransactionAbortable.code, message=_NOT_ADDED), now)
+            self.finished(batch, now)
+            return
+        limits = self._topics.configs.of(batch.topic, now)
+        time_ms = None if self._clock_offset is None else int((now + self._clock_offset) * 1000)
+        if not batch.left_out and (refusal := judged(batch.batch, batch.records, limits, time_ms)) is not None:
+            self.failed(batch, refusal, now)
             self.finished(batch, now)
             return
         parts = batch.begin(now)

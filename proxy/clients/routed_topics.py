@@ -1,4 +1,4 @@
-"""Keeps the routes of topics with a rule, and has calls wait for a topic's metadata."""
+"""Keeps the routes of topics with a rule, and has calls wait for a topic's description: metadata and configuration."""
 
 import logging
 from collections import deque
@@ -13,6 +13,7 @@ from ottla.proxy.routing import Routes, TopicRules, routes_of
 from ottla.proxy.topic_rule import TopicRule
 from ottla.proxy.upstream.cluster import UpstreamCluster
 from ottla.proxy.upstream.control import Control
+from ottla.proxy.upstream.topic_configs import TopicConfigs
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -40,12 +41,17 @@ class _Waiting:
 
 
 class RoutedTopics:
-    """Knows the routes of topics with a rule, and which of these topics have metadata."""
+    """Knows the routes of topics with a rule, and which of these topics are described.
+
+    Attributes:
+        configs: the configuration of the topics.
+    """
 
     def __init__(
         self, rules: TopicRules, cluster: UpstreamCluster, control: Control, journal: "Journal | None"
     ) -> None:
         self._rules, self._cluster, self._control, self._journal = rules, cluster, control, journal
+        self.configs = TopicConfigs(control)
         self._routes: dict[str, Routes] = {}
         self._unused: dict[str, Routes] = {}
         """Routes of topics that are no longer rewritten; used if a rule rewrites them again."""
@@ -60,8 +66,11 @@ class RoutedTopics:
     # -- waiting for metadata
 
     def is_described(self, topic: str) -> bool:
-        """Whether a topic has complete metadata, and no earlier call waits for it."""
-        return self._cluster.is_described(topic) and topic not in self._waiting
+        """Whether a topic has complete metadata and its configuration, and no earlier call waits for it."""
+        return self._is_complete(topic) and topic not in self._waiting
+
+    def _is_complete(self, topic: str) -> bool:
+        return self._cluster.is_described(topic) and self.configs.is_known(topic, self._cluster.topics[topic].topic_id)
 
     def is_still(self, topic: str, topic_id: "UUID") -> bool:
         """Whether a topic was not recreated since it had this id, as far as is known."""
@@ -82,8 +91,14 @@ class RoutedTopics:
         if topic not in self._waiting and len(self._waiting) >= MOST_WAITED_FOR:
             give_up(f"{MOST_WAITED_FOR} other topics are waiting for metadata", now)
             return
-        self._control.request_topics(topic)
         self._waiting.setdefault(topic, deque()).append(_Waiting(now + METADATA_WAIT, go_on, give_up))
+        if self._cluster.is_described(topic):
+            self._request_config(topic)
+        else:
+            self._control.request_topics(topic)
+
+    def _request_config(self, topic: str) -> None:
+        self.configs.request(topic, self._cluster.topics[topic].topic_id, self._go_on)
 
     def learned(self, metadata: MetadataResponse, now: float) -> None:
         """Take a Metadata response: update pins, and make the calls that waited for it."""
@@ -92,6 +107,13 @@ class RoutedTopics:
             if pinned and topic.name in self._cluster.topics:  # a pin from the journal may have no metadata yet
                 self.routes(topic.name)
         for name in [name for name in self._waiting if self._cluster.is_described(name)]:
+            if not self._is_complete(name):
+                self._request_config(name)
+        self._go_on(now)
+
+    def _go_on(self, now: float) -> None:
+        """Make the calls whose topics are described."""
+        for name in [name for name in self._waiting if self._is_complete(name)]:
             for each in self._waiting.pop(name):
                 with contained("a topic is described"):
                     each.go_on(now)

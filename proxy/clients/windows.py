@@ -61,6 +61,8 @@ class ClientResult:
     error_message: str | None = None
     append_time: int = -1
     """See `PartResult.append_time`; the latest of its parts."""
+    record_errors: tuple[tuple[int, str], ...] = ()
+    """See `PartResult.record_errors`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -90,7 +92,7 @@ def abortable(result: PartResult) -> ClientResult:
     code = result.error_code
     if code in _OF_OTHERS or BY_CODE.get(code, UnknownServerError).retriable:
         code = TransactionAbortable.code
-    return ClientResult(code, error_message=result.message)
+    return ClientResult(code, error_message=result.message, record_errors=result.record_errors)
 
 
 @dataclass(slots=True, eq=False)
@@ -161,7 +163,9 @@ class Numbered(Journaled):
             return abortable(self.failure)
         fenced = self.failure.unknown and self.epoch >= 0
         return ClientResult(
-            ProducerFenced.code if fenced else self.failure.error_code, error_message=self.failure.message
+            ProducerFenced.code if fenced else self.failure.error_code,
+            error_message=self.failure.message,
+            record_errors=self.failure.record_errors,
         )
 
     def fingerprints(self) -> Iterable[tuple[int, bool | None]]:

@@ -34,6 +34,8 @@ class PartResult(NamedTuple):
     """The time that the broker gave its records, in ms (``LogAppendTime``); -1: they have their own times."""
     passed_on: bool = False
     """Upstream does not accept it now, and its client sends it again."""
+    record_errors: tuple[tuple[int, str], ...] = ()
+    """The indexes of refused records in the client's batch, and the reasons."""
 
 
 class PartOwner(Protocol):

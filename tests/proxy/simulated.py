@@ -62,8 +62,10 @@ from tests.sim.network import PORT
 PROXY_PORT = 19000
 PRODUCE_VERSION = 9
 NEWEST = {0: (0, 13), 1: (0, 18), 3: (0, 13), 10: (0, 6), 18: (0, 4), 22: (0, 5), 24: (0, 5), 26: (0, 5), 28: (0, 5)}
-NEWEST |= {60: (0, 2)}
+NEWEST |= {32: (1, 4), 60: (0, 2)}
 """API key -> the versions served."""
+UNIX_TIME = 1_700_000_000.0
+"""When a world begins."""
 ANSWERED, CUT_BEFORE, CUT_AFTER = "answered", "cut before", "cut after"
 
 
@@ -271,7 +273,7 @@ class World:
         journal = None
         if self._has_journal:
             journal = Journal(1 + max((each.segment for each in self.stored), default=0), self.journal_bytes)
-        self.core = ProxyCore(config, self._bootstrap, Random(0), journal)
+        self.core = ProxyCore(config, self._bootstrap, Random(0), journal, UNIX_TIME - 100.0)
         if journal is not None:
             if self.abandoned:
                 self._abandon()
