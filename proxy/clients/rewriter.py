@@ -314,7 +314,8 @@ class Rewriter:
             batch.answer_late(ClientResult(_LATE.error_code, error_message=_LATE.message), now)
             if not batch.waiting:
                 self._awaited.pop(batch, None)
-            if batch.window is None and not batch.refused:
+            # Requests of a disconnected client are carried out, as a broker does: it may not send them again.
+            if batch.window is None and not batch.refused and self._delivery.lent.serves(batch.origin.client):
                 batch.fail(_LATE)
                 batch.refuse()
                 self._delivery.withdraw(batch.producer, batch.topic, batch.parts, now)

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable
 from functools import partial
 
-from ottla.errors import LeaderNotAvailable, UnknownTopicOrPartition, broker_error
+from ottla.errors import LeaderNotAvailable, UnknownTopicId, UnknownTopicOrPartition, broker_error
 from ottla.proxy.upstream.batches import PartResult
 from ottla.proxy.upstream.cluster import NO_LEADER, UpstreamCluster
 from ottla.proxy.upstream.connections import ProducerConnections
@@ -27,6 +27,7 @@ log = logging.getLogger("ottla.proxy")
 
 MOST_STEERED = 500
 """The most streams that are steered to new leaders in one step; each takes about ten microseconds."""
+_NO_TOPIC = {UnknownTopicId.code, UnknownTopicOrPartition.code}
 _ELECTION = 3
 """How many attempts must find no leader before clients learn it: most elections take less than these, some 0.4 s."""
 
@@ -171,7 +172,7 @@ class Steering:
 
     def _try_later(self, producer: UpstreamProducer, stream: Stream, now: float) -> None:
         failures = stream.count_failure()
-        if stream.last_error == UnknownTopicOrPartition.code and self._cluster.is_missing(stream.topic):
+        if stream.last_error in _NO_TOPIC and self._cluster.is_missing(stream.topic):
             stream.gone()
         if stream.puts_off:
             self._put_off[stream] = producer

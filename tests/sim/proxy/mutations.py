@@ -8,6 +8,7 @@ from uuid import UUID
 from ottla.codec.frames import MAX_FRAME
 from ottla.codec.wire import NO_UUID
 from ottla.errors import BY_CODE, NotLeaderOrFollower
+from ottla.proxy.clients import judging
 from ottla.proxy.clients.batches import ClientBatch
 from ottla.proxy.clients.client_link import ClientLink
 from ottla.proxy.clients.producers import ClientProducers
@@ -157,6 +158,12 @@ def _waits(puts_off: Any) -> Any:
     return property(lambda self: False)
 
 
+def _nothing_wrong(found: Any) -> Any:
+    return lambda *given: []
+
+
+_mutation("records without a key go to a compacted topic", (judging, "_without_key", _nothing_wrong))
+_mutation("what is too large goes after the parts before it", (judging, "_too_large", _nothing_wrong))
 _mutation("what upstream refuses for now waits in the proxy", (Stream, "puts_off", _waits))
 _mutation("a sequence that was refused for now is given to other records", (streams, "_crc", _as_any))
 _mutation("what may be stored goes back to its client", (Stream, "may_store", _never_stored))

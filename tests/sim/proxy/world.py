@@ -9,6 +9,7 @@ Promises:
 - The proxy logs no bug of its own.
 - Without other faults, a topic in trouble holds up no other topic of the same client, and records that a client is told
   are not stored are not stored.
+- A batch that is refused because of one record is stored with none of its records, and its client learns which one.
 - A sequence that was sent upstream is given to no other records.
 - Without faults, requests that a client sent before it left are carried out.
 - Upstream, a producer has at most five unsettled batches per partition, and the first batch of an epoch travels alone.
@@ -59,6 +60,7 @@ from tests.sim.faults import FAULTS, Fault
 from tests.sim.history import History
 from tests.sim.mutations import Change, changed
 from tests.sim.network import Link, Network
+from tests.sim.proxy.faulty import COMPACTED, Faulty
 from tests.sim.proxy.foreign import JavaLike
 from tests.sim.proxy.ledger import Ledger, name_of
 from tests.sim.proxy.mutations import MUTATIONS
@@ -98,6 +100,8 @@ FEW_REPLICAS, TROUBLED = 0.3, 0.5
 """The fraction of worlds in which partitions refuse all records for a while, and those with a topic in trouble."""
 ROUNDS = 10
 """How many records a client sends to a topic in trouble."""
+REFUSED = 0.3
+"""The fraction of worlds with a client whose batches are refused because of one record."""
 FILLS = 0.2
 """The fraction of worlds in which the proxy's disk is full for a while, and the proxy is killed later."""
 BY_ID = "4.1"
@@ -147,7 +151,7 @@ class Simulation:
         config = ProxyConfig(
             upstream="n1:9092",
             listen="proxy:9092",
-            topics=(parse_rule("a=rewrite"), parse_rule("plain=observe")),
+            topics=tuple(map(parse_rule, ("a=rewrite", "plain=observe", f"{COMPACTED}=rewrite"))),
             connect_timeout=chance.choice((1.0, 10.0)),
             request_timeout=chance.choice((2.0, 10.0)),
             delivery_timeout=chance.choice((1.0, 3.0)) if (gives_up := chance.random() < 0.3) else 10_000.0,
@@ -344,6 +348,7 @@ class Simulation:
                 self._come_to_rest()
                 self._part()
                 self._trouble()
+                self._refuse_some()
                 self.ledger.check(fences=self.fences or self.proxy.forgot, by_id=self.release >= BY_ID)
                 bugs.check()
             except Violation as broken:
@@ -440,6 +445,23 @@ class Simulation:
         self._come_to_rest()
         client.check(ROUNDS, self.ledger.stored)
         self.cluster.data.features[f"a topic in trouble: {kind}"] += 1
+
+    def _refuse_some(self) -> None:
+        """After the faults, let a client send batches that upstream refuses because of one record."""
+        own = Random(f"{self.seed} refused")
+        if own.random() >= REFUSED or WAITS[1] == routed_topics.METADATA_WAIT or self.release < "2.8":
+            return
+        self.proxy.dies_at = None
+        self.cluster.data.max_message_bytes = 2000
+        self.cluster.data.configs[COMPACTED] = {"cleanup.policy": "compact"}
+        self.ledger.rewritten[COMPACTED] = 3
+        self.cluster.create(COMPACTED, 3)
+        self._come_to_rest()
+        node = own.choice([*self.cluster.nodes])
+        client = Faulty("r1", self.clock, self.front, self.history, self.ledger, own, node, 2000)
+        self._come_to_rest()
+        client.check(self.ledger.stored())
+        self.cluster.data.features["a batch is refused because of one record"] += 1
 
     def _left(self) -> str:
         return f"{sum(not each.done for each in self.sending)} of {len(self.sending)} producers are not done"
