@@ -49,7 +49,7 @@ BACKOFF = 0.1
 DAMAGED = 0.02
 """The fraction of its batches that are damaged."""
 ATTEMPTS = 100
-"""The most attempts after OUT_OF_ORDER_SEQUENCE_NUMBER, as if `delivery.timeout.ms` ended then. If a batch is acknowledged
+"""The most attempts after OUT_OF_ORDER_SEQUENCE_NUMBER, as if `delivery.timeout.ms` ended then. If a batch is answered
 after the client has renumbered it, the new epoch begins behind it, and Java's client tries for as long."""
 PATIENCE = 30.0
 """Seconds to wait for an answer."""
