@@ -32,8 +32,8 @@ def judged(batch: RecordBatch, records: Records, limits: Limits, time_ms: int | 
     """
     if limits is NO_LIMITS:
         return None
-    if limits.keyed and records.keyless:
-        return _refused(InvalidRecord, _without_key(records))
+    if limits.keyed and records.keyless and (wrong := _without_key(records)):
+        return _refused(InvalidRecord, wrong)
     if time_ms is not None and (wrong := _out_of_time(batch, records, limits, time_ms)):
         return _refused(InvalidTimestamp, wrong)
     if records.memory + HEADER_SIZE > limits.largest and (wrong := _too_large(batch, records, limits.largest)):

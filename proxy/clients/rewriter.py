@@ -250,6 +250,7 @@ class Rewriter:
         self._admission.note_window(batch)
         try:
             self._sift(batch)
+            refusal = self._judged(batch, now)
         except ProducerFenced as error:
             self.failed(batch, PartResult(error.code, message=error.detail, unknown=True), now)
             self.finished(batch, now)
@@ -260,17 +261,13 @@ class Rewriter:
             self.finished(batch, now)
             return
         if not self._topics.is_still(batch.topic, batch.routes.topic_id):
-            self.failed(batch, RECREATED, now)
+            refusal = RECREATED
+        if refusal is not None:
+            self.failed(batch, refusal, now)
             self.finished(batch, now)
             return
         if not self._may_go(batch):
             self.failed(batch, PartResult(TransactionAbortable.code, message=_NOT_ADDED), now)
-            self.finished(batch, now)
-            return
-        limits = self._topics.configs.of(batch.topic, now)
-        time_ms = None if self._clock_offset is None else int((now + self._clock_offset) * 1000)
-        if not batch.left_out and (refusal := judged(batch.batch, batch.records, limits, time_ms)) is not None:
-            self.failed(batch, refusal, now)
             self.finished(batch, now)
             return
         parts = batch.begin(now)
@@ -287,6 +284,12 @@ class Rewriter:
             except Exception:
                 log.exception("a bug in the proxy, please report it: records for %s-%d", batch.topic, part.partition)
                 batch.settled(part, PartResult(UnknownServerError.code, message=BUG), now)
+
+    def _judged(self, batch: ClientBatch, now: float) -> PartResult | None:
+        """Why upstream would refuse a batch; a batch with stored records is not judged again."""
+        limits = self._topics.configs.of(batch.topic, now)
+        time_ms = None if self._clock_offset is None else int((now + self._clock_offset) * 1000)
+        return None if batch.left_out else judged(batch.batch, batch.records, limits, time_ms)
 
     def _may_go(self, batch: ClientBatch) -> bool:
         """Whether all partitions of a batch belong to its transaction.
