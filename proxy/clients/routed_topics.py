@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ottla.codec.apis.metadata import MetadataResponse
 from ottla.codec.wire import NO_UUID
+from ottla.errors import UnknownTopicOrPartition
 from ottla.proxy.contained import contained
 from ottla.proxy.routing import Routes, TopicRules, routes_of
 from ottla.proxy.topic_rule import TopicRule
@@ -24,6 +25,8 @@ log = logging.getLogger("ottla.proxy")
 
 METADATA_WAIT = 15.0
 """Seconds that records wait for their topic's metadata."""
+UNKNOWN_WAIT = 1.0
+"""Seconds that records wait if upstream says that there is no such topic: it may have just been created."""
 MOST_NAMED = 10
 """The most topics in a log line."""
 MOST_WAITED_FOR = 1000
@@ -62,6 +65,8 @@ class RoutedTopics:
         self._alerted: set[tuple[str, int]] = set()
         self._waiting: dict[str, deque[_Waiting]] = {}
         """Topic -> the calls that wait for its metadata."""
+        self._unknown: dict[str, float] = {}
+        """Topic with waiting calls -> since when upstream says that there is no such topic."""
 
     # -- waiting for metadata
 
@@ -106,14 +111,22 @@ class RoutedTopics:
             pinned = topic.name in self._routes and self._rules.rewrites(topic.name)
             if pinned and topic.name in self._cluster.topics:  # a pin from the journal may have no metadata yet
                 self.routes(topic.name)
+            if topic.error_code == UnknownTopicOrPartition.code and topic.name in self._waiting:
+                self._found_unknown(topic.name, now)
         for name in [name for name in self._waiting if self._cluster.is_described(name)]:
             if not self._is_complete(name):
                 self._request_config(name)
         self._go_on(now)
 
+    def _found_unknown(self, topic: str, now: float) -> None:
+        """Give up the calls for a topic that upstream does not know, unless it may have just been created."""
+        if now >= self._unknown.setdefault(topic, now) + UNKNOWN_WAIT:
+            self._give_up(topic, f"upstream has no topic {topic}", now)
+
     def _go_on(self, now: float) -> None:
         """Make the calls whose topics are described."""
         for name in [name for name in self._waiting if self._is_complete(name)]:
+            self._unknown.pop(name, None)
             for each in self._waiting.pop(name):
                 with contained("a topic is described"):
                     each.go_on(now)
@@ -126,6 +139,7 @@ class RoutedTopics:
                     waiting.popleft().give_up(f"upstream has not described {topic} within {METADATA_WAIT:g} s", now)
             if not waiting:
                 del self._waiting[topic]
+                self._unknown.pop(topic, None)
         self._control.request_topics(*self._waiting)
 
     @property
@@ -151,9 +165,14 @@ class RoutedTopics:
             self.pin(topic, chosen)
         self.tell_of_unused(before)
         for topic in [each for each in self._waiting if not self._rules.rewrites(each)]:
-            for call in self._waiting.pop(topic):
-                with contained("a rule has changed"):
-                    call.give_up(f"the proxy's rule for {topic} has just changed", now)
+            self._give_up(topic, f"the proxy's rule for {topic} has just changed", now)
+
+    def _give_up(self, topic: str, why: str, now: float) -> None:
+        """Give up the calls that wait for a topic."""
+        self._unknown.pop(topic, None)
+        for call in self._waiting.pop(topic):
+            with contained("a topic is not described"):
+                call.give_up(why, now)
 
     def rewrites(self, topic: str) -> bool:
         return self._rules.rewrites(topic)

@@ -403,9 +403,10 @@ class Stream:
     def puts_off(self) -> bool:
         """Whether senders may take their parts back, because the partition accepts no records for now.
 
-        Each time may cost an epoch. With half of them left, the stream waits until the trouble ends.
+        Outside of transactions each time may cost an epoch. With half of them left, the stream waits instead.
         """
-        return self.refusal != 0 and self.broken and not self.in_flight and self.epoch <= LAST_EPOCH // 2
+        spare = self.transactional or self.epoch <= LAST_EPOCH // 2
+        return self.refusal != 0 and self.broken and not self.in_flight and spare
 
     @property
     def senders(self) -> "list[PartOwner]":

@@ -13,7 +13,7 @@ from ottla.errors import (
     UnknownTopicOrPartition,
 )
 from ottla.proxy.upstream.stream_sender import BY_ID, IMPLICIT
-from tests.proxy.simulated import ANSWERED, CUT_AFTER, Pair, Reply, World, batch
+from tests.proxy.simulated import ANSWERED, CUT_AFTER, Pair, Reply, Upstream, World, batch
 from tests.proxy.test_producers_upstream import numbers
 from tests.proxy.test_rewriting import key_at, world_of
 from tests.proxy.test_transactions import code, end, opened, produce
@@ -136,6 +136,13 @@ def test_a_deleted_topic_is_answered_as_kafka_does(world: World, known_id: bool)
     world.core.control.request_topics("flights")
     world.settle(1)
     assert send(world, producer, 1, 1, 2).code == 0
+
+
+def test_a_topic_that_never_was_delays_others_for_a_second() -> None:
+    world = World(Upstream({"plain": 2}), "*=rewrite")
+    reply = world.produce(1, {("nowhere", 0): batch([(b"k", b"x")])})
+    world.settle(1.5)
+    assert reply.code == UnknownTopicOrPartition.code
 
 
 def test_an_unknown_topic_id_is_passed_on_as_an_unknown_topic(world: World) -> None:
