@@ -431,6 +431,7 @@ class Simulation:
         kind = own.choice(("replicas", "some replicas", "deleted"))
         if kind == "deleted":
             self.cluster.delete("a")
+            self._come_to_rest()  # until all nodes know: a record that one of them still takes has an unknown outcome
         else:
             for place in places if kind == "replicas" else own.sample(places, max(1, len(places) // 2)):
                 self.cluster.data.refusals[place] = (NotEnoughReplicas.code, False, until)
