@@ -83,6 +83,7 @@ class ProxyCore:
         bootstrap: addresses of upstream.
         rng: randomness for pauses.
         journal: records the state that survives a restart; ``None``: no state does.
+        clock_offset: the Unix time when ``now`` was 0; ``None``: unknown.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class ProxyCore:
         bootstrap: tuple[Address, ...],
         rng: "Random",
         journal: "Journal | None" = None,
+        clock_offset: float | None = None,
     ) -> None:
         self.actions: list[Action] = []
         self.config = config
@@ -110,7 +112,9 @@ class ProxyCore:
         self.observer = Observer(self.tallies, self.topics, self.control, opener, self.buffered)
         self.admission = Admission(producers, self.topics, self.control, self.delivery, config, journal)
         counts = RewriteCounts(self.tallies, self.topics)
-        self.rewriter = Rewriter(self.topics, self.admission, self.delivery, opener, self.buffered, counts)
+        self.rewriter = Rewriter(
+            self.topics, self.admission, self.delivery, opener, self.buffered, counts, clock_offset
+        )
         self.acceptance = Acceptance(self.topics, self.admission, self.rewriter, self.threads, self.buffered, counts)
         self.transactions = ClientTransactions(self.rules, self.topics, self.admission, self.rewriter, self.delivery)
         self._journal = journal

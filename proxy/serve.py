@@ -16,6 +16,7 @@ import logging
 import math
 import random
 import socket
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -171,17 +172,18 @@ async def run_proxy(
 
 def _core(config: ProxyConfig, bootstrap: tuple[Address, ...], state: StateDirectory | None) -> ProxyCore:
     """Create a core, with the state of the journal if there is one."""
+    offset = time.time() - trio.current_time()
     if state is None:
         if any(rule.mode is Mode.REWRITE for rule in config.topics):
             log.warning("no state directory: a restart fences the idempotent producers of rewritten topics")
-        return ProxyCore(config, bootstrap, random.Random())
+        return ProxyCore(config, bootstrap, random.Random(), clock_offset=offset)
     found, segment = state.recover()
-    core = ProxyCore(config, bootstrap, random.Random(), Journal(segment))
+    core = ProxyCore(config, bootstrap, random.Random(), Journal(segment), offset)
     try:
         core.restore(found, trio.current_time())
     except Exception as error:  # of any kind: with this journal every further start would fail, too
         state.set_aside(error)
-        core = ProxyCore(config, bootstrap, random.Random(), Journal(segment))
+        core = ProxyCore(config, bootstrap, random.Random(), Journal(segment), offset)
         core.restore(Noted(), trio.current_time())
     else:
         told = {"producers": len(found.producers), "batches": found.under_way}

@@ -3,6 +3,7 @@
 Rules:
 - A record set for a topic without metadata waits for it, and then for its turn.
 - A retry of a batch that is under way or done is not accepted again: its client gets the outcome of the first attempt.
+- Other records with the sequences of a batch under way are refused.
 """
 
 import logging
@@ -13,6 +14,7 @@ from ottla.errors import (
     InvalidRecord,
     InvalidTxnState,
     NotEnoughReplicas,
+    OutOfOrderSequenceNumber,
     ProducerFenced,
     UnknownServerError,
 )
@@ -56,10 +58,12 @@ class Acceptance:
 
     @property
     def deadline(self) -> float | None:
-        return self._counts.deadline if self.line.idle else 0.0
+        due = (each for each in (self._counts.deadline, self._rewriter.deadline) if each is not None)
+        return min(due, default=None) if self.line.idle else 0.0
 
     def pump(self, now: float) -> None:
-        """Handle queued record sets; log the number of refusals without a line of their own."""
+        """Handle queued record sets; answer late requests; log the number of refusals without a line of their own."""
+        self._rewriter.answer_the_late(now)
         self._counts.log_counted(now)
         self.line.pump(now)
 
@@ -114,7 +118,9 @@ class Acceptance:
                 match window.look_up(batch.producer_epoch, batch.base_sequence, batch.count):
                     case ClientBatch() as under_way:
                         self._threads.spend_a_look()
-                        under_way.waiting.append(offer.answered)
+                        if under_way.batch.crc != batch.crc:
+                            raise OutOfOrderSequenceNumber("other records with the same sequences are under way")
+                        self._rewriter.join(under_way, offer, now)
                         return
                     case ClientResult() as outcome:
                         self._threads.spend_a_look()

@@ -1,8 +1,9 @@
 """A record set that a client sends to a rewritten topic (`Offer`), and the batch under way (`ClientBatch`)."""
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ottla.codec.compression import Compression
 from ottla.codec.records import RecordBatch, Records
@@ -59,6 +60,7 @@ class Offer:
     Attributes:
         version: the version of the Produce request.
         awaited: the client waits for the outcome; false with ``acks=0``.
+        timeout: seconds for which the client lets the broker wait for the outcome.
         answered: called with its outcome.
     """
 
@@ -69,6 +71,7 @@ class Offer:
     version: int
     origin: Origin
     awaited: bool = True
+    timeout: float = math.inf
     answered: Answered
 
     def refuse(self, error: BrokerError, now: float) -> None:
@@ -83,6 +86,20 @@ class Owner(Protocol):
 
     def finished(self, batch: "ClientBatch", now: float) -> None:
         """Handle a batch whose parts are all settled."""
+
+    def put_off(self, batch: "ClientBatch", code: int, now: float) -> None:
+        """Handle a batch that upstream does not accept for now."""
+
+
+class Waiter(NamedTuple):
+    """A request that waits for the outcome of a batch.
+
+    Attributes:
+        until: when it gets an error that has the client ask again.
+    """
+
+    answered: Answered
+    until: float
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -103,8 +120,8 @@ class ClientBatch(Numbered):
     """Approximate bytes in memory; an upper bound until its records are read."""
     window: "Window[ClientBatch] | None"
     """``None`` if the client is not idempotent."""
-    waiting: list[Answered]
-    """Called with the outcome; a retry adds its own."""
+    waiting: list[Waiter]
+    """The requests that get the outcome; a retry adds its own."""
     records: Records = field(default_factory=Records)
     """Empty until its records are read, and if that fails."""
     parts: dict[int, SomeRecords] = field(default_factory=dict)
@@ -197,9 +214,37 @@ class ClientBatch(Numbered):
     def answer(self, outcome: ClientResult, now: float) -> None:
         """Give the outcome to its client, and to each retry."""
         waiting, self.waiting = self.waiting, []
-        for answered in waiting:
-            with contained("a client gets the outcome of its records"):
-                answered(outcome, now)
+        _answer(waiting, outcome, now)
+
+    @property
+    def answer_by(self) -> float:
+        """When the first of its waiting requests must be answered."""
+        return min((each.until for each in self.waiting), default=math.inf)
+
+    def answer_late(self, outcome: ClientResult, now: float) -> None:
+        """Answer the requests that must not wait longer; the others still get the outcome."""
+        late = [each for each in self.waiting if each.until <= now]
+        self.waiting = [each for each in self.waiting if each.until > now]
+        _answer(late, outcome, now)
+
+    @property
+    def awaited(self) -> bool:
+        """A client waits for its outcome, or may send it again."""
+        return self.window is not None or any(each.until < math.inf for each in self.waiting)
+
+    def put_off(self, code: int, now: float) -> None:
+        """Pass on that upstream does not accept it for now."""
+        self.owner.put_off(self, code, now)
+
+    def stored_beside(self, unsettled: int) -> bool:
+        """Whether some of its records are stored, if so many are unsettled."""
+        if self.left_out or not self.begun:
+            return bool(self.left_out)
+        return sum(map(len, self.parts.values())) > unsettled + sum(len(part.records) for part, _ in self.unstored)
+
+    @property
+    def stored_in_part(self) -> bool:
+        return self.stored_beside(0)
 
     def fingerprints(self) -> Iterable[tuple[int, bool | None]]:
         unstored: dict[int, bool | None] = {
@@ -207,3 +252,9 @@ class ClientBatch(Numbered):
         }
         for index, fingerprint in enumerate(self.records.fingerprints()):
             yield fingerprint, unstored.get(index, self.begun)
+
+
+def _answer(waiting: list[Waiter], outcome: ClientResult, now: float) -> None:
+    for each in waiting:
+        with contained("a client gets the outcome of its records"):
+            each.answered(outcome, now)

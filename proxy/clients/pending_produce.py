@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from ottla.codec.apis.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -49,6 +50,10 @@ class PendingProduce:
             base_offset=outcome.base_offset,
             log_append_time_ms=outcome.append_time,
             error_message=outcome.error_message,
+            record_errors=tuple(
+                BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=why)
+                for index, why in outcome.record_errors
+            ),
         )
         self.answer_if_complete()
 

@@ -160,6 +160,7 @@ class ProduceHandler:
                     version=pending.version,
                     origin=self._origin,
                     awaited=message.acks != 0,
+                    timeout=message.timeout_ms / 1000,
                     answered=self._client.contained(heard) if message.acks else self._unawaited,
                 )
 

@@ -1,21 +1,39 @@
 """Moves the records of clients' batches to the partitions of their keys, and answers the clients.
 
 Rules:
+- A batch is judged as a whole before its first part goes (`ottla.proxy.clients.judging`).
 - Batches are delivered in the order in which they were accepted: while a thread reads a batch, later ones wait.
 - A client is answered when every part of its batch is settled. The response has the offset if the batch stayed whole in
   its partition; otherwise the offset is -1, "unknown".
 - A batch is delivered even if its client disconnects: a retry, on any connection, finds it under way or done.
+- Responses of one connection are in order, so a batch that waits delays those behind it, also of other topics. If
+  upstream does not accept a batch for now (too few replicas, no leader, a deleted topic), and no record of it is in
+  flight or may be stored, its client gets upstream's error at once, and sends it again, as with Kafka. If an idempotent
+  client's batch is stored in part, the error is NOT_ENOUGH_REPLICAS_AFTER_APPEND, and the window remembers the stored
+  records. A batch of a transaction, or of a client without idempotence, waits in this case: stored records would be
+  stored twice. So do records with ``acks=0``, which no client sends again.
+- No request waits longer than its ``timeout_ms``: it gets REQUEST_TIMED_OUT. The batch stays under way, and a retry
+  joins it. A client without idempotence has no retries that the proxy recognises, so the unsent rest is given up.
 """
 
 import logging
+import math
 from functools import partial
 from itertools import count
 
 from ottla.codec.records import RecordBatch
-from ottla.errors import BrokerError, ProducerFenced, TransactionAbortable, UnknownServerError
+from ottla.errors import (
+    BrokerError,
+    ProducerFenced,
+    RequestTimedOut,
+    TransactionAbortable,
+    UnknownServerError,
+    broker_error,
+)
 from ottla.proxy.clients.admission import Admission
-from ottla.proxy.clients.batches import NOBODY, ClientBatch, Offer, Origin
+from ottla.proxy.clients.batches import NOBODY, ClientBatch, Offer, Origin, Waiter
 from ottla.proxy.clients.buffered import Buffered
+from ottla.proxy.clients.judging import judged
 from ottla.proxy.clients.opening import BUG, Opened, Opener, checked, max_memory_of, opened
 from ottla.proxy.clients.producers import KnownProducer
 from ottla.proxy.clients.rewrite_counts import RewriteCounts
@@ -31,11 +49,21 @@ from ottla.proxy.upstream.streams import ABORTED, LAST_EPOCH, OVERTAKEN, RECREAT
 
 log = logging.getLogger("ottla.proxy")
 
+_IN_TIME = 0.9
+"""The fraction of ``timeout_ms`` after which a request is answered, before its client closes the connection."""
+_LEAST_WAIT = 1.0
+"""Seconds that a request waits at least: some clients send a ``timeout_ms`` of 0."""
+_LATE = PartResult(
+    RequestTimedOut.code, message="upstream has not confirmed within timeout_ms that it stored these records"
+)
 _NOT_ADDED = "keys belong to partitions that were not added to the transaction: abort it"
 
 
 class Rewriter:
     """Delivers the accepted batches of clients, and tells the outcomes.
+
+    Args:
+        clock_offset: the Unix time when ``now`` was 0; ``None``: unknown.
 
     Attributes:
         unsettled, unsettled_records: the accepted batches that are not settled yet, and their records.
@@ -49,11 +77,17 @@ class Rewriter:
         opener: Opener,
         buffered: Buffered,
         counts: RewriteCounts,
+        clock_offset: float | None,
     ) -> None:
+        self._clock_offset = clock_offset
         self._topics, self._admission, self._delivery = topics, admission, delivery
         self._opener, self._buffered, self._counts = opener, buffered, counts
         self.unsettled = self.unsettled_records = 0
         self._numbers = count(1)
+        self._awaited: dict[ClientBatch, None] = {}
+        """Batches with waiting requests."""
+        self._look_at = math.inf
+        """When the first of these requests must be answered, or earlier."""
 
     def allocated(self, producer_id: int, host: str, now: float) -> KnownProducer[ClientBatch]:
         """Remember a producer id that upstream has newly allocated to a client on this host."""
@@ -79,7 +113,7 @@ class Rewriter:
         """Take an accepted record set, and deliver its batch."""
         place = offer.topic, offer.partition
         taken = self._client_batch(batch, offer.origin, producer, place, window, routes, next(self._numbers))
-        taken.waiting.append(offer.answered)
+        self.join(taken, offer, now)
         producer.serve(offer.origin.client_id)
         if window is None:
             producer.accept(taken, awaited=offer.awaited)
@@ -87,6 +121,13 @@ class Rewriter:
             window.begin(taken)
             self._admission.note_begun(taken)
         self.open(taken, now)
+
+    def join(self, batch: ClientBatch, offer: Offer, now: float) -> None:
+        """Have a request wait for the outcome of a batch."""
+        until = now + max(offer.timeout * _IN_TIME, _LEAST_WAIT) if offer.awaited else math.inf
+        batch.waiting.append(Waiter(offer.answered, until))
+        self._awaited[batch] = None
+        self._look_at = min(self._look_at, until)
 
     def open(self, batch: ClientBatch, now: float) -> None:
         """Read the records of an accepted batch, and deliver them."""
@@ -209,6 +250,7 @@ class Rewriter:
         self._admission.note_window(batch)
         try:
             self._sift(batch)
+            refusal = self._judged(batch, now)
         except ProducerFenced as error:
             self.failed(batch, PartResult(error.code, message=error.detail, unknown=True), now)
             self.finished(batch, now)
@@ -219,7 +261,9 @@ class Rewriter:
             self.finished(batch, now)
             return
         if not self._topics.is_still(batch.topic, batch.routes.topic_id):
-            self.failed(batch, RECREATED, now)
+            refusal = RECREATED
+        if refusal is not None:
+            self.failed(batch, refusal, now)
             self.finished(batch, now)
             return
         if not self._may_go(batch):
@@ -241,6 +285,12 @@ class Rewriter:
                 log.exception("a bug in the proxy, please report it: records for %s-%d", batch.topic, part.partition)
                 batch.settled(part, PartResult(UnknownServerError.code, message=BUG), now)
 
+    def _judged(self, batch: ClientBatch, now: float) -> PartResult | None:
+        """Why upstream would refuse a batch; a batch with stored records is not judged again."""
+        limits = self._topics.configs.of(batch.topic, now)
+        time_ms = None if self._clock_offset is None else int((now + self._clock_offset) * 1000)
+        return None if batch.left_out else judged(batch.batch, batch.records, limits, time_ms)
+
     def _may_go(self, batch: ClientBatch) -> bool:
         """Whether all partitions of a batch belong to its transaction.
 
@@ -254,6 +304,47 @@ class Rewriter:
         return batch.parts.keys() <= transaction.added.get(batch.topic, set())
 
     # -- out
+
+    @property
+    def deadline(self) -> float | None:
+        return self._look_at if self._look_at < math.inf else None
+
+    def answer_the_late(self, now: float) -> None:
+        """Answer the requests that have waited for as long as their clients allow."""
+        if now < self._look_at:
+            return
+        for batch in [each for each in self._awaited if each.answer_by <= now]:
+            batch.answer_late(ClientResult(_LATE.error_code, error_message=_LATE.message), now)
+            if not batch.waiting:
+                self._awaited.pop(batch, None)
+            # Requests of a disconnected client are carried out, as a broker does: it may not send them again.
+            if batch.window is None and not batch.refused and self._delivery.lent.serves(batch.origin.client):
+                batch.fail(_LATE)
+                batch.refuse()
+                self._delivery.withdraw(batch.producer, batch.topic, batch.parts, now)
+        self._look_at = min((each.answer_by for each in self._awaited), default=math.inf)
+
+    def put_off(self, batch: ClientBatch, code: int, now: float) -> None:
+        """Refuse a batch that upstream does not accept for now, if its client may send it again."""
+        if batch.refused or self._goes_back(batch):
+            message = f"{broker_error(code).name}: upstream does not accept the batch now, send it again"
+            result = PartResult(code, message=message, passed_on=True)
+            self._delivery.take_back(batch, batch.producer, batch.topic, batch.parts, result, now)
+
+    def _goes_back(self, batch: ClientBatch) -> bool:
+        """Whether no record of a batch may be stored twice if its client sends it again."""
+        if batch.window is None:
+            return batch.awaited and self._is_untouched(batch)
+        if batch.transactional:  # no records are remembered; those of later batches would be stored twice, too
+            return all(map(self._is_untouched, batch.window.behind(batch)))
+        return not self._delivery.may_store(batch, batch.producer, batch.topic, batch.parts)
+
+    def _is_untouched(self, batch: ClientBatch) -> bool:
+        """Whether no record of a batch is in flight, or is or may be stored."""
+        where = batch.producer, batch.topic, batch.parts
+        if self._delivery.may_store(batch, *where):
+            return False
+        return not batch.stored_beside(self._delivery.open_records(batch, *where))
 
     def failed(self, batch: ClientBatch, result: PartResult, now: float) -> None:
         """Handle a part that is refused, or whose outcome is unknown."""
@@ -314,6 +405,7 @@ class Rewriter:
             self.unsettled_records -= batch.count
             if batch.failure is not None:
                 self._counts.batch_refused(batch, batch.failure, now)
+        self._awaited.pop(batch, None)
         batch.answer(outcome, now)
         if isinstance(batch.producer, KnownProducer):
             batch.producer.go_on_ending(now)

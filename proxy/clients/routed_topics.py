@@ -1,4 +1,4 @@
-"""Keeps the routes of topics with a rule, and has calls wait for a topic's metadata."""
+"""Keeps the routes of topics with a rule, and has calls wait for a topic's description: metadata and configuration."""
 
 import logging
 from collections import deque
@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 from ottla.codec.apis.metadata import MetadataResponse
 from ottla.codec.wire import NO_UUID
+from ottla.errors import UnknownTopicOrPartition
 from ottla.proxy.contained import contained
 from ottla.proxy.routing import Routes, TopicRules, routes_of
 from ottla.proxy.topic_rule import TopicRule
 from ottla.proxy.upstream.cluster import UpstreamCluster
 from ottla.proxy.upstream.control import Control
+from ottla.proxy.upstream.topic_configs import TopicConfigs
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -23,6 +25,8 @@ log = logging.getLogger("ottla.proxy")
 
 METADATA_WAIT = 15.0
 """Seconds that records wait for their topic's metadata."""
+UNKNOWN_WAIT = 1.0
+"""Seconds that records wait if upstream says that there is no such topic: it may have just been created."""
 MOST_NAMED = 10
 """The most topics in a log line."""
 MOST_WAITED_FOR = 1000
@@ -40,12 +44,17 @@ class _Waiting:
 
 
 class RoutedTopics:
-    """Knows the routes of topics with a rule, and which of these topics have metadata."""
+    """Knows the routes of topics with a rule, and which of these topics are described.
+
+    Attributes:
+        configs: the configuration of the topics.
+    """
 
     def __init__(
         self, rules: TopicRules, cluster: UpstreamCluster, control: Control, journal: "Journal | None"
     ) -> None:
         self._rules, self._cluster, self._control, self._journal = rules, cluster, control, journal
+        self.configs = TopicConfigs(control)
         self._routes: dict[str, Routes] = {}
         self._unused: dict[str, Routes] = {}
         """Routes of topics that are no longer rewritten; used if a rule rewrites them again."""
@@ -56,12 +65,17 @@ class RoutedTopics:
         self._alerted: set[tuple[str, int]] = set()
         self._waiting: dict[str, deque[_Waiting]] = {}
         """Topic -> the calls that wait for its metadata."""
+        self._unknown: dict[str, float] = {}
+        """Topic with waiting calls -> since when upstream says that there is no such topic."""
 
     # -- waiting for metadata
 
     def is_described(self, topic: str) -> bool:
-        """Whether a topic has complete metadata, and no earlier call waits for it."""
-        return self._cluster.is_described(topic) and topic not in self._waiting
+        """Whether a topic has complete metadata and its configuration, and no earlier call waits for it."""
+        return self._is_complete(topic) and topic not in self._waiting
+
+    def _is_complete(self, topic: str) -> bool:
+        return self._cluster.is_described(topic) and self.configs.is_known(topic, self._cluster.topics[topic].topic_id)
 
     def is_still(self, topic: str, topic_id: "UUID") -> bool:
         """Whether a topic was not recreated since it had this id, as far as is known."""
@@ -82,8 +96,14 @@ class RoutedTopics:
         if topic not in self._waiting and len(self._waiting) >= MOST_WAITED_FOR:
             give_up(f"{MOST_WAITED_FOR} other topics are waiting for metadata", now)
             return
-        self._control.request_topics(topic)
         self._waiting.setdefault(topic, deque()).append(_Waiting(now + METADATA_WAIT, go_on, give_up))
+        if self._cluster.is_described(topic):
+            self._request_config(topic)
+        else:
+            self._control.request_topics(topic)
+
+    def _request_config(self, topic: str) -> None:
+        self.configs.request(topic, self._cluster.topics[topic].topic_id, self._go_on)
 
     def learned(self, metadata: MetadataResponse, now: float) -> None:
         """Take a Metadata response: update pins, and make the calls that waited for it."""
@@ -91,7 +111,22 @@ class RoutedTopics:
             pinned = topic.name in self._routes and self._rules.rewrites(topic.name)
             if pinned and topic.name in self._cluster.topics:  # a pin from the journal may have no metadata yet
                 self.routes(topic.name)
+            if topic.error_code == UnknownTopicOrPartition.code and topic.name in self._waiting:
+                self._found_unknown(topic.name, now)
         for name in [name for name in self._waiting if self._cluster.is_described(name)]:
+            if not self._is_complete(name):
+                self._request_config(name)
+        self._go_on(now)
+
+    def _found_unknown(self, topic: str, now: float) -> None:
+        """Give up the calls for a topic that upstream does not know, unless it may have just been created."""
+        if now >= self._unknown.setdefault(topic, now) + UNKNOWN_WAIT:
+            self._give_up(topic, f"upstream has no topic {topic}", now)
+
+    def _go_on(self, now: float) -> None:
+        """Make the calls whose topics are described."""
+        for name in [name for name in self._waiting if self._is_complete(name)]:
+            self._unknown.pop(name, None)
             for each in self._waiting.pop(name):
                 with contained("a topic is described"):
                     each.go_on(now)
@@ -104,6 +139,7 @@ class RoutedTopics:
                     waiting.popleft().give_up(f"upstream has not described {topic} within {METADATA_WAIT:g} s", now)
             if not waiting:
                 del self._waiting[topic]
+                self._unknown.pop(topic, None)
         self._control.request_topics(*self._waiting)
 
     @property
@@ -129,9 +165,14 @@ class RoutedTopics:
             self.pin(topic, chosen)
         self.tell_of_unused(before)
         for topic in [each for each in self._waiting if not self._rules.rewrites(each)]:
-            for call in self._waiting.pop(topic):
-                with contained("a rule has changed"):
-                    call.give_up(f"the proxy's rule for {topic} has just changed", now)
+            self._give_up(topic, f"the proxy's rule for {topic} has just changed", now)
+
+    def _give_up(self, topic: str, why: str, now: float) -> None:
+        """Give up the calls that wait for a topic."""
+        self._unknown.pop(topic, None)
+        for call in self._waiting.pop(topic):
+            with contained("a topic is not described"):
+                call.give_up(why, now)
 
     def rewrites(self, topic: str) -> bool:
         return self._rules.rewrites(topic)

@@ -10,6 +10,11 @@ Rules:
 - A batch is sent to upstream, or refused, once its records are read (maybe in a thread) and earlier batches are sent.
 - Batches are answered in order. Batches after a refused one in its epoch are refused, too, with
   OUT_OF_ORDER_SEQUENCE_NUMBER, as on a broker. A replacement for it waits until all of them are settled.
+- If upstream does not accept a batch for now, all batches after it get the same error, until it comes again: a broker
+  judges the partition before the sequence. Clients then send all of them again, in order, with the same sequences.
+  After OUT_OF_ORDER_SEQUENCE_NUMBER librdkafka would bump its epoch each time, and wait for all its partitions.
+- A retry has the same sequences and the same checksum. Other records under the sequences of a batch under way would be
+  acknowledged, and never stored.
 - Some records of a refused batch may be stored. The client sends them again with other sequences, in other batches or
   in another epoch. So the proxy recognises them by their content, until a batch has none of the refused records.
 - A batch with an unknown outcome fences its producer, because a retry might duplicate it. In the next epoch only its
@@ -30,11 +35,13 @@ from typing import Generic, TypeVar
 from ottla.errors import (
     BY_CODE,
     InvalidProducerEpoch,
+    NotEnoughReplicasAfterAppend,
     OutOfOrderSequenceNumber,
     ProducerFenced,
     TransactionAbortable,
     UnknownProducerId,
     UnknownServerError,
+    broker_error,
 )
 from ottla.proxy.journal.journaled import Journaled
 from ottla.proxy.upstream.batches import PartResult
@@ -54,6 +61,8 @@ class ClientResult:
     error_message: str | None = None
     append_time: int = -1
     """See `PartResult.append_time`; the latest of its parts."""
+    record_errors: tuple[tuple[int, str], ...] = ()
+    """See `PartResult.record_errors`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -83,7 +92,7 @@ def abortable(result: PartResult) -> ClientResult:
     code = result.error_code
     if code in _OF_OTHERS or BY_CODE.get(code, UnknownServerError).retriable:
         code = TransactionAbortable.code
-    return ClientResult(code, error_message=result.message)
+    return ClientResult(code, error_message=result.message, record_errors=result.record_errors)
 
 
 @dataclass(slots=True, eq=False)
@@ -97,6 +106,7 @@ class Numbered(Journaled):
         offset: the offset of its first record, if it stayed whole.
         append_time: the latest time that brokers gave its parts; -1: its records have their own times.
         failure: why it is not stored, or only in part.
+        ahead: the failure of the batch before it with which it was refused.
         refused: it or an earlier batch has failed.
         transactional: it belongs to a transaction, which is aborted if the batch fails.
     """
@@ -111,6 +121,7 @@ class Numbered(Journaled):
     offset: int = -1
     append_time: int = -1
     failure: PartResult | None = None
+    ahead: PartResult | None = None
     refused: bool = False
 
     @property
@@ -122,9 +133,14 @@ class Numbered(Journaled):
     def next_sequence(self) -> int:
         return (self.base_sequence + self.count) % _SEQUENCES
 
-    def refuse(self) -> None:
-        """Have it not stored, because it or an earlier batch has failed: its unsent parts are never sent."""
-        self.refused = True
+    @property
+    def stored_in_part(self) -> bool:
+        """Whether some of its records are stored, if it is settled."""
+        return False
+
+    def refuse(self, ahead: PartResult | None = None) -> None:
+        """Have it not stored, because it or a batch before it, ``ahead``, has failed: unsent parts are never sent."""
+        self.refused, self.ahead = True, ahead
         self.changed()
 
     def fail(self, result: PartResult) -> None:
@@ -137,13 +153,19 @@ class Numbered(Journaled):
         """The outcome for its client, once its parts are settled."""
         if not self.refused and self.failure is None:
             return ClientResult(0, self.offset, append_time=self.append_time)
+        why = self.failure or self.ahead
+        if why is not None and why.passed_on and not (self.transactional and self.stored_in_part):
+            code = NotEnoughReplicasAfterAppend.code if self.stored_in_part else why.error_code
+            return ClientResult(code, error_message=why.message)
         if self.failure is None:
             return GAP
         if self.transactional:
             return abortable(self.failure)
         fenced = self.failure.unknown and self.epoch >= 0
         return ClientResult(
-            ProducerFenced.code if fenced else self.failure.error_code, error_message=self.failure.message
+            ProducerFenced.code if fenced else self.failure.error_code,
+            error_message=self.failure.message,
+            record_errors=self.failure.record_errors,
         )
 
     def fingerprints(self) -> Iterable[tuple[int, bool | None]]:
@@ -206,10 +228,11 @@ class Window(Generic[B]):
         epoch: the epoch of the newest batch.
         next_sequence: the sequence after the newest batch.
         done: the last answered batches.
+        refusal: the failure of the batch with ``next_sequence``, if upstream does not accept it for now.
         fenced: a retry might duplicate records, because the outcome of a batch is unknown.
     """
 
-    __slots__ = ("_refused", "done", "epoch", "fenced", "next_sequence", "under_way")
+    __slots__ = ("_refused", "done", "epoch", "fenced", "next_sequence", "refusal", "under_way")
 
     def __init__(
         self,
@@ -223,6 +246,7 @@ class Window(Generic[B]):
         self.under_way: list[B] = []  # no deque, which takes 600 bytes when it is empty
         self.epoch, self.next_sequence, self.fenced = epoch, next_sequence, fenced
         self.done = [*done][-REMEMBERED_BATCHES:]
+        self.refusal: PartResult | None = None
         self._refused: _RefusedRecords | None = None
         for kind, fingerprints in zip((True, False, None), refused, strict=True):
             self._remember((each, kind) for each in fingerprints)
@@ -253,18 +277,29 @@ class Window(Generic[B]):
         for told in self.done:
             if (told.sequence, told.count) == (base_sequence, count):
                 return told.outcome
+        ahead = (base_sequence - self.next_sequence) % _SEQUENCES < _SEQUENCES // 2
+        if base_sequence != self.next_sequence and ahead and self.refusal is not None:
+            raise broker_error(self.refusal.error_code, self.refusal.message)
         if base_sequence != self.next_sequence:
             raise OutOfOrderSequenceNumber(f"got sequence {base_sequence}, expected {self.next_sequence}")
-        if any(batch.failure for batch in self.under_way if batch.epoch == epoch):  # not answered yet
+        failed = next((batch.failure for batch in self.under_way if batch.epoch == epoch and batch.failure), None)
+        if failed is not None and failed.passed_on:
+            raise broker_error(failed.error_code, failed.message)
+        if failed is not None:  # not answered yet
             raise OutOfOrderSequenceNumber("a batch before it failed")
         return None
+
+    def behind(self, batch: B) -> list[B]:
+        """A batch under way, and the later ones of its epoch."""
+        first = next((index for index, each in enumerate(self.under_way) if each is batch), len(self.under_way))
+        return [each for each in self.under_way[first:] if each.epoch == batch.epoch]
 
     def begin(self, batch: B) -> None:
         """Add a batch for which `look_up` returned ``None``; `due` returns it when it can be sent."""
         if batch.epoch > self.epoch:
             self.epoch, self.fenced = batch.epoch, False
             self.done.clear()
-        self.next_sequence = batch.next_sequence
+        self.next_sequence, self.refusal = batch.next_sequence, None
         self.under_way.append(batch)
 
     def due(self) -> B | None:
@@ -283,13 +318,9 @@ class Window(Generic[B]):
         batch.fail(result)
         if result.unknown and batch.epoch == self.epoch and not batch.transactional:
             self.fenced = True
-        behind = False
-        refused: list[B] = []
-        for each in self.under_way:
-            behind = behind or each is batch
-            if behind and each.epoch == batch.epoch and not each.refused:
-                each.refuse()
-                refused.append(each)
+        refused = [each for each in self.behind(batch) if not each.refused]
+        for each in refused:
+            each.refuse(None if each is batch else result)
         return refused
 
     def pop_settled(self) -> B | None:
@@ -312,6 +343,7 @@ class Window(Generic[B]):
         behind = (self.next_sequence - batch.base_sequence) % _SEQUENCES > _SEQUENCES // 2
         if batch.failure is not None and batch.epoch == self.epoch and not behind:  # no earlier batch has failed
             self.next_sequence = batch.base_sequence
+            self.refusal = batch.failure if batch.failure.passed_on else None
         return outcome
 
     def _remember(self, fingerprints: Iterable[tuple[int, bool | None]]) -> None:

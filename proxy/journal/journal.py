@@ -334,13 +334,14 @@ def _sent(batch: "UpstreamBatch") -> NotedSent:
 
 
 def _stream(producer_id: int, stream: "Stream") -> NotedStream:
+    epoch, next_sequence = stream.resumes_at
     return NotedStream(
         producer_id=producer_id,
         topic=stream.topic,
         partition=stream.partition,
         topic_id=stream.topic_id,
-        epoch=stream.epoch,
-        next_sequence=stream.next_sequence,
+        epoch=epoch,
+        next_sequence=next_sequence,
         lost=stream.lost,
         last_offset=stream.last_offset,
         sent=tuple(each.entry(_sent) for each in stream.sent),

@@ -32,6 +32,10 @@ class PartResult(NamedTuple):
     """Outcome unknown: the part may or may not be stored."""
     append_time: int = -1
     """The time that the broker gave its records, in ms (``LogAppendTime``); -1: they have their own times."""
+    passed_on: bool = False
+    """Upstream does not accept it now, and its client sends it again."""
+    record_errors: tuple[tuple[int, str], ...] = ()
+    """The indexes of refused records in the client's batch, and the reasons."""
 
 
 class PartOwner(Protocol):
@@ -46,6 +50,9 @@ class PartOwner(Protocol):
 
     def settled(self, part: "Part", result: PartResult, now: float) -> None:
         """Take the outcome of a part: stored, refused or unknown."""
+
+    def put_off(self, code: int, now: float) -> None:
+        """Take the error with which upstream refuses a part for now; the owner may take its parts back."""
 
 
 @dataclass(slots=True, eq=False)
@@ -120,8 +127,10 @@ class UpstreamBatch(Journaled):
         tries: how many times it was sent.
         named: an attempt named the topic by name, so any topic of this name may have stored it.
         maybe_stored: an attempt ended with its outcome unknown.
+        unless_gone: it is ``maybe_stored`` only because a broker did not know the topic: a deleted one stores nothing.
         stored: upstream has stored it.
         refused: it is not sent again under this sequence.
+        taken_back: its senders have taken all its parts back; surely none of them is stored.
     """
 
     parts: list[Part]
@@ -132,6 +141,8 @@ class UpstreamBatch(Journaled):
     maybe_stored: bool = False
     stored: bool = False
     refused: bool = False
+    unless_gone: bool = field(default=False, init=False)
+    taken_back: bool = field(default=False, init=False)
     in_flight: bool = field(default=False, init=False)
     count: int = field(init=False)
 
@@ -150,10 +161,27 @@ class UpstreamBatch(Journaled):
         self.in_flight = False
         self.changed()
 
-    def failed(self, *, maybe_stored: bool) -> None:
+    def failed(self, *, maybe_stored: bool, unless_gone: bool = False) -> None:
         """Take the failure of an attempt; the same bytes are sent again."""
+        if maybe_stored:
+            self.unless_gone = unless_gone and (self.unless_gone or not self.maybe_stored)
         self.maybe_stored = self.maybe_stored or maybe_stored
         self.changed()
+
+    def gone(self) -> None:
+        """Take note that its topic was deleted."""
+        if self.unless_gone:
+            self.maybe_stored = self.unless_gone = False
+            self.changed()
+
+    def take_back(self, sender: PartOwner) -> list[Part]:
+        """Give a sender its parts back; the others are sent again under another sequence."""
+        parts = [part for part in self.parts if part.sender is sender]
+        if parts:
+            self.parts = [part for part in self.parts if part.sender is not sender]
+            self.refused, self.taken_back = True, not self.parts
+            self.changed()
+        return parts
 
     def confirmed(self) -> None:
         """Take the confirmation that upstream has stored it."""

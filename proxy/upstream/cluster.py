@@ -145,6 +145,10 @@ class UpstreamCluster:
         since, last = self._missing.get(topic, (now, now))
         return fewer or last - since >= _MISSING
 
+    def is_missing(self, topic: str) -> bool:
+        """Whether the newest response about a known topic said that it is unknown."""
+        return topic in self._missing
+
     def pointing_here(self, metadata: MetadataResponse) -> MetadataResponse:
         """Replace the brokers' addresses with the proxy's, and leave out brokers without a port here."""
         brokers = tuple(

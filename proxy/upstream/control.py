@@ -1,4 +1,4 @@
-"""Sends the proxy's own requests to upstream: Metadata and InitProducerId.
+"""Sends the proxy's own requests to upstream: Metadata, DescribeConfigs and InitProducerId.
 
 It uses one connection, to any broker that answers: it tries the known brokers, and then the bootstrap addresses.
 Requests are repeated until they are answered. Each waiting producer has its own request for an id in flight: after a
@@ -6,10 +6,16 @@ start many wait, and upstream may be far away.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import count
 
 from ottla.addresses import format_address
+from ottla.codec.apis.describe_configs import (
+    TOPIC,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.errors import (
@@ -18,6 +24,7 @@ from ottla.errors import (
     ConfigurationError,
     InconsistentClusterId,
     OttlaError,
+    RemoteProtocolError,
     broker_error,
 )
 from ottla.proxy.contained import as_ottla_error
@@ -27,18 +34,29 @@ from ottla.proxy.upstream.link import UpstreamLink, UpstreamLinks
 
 log = logging.getLogger("ottla.proxy")
 
-_METADATA_VERSION, _PRODUCER_ID_VERSION = 12, 4
+_METADATA_VERSION, _PRODUCER_ID_VERSION, _CONFIGS_VERSION = 12, 4, 4
 AGAIN = 0.1
 """Seconds between two attempts of a request."""
 LONGEST_BACKOFF = 1.0
 TOPICS_AT_ONCE = 500
 PATIENCE = 5.0
 """Seconds after which the request goes to another broker: these requests take a broker little time."""
+CONFIG_KEYS = (
+    CLEANUP := "cleanup.policy",
+    AFTER := "message.timestamp.after.max.ms",
+    BEFORE := "message.timestamp.before.max.ms",
+    DIFFERENCE := "message.timestamp.difference.max.ms",
+    TYPE := "message.timestamp.type",
+    LARGEST := "max.message.bytes",
+)
+"""The configuration of a topic by which brokers judge records."""
 IDS_AT_ONCE = 100
 """The most requests for a producer id in flight."""
 LOOK = 5.0
 """Seconds without a request after which the proxy asks for the brokers, to see whether upstream still answers."""
 
+ConfigTold = Callable[[Mapping[str, str | None] | None, str, float], None]
+"""Called with a topic's configuration, or with ``None`` and the reason if upstream does not tell it, and the time."""
 Identity = tuple[int, int]
 """A producer id and its epoch."""
 
@@ -121,6 +139,8 @@ class Control:
         self._topics: dict[str, None] = {}
         self._nodes_requested = True
         self._identity_for: dict[object, Callable[[Identity, float], None]] = {}
+        self._configs: dict[str, ConfigTold] = {}
+        """Topics whose configuration is not requested yet."""
         self._waiting: dict[object, Callable[[float], None]] = {}
         """Calls that wait until upstream answers, by the waiting object."""
 
@@ -131,6 +151,10 @@ class Control:
     def request_nodes(self) -> None:
         """Request the list of brokers soon."""
         self._nodes_requested = True
+
+    def request_config(self, topic: str, told: ConfigTold) -> None:
+        """Request the configuration of a topic."""
+        self._configs[topic] = told
 
     def request_identity(self, asker: object, then: Callable[[Identity, float], None]) -> None:
         """Have upstream allocate a producer id for ``asker``."""
@@ -161,6 +185,8 @@ class Control:
         if not self._link.ready:
             return None
         due = [self._look_at]
+        if self._configs:
+            due.append(0.0)
         if self._wants_metadata:
             due.append(self._metadata.not_before)
         if self._missing_ids > 0:
@@ -208,6 +234,8 @@ class Control:
             self._metadata.begin()
             self._metadata.pause(now)
             self._ask_metadata(link, deadline)
+        if self._configs:
+            self._ask_configs(link, now, deadline)
         while self._missing_ids > 0 and now >= self._identity.not_before:
             self._identity.begin()
             self._ask_identity(link, deadline)
@@ -231,6 +259,37 @@ class Control:
             deadline=deadline,
             answered=self._described,
             failed=lambda error, now: self.request_topics(*names),
+        )
+
+    def _ask_configs(self, link: UpstreamLink, now: float, deadline: float) -> None:
+        asked, self._configs = self._configs, {}
+        try:
+            version = link.version(DescribeConfigsRequest, _CONFIGS_VERSION)
+        except RemoteProtocolError:
+            for told in asked.values():
+                told(None, "upstream does not serve DescribeConfigs", now)
+            return
+
+        def answered(answer: DescribeConfigsResponse, now: float) -> None:
+            results = {each.resource_name: each for each in answer.results}
+            for topic, told in asked.items():
+                if (found := results.get(topic)) is None or found.error_code:
+                    told(None, "no answer" if found is None else broker_error(found.error_code).name, now)
+                else:
+                    told({each.name: each.value for each in found.configs}, "", now)
+
+        link.ask(
+            DescribeConfigsRequest(
+                resources=tuple(
+                    DescribeConfigsResource(resource_type=TOPIC, resource_name=name, configuration_keys=CONFIG_KEYS)
+                    for name in asked
+                )
+            ),
+            DescribeConfigsResponse,
+            version,
+            deadline=deadline,
+            answered=answered,
+            failed=lambda error, now: self._configs.update(asked | self._configs),
         )
 
     def _ask_identity(self, link: UpstreamLink, deadline: float) -> None:

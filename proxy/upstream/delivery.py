@@ -16,7 +16,7 @@ from ottla.codec.wire import NO_UUID
 from ottla.errors import OutOfOrderSequenceNumber
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.threads import Threads
-from ottla.proxy.upstream.batches import Part, PartResult
+from ottla.proxy.upstream.batches import Part, PartOwner, PartResult
 from ottla.proxy.upstream.cluster import UpstreamCluster
 from ottla.proxy.upstream.connections import ProducerConnections
 from ottla.proxy.upstream.control import Control
@@ -134,6 +134,29 @@ class Delivery:
                 self._settlements.settle(producer, stream, stream.withdraw(), now)
                 self._steering.go_on(producer, stream, now)
 
+    def open_records(self, sender: PartOwner, producer: UpstreamProducer, topic: str, partitions: Iterable[int]) -> int:
+        """How many records of a client's batch are unsettled."""
+        return sum(stream.open_records(sender) for stream in _streams(producer, topic, partitions))
+
+    def may_store(self, sender: PartOwner, producer: UpstreamProducer, topic: str, partitions: Iterable[int]) -> bool:
+        """Whether any unsettled record of a client's batch is in flight, or may be stored."""
+        return any(stream.may_store(sender) for stream in _streams(producer, topic, partitions))
+
+    def take_back(
+        self,
+        sender: PartOwner,
+        producer: UpstreamProducer,
+        topic: str,
+        partitions: Iterable[int],
+        result: PartResult,
+        now: float,
+    ) -> None:
+        """Settle the parts of a client's batch that are surely not stored with ``result``."""
+        for stream in _streams(producer, topic, partitions):
+            if not stream.may_store(sender):
+                self._settlements.settle(producer, stream, stream.take_back(sender, result), now)
+                self._steering.gave_back(producer, stream, now)
+
     def give_back_of_the_gone(self, now: float) -> None:
         """Fail the unsent parts of disconnected clients without producer ids, because the buffer is full.
 
@@ -174,3 +197,8 @@ class Delivery:
         for stream in list(producer.streams.values()):
             self._settlements.settle(producer, stream, stream.overtaken(epoch), now)
             self._steering.rest_if_idle(producer, stream)
+
+
+def _streams(producer: UpstreamProducer, topic: str, partitions: Iterable[int]) -> list[Stream]:
+    """The streams of a producer for these partitions."""
+    return [stream for each in partitions if (stream := producer.streams.get((topic, each))) is not None]

@@ -44,6 +44,10 @@ class Lent:
             self._of[client] = idle or UpstreamProducer()
         return self._of[client]
 
+    def serves(self, client: int) -> bool:
+        """Whether a producer is lent to a client, which is still connected then."""
+        return client in self._of
+
     def back(self, client: int) -> None:
         """Take back the producer of a client that has disconnected."""
         if producer := self._of.pop(client, None):

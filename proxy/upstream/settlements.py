@@ -22,6 +22,12 @@ class Settlements:
             assert producer.producer_id is not None, "clients' producers have an id"
             self._journal.stream(producer.producer_id, stream)
 
+    def put_off(self, stream: Stream, now: float) -> None:
+        """Tell the senders of a stream's parts that its partition accepts no records for now."""
+        for sender in stream.senders:
+            with contained("records of a client are refused for now"):
+                sender.put_off(stream.refusal, now)
+
     def settle(self, producer: UpstreamProducer, stream: Stream, settled: Settled, now: float) -> None:
         """Record a stream in the journal, and pass the outcomes of its parts to their senders."""
         self.note(producer, stream)

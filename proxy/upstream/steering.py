@@ -3,6 +3,7 @@
 Rules:
 - A stream is steered while it has unsettled parts. After a failure it is mended first, once no batch is in flight.
 - If a partition has no leader, or an attempt has failed, the stream pauses, and the topic's metadata is requested.
+- If the partition accepts no records for now, the senders of the stream's parts learn it at once.
 - A batch that is older than `delivery_timeout` fails. So do the batches of a deleted partition, and the unsent batches
   of a transaction that is being aborted.
 """
@@ -12,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable
 from functools import partial
 
-from ottla.errors import UnknownTopicOrPartition, broker_error
+from ottla.errors import LeaderNotAvailable, UnknownTopicId, UnknownTopicOrPartition, broker_error
 from ottla.proxy.upstream.batches import PartResult
 from ottla.proxy.upstream.cluster import NO_LEADER, UpstreamCluster
 from ottla.proxy.upstream.connections import ProducerConnections
@@ -26,6 +27,9 @@ log = logging.getLogger("ottla.proxy")
 
 MOST_STEERED = 500
 """The most streams that are steered to new leaders in one step; each takes about ten microseconds."""
+_NO_TOPIC = {UnknownTopicId.code, UnknownTopicOrPartition.code}
+_ELECTION = 3
+"""How many attempts must find no leader before clients learn it: most elections take less than these, some 0.4 s."""
 
 
 class Steering:
@@ -54,14 +58,21 @@ class Steering:
         """The value of `UpstreamCluster.changes` that this has handled."""
         self._to_steer: deque[tuple[Stream, UpstreamProducer]] = deque()
         """Streams to register with a connection again, because leaders have changed."""
+        self._put_off: dict[Stream, UpstreamProducer] = {}
+        """Streams whose partitions accept no records for now."""
 
     @property
     def pressing(self) -> bool:
-        """Whether streams have to be steered in the next `pump`."""
-        return bool(self._to_steer)
+        """Whether the next `pump` has streams to handle."""
+        return bool(self._to_steer or self._put_off)
 
     def pump(self, now: float) -> None:
-        """Steer the streams whose leaders may have changed."""
+        """Steer the streams whose leaders may have changed, and tell the senders of those that are refused for now."""
+        put_off, self._put_off = self._put_off, {}
+        for stream, producer in put_off.items():
+            if stream.puts_off:
+                self._settlements.put_off(stream, now)
+                self.gave_back(producer, stream, now)
         if self._seen != self._cluster.changes:
             self._seen = self._cluster.changes
             self._connections.lead_nobody()
@@ -89,11 +100,16 @@ class Steering:
         if producer.stopped:
             self._give_back_the_expired(producer, stream, now)
         if stream.needs_mending and not stream.in_flight:
-            if stream.patient and not stream.idle:
+            if stream.patient and stream.oldest is not None:
                 self._try_later(producer, stream, now)
                 return
             self._mend(producer, stream, now)
         self.steer(producer, stream, now)
+
+    def gave_back(self, producer: UpstreamProducer, stream: Stream, now: float) -> None:
+        """Continue with a stream whose parts were taken back, unless it waits for its next attempt."""
+        if stream.oldest is None or not stream.patient:
+            self.go_on(producer, stream, now)
 
     def steer(self, producer: UpstreamProducer, stream: Stream, now: float) -> None:
         """Register a stream with the connection to its leader, unless it is idle, or must be mended first."""
@@ -126,7 +142,7 @@ class Steering:
         known = self._cluster.is_described(stream.topic)
         node = self._cluster.leader(stream.topic, stream.partition) if known else NO_LEADER
         if node == NO_LEADER or node not in self._cluster.nodes:
-            stream.pause()
+            stream.pause(LeaderNotAvailable.code if known and stream.failures >= _ELECTION else 0)
             self._try_later(producer, stream, now)
             return
         self._connections.lead(producer, stream, node, now)
@@ -156,6 +172,10 @@ class Steering:
 
     def _try_later(self, producer: UpstreamProducer, stream: Stream, now: float) -> None:
         failures = stream.count_failure()
+        if stream.last_error in _NO_TOPIC and self._cluster.is_missing(stream.topic):
+            stream.gone()
+        if stream.puts_off:
+            self._put_off[stream] = producer
         self._control.request_topics(stream.topic)
         pause = min(BACKOFF * 2 ** (failures - 1), LONGEST_BACKOFF)
         self._later.add(now + pause, partial(self._try_again, producer, stream))

@@ -12,6 +12,9 @@ Rules:
   and after a long rest.
 - After a refusal for size, later batches are at most as large as the halves of the refused one, until the stream rests
   or the topic changes. Each further refusal would cost a pause and an epoch.
+- If a partition refuses all records for now (too few replicas, no leader, a deleted topic), senders may take back parts
+  that are surely not stored, and their clients send them again. The refused sequence is kept for the same records: if
+  others come first, they get the next epoch.
 - A batch whose outcome is unknown is retried with the same bytes and the same sequence, so upstream stores it once. If
   the retry is refused for any reason, or the batch expires, its outcome stays unknown: the reason may not have held for
   the first attempt, because for example upstream's limit has changed.
@@ -34,7 +37,7 @@ Source: ProducerStateManager.java, ProducerAppendInfo.java (NUM_BATCHES_TO_RETAI
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from ottla.codec.frames import MAX_FRAME
@@ -61,7 +64,7 @@ from ottla.errors import (
     UnknownTopicOrPartition,
     broker_error,
 )
-from ottla.proxy.upstream.batches import Part, PartResult, UpstreamBatch, built
+from ottla.proxy.upstream.batches import Part, PartOwner, PartResult, UpstreamBatch, built
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -70,6 +73,8 @@ UNSETTLED = 5
 """The most unsettled batches of a stream; a broker remembers as many."""
 LAST_EPOCH = 2**15 - 1
 _SEQUENCES = 2**31
+_CRC = slice(17, 21)
+"""The bytes of a batch's CRC."""
 
 STORED = frozenset({0, DuplicateSequenceNumber.code})
 SEQUENCE_LOST = frozenset(
@@ -83,6 +88,11 @@ SEQUENCE_LOST = frozenset(
     )
 )
 """Errors that say that the broker's state of the producer differs from the proxy's."""
+PASSED_ON = {
+    NotEnoughReplicas.code: NotEnoughReplicas.code,
+    UnknownTopicId.code: UnknownTopicOrPartition.code,  # clients that name topics do not know the former
+}
+"""Errors of a partition that refuses all records for now, before the append -> the error for clients."""
 SURELY_NOT_STORED = frozenset(
     each.code for each in (NotEnoughReplicas, CorruptMessage, UnknownTopicId, ConcurrentTransactions)
 )
@@ -110,6 +120,7 @@ class Stream:
         in_flight: how many of ``sent`` are in flight.
         broken: an attempt failed: no batch is sent before `mend`.
         patient: the failure may be temporary: `mend` after a backoff.
+        refusal: the error for clients while the partition accepts no records; 0: it may accept them.
         next_sequence: the sequence of the next batch in ``epoch``.
         most: the most bytes before compression of a batch with several records: upstream has refused more.
         last_offset: the offset of the last stored batch: every new batch gets a higher one.
@@ -120,6 +131,7 @@ class Stream:
 
     __slots__ = (
         "_known",
+        "_offered",
         "broken",
         "epoch",
         "failures",
@@ -131,6 +143,7 @@ class Stream:
         "next_sequence",
         "partition",
         "patient",
+        "refusal",
         "sent",
         "sent_at",
         "topic",
@@ -153,7 +166,7 @@ class Stream:
         self.waiting: deque[Part] = deque()
         self.in_flight = 0
         self.broken = self.patient = False
-        self.failures = 0
+        self.refusal = self.failures = 0
         self.last_error = LeaderNotAvailable.code
         self.sent_at = 0.0
         self.last_offset = -1
@@ -162,6 +175,8 @@ class Stream:
 
     def _begin(self, epoch: int) -> None:
         self.epoch, self.next_sequence, self._known, self.lost = epoch, 0, False, False
+        self._offered: bytes | None = None
+        """The CRC of the batch with this sequence that upstream has refused for now, and its senders took back."""
 
     def _lose_count(self) -> None:
         """Stop using the sequences of this epoch."""
@@ -236,6 +251,10 @@ class Stream:
     def _numbered(self, producer_id: int, limit: int) -> UpstreamBatch:
         parts = self._fitting(limit)
         count, data = built(parts, producer_id, self.epoch, self.next_sequence, transactional=self.transactional)
+        if self._offered not in (None, _crc(data)):  # other records than those that were sent with this sequence
+            self._begin(self.epoch + 1)
+            count, data = built(parts, producer_id, self.epoch, self.next_sequence)
+        self._offered = None
         return self.number(count, data)
 
     def _fitting(self, limit: int) -> list[Part]:
@@ -303,13 +322,14 @@ class Stream:
         self.in_flight -= 1
 
     def _failed(self, batch: UpstreamBatch, code: int, *, maybe_stored: bool) -> None:
-        batch.failed(maybe_stored=maybe_stored)
+        batch.failed(maybe_stored=maybe_stored, unless_gone=code == UnknownTopicOrPartition.code)
         self.last_error = code
-        self.pause()
+        self.pause(PASSED_ON.get(code, 0))
 
-    def pause(self) -> None:
-        """Stop sending until `mend`, after a backoff."""
+    def pause(self, refusal: int = 0) -> None:
+        """Stop sending until `mend`, after a backoff; ``refusal`` is the error for clients meanwhile, if any."""
         self.broken = self.patient = True
+        self.refusal = refusal
 
     def halt(self) -> None:
         """Stop sending until `mend`, which follows once no batch is in flight."""
@@ -326,7 +346,8 @@ class Stream:
             return self._give_up(batch, PartResult(UnknownServerError.code, message=_FALSE_DUPLICATE, unknown=True))
         self.last_offset = max(self.last_offset, offset)
         self._known = True
-        self.failures, self.last_error = 0, LeaderNotAvailable.code
+        self.refusal = self.failures = 0
+        self.last_error = LeaderNotAvailable.code
         return self._keep(batch, offset, append_time)
 
     def _keep(self, batch: UpstreamBatch, offset: int, append_time: int) -> Settled:
@@ -376,6 +397,59 @@ class Stream:
         """
         self.most = MAX_FRAME
 
+    # -- refusals for now
+
+    @property
+    def puts_off(self) -> bool:
+        """Whether senders may take their parts back, because the partition accepts no records for now.
+
+        Outside of transactions each time may cost an epoch. With half of them left, the stream waits instead.
+        """
+        spare = self.transactional or self.epoch <= LAST_EPOCH // 2
+        return self.refusal != 0 and self.broken and not self.in_flight and spare
+
+    @property
+    def senders(self) -> "list[PartOwner]":
+        """The senders of its unsettled parts."""
+        sent = (part for batch in self.sent if not batch.stored for part in batch.parts)
+        return list(dict.fromkeys(part.sender for part in chain(sent, self.waiting)))
+
+    def open_records(self, sender: "PartOwner") -> int:
+        """How many records of a sender are unsettled."""
+        sent = (part for batch in self.sent if not batch.stored for part in batch.parts)
+        return sum(len(part.records) for part in chain(sent, self.waiting) if part.sender is sender)
+
+    def may_store(self, sender: "PartOwner") -> bool:
+        """Whether a part of a sender is in flight, or may be stored, so that it cannot be taken back.
+
+        In a transaction the sequence is used again, so no batch behind it may be stored either.
+        """
+        unsure = [each for each in self.sent if not each.stored and (each.maybe_stored or each.in_flight)]
+        if self.transactional and unsure:
+            return True
+        sent = (part for batch in unsure for part in batch.parts)
+        return any(part.sender is sender for part in sent) or any(
+            part.sender is sender and part.maybe_in for part in self.waiting
+        )
+
+    def take_back(self, sender: "PartOwner", result: PartResult) -> Settled:
+        """Give a sender its parts back; only if it does not `may_store` them."""
+        taken = [part for batch in self.sent if not batch.stored for part in batch.take_back(sender)]
+        taken += [part for part in self.waiting if part.sender is sender]
+        self.waiting = deque(part for part in self.waiting if part.sender is not sender)
+        return [(part, result) for part in taken]
+
+    def gone(self) -> None:
+        """Take note that the topic was deleted, and batches that it did not accept are stored nowhere."""
+        for batch in self.sent:
+            batch.gone()
+        self.refusal = UnknownTopicOrPartition.code
+
+    @property
+    def resumes_at(self) -> tuple[int, int]:
+        """The epoch and the sequence of the next batch after a restart."""
+        return (self.epoch, self.next_sequence) if self._offered is None else (self.epoch + 1, 0)
+
     # -- another epoch
 
     @property
@@ -410,10 +484,13 @@ class Stream:
         unsettled = [batch for batch in self.sent if not batch.stored]
         self.sent.clear()
         self.waiting.extendleft(reversed([part for batch in unsettled for part in batch.parts]))
-        if not self.transactional:
+        if self.transactional:
+            self.next_sequence = unsettled[0].sequence if unsettled else self.next_sequence
+        elif len(unsettled) == 1 and unsettled[0].taken_back:
+            # Its client sends it again soon: an epoch for each time would use up all of them.
+            self.next_sequence, self._offered = unsettled[0].sequence, _crc(unsettled[0].data)
+        else:
             self._begin(self.epoch + 1)
-        elif unsettled:
-            self.next_sequence = unsettled[0].sequence
         return self.withdraw()
 
     def withdraw(self) -> Settled:
@@ -449,7 +526,8 @@ class Stream:
         self.sent.clear()
         self.in_flight = 0
         self.broken = self.patient = False
-        self.failures, self.last_error = 0, LeaderNotAvailable.code
+        self.refusal = self.failures = 0
+        self.last_error = LeaderNotAvailable.code
 
     def overtaken(self, epoch: int) -> Settled:
         """Fail all unsettled parts, because the client has a newer epoch."""
@@ -507,6 +585,11 @@ _FALSE_DUPLICATE = "upstream took new records for a duplicate of stored ones"
 _BEHIND = "upstream did not confirm whether it stored this batch, which was sent after one that it refused"
 _RETURNED = "upstream gave a wrong id for the topic while these records were being delivered"
 _RECREATED = "the topic was deleted and created again while these records were being delivered"
+
+
+def _crc(data: Buffer) -> bytes:
+    """The CRC of a batch; it covers the records, the producer id, the epoch and the sequence."""
+    return bytes(data[_CRC])
 
 
 def first_parts(streams: Iterable[Stream]) -> Iterator[tuple[Stream, Part]]:

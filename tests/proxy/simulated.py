@@ -62,8 +62,10 @@ from tests.sim.network import PORT
 PROXY_PORT = 19000
 PRODUCE_VERSION = 9
 NEWEST = {0: (0, 13), 1: (0, 18), 3: (0, 13), 10: (0, 6), 18: (0, 4), 22: (0, 5), 24: (0, 5), 26: (0, 5), 28: (0, 5)}
-NEWEST |= {60: (0, 2)}
+NEWEST |= {32: (1, 4), 60: (0, 2)}
 """API key -> the versions served."""
+UNIX_TIME = 1_700_000_000.0
+"""When a world begins."""
 ANSWERED, CUT_BEFORE, CUT_AFTER = "answered", "cut before", "cut after"
 
 
@@ -271,7 +273,7 @@ class World:
         journal = None
         if self._has_journal:
             journal = Journal(1 + max((each.segment for each in self.stored), default=0), self.journal_bytes)
-        self.core = ProxyCore(config, self._bootstrap, Random(0), journal)
+        self.core = ProxyCore(config, self._bootstrap, Random(0), journal, UNIX_TIME - 100.0)
         if journal is not None:
             if self.abandoned:
                 self._abandon()
@@ -430,6 +432,7 @@ class World:
         batches: dict[tuple[str, int], bytes],
         *,
         acks: int = -1,
+        timeout_ms: int = 300_000,
         version: int = PRODUCE_VERSION,
         node: int = 0,
         transactional_id: str | None = None,
@@ -441,7 +444,7 @@ class World:
         request = ProduceRequest(
             transactional_id=transactional_id,
             acks=acks,
-            timeout_ms=1000,
+            timeout_ms=timeout_ms,
             topic_data=tuple(TopicProduceData(name=name, partition_data=tuple(p)) for name, p in topics.items()),
         )
         return self.request(client, request, version, node=node, client_id=client_id)

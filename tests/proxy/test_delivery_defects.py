@@ -35,6 +35,9 @@ class Client:
     def settled(self, part: Part, result: PartResult, now: float) -> None:
         pass
 
+    def put_off(self, code: int, now: float) -> None:
+        pass
+
 
 def flight(stream: Stream, count: int) -> list[UpstreamBatch]:
     """So many batches of one record each, in flight."""

@@ -5,6 +5,7 @@ from typing import Any
 
 from ottla.codec.apis.api_versions import ApiVersionsRequest
 from ottla.codec.apis.metadata import MetadataResponse
+from ottla.errors import LeaderNotAvailable
 from tests.proxy.simulated import Upstream, World, batch
 from tests.proxy.test_rewriting import key_at, world_of
 from tests.sim.network import PORT
@@ -74,7 +75,7 @@ def test_a_short_absence_from_the_metadata_forgets_no_broker() -> None:
     assert set(world.core.cluster.nodes) == {0, 1}
 
 
-def test_records_for_a_leader_that_is_gone_wait_until_it_is_back() -> None:
+def test_records_for_a_leader_that_is_gone_are_sent_again_until_it_is_back() -> None:
     world = world_of(nodes=2)
     own = world.producer_id(1)
     at = next(n for n in range(6) if world.upstream.cluster.leaders["flights", n].node == 1)
@@ -83,9 +84,10 @@ def test_records_for_a_leader_that_is_gone_wait_until_it_is_back() -> None:
     world.kill(1)
     world.settle(12)
     reply = world.produce(1, {("flights", at): batch([(key_at(at), b"2")], own, 0, 1)})
-    world.settle(12)
-    assert reply.frame is None
+    world.settle(1)
+    assert reply.code == LeaderNotAvailable.code
     world.upstream.down.clear()
     world.upstream.bend = naming(0, 1)
     world.settle(10)
-    assert reply.code == 0 and world.upstream.values("flights") == [b"1", b"2"]
+    assert world.produce(1, {("flights", at): batch([(key_at(at), b"2")], own, 0, 1)}).code == 0
+    assert world.upstream.values("flights") == [b"1", b"2"]

@@ -133,7 +133,7 @@ async def test_what_upstream_has_not_taken_of_a_client_that_has_left_is_not_drop
     assert "requests of a disconnected client dropped: upstream is slow" in caplog.text
 
 
-def test_what_waits_for_upstream_of_clients_that_have_left_is_bounded() -> None:
+async def test_what_waits_for_upstream_of_clients_that_have_left_is_bounded() -> None:
     class Held:
         def __init__(self, queued: int) -> None:
             self.queued, self.finishes, self.closed = queued, False, ""

@@ -34,7 +34,7 @@ def framed_produce(n: int) -> bytes:
     """The frame of a Produce request of a client without a producer id."""
     data = PartitionProduceData(index=0, records=batch([(key_at(0), b"%d" % n)]))
     topics = (TopicProduceData(name="flights", partition_data=(data,)),)
-    return build_request(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topics), 9, 1, "client")[4:]
+    return build_request(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=topics), 9, 1, "client")[4:]
 
 
 def numbers(world: World) -> list[tuple[int, int, int]]:

@@ -32,6 +32,14 @@ from ottla.codec.apis.create_topics import (
     CreateTopicsResponse,
 )
 from ottla.codec.apis.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
+from ottla.codec.apis.describe_configs import (
+    TOPIC,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
 from ottla.codec.apis.describe_producers import DescribeProducersRequest
 from ottla.codec.apis.describe_transactions import DescribeTransactionsRequest
 from ottla.codec.apis.end_txn import EndTxnRequest
@@ -78,19 +86,22 @@ OFFSETS = "__consumer_offsets"
 RELEASES: dict[str, dict[int, tuple[int, int]]] = {
     "1.0": {0: (0, 5), 1: (0, 6), 2: (0, 2), 3: (0, 5), 8: (0, 3), 9: (0, 3), 10: (0, 1), 11: (0, 2)}
     | {12: (0, 1), 13: (0, 1), 14: (0, 1), 18: (0, 1), 19: (0, 2), 20: (0, 1), 22: (0, 0), 23: (0, 0)}
-    | {17: (0, 1), 36: (0, 0)},
+    | {17: (0, 1), 32: (0, 0), 36: (0, 0)},
     "2.1": {0: (0, 7), 1: (0, 10), 2: (0, 4), 3: (0, 7), 8: (0, 6), 9: (0, 5), 10: (0, 2), 11: (0, 3)}
     | {12: (0, 2), 13: (0, 2), 14: (0, 2), 18: (0, 2), 19: (0, 3), 20: (0, 3), 22: (0, 1), 23: (0, 2)}
-    | {17: (0, 1), 36: (0, 0)},
+    | {17: (0, 1), 32: (0, 2), 36: (0, 0)},
     "2.8": {0: (0, 9), 1: (0, 12), 2: (0, 6), 3: (0, 11), 8: (0, 8), 9: (0, 7), 10: (0, 3), 11: (0, 7)}
     | {12: (0, 4), 13: (0, 4), 14: (0, 5), 18: (0, 3), 19: (0, 7), 20: (0, 6), 22: (0, 4), 23: (0, 4)}
-    | {17: (0, 1), 24: (0, 3), 25: (0, 3), 26: (0, 3), 28: (0, 3), 36: (0, 2), 61: (0, 0)},
+    | {17: (0, 1), 24: (0, 3), 25: (0, 3), 26: (0, 3), 28: (0, 3)}
+    | {32: (0, 4), 36: (0, 2), 61: (0, 0)},
     "3.9": {0: (0, 11), 1: (0, 17), 2: (0, 9), 3: (0, 12), 8: (0, 9), 9: (0, 9), 10: (0, 6), 11: (0, 9)}
     | {12: (0, 4), 13: (0, 5), 14: (0, 5), 18: (0, 4), 19: (0, 7), 20: (0, 6), 22: (0, 5), 23: (0, 4)}
-    | {17: (0, 1), 24: (0, 5), 25: (0, 4), 26: (0, 4), 28: (0, 4), 36: (0, 2), 61: (0, 0), 65: (0, 0), 66: (0, 1)},
+    | {17: (0, 1), 24: (0, 5), 25: (0, 4), 26: (0, 4), 28: (0, 4)}
+    | {32: (0, 4), 36: (0, 2), 61: (0, 0), 65: (0, 0), 66: (0, 1)},
     "4.3": {0: (0, 13), 1: (4, 18), 2: (1, 11), 3: (0, 13), 8: (2, 10), 9: (1, 10), 10: (0, 6), 11: (0, 9)}
     | {12: (0, 4), 13: (0, 5), 14: (0, 5), 18: (0, 4), 19: (2, 7), 20: (1, 6), 22: (0, 5), 23: (2, 4)}
-    | {17: (0, 1), 24: (0, 5), 25: (0, 4), 26: (0, 5), 28: (0, 5), 36: (0, 2), 61: (0, 0), 65: (0, 0), 66: (0, 1)},
+    | {17: (0, 1), 24: (0, 5), 25: (0, 4), 26: (0, 5), 28: (0, 5)}
+    | {32: (1, 4), 36: (0, 2), 61: (0, 0), 65: (0, 0), 66: (0, 1)},
 }
 """Per release of Kafka, the API versions that the model serves."""
 TRANSACTION_VERSIONS = {"4.3": 2}
@@ -218,6 +229,9 @@ class ModelCluster:
             case DeleteTopicsRequest():
                 names = message.topic_names or tuple(each.name or "" for each in message.topics)
                 reply(DeleteTopicsResponse(responses=tuple(map(self._removed, names))))
+            case DescribeConfigsRequest():
+                found = tuple(self._configs_of(node, each) for each in message.resources)
+                reply(DescribeConfigsResponse(results=found))
             case InitProducerIdRequest(transactional_id=None):
                 reply(InitProducerIdResponse(error_code=0, producer_id=self.new_producer_id(), producer_epoch=0))
             case (
@@ -281,6 +295,18 @@ class ModelCluster:
             cluster_id=self.cluster_id,
             controller_id=known.brokers[0] if known.brokers else -1,
             topics=tuple(topics_there),
+        )
+
+    def _configs_of(self, node: int, resource: DescribeConfigsResource) -> DescribeConfigsResult:
+        name = resource.resource_name
+        code = 0 if name in self.nodes[node].ids else UnknownTopicOrPartition.code
+        values = {"max.message.bytes": str(self.data.max_message_bytes)} | self.data.configs.get(name, {})
+        found = tuple(
+            DescribeConfigsResourceResult(name=key, value=value, read_only=False, is_sensitive=False)
+            for key, value in values.items()
+        )
+        return DescribeConfigsResult(
+            error_code=code, error_message=None, resource_type=TOPIC, resource_name=name, configs=() if code else found
         )
 
     def _broker(self, node: int) -> MetadataResponseBroker:

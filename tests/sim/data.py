@@ -66,6 +66,7 @@ from ottla.errors import (
     FetchSessionIdNotFound,
     InvalidFetchSessionEpoch,
     InvalidProducerEpoch,
+    InvalidRecord,
     InvalidTxnState,
     LeaderNotAvailable,
     MessageTooLarge,
@@ -169,6 +170,8 @@ class Leaders:
         self._session_ids = 0
         self.max_message_bytes = 2**20
         self.append_time = -1
+        self.configs: dict[str, dict[str, str]] = {}
+        """Topic -> its configuration; a compacted topic refuses batches with records without a key."""
         """The time that brokers give all records; -1: records keep their own times."""
         """The topics' `max.message.bytes`, the limit of a batch."""
         self.replicated_to: dict[tuple[int, Place], int] = {}
@@ -358,6 +361,11 @@ class Leaders:
         if len(records) > self.max_message_bytes:
             settle(MessageTooLarge.code, -1)
             return
+        if self.configs.get(place[0], {}).get("cleanup.policy") == "compact":
+            found = parse_batch(records).records()
+            if any(each.key is None for each in found):
+                settle(InvalidRecord.code, -1)
+                return
         surely = self._clock.now < self.stubborn.get(place, 0.0)
         refusal, stored, until = self.refusals.get(place, (0, False, 0.0))
         refusal = refusal if self._clock.now < until and (surely or self._chance.random() < 0.6) else 0

@@ -48,6 +48,9 @@ IN_FLIGHT = 5
 BACKOFF = 0.1
 DAMAGED = 0.02
 """The fraction of its batches that are damaged."""
+ATTEMPTS = 100
+"""The most attempts after OUT_OF_ORDER_SEQUENCE_NUMBER, as if `delivery.timeout.ms` ended then. If a batch is answered
+after the client has renumbered it, the new epoch begins behind it, and Java's client tries for as long."""
 PATIENCE = 30.0
 """Seconds to wait for an answer."""
 
@@ -297,8 +300,10 @@ class JavaLike(SimulatedProcess):
                 each.numbered.clear()
                 each.fresh.clear()
             self._number = self.count
-        elif code == OutOfOrderSequenceNumber.code and (
-            batch.renumbered or batch.sequence != partition.acknowledged + 1
+        elif (
+            code == OutOfOrderSequenceNumber.code
+            and (batch.renumbered or batch.sequence != partition.acknowledged + 1)
+            and batch.attempts < ATTEMPTS
         ):
             self._again(batch)
         elif code == MessageTooLarge.code and len(batch.records) > 1:

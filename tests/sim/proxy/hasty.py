@@ -11,8 +11,8 @@ Rules:
 - In version 2 the next transaction begins with the answer to EndTxn, in the epoch of that answer: late requests of the
   last transaction have an old epoch.
 - In version 1 the next transaction has the same epoch, so it begins once all requests of the last one are answered. If
-  some were lost, and might arrive late, the producer bumps the epoch. If records have failed, some producers bump the
-  epoch, and the others continue with the sequence of the first failed batch.
+  some were lost, and might arrive late, or their records may be stored, the producer bumps the epoch. If records have
+  failed, some producers bump the epoch, and the others continue with the sequence of the first failed batch.
 - A refused commit becomes an abort. If no answer comes, the producer sends the EndTxn again, or aborts, or initializes
   its transactional id again.
 
@@ -44,10 +44,12 @@ from ottla.errors import (
     ConcurrentTransactions,
     DuplicateSequenceNumber,
     InvalidProducerEpoch,
+    NotEnoughReplicasAfterAppend,
     OperationNotAttempted,
     OutOfOrderSequenceNumber,
     PolicyViolation,
     ProducerFenced,
+    RequestTimedOut,
     TransactionAbortable,
     UnknownProducerId,
     UnknownServerError,
@@ -81,6 +83,8 @@ ABORT = {TransactionAbortable.code, PolicyViolation.code}
 """The proxy's errors for records whose transaction has to be aborted."""
 LOST = {OutOfOrderSequenceNumber.code, InvalidProducerEpoch.code, ProducerFenced.code, UnknownProducerId.code}
 """Errors after which the epoch is of no use, unless they only follow from an earlier failed batch."""
+UNKNOWN = {RequestTimedOut.code, NotEnoughReplicasAfterAppend.code}
+"""Errors for records that may be stored."""
 OVER = {InvalidProducerEpoch.code, ProducerFenced.code}
 IN_PART = "a batch is committed in part"
 REFUSED = "a refused batch is committed"
@@ -508,7 +512,7 @@ class Hasty(SimulatedProcess):
             yield batch.answer
         failed = [batch for batch in made.batches if not batch.stored]
         first = {batch.place: batch.told for batch in reversed(failed)}
-        if self._lost:
+        if self._lost or UNKNOWN & {batch.told for batch in failed}:
             yield from self._open(again=self.chance.random() < 0.5)
         elif made.refused or (failed and self.raises) or LOST & {*first.values()}:
             yield from self._open(again=True)
@@ -551,7 +555,7 @@ class Hasty(SimulatedProcess):
                 if found and len(found) < len(records):
                     raise Violation(IN_PART, f"{where}: {len(found)} of {len(records)} records")
                 if batch.place[0] == "a" and batch.attempts == 1:  # the proxy passes other topics on unchanged
-                    if found and batch.told is not None and not batch.stored:
+                    if found and batch.told not in {None} | UNKNOWN and not batch.stored:
                         raise Violation(REFUSED, where)
                     if made.written.outcome == COMMITTED and batch.told in ABORT | OVER and not forgetful:
                         raise Violation(OVERTAKEN, where)

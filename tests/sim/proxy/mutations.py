@@ -8,6 +8,7 @@ from uuid import UUID
 from ottla.codec.frames import MAX_FRAME
 from ottla.codec.wire import NO_UUID
 from ottla.errors import BY_CODE, NotLeaderOrFollower
+from ottla.proxy.clients import judging
 from ottla.proxy.clients.batches import ClientBatch
 from ottla.proxy.clients.client_link import ClientLink
 from ottla.proxy.clients.producers import ClientProducers
@@ -143,6 +144,29 @@ _mutation(
 _mutation("a topic that is created again is taken for the one before it", (Stream, "described", _the_same))
 _mutation("the halves of a part change places", (Part, "halves", _swapped))
 _mutation("what follows a refused batch of its key is not withdrawn", (Stream, "withdraw", _not_withdrawn))
+
+
+def _as_any(crc: Any) -> Any:
+    return lambda data: b""
+
+
+def _never_stored(may_store: Any) -> Any:
+    return lambda self, sender: False
+
+
+def _waits(puts_off: Any) -> Any:
+    return property(lambda self: False)
+
+
+def _nothing_wrong(found: Any) -> Any:
+    return lambda *given: []
+
+
+_mutation("records without a key go to a compacted topic", (judging, "_without_key", _nothing_wrong))
+_mutation("what is too large goes after the parts before it", (judging, "_too_large", _nothing_wrong))
+_mutation("what upstream refuses for now waits in the proxy", (Stream, "puts_off", _waits))
+_mutation("a sequence that was refused for now is given to other records", (streams, "_crc", _as_any))
+_mutation("what may be stored goes back to its client", (Stream, "may_store", _never_stored))
 
 
 def _for_all_who_wait(identified: Any) -> Any:

@@ -7,6 +7,10 @@ Promises:
 - Every call ends in time, and in the end the proxy holds no records.
 - A client that gets an offset gets the time of the record as well.
 - The proxy logs no bug of its own.
+- Without other faults, a topic in trouble holds up no other topic of the same client, and records that a client is told
+  are not stored are not stored.
+- A batch that is refused because of one record is stored with none of its records, and its client learns which one.
+- A sequence that was sent upstream is given to no other records.
 - Without faults, requests that a client sent before it left are carried out.
 - Upstream, a producer has at most five unsettled batches per partition, and the first batch of an epoch travels alone.
 - Upstream gets records under the client id of their sender.
@@ -26,9 +30,17 @@ from typing import Any
 
 from ottla.codec.apis.produce import ProduceRequest, ProduceResponse
 from ottla.codec.records import RecordBatch, parse_batch
-from ottla.errors import BrokerError, DuplicateSequenceNumber, InvalidRecord, MessageTooLarge, TopicAuthorizationFailed
+from ottla.errors import (
+    BrokerError,
+    DuplicateSequenceNumber,
+    InvalidRecord,
+    MessageTooLarge,
+    NotEnoughReplicas,
+    TopicAuthorizationFailed,
+)
 from ottla.proxy import threads
 from ottla.proxy.clients import opening, producers, routed_topics
+from ottla.proxy.clients.batches import ClientBatch
 from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.windows import Window
 from ottla.proxy.config import ProxyConfig
@@ -48,9 +60,11 @@ from tests.sim.faults import FAULTS, Fault
 from tests.sim.history import History
 from tests.sim.mutations import Change, changed
 from tests.sim.network import Link, Network
+from tests.sim.proxy.faulty import COMPACTED, Faulty
 from tests.sim.proxy.foreign import JavaLike
 from tests.sim.proxy.ledger import Ledger, name_of
 from tests.sim.proxy.mutations import MUTATIONS
+from tests.sim.proxy.neighbours import Neighbours
 from tests.sim.proxy.parting import Parting
 from tests.sim.proxy.process import Bugs, ProxyProcess
 from tests.sim.proxy.senders import Sending
@@ -82,6 +96,12 @@ STAMPS, APPEND_TIME = 0.3, 1_800_000_000_000
 """The fraction of worlds in which brokers give records the time of the append, and that time."""
 CROWDS, REMEMBERED = 0.2, 20
 """The fraction of worlds in which other clients get many producer ids, and the number that the proxy remembers then."""
+FEW_REPLICAS, TROUBLED = 0.3, 0.5
+"""The fraction of worlds in which partitions refuse all records for a while, and those with a topic in trouble."""
+ROUNDS = 10
+"""How many records a client sends to a topic in trouble."""
+REFUSED = 0.3
+"""The fraction of worlds with a client whose batches are refused because of one record."""
 FILLS = 0.2
 """The fraction of worlds in which the proxy's disk is full for a while, and the proxy is killed later."""
 BY_ID = "4.1"
@@ -93,6 +113,7 @@ CROWD = "more than five batches are unsettled"
 TOGETHER = "the first batch of an epoch does not travel alone"
 _SENDER = re.compile(rb"[a-z]+[0-9]+")
 """The name of a process, with which the values of its records begin."""
+GIVEN_AGAIN = "a sequence that was sent is given to other records"
 STRANGER = "records have the client id of another client"
 TOO_LARGE = "batches are as large as a batch that upstream has refused"
 LEFT = "the proxy holds records in the end"
@@ -130,7 +151,7 @@ class Simulation:
         config = ProxyConfig(
             upstream="n1:9092",
             listen="proxy:9092",
-            topics=(parse_rule("a=rewrite"), parse_rule("plain=observe")),
+            topics=tuple(map(parse_rule, ("a=rewrite", "plain=observe", f"{COMPACTED}=rewrite"))),
             connect_timeout=chance.choice((1.0, 10.0)),
             request_timeout=chance.choice((2.0, 10.0)),
             delivery_timeout=chance.choice((1.0, 3.0)) if (gives_up := chance.random() < 0.3) else 10_000.0,
@@ -166,6 +187,9 @@ class Simulation:
         if self.in_parts:
             self.cluster.data.max_message_bytes = FEW
             self.network.slow = dict.fromkeys(self.cluster.nodes, (5.0, 5.0))
+        own = Random(f"{seed} few replicas")
+        if own.random() < FEW_REPLICAS:
+            self.faults += [Fault(own.uniform(0.0, self.seconds), "too few replicas", own.choice((0.5, 2.0, 5.0)))]
         self._strangers = 0
         self._kills = 6
         """How many more kills there are while the proxy sends a part that is not the first of its batch."""
@@ -323,6 +347,8 @@ class Simulation:
                         raise Violation("everything has to be done by now", self._left())
                 self._come_to_rest()
                 self._part()
+                self._trouble()
+                self._refuse_some()
                 self.ledger.check(fences=self.fences or self.proxy.forgot, by_id=self.release >= BY_ID)
                 bugs.check()
             except Violation as broken:
@@ -389,6 +415,55 @@ class Simulation:
             if sent.value not in stored:
                 raise Violation(UNCARRIED, f"{sent.value.decode()} for {sent.topic}-{sent.partition}")
 
+    def _trouble(self) -> None:
+        """After the faults, let a topic get into trouble, and check that another one is not held up."""
+        own = Random(f"{self.seed} trouble")
+        if own.random() >= TROUBLED or WAITS[1] == routed_topics.METADATA_WAIT or {"a", "plain"} - {*self.cluster.ids}:
+            return
+        self.proxy.dies_at, self.in_parts = None, False
+        for link in list(self.network.links.values()):
+            self.network.cut(link, "all connections are new")
+        self.network.slow.clear()
+        self.cluster.data.max_message_bytes = MOST
+        node = self.cluster.leaders["plain", 0].node
+        until = self.clock.now + 20.0
+        places = [place for place in self.cluster.leaders if place[0] == "a"]
+        kind = own.choice(("replicas", "some replicas", "deleted"))
+        if kind == "deleted":
+            self.cluster.delete("a")
+            self._come_to_rest()  # until all nodes know: a record that one of them still takes has an unknown outcome
+        else:
+            for place in places if kind == "replicas" else own.sample(places, max(1, len(places) // 2)):
+                self.cluster.data.refusals[place] = (NotEnoughReplicas.code, False, until)
+                self.cluster.data.stubborn[place] = until
+        client = Neighbours(
+            "n1", self.clock, self.front, self.history, self.ledger, own, self.rewritten["a"], ROUNDS, node,
+            idempotent=kind != "deleted" and own.random() < 0.5,
+        )  # fmt: skip
+        self._come_to_rest()
+        if kind == "deleted":
+            self.cluster.create("a")
+        self._come_to_rest()
+        client.check(ROUNDS, self.ledger.stored)
+        self.cluster.data.features[f"a topic in trouble: {kind}"] += 1
+
+    def _refuse_some(self) -> None:
+        """After the faults, let a client send batches that upstream refuses because of one record."""
+        own = Random(f"{self.seed} refused")
+        if own.random() >= REFUSED or WAITS[1] == routed_topics.METADATA_WAIT or self.release < "2.8":
+            return
+        self.proxy.dies_at = None
+        self.cluster.data.max_message_bytes = 2000
+        self.cluster.data.configs[COMPACTED] = {"cleanup.policy": "compact"}
+        self.ledger.rewritten[COMPACTED] = 3
+        self.cluster.create(COMPACTED, 3)
+        self._come_to_rest()
+        node = own.choice([*self.cluster.nodes])
+        client = Faulty("r1", self.clock, self.front, self.history, self.ledger, own, node, 2000)
+        self._come_to_rest()
+        client.check(self.ledger.stored())
+        self.cluster.data.features["a batch is refused because of one record"] += 1
+
     def _left(self) -> str:
         return f"{sum(not each.done for each in self.sending)} of {len(self.sending)} producers are not done"
 
@@ -415,6 +490,12 @@ class Simulation:
                 if self.proxy.alive:
                     self.proxy.restart_after = fault.seconds
                     self.proxy.kill()
+            case "too few replicas":
+                places = [place for place in self.cluster.leaders if place[0] == "a"]
+                until = self.clock.now + fault.seconds
+                for place in self.chance.sample(places, self.chance.choice((1, len(places)))) if places else ():
+                    self.cluster.data.refusals[place] = (NotEnoughReplicas.code, False, until)
+                    self.cluster.data.stubborn[place] = until
             case "freeze":
                 if self.proxy.alive:
                     self.proxy.freeze(fault.seconds / 2)
@@ -491,6 +572,8 @@ def counted(features: Counter[str]) -> list[tuple[Any, str, Change]]:
         (stream_sender, "build_whole", when("a batch is built in a thread", bool)),
         (opening, "opened", when("a batch cannot be opened", lambda found: isinstance(found, BrokerError))),
         (Part, "halves", when("a part is sent in two", bool)),
+        (Stream, "take_back", when("records that upstream refuses for now go back to their client", bool)),
+        (ClientBatch, "answer_late", when("a request is answered before its records are settled", lambda _: True)),
         (Stream, "_lose_count", when("a transaction loses the count of a partition", lambda _: True)),
         (Stream, "overtaken", when("a transaction is overtaken with records under way", bool)),
         (Rewriter, "withdraw", when("records of a transaction are withdrawn", lambda _: True)),
@@ -547,6 +630,8 @@ class Upstream:
             others = [each for each, (at, _) in unsettled.items() if each != key and at.open]
             if others and (batch.producer_id, batch.producer_epoch, place) not in self._known:
                 raise Violation(TOGETHER, f"{place[0]}-{place[1]}: {key} of {batch.producer_id} beside {others}")
+            if not batch.transactional and unsettled.get(key, (link, batch.crc))[1] != batch.crc:
+                raise Violation(GIVEN_AGAIN, f"{place[0]}-{place[1]}: {key} of {batch.producer_id}")
             self._check_size(producer, batch, again=key in unsettled)
             self._sent_at[producer] = self._clock.now
             unsettled[key] = link, batch.crc
