@@ -48,6 +48,7 @@ class PendingProduce:
             error_code=code,
             base_offset=outcome.base_offset,
             log_append_time_ms=outcome.append_time,
+            record_errors=outcome.record_errors,
             error_message=outcome.error_message,
         )
         self.answer_if_complete()
@@ -55,6 +56,11 @@ class PendingProduce:
     def pass_on(self, topics: Iterable[TopicProduceData]) -> None:
         """Expect upstream's response for these partitions."""
         self._passed = {(topic.name, each.index) for topic in topics for each in topic.partition_data}
+
+    @property
+    def passes_whole(self) -> bool:
+        """Upstream answers for all partitions of the request."""
+        return self._passed == self._places
 
     def take(self, answer: ProduceResponse) -> None:
         """Take upstream's response for its partitions.

@@ -27,6 +27,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from ottla.codec.apis.produce import BatchIndexAndErrorMessage
 from ottla.errors import (
     BY_CODE,
     InvalidProducerEpoch,
@@ -54,6 +55,8 @@ class ClientResult:
     error_message: str | None = None
     append_time: int = -1
     """See `PartResult.append_time`; the latest of its parts."""
+    record_errors: tuple[BatchIndexAndErrorMessage, ...] = ()
+    """The records because of which the batch is refused, if they are known."""
 
 
 @dataclass(slots=True, eq=False)

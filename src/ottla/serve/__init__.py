@@ -12,8 +12,11 @@ the rest that the socket does not accept at once. The service's methods are plai
     listener_context.py  `ListenerLimits`, and the shared state of all connections
     memory.py       the memory that they may use together
     traffic.py      counts requests, bytes and connections
+    access_log.py   a line for each request, on demand
     health.py       `serve_health`
     metrics_page.py  its page for Prometheus
+    report_server.py  `serve_report`
+    http_exchange.py  an HTTP request and its response, for both
 
 Rules:
 - Bytes are read into and written from their final place: a large frame is a view of the receive buffer, and the parts
@@ -38,6 +41,7 @@ from ottla.serve.health import serve_health
 from ottla.serve.listener import Listener
 from ottla.serve.listener_context import ListenerLimits
 from ottla.serve.outbox import Outbox, bare, write_on
+from ottla.serve.report_server import serve_report
 
 __all__ = [
     "AcceptedConnection",
@@ -48,5 +52,6 @@ __all__ = [
     "Service",
     "bare",
     "serve_health",
+    "serve_report",
     "write_on",
 ]

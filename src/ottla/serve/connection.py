@@ -17,6 +17,7 @@ from ottla.client_info import ClientInfo
 from ottla.codec.inbox import Inbox
 from ottla.codec.wire import Buffer, Part, Unreadable
 from ottla.errors import AuthenticationFailed, ConnectionLost, RemoteProtocolError
+from ottla.serve.access_log import AccessLine, AccessLog, facts_of
 from ottla.serve.incoming import Incoming
 from ottla.serve.listener_context import ListenerContext
 from ottla.serve.outbox import Outbox, hang_up, write_on
@@ -89,6 +90,36 @@ class PendingAnswer:
     def nothing(self) -> None:
         """End a request without a response (Produce with ``acks=0``)."""
         self.send()
+
+    def abandon(self) -> None:
+        """Release it, because the connection has ended."""
+        self.release()
+
+
+class LoggedAnswer(PendingAnswer):
+    """A `PendingAnswer` with a line in the access log."""
+
+    __slots__ = ("_log", "_request", "_told")
+
+    def __init__(self, connection: "AcceptedConnection", api: ApiTraffic, log: AccessLog, frame: Buffer) -> None:
+        super().__init__(connection, api)
+        self._log, self._request = log, facts_of(frame, connection.peer)
+        self._told = False
+
+    def send(self, *parts: Part, errors: Iterable[int] = ()) -> None:
+        codes = tuple(errors)
+        self._tell(sum(map(len, parts)), codes)
+        super().send(*parts, errors=codes)
+
+    def abandon(self) -> None:
+        self._tell(None, ())
+        super().abandon()
+
+    def _tell(self, response: int | None, errors: tuple[int, ...]) -> None:
+        if not self._told:
+            self._told = True
+            seconds = time.perf_counter() - self._since
+            self._log.write(AccessLine(self._request, time.time(), response, seconds, errors))
 
 
 class AcceptedConnection:
@@ -255,7 +286,7 @@ class AcceptedConnection:
         self._count_unsent(-self.unsent)
         self._release()
         for answer in self._answers:
-            answer.release()
+            answer.abandon()
         self._answers.clear()
         self._waiting.unpark_all()
         log.debug("disconnected", extra={"peer": self.peer, "why": self._why})
@@ -312,10 +343,14 @@ class AcceptedConnection:
             if self._incoming.granted:
                 self._release()
             self._corked = True
-            answer = PendingAnswer(self, self._shared.traffic.requested(frame))
+            answer = self._pending(frame)
             self._answers.append(answer)
             self._service.request(self, frame, answer)
         self._uncork()
+
+    def _pending(self, frame: Buffer) -> PendingAnswer:
+        api, access_log = self._shared.traffic.requested(frame), self._shared.access_log
+        return PendingAnswer(self, api) if access_log is None else LoggedAnswer(self, api, access_log, frame)
 
     async def _turn_comes(self) -> None:
         """Wait until the service may have the next request."""

@@ -105,6 +105,11 @@ class Listener:
             self._nursery = None
             self._close_sockets()
             self._log_counted(0.0)
+            self._shared.end_access_log(wait=True)
+
+    def log_access(self, to: str | None) -> None:
+        """See `ListenerContext.log_access`."""
+        self._shared.log_access(to)
 
     def samples(self) -> Iterator[Sample]:
         """Yield the samples of `ottla.serve.traffic.TRAFFIC_METRICS`."""

@@ -10,6 +10,7 @@ from ottla.client_info import ClientInfo
 from ottla.codec.frames import MAX_FRAME
 from ottla.codec.inbox import Blocks
 from ottla.complaints import Complaints
+from ottla.serve.access_log import AccessLog
 from ottla.serve.memory import Memory
 from ottla.serve.traffic import ListenerTraffic
 
@@ -57,12 +58,29 @@ class ListenerContext:
     """The receive buffer for small requests, which are copied out of it at once."""
     blocks: Blocks = field(default_factory=Blocks)
     traffic: ListenerTraffic = field(default_factory=ListenerTraffic)
+    access_log: AccessLog | None = None
     frames: Memory = field(init=False)
     unsent: int = 0
     """Bytes of answers of all connections that their peers have not read yet."""
 
     def __post_init__(self) -> None:
         self.frames = Memory(self.limits.all_frames)
+
+    def log_access(self, to: str | None) -> None:
+        """Write a line for each request to this file, or to stderr (`access_log.STDERR`); ``None``: to none.
+
+        Raises:
+            ConfigurationError: the file cannot be opened; the former access log continues.
+        """
+        opened = None if to is None else AccessLog(to)
+        self.end_access_log()
+        self.access_log = opened
+
+    def end_access_log(self, *, wait: bool = False) -> None:
+        """Write the last lines; with ``wait``, for up to a second."""
+        if self.access_log is not None:
+            self.access_log.end(wait=wait)
+            self.access_log = None
 
     def count_unsent(self, change: int) -> None:
         """Count bytes of answers: positive when they are given, negative when they are written or dropped."""
