@@ -20,6 +20,7 @@ FEATURES = {
     "a batch comes again",
     "a batch is built in a thread",
     "a batch is opened in a thread",
+    "a batch is refused because of its keys",
     "a batch is refused with others behind it",
     "a leader appends and says that it leads no more",
     "a producer's state expires",
@@ -44,6 +45,7 @@ FEATURES = {
     "nobody can know what became of a batch",
     "records are withdrawn",
     "records that are stored already come again",
+    "the records of a request are judged",
     "what follows a refused batch is renumbered",
 }
 
