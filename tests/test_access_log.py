@@ -1,6 +1,7 @@
 """The access log: a line for each request while it is on, written by a thread."""
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from ottla.serve import PendingAnswer
 from ottla.serve import access_log as module
 from ottla.serve.access_log import AccessLine, AccessLog, RequestFacts, facts_of
 from tests.pairs import listening, peer
+from tests.patience import HUNG
 from tests.serving import Desk, received, until
 
 REQUEST = build_request(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 4, 7, 'sh"op\n')
@@ -67,6 +69,9 @@ async def test_it_is_switched_while_connections_are_open(clock: MockClock, tmp_p
                 listener.log_access(str(tmp_path / "no folder" / "file"))
             await stream.send_all(REQUEST)
             await received(stream, len(framed(b"answer")))
+    for thread in threading.enumerate():
+        if thread.name == "access log":
+            thread.join(HUNG)
     assert [len(lines(file)) for file in (one, two)] == [1, 1]
 
 

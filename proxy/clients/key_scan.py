@@ -54,7 +54,12 @@ def scan_plain(data: Buffer, routes: Routes, partition: int, most: int, *, looks
         most: the most examples.
         looks: whether to return some of all keys.
     """
-    return _scan(data, HEADER_SIZE, int.from_bytes(data[COUNT], "big", signed=True), routes, partition, most, looks)
+    return _scan(data, HEADER_SIZE, records_in(data), routes, partition, most, looks)
+
+
+def records_in(data: Buffer) -> int:
+    """The number of records of an uncompressed batch, as its header says; the scan checks it."""
+    return int.from_bytes(data[COUNT], "big", signed=True)
 
 
 def scan_batch(batch: RecordBatch, routes: Routes, partition: int, most: int, looks: bool = False) -> FoundKeys | None:

@@ -13,12 +13,12 @@ from functools import partial
 
 from ottla.codec.apis.produce import PartitionProduceData
 from ottla.codec.compression import Compression
-from ottla.codec.records import HEADER_SIZE, MAGIC
+from ottla.codec.records import HEADER_SIZE, MAGIC, scan_keys
 from ottla.codec.wire import Buffer
 from ottla.proxy.clients.batches import Origin
 from ottla.proxy.clients.buffered import Buffered
 from ottla.proxy.clients.key_report import KeyReport
-from ottla.proxy.clients.key_scan import FoundKeys, is_plain, memory_to_scan, parsed, scan_batch, scan_plain
+from ottla.proxy.clients.key_scan import FoundKeys, is_plain, memory_to_scan, parsed, records_in, scan_batch, scan_plain
 from ottla.proxy.clients.opening import MAGIC_AT, claimed_records
 from ottla.proxy.clients.routed_topics import RoutedTopics
 from ottla.proxy.routing import Routes
@@ -120,51 +120,48 @@ class KeyCounts:
         return self._report.client(topic, routes, origin).missing_samples, self._report.may_look(now)
 
     def count(
+        self, topic: str, routes: Routes, partition: int, origin: Origin, found: FoundKeys, *, sent: bool = True
+    ) -> None:
+        """Count the keys of a batch for ``partition``; ``sent``: its records go to upstream."""
+        self.add(topic, routes, origin, found.records, found.keyless, found.misplaced, sent=sent)
+        self.take(topic, routes, partition, origin, found)
+
+    def add(
         self,
         topic: str,
         routes: Routes,
-        partition: int,
         origin: Origin,
-        found: FoundKeys,
+        records: int,
+        keyless: int,
+        misplaced: int,
         *,
-        times: int = 1,
         sent: bool = True,
     ) -> None:
-        """Count the keys of a batch for ``partition``.
-
-        Args:
-            times: the batch stands for so many.
-            sent: the records go to upstream; otherwise they are refused.
-        """
-        keyless, misplaced = times * found.keyless, times * found.misplaced
-        records = times * found.records
-        self._tallies.count(
-            topic,
-            origin.client_id,
-            records=records if sent else 0,
-            keyless=keyless if sent else 0,
-            misplaced=misplaced,
-        )
+        """Count records."""
+        told = (records, keyless) if sent else (0, 0)
+        self._tallies.count(topic, origin.client_id, records=told[0], keyless=told[1], misplaced=misplaced)
         if self._report is not None:
-            client = self._report.client(topic, routes, origin)
-            client.count(records, keyless, misplaced)
-            self._report.take(topic, client, routes, partition, found)
+            self._report.client(topic, routes, origin).count(records, keyless, misplaced)
+
+    def take(self, topic: str, routes: Routes, partition: int, origin: Origin, found: FoundKeys) -> None:
+        """Have the report take the examples and the looked at keys of a batch."""
+        if self._report is not None and (found.examples or found.looked):
+            self._report.take(topic, self._report.client(topic, routes, origin), routes, partition, found)
 
 
-class _OneIn:
-    """Chooses one in ``sample`` calls, without a pattern that a client's own pattern could meet.
+class _Chance:
+    """Numbers without a pattern that a client's own pattern could meet; the same in each run.
 
     Source: Knuth's linear congruential generator, MMIX.
     """
 
-    def __init__(self, sample: int) -> None:
-        self._sample, self._state = sample, 0
+    def __init__(self) -> None:
+        self._state = 0
 
-    def chosen(self) -> bool:
-        if self._sample == 1:
-            return True
+    def below(self, count: int) -> int:
+        """The next number, from 0 on."""
         self._state = (self._state * 6364136223846793005 + 1442695040888963407) & (2**64 - 1)
-        return (self._state >> 33) % self._sample == 0
+        return (self._state >> 33) % count
 
 
 class Observer:
@@ -186,7 +183,7 @@ class Observer:
     ) -> None:
         self._tallies, self._counts, self._topics, self._control = tallies, counts, topics, control
         self._threads, self._buffered = threads, buffered
-        self._sample, self._one_in = sample, _OneIn(sample)
+        self._sample, self._chance = sample, _Chance()
         self._under_way = 0
         """Batches that threads are reading."""
 
@@ -197,16 +194,51 @@ class Observer:
             self._control.request_topics(topic)  # until the metadata arrives, records pass uncounted
             return
         partitions = self._topics.partitions(topic)
-        for each in sets:
-            if each.records and each.index in partitions and self._one_in.chosen():
-                self._read(origin, topic, routes, each.index, each.records, now)
+        chosen = [
+            (each.index, each.records)
+            for each in sets
+            if each.records and each.index in partitions and (self._sample == 1 or not self._chance.below(self._sample))
+        ]
+        plain: list[tuple[int, Buffer]] = []
+        for partition, data in chosen:
+            if is_plain(data) and not self._threads.budget_is_spent:
+                plain.append((partition, data))
+            else:
+                self._read(origin, topic, routes, partition, data, now)
+        if plain:
+            self._read_plain(origin, topic, routes, plain, now)
+
+    def _read_plain(
+        self, origin: Origin, topic: str, routes: Routes, plain: list[tuple[int, Buffer]], now: float
+    ) -> None:
+        """Read uncompressed batches, which are counted together: that costs less than the scan of a small batch."""
+        partitioner, count = routes.partitioner, routes.partitions
+        most, looks = self._counts.wanted(topic, routes, origin, now)
+        reported = self._chance.below(len(plain)) if most or looks else -1  # the report takes one batch of a request
+        records = keyless = misplaced = size = 0
+        for number, (partition, data) in enumerate(plain):
+            size += len(data)
+            if number == reported:
+                found = scan_plain(data, routes, partition, most, looks=looks)
+                if found is None:
+                    continue
+                self._counts.take(topic, routes, partition, origin, found)
+                in_batch, without_key, elsewhere = found[:3]
+            else:
+                in_batch = records_in(data)
+                end, without_key, elsewhere, _ = scan_keys(data, HEADER_SIZE, in_batch, partitioner, count, partition)
+                if end != len(data):
+                    continue
+            records += in_batch
+            keyless += without_key
+            misplaced += elsewhere
+        self._threads.spend(size, Compression.NONE)
+        if records:
+            times = self._sample
+            self._counts.add(topic, routes, origin, times * records, times * keyless, times * misplaced)
 
     def _read(self, origin: Origin, topic: str, routes: Routes, partition: int, data: Buffer, now: float) -> None:
-        if is_plain(data) and self._threads.fits(len(data), Compression.NONE):
-            self._threads.spend(len(data), Compression.NONE)
-            most, looks = self._counts.wanted(topic, routes, origin, now)
-            self._take(origin, topic, routes, partition, scan_plain(data, routes, partition, most, looks=looks))
-            return
+        """Read a compressed batch, or any when the step's budget is spent: at once or in a thread."""
         batch = parsed(data)
         if batch is None:
             return
@@ -233,4 +265,6 @@ class Observer:
 
     def _take(self, origin: Origin, topic: str, routes: Routes, partition: int, found: FoundKeys | None) -> None:
         if found is not None:
-            self._counts.count(topic, routes, partition, origin, found, times=self._sample)
+            records, keyless, misplaced = (self._sample * each for each in found[:3])
+            self._counts.add(topic, routes, origin, records, keyless, misplaced)
+            self._counts.take(topic, routes, partition, origin, found)
