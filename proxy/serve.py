@@ -247,7 +247,6 @@ class _Driver:
         self._nap = trio.CancelScope(deadline=-math.inf)
         self._health: str | None = None
         self._report: str | None = None
-        self._began = trio.current_time()
         self._running: RunningProxy | None = None
         self._logged: dict[str, Tally] = {}
 
@@ -495,10 +494,14 @@ class _Driver:
         if self.config.report is None:
             return
         host, port = parse_address(self.config.report, "report", any_port=True)
+        began = trio.current_time()
+
+        def reported() -> Iterator[str]:
+            return report(self.core, trio.current_time() - began)
 
         async def answer(*, task_status: trio.TaskStatus[int]) -> None:
             try:
-                await serve_report(host, port, self._reported, opened=task_status.started)
+                await serve_report(host, port, reported, opened=task_status.started)
             except ConfigurationError as error:
                 self.failure = error
                 task_status.started(0)
@@ -506,9 +509,6 @@ class _Driver:
         self._report = format_address(host, await self._nursery.start(answer))
         if self.failure is not None:
             raise self.failure
-
-    def _reported(self) -> Iterator[str]:
-        return report(self.core, trio.current_time() - self._began)
 
     def _is_ready(self) -> bool:
         return self._running is not None and self._running.ready

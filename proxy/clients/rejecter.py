@@ -3,7 +3,7 @@
 Rules:
 - A batch with such a key is refused as a whole, as a broker refuses a batch with an invalid record: INVALID_RECORD, and
   the records by their index, with the partitions of their keys (Produce version 8, KIP-467). Nothing of the batch is
-  passed. So upstream knows of its sequences what a broker knows that has refused it.
+  passed, so upstream expects the same sequence next as a broker that has refused the batch.
 - A batch that the proxy cannot read might have such keys. It is refused, with the same errors as for a rewritten topic.
 - The record sets of a request are read in one call, in a thread if that takes long. Record sets for a topic without
   metadata wait for it. Meanwhile later requests of the client wait, too (`RequestLine`).
