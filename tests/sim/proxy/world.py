@@ -115,7 +115,7 @@ class Simulation:
         nodes = chance.choice((1, 2, 3))
         self.rewritten = {"a": chance.choice((3, 6, 12))}
         self.topics = {**self.rewritten, "plain": 2}
-        self.rejects = Random(f"{seed} strict").random() < REJECTS
+        self.rejects = Random(f"{seed} policed").random() < REJECTS
         self.release = release = chance.choice(("2.1", "2.8", "3.9", "4.3", "4.3"))
         self.network = Network(self.clock, Random(seed + 1), self.history)
         self.front = Network(self.clock, Random(seed + 2), self.history)
