@@ -96,6 +96,8 @@ class BrokerConfig:
     that have a setting above cannot be here."""
     health: str | None = None
     """``host:port`` that serves ``/health``, ``/ready`` and ``/metrics``; ``None``: they are not served."""
+    access_log: str | None = None
+    """A file that gets a line for each request, or ``true``: stderr gets them; ``None``: no such lines."""
 
     def __post_init__(self) -> None:
         for name, lowest, highest in (

@@ -52,6 +52,13 @@ def _flag(value: Any) -> bool:
     return value
 
 
+def _file_or_flag(value: Any) -> str | None:
+    """A file, ``"true"``, or ``None`` for ``false``."""
+    if isinstance(value, bool) or str(value).lower() in ("true", "false"):
+        return "true" if _flag(value) else None
+    return _text(value)
+
+
 def _integer(value: Any) -> int:
     if isinstance(value, str) and re.fullmatch("-?[0-9]{1,18}", value.strip()):
         return int(value)
@@ -101,6 +108,7 @@ OWN: dict[str, Setting] = {
     "group-delay": Setting("group_initial_rebalance_delay", _seconds),
     "sync": Setting("sync", _sync),
     "health": Setting("health", _text),
+    "access-log": Setting("access_log", _file_or_flag),
 }
 """The names of the command line's options."""
 KAFKAS: dict[str, Setting] = {

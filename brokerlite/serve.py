@@ -88,6 +88,7 @@ class RunningBroker:
     ready: bool = True
     clean: bool = field(default=True, repr=False)
     _core: BrokerCore = field(repr=False)
+    _listener: Listener = field(repr=False)
     _reload: "Callable[[RunningBroker], Reloaded] | None" = field(default=None, repr=False)
     _end: trio.Event = field(default_factory=trio.Event, repr=False)
 
@@ -111,6 +112,14 @@ class RunningBroker:
         if not isinstance(partitions, int) or isinstance(partitions, bool):
             raise ConfigurationError(f"partitions must be an int, not {partitions!r}")
         self._core.create_topic(name, partitions, of_strings(configs))
+
+    def log_access(self, to: str | None) -> None:
+        """Replace the access log (see `BrokerConfig.access_log`).
+
+        Raises:
+            ConfigurationError: the file cannot be opened; the former access log continues.
+        """
+        self._listener.log_access(to)
 
     def drain(self) -> None:
         """Answer the open requests, close the folder cleanly and stop; call it from within trio."""
@@ -145,6 +154,7 @@ async def run_broker(
         listener = Listener(
             ListenerLimits(max_frame=config.max_request_bytes, max_connections=connections, pipeline=config.pipeline)
         )
+        listener.log_access(config.access_log)
         port = await listener.open(config.host, config.port, service, tls)
         folder = DataFolder(
             path,
@@ -190,7 +200,7 @@ async def _serve(
         defaults=_topic_defaults(config),
     )
     service.serve(core)
-    running = _running(config, folder, core, port, reload)
+    running = _running(config, folder, core, listener, port, reload)
     async with trio.open_nursery() as nursery:
         work: trio.CancelScope = await nursery.start(_work, config, listener, folder, service, chores, running)
         task_status.started(running)
@@ -544,6 +554,7 @@ def _running(
     config: BrokerConfig,
     folder: DataFolder,
     core: BrokerCore,
+    listener: Listener,
     port: int,
     reload: Callable[[RunningBroker], Reloaded] | None,
 ) -> RunningBroker:
@@ -559,6 +570,7 @@ def _running(
         node_id=config.node_id,
         cluster_id=folder.cluster_id,
         _core=core,
+        _listener=listener,
         _reload=reload,
     )
 

@@ -444,6 +444,63 @@ def scan_records(body: Buffer, count: int, base_timestamp: int) -> tuple[int, in
 _NO_SCAN = -1, NO_TIMESTAMP, NO_TIMESTAMP, 0
 
 
+def scan_keys(
+    data: Buffer,
+    start: int,
+    count: int,
+    partitioner: str,
+    partitions: int,
+    own: int,
+    most: int = 0,
+    stride: int = 1,
+) -> tuple[int, int, int, list[tuple[int, bytes, int]]]:
+    """Return where the last of ``count`` records ends, how many have no key, how many keys belong to another partition
+    than ``own``, and some of the latter: the index of the record, the key, and its partition.
+
+    Values and headers are skipped by the records' sizes. The end is -1 if the bytes end too early, or a record is
+    damaged before its value.
+
+    Args:
+        start: where the first record begins.
+        own: -1: all keys belong to another partition.
+        most: how many misplaced records to return at most: every ``stride``-th.
+
+    Raises:
+        ValueError: the partitioner does not exist, or ``partitions`` is less than 1.
+    """
+    place, size, end = hash_named(partitioner), len(data), start
+    positive(partitions)
+    keyless = misplaced = 0
+    found: list[tuple[int, bytes, int]] = []
+    if not 0 <= start <= size:
+        return -1, 0, 0, []
+    try:
+        for row in range(count):
+            length, at = _read_varint(data, end)
+            end = at + length
+            if not at < end <= size:
+                return -1, 0, 0, []
+            if data[at + 1] > 0x7F:
+                _, at = _long_varint(data, at + 2, 64)
+            else:
+                at += 2
+            _, at = _read_varint(data, at)
+            key_size, behind = _step_over(data, at)
+            if behind > end:
+                return -1, 0, 0, []
+            if key_size < 0:
+                keyless += 1
+                continue
+            key = bytes(data[behind - key_size : behind])
+            if (partition := place(key, partitions)) != own:
+                if len(found) < most and misplaced % max(stride, 1) == 0:
+                    found.append((row, key, partition))
+                misplaced += 1
+    except (IndexError, _Damaged):
+        return -1, 0, 0, []
+    return end, keyless, misplaced, found
+
+
 def _end_of(body: bytes, count: int) -> int:
     """Return where the first ``count`` records, which are intact, end."""
     end = 0

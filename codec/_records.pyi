@@ -15,4 +15,5 @@ from ottla.codec._loops import murmur2_partition as murmur2_partition
 from ottla.codec._loops import parse_records as parse_records
 from ottla.codec._loops import partition_column as partition_column
 from ottla.codec._loops import read_heads as read_heads
+from ottla.codec._loops import scan_keys as scan_keys
 from ottla.codec._loops import scan_records as scan_records

@@ -914,6 +914,102 @@ cdef bint scan_rows(
     return True
 
 
+ctypedef uint32_t (*Hash)(const uint8_t*, Py_ssize_t) noexcept nogil
+
+
+cdef struct Misplaced:
+    # A record whose key belongs to another partition.
+    Py_ssize_t row
+    int32_t key_at, key_size, place
+
+
+cdef struct KeyScan:
+    # What to find, and the results of hashing the keys of records without decoding the rest.
+    Hash place
+    uint32_t partitions
+    int32_t own
+    Py_ssize_t most, stride     # of the misplaced records to keep
+    Py_ssize_t end, keyless, misplaced, kept
+    Misplaced* rows
+
+
+def scan_keys(
+    data, Py_ssize_t start, Py_ssize_t count, partitioner, partitions, own, Py_ssize_t most=0, Py_ssize_t stride=1
+):
+    """See `ottla.codec._loops.scan_keys`."""
+    cdef Py_buffer view
+    cdef Hash place = hash_named(partitioner)
+    cdef KeyScan scan = KeyScan(
+        place, counted(partitions), own, min(most, max(count, 0)), max(stride, 1), start, 0, 0, 0, NULL
+    )
+    cdef bint intact
+    cdef size_t room = 0
+    cdef Py_ssize_t i
+    cdef list found = []
+    cdef const uint8_t* at
+    if scan.most > 0:
+        scan.rows = <Misplaced*>take(scan.most * sizeof(Misplaced), &room)
+        if scan.rows == NULL:
+            raise MemoryError
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    at = <const uint8_t*>view.buf
+    try:
+        intact = 0 <= start <= view.len <= INT32_MAX
+        if intact and view.len <= SMALL:
+            intact = find_keys(at, view.len, count, &scan)
+        elif intact:
+            with nogil:
+                intact = find_keys(at, view.len, count, &scan)
+        if not intact:
+            return -1, 0, 0, found
+        for i in range(scan.kept):
+            key = PyBytes_FromStringAndSize(<const char*>at + scan.rows[i].key_at, scan.rows[i].key_size)
+            found.append((scan.rows[i].row, key, scan.rows[i].place))
+        return scan.end, scan.keyless, scan.misplaced, found
+    finally:
+        PyBuffer_Release(&view)
+        if scan.rows != NULL:
+            give(scan.rows, room)
+
+
+cdef bint find_keys(const uint8_t* body, Py_ssize_t size, Py_ssize_t count, KeyScan* scan) noexcept nogil:
+    """Hash the keys of `count` records; return whether the records are intact up to their keys."""
+    cdef const uint8_t* at = body + scan.end
+    cdef const uint8_t* stop = body + size
+    cdef const uint8_t* end
+    cdef uint64_t n = 0
+    cdef Misplaced found
+    cdef Py_ssize_t i
+    for i in range(count):
+        at = varint(at, stop, 32, &n)
+        if at == NULL or n & 1 or n == 0 or n >> 1 > <uint64_t>(stop - at):
+            return False
+        end = at + (n >> 1)
+        at = varint(at + 1, end, 64, &n)  # the timestamp, after the attributes
+        if at == NULL:
+            return False
+        at = varint(at, end, 32, &n)  # the offset
+        if at == NULL:
+            return False
+        at = sized(body, at, end, &found.key_at, &found.key_size)
+        if at == NULL:
+            return False
+        at = end
+        if found.key_size < 0:
+            scan.keyless += 1
+            continue
+        found.place = <int32_t>(scan.place(body + found.key_at, found.key_size) % scan.partitions)
+        if found.place == scan.own:
+            continue
+        if scan.kept < scan.most and scan.misplaced % scan.stride == 0:
+            found.row = i
+            scan.rows[scan.kept] = found
+            scan.kept += 1
+        scan.misplaced += 1
+    scan.end = at - body
+    return True
+
+
 cdef Records find_records(object body, Py_ssize_t count, const Base* base, int64_t room):
     cdef Body found = Body.__new__(Body)
     cdef Records records = Records.__new__(Records)
@@ -1921,9 +2017,6 @@ cdef uint32_t place_fnv1a(const uint8_t* at, Py_ssize_t size) noexcept nogil:
 
 cdef uint32_t place_fnv1a_reference(const uint8_t* at, Py_ssize_t size) noexcept nogil:
     return hash_fnv1a(at, size) & 0x7FFFFFFF
-
-
-ctypedef uint32_t (*Hash)(const uint8_t*, Py_ssize_t) noexcept nogil
 
 
 cdef uint32_t hashed(Hash hash, object key) except? 0xFFFFFFFF:

@@ -57,9 +57,9 @@ from ottla.codec.wire import Buffer, Int8, Int16, Int32, Int64, UInt32, VarArray
 from ottla.errors import ChecksumMismatch, DecodeError, EncodeError, MemoryLimitExceeded
 
 if TYPE_CHECKING or ENGINE == "python":
-    from ottla.codec._loops import Appender, BatchHead, Record, Records, lay_out, read_heads, scan_records
+    from ottla.codec._loops import Appender, BatchHead, Record, Records, lay_out, read_heads, scan_keys, scan_records
 else:
-    from ottla.codec._records import Appender, BatchHead, Record, Records, lay_out, read_heads, scan_records
+    from ottla.codec._records import Appender, BatchHead, Record, Records, lay_out, read_heads, scan_keys, scan_records
 
 __all__ = [
     "BEYOND",
@@ -88,6 +88,7 @@ __all__ = [
     "read_batches",
     "read_columns",
     "rebased",
+    "scan_keys",
     "scan_records",
 ]
 

@@ -62,6 +62,15 @@ class ProxyConfig:
     each restart fences the idempotent producers of rewritten topics."""
     health: str | None = None
     """``host:port`` of ``/health`` and ``/ready``; ``None``: no probes."""
+    access_log: str | None = None
+    """A file that gets a line for each request, or ``true``: stderr gets them; ``None``: no such lines."""
+    report: str | None = None
+    """``host:port`` of ``/report``: which clients put keys where a topic's partitioner would not; ``None``: no report.
+    It has no login, so the address should be of this machine, or of a network of operators."""
+    report_keys: bool = False
+    """The report shows keys; otherwise a hash of each."""
+    observe_sample: int = 1
+    """Mode `observe` counts the keys of one batch in so many, each so many times."""
     connect_timeout: float = 10.0
     """The timeout for one connection to upstream, and for reaching upstream when the proxy starts."""
     request_timeout: float = 30.0
@@ -83,7 +92,7 @@ class ProxyConfig:
         for name in ("connect_timeout", "request_timeout", "delivery_timeout", "stats_interval"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise ConfigurationError(f"{dashed(name)} is {getattr(self, name)}; it must be more than 0 seconds")
-        for name in ("max_buffered", "max_batch", "max_request_bytes", "max_connections"):
+        for name in ("max_buffered", "max_batch", "max_request_bytes", "max_connections", "observe_sample"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{dashed(name)} is {getattr(self, name)}; it must be at least 1")
         if self.max_batch > STEP:
@@ -91,6 +100,16 @@ class ProxyConfig:
         if not self.upstream.startswith("zeroconf://"):
             for address in self.upstream.split(","):
                 parse_address(address, "upstream")
+        for name, host_port in (("report", self.report), ("health", self.health)):
+            parse_address(host_port or "localhost:1", name, any_port=True)
+        if (
+            self.report is not None
+            and self.report in (self.health, self.listen)
+            and self.report.rpartition(":")[2] != "0"
+        ):
+            raise ConfigurationError(f"report is {self.report}, as another address: give it another port")
+        if self.report_keys and self.report is None:
+            raise ConfigurationError("report-keys needs report, the address of the report")
         probes = None if self.health is None else parse_address(self.health, "health", any_port=True)
         if probes and probes[1] and probes == self.listens:
             raise ConfigurationError(f"health and listen are both {self.listen}: give the probes another port")
@@ -154,6 +173,12 @@ def _rules(file: ConfigFile, table: Any) -> tuple[TopicRule, ...]:
 
 
 def _typed(file: ConfigFile, key: str, value: Any, kind: Any) -> Any:
+    if key.replace("_", "-") == "access-log" and isinstance(value, bool):
+        return "true" if value else None
+    if kind is bool:
+        if not isinstance(value, bool):
+            raise file.error(f"{key} is {value!r}, and must be true or false")
+        return value
     wanted = {int: int, int | None: int, float: int | float}.get(kind, str)
     if not isinstance(value, wanted) or isinstance(value, bool):
         raise file.error(f"{key} is {value!r}, and must be {'a string' if wanted is str else 'a number'}")

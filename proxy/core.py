@@ -25,9 +25,11 @@ from ottla.proxy.clients.admission import Admission
 from ottla.proxy.clients.batches import ClientBatch
 from ottla.proxy.clients.buffered import Buffered
 from ottla.proxy.clients.client_session import ClientSession
-from ottla.proxy.clients.observer import Observer, Tallies
+from ottla.proxy.clients.key_report import KeyReport
+from ottla.proxy.clients.observer import KeyCounts, Observer, Tallies
 from ottla.proxy.clients.opening import Opener
 from ottla.proxy.clients.producers import ClientProducers
+from ottla.proxy.clients.rejecter import Rejecter
 from ottla.proxy.clients.rewrite_counts import RewriteCounts
 from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.routed_topics import RoutedTopics
@@ -109,9 +111,15 @@ class ProxyCore:
         self.delivery = Delivery(self.links, self.cluster, self.control, self.threads, config, producers, journal)
         self.topics = RoutedTopics(self.rules, self.cluster, self.control, journal)
         self.buffered, self.tallies, opener = Buffered(config.max_buffered), Tallies(), Opener(self.threads)
-        self.observer = Observer(self.tallies, self.topics, self.control, opener, self.buffered)
+        self.key_report = None if config.report is None else KeyReport(rng.randbytes(32), shows_keys=config.report_keys)
+        """Which clients put keys into other partitions; ``None``: it is not wanted."""
+        keys = KeyCounts(self.tallies, self.key_report)
+        self.observer = Observer(
+            self.tallies, keys, self.topics, self.control, self.threads, self.buffered, config.observe_sample
+        )
         self.admission = Admission(producers, self.topics, self.control, self.delivery, config, journal)
-        counts = RewriteCounts(self.tallies, self.topics)
+        counts = RewriteCounts(self.tallies, keys, self.topics)
+        self.rejecter = Rejecter(self.topics, keys, self.threads, self.buffered, counts)
         self.rewriter = Rewriter(
             self.topics, self.admission, self.delivery, opener, self.buffered, counts, clock_offset
         )
@@ -209,7 +217,6 @@ class ProxyCore:
                 if session := self._sessions.pop(client, None):
                     with contained("a client has left"):
                         session.left(now)
-                        self.acceptance.left(client, now)
             case UpstreamConnected(number):
                 self._on_link(number, lambda link: link.connected(now), now)
             case UpstreamReceived(number, data):

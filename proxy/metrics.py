@@ -10,6 +10,7 @@ from ottla.proxy.clients.observer import Tallies
 from ottla.proxy.core import ProxyCore
 from ottla.proxy.events import Address
 from ottla.proxy.routing import TopicRules
+from ottla.proxy.topic_rule import Mode
 from ottla.proxy.upstream.link import UpstreamLinks
 from ottla.serve import Listener
 from ottla.server_metrics import OTHER, MetricKind, Sample, Samples, Series, ServerMetric
@@ -21,7 +22,8 @@ RECORDS = ServerMetric(
     "ottla_proxy_records_total",
     _COUNTER,
     "records of topics that a rule matches, when the proxy sends them to upstream, which may still refuse them; "
-    "refused records that a client sends again are counted again; `mode`: of the rule, `rewrite` or `observe`",
+    "refused records that a client sends again are counted again; `mode`: of the rule, `rewrite`, `reject` or "
+    "`observe`; with `observe-sample`, the counts of observed topics are estimates",
     ("topic", "mode"),
 )
 KEYLESS = ServerMetric(
@@ -40,9 +42,9 @@ MISPLACED = ServerMetric(
 FAILED = ServerMetric(
     "ottla_proxy_failed_batches_total",
     _COUNTER,
-    "batches of rewritten topics that failed; `outcome`: `refused` (by the proxy or upstream, at least in part), "
-    "`unknown` (they may or may not be stored), `dropped` (not sent, because too many bytes were held, and their "
-    "client had disconnected)",
+    "batches of rewritten topics that failed, and batches that mode `reject` refused; `outcome`: `refused` (by the "
+    "proxy or upstream, at least in part), `unknown` (they may or may not be stored), `dropped` (not sent, because too "
+    "many bytes were held, and their client had disconnected)",
     ("topic", "outcome"),
 )
 UNOBSERVED = ServerMetric(
@@ -133,14 +135,14 @@ def _of_topics(tallies: Tallies, rules: TopicRules) -> Samples:
     records, moved = Series(RECORDS), Series(MOVED)
     failed, others = Series(FAILED), Series(KEYLESS, UNOBSERVED)
     for topic, tally in list(tallies.items()):
-        rewrites = rules.rewrites(topic)
-        records.add((topic, "rewrite" if rewrites else "observe"), tally.records)
+        mode = rules.mode(topic) or Mode.OBSERVE
+        records.add((topic, mode.value), tally.records)
         others.add((topic,), tally.keyless, tally.unobserved)
         outcomes = {"refused": tally.refused, "unknown": tally.outcome_unknown, "dropped": tally.dropped}
         for outcome, count in outcomes.items():
             if count:
                 failed.add((topic, outcome), count)
-        if rewrites:
+        if mode is Mode.REWRITE:
             moved.add((topic,), tally.misplaced)
         yield None
     for series in (records, others, moved, failed):

@@ -56,8 +56,12 @@ class TopicRules:
         return next((rule for pattern, rule in self._patterns if pattern.match(topic)), None)
 
     def rewrites(self, topic: str) -> bool:
+        return self.mode(topic) is Mode.REWRITE
+
+    def mode(self, topic: str) -> Mode | None:
+        """The mode of a topic; ``None``: no rule matches it."""
         rule = self.of(topic)
-        return rule is not None and rule.mode is Mode.REWRITE
+        return None if rule is None else rule.mode
 
 
 class RuleHistory:

@@ -17,7 +17,7 @@ import math
 import random
 import socket
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -62,6 +62,7 @@ from ottla.proxy.journal.journal import Journal
 from ottla.proxy.journal.restored import Noted
 from ottla.proxy.journal.state_directory import StateDirectory
 from ottla.proxy.metrics import collect
+from ottla.proxy.report_page import report
 from ottla.proxy.standby import Probes, own_state, released
 from ottla.proxy.topic_rule import Mode, TopicRule
 from ottla.sdk.discovery import resolve
@@ -73,6 +74,7 @@ from ottla.serve import (
     Outbox,
     PendingAnswer,
     bare,
+    serve_report,
     write_on,
 )
 from ottla.server_metrics import Samples
@@ -99,12 +101,15 @@ class RunningProxy:
         advertised: ``host:port`` that clients get for that broker.
         nodes: upstream's node id -> the proxy's port for it; grows with upstream.
         health: ``host:port`` of the probes, or ``None``.
+        report: ``host:port`` of the report, or ``None``.
     """
 
     bootstrap: str
     advertised: str
     nodes: dict[int, int]
     health: str | None = None
+    report: str | None = None
+    _log_access: Callable[[str | None], None] = field(default=lambda to: None, repr=False)
     _core: ProxyCore | None = field(default=None, repr=False)
     _tell: Callable[[Event], None] = field(default=lambda event: None, repr=False)
     _end: trio.Event = field(default_factory=trio.Event, repr=False)
@@ -124,6 +129,14 @@ class RunningProxy:
             raise LocalProtocolError("the proxy does not run yet")
         if self._core.rules.all != tuple(rules):
             self._tell(RulesChanged(tuple(rules)))
+
+    def log_access(self, to: str | None) -> None:
+        """Replace the access log (see `ProxyConfig.access_log`).
+
+        Raises:
+            ConfigurationError: the file cannot be opened; the former access log continues.
+        """
+        self._log_access(to)
 
     def drain(self) -> None:
         """Accept no more requests, answer those under way, and let `run_proxy` return."""
@@ -176,14 +189,14 @@ def _core(config: ProxyConfig, bootstrap: tuple[Address, ...], state: StateDirec
     if state is None:
         if any(rule.mode is Mode.REWRITE for rule in config.topics):
             log.warning("no state directory: a restart fences the idempotent producers of rewritten topics")
-        return ProxyCore(config, bootstrap, random.Random(), clock_offset=offset)
+        return ProxyCore(config, bootstrap, random.SystemRandom(), clock_offset=offset)
     found, segment = state.recover()
-    core = ProxyCore(config, bootstrap, random.Random(), Journal(segment), offset)
+    core = ProxyCore(config, bootstrap, random.SystemRandom(), Journal(segment), offset)
     try:
         core.restore(found, trio.current_time())
     except Exception as error:  # of any kind: with this journal every further start would fail, too
         state.set_aside(error)
-        core = ProxyCore(config, bootstrap, random.Random(), Journal(segment), offset)
+        core = ProxyCore(config, bootstrap, random.SystemRandom(), Journal(segment), offset)
         core.restore(Noted(), trio.current_time())
     else:
         told = {"producers": len(found.producers), "batches": found.under_way}
@@ -247,6 +260,7 @@ class _Driver:
         self._started = trio.Event()
         """Set when a port was opened, or could not be."""
         self._nap = trio.CancelScope(deadline=-math.inf)
+        self._report: str | None = None
         self._running: RunningProxy | None = None
         self._logged: dict[str, Tally] = {}
 
@@ -254,8 +268,10 @@ class _Driver:
         """Start, serve until drained, and stop all tasks in the nursery; `failure` has an error of the start."""
         self._nursery = nursery
         try:
+            self._listener.log_access(self.config.access_log)
             await released(partial(self._probes.open, nursery), self._in_use_until)
             self._probes.follow(self)
+            await released(self._open_report, self._in_use_until)
             nursery.start_soon(self._watch_deadlines)
             nursery.start_soon(self._log_statistics)
             with trio.move_on_after(self.config.connect_timeout):
@@ -276,7 +292,16 @@ class _Driver:
         first = min(self._ports)
         advertised = format_address(self.core.cluster.host, self.core.cluster.ports[first])
         bootstrap = advertised if self._host in EVERY_ADDRESS else format_address(self._host, self._ports[first])
-        running = RunningProxy(bootstrap, advertised, self._ports, self._probes.address, self.core, self.happened)
+        running = RunningProxy(
+            bootstrap,
+            advertised,
+            self._ports,
+            self._probes.address,
+            self._report,
+            self._listener.log_access,
+            self.core,
+            self.happened,
+        )
         self._running = running
         extra = {"bootstrap": bootstrap, "advertised": advertised, "upstream": self.config.upstream}
         log.info("the proxy takes requests", extra=extra)
@@ -450,6 +475,27 @@ class _Driver:
 
     # -- what the health address asks
 
+    async def _open_report(self) -> None:
+        if self.config.report is None:
+            return
+        host, port = parse_address(self.config.report, "report", any_port=True)
+        began = trio.current_time()
+        refused: list[ConfigurationError] = []
+
+        def reported() -> Iterator[str]:
+            return report(self.core, trio.current_time() - began)
+
+        async def answer(*, task_status: trio.TaskStatus[int]) -> None:
+            try:
+                await serve_report(host, port, reported, opened=task_status.started)
+            except ConfigurationError as error:
+                refused.append(error)
+                task_status.started(0)
+
+        self._report = format_address(host, await self._nursery.start(answer))
+        if refused:
+            raise refused[0]
+
     def is_ready(self) -> bool:
         return self._running is not None and self._running.ready
 
@@ -479,7 +525,10 @@ class _Driver:
         tally = self.core.tallies[topic]
         if self._logged.get(topic) != tally:
             self._logged[topic] = replace(tally)
-            log.info("records so far", extra={"topic": topic, **asdict(tally)})
+            told = {"topic": topic, **asdict(tally)}
+            if self.config.observe_sample > 1 and self.core.rules.mode(topic) is Mode.OBSERVE:
+                told["estimated_from_one_batch_in"] = self.config.observe_sample
+            log.info("records so far", extra=told)
 
 
 class _Pipe:

@@ -15,6 +15,8 @@ class Mode(Enum):
 
     OBSERVE = "observe"
     """Records pass unchanged; keys in another partition than the partitioner chooses are counted."""
+    REJECT = "reject"
+    """Batches with a key in another partition than the partitioner chooses are refused; all others pass unchanged."""
     REWRITE = "rewrite"
     """Records with a key go to the partition that the partitioner chooses."""
 
@@ -39,9 +41,9 @@ class TopicRule:
     def __post_init__(self) -> None:
         if not self.glob:
             raise ConfigurationError("a topic rule begins with the topics' name or glob, as in 'flights=rewrite'")
-        if self.mode is Mode.REWRITE and self.glob.startswith("__"):
+        if self.mode is not Mode.OBSERVE and self.glob.startswith("__"):
             raise ConfigurationError(
-                f"{self.glob!r}: topics that begin with __ are the brokers' own, and never rewritten"
+                f"{self.glob!r}: topics that begin with __ are the brokers' own: no rule applies to them"
             )
         if self.partitioner not in PARTITIONERS:
             known = ", ".join(PARTITIONERS)
@@ -72,8 +74,8 @@ def rule_of(glob: str, treatment: str) -> TopicRule:
     try:
         chosen = Mode(mode)
     except ValueError:
-        known = " or ".join(each.value for each in Mode)
-        raise ConfigurationError(f"mode {mode!r} of topic {glob!r} is not {known}") from None
+        *known, last = (each.value for each in Mode)
+        raise ConfigurationError(f"mode {mode!r} of topic {glob!r} is not {', '.join(known)} or {last}") from None
     if len(rest) < 2:
         return TopicRule(glob=glob, mode=chosen, partitioner=rest[0] if rest else DEFAULT_PARTITIONER)
     partitioner, partitions = rest

@@ -50,8 +50,8 @@ class ClientParts(AsyncBlock):
                 default if the brokers support it (Kafka 0.11). Without it a retry may store records twice; their order
                 stays, because only one batch per partition is in flight.
             linger: seconds that a batch waits for more records, at most. A record of `send`, whose caller waits, goes
-                at once, unless a request to its leader is in flight: then it goes after the next response, with all
-                that came meanwhile.
+                at once if no request to its leader is in flight, otherwise after the next response, with all that came
+                meanwhile.
             batch_size: bytes of a batch before compression.
             compression: ``"none"``, ``"gzip"``, ``"snappy"``, ``"lz4"`` or ``"zstd"``; or one for each topic,
                 ``{"events": "zstd", "logs": ("gzip", 9), "*": "lz4"}``, where ``"*"`` is every other topic.

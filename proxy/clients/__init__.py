@@ -19,9 +19,13 @@ windows               recognises retries
 producers             the producer ids of clients
 record_set_queue      the queue of record sets
 acceptance            accepts record sets in their turn, or refuses them
+rejecter              refuses record sets with keys outside their partition, in mode `reject`
+request_line          has later requests of a client wait while an earlier one is screened
 rewriter              moves the records of a client's batch to the partitions of their keys, and answers the client
 rewrite_counts        counts records and refusals, and logs the refusals
 transactions          the state of clients' transactions: their partitions, and when they may end
 observer              counts keys
+key_scan              finds keys outside their partition, without making records
+key_report            collects which clients put keys where the topic's partitioner would not
 buffered              counts the buffered bytes of each client
 """

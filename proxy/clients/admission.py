@@ -20,9 +20,7 @@ from ottla.errors import (
     InvalidTxnState,
     NotLeaderOrFollower,
     OutOfOrderSequenceNumber,
-    PolicyViolation,
     ProducerFenced,
-    UnknownTopicOrPartition,
     broker_error,
 )
 from ottla.proxy.clients.batches import ClientBatch, Offer, Origin
@@ -158,15 +156,8 @@ class Admission:
         topic = offer.topic
         if not self._topics.rewrites(topic):  # since the records arrived: sent again, they pass unchanged
             raise NotLeaderOrFollower(f"the proxy's rule for {topic} has just changed: send the records again")
-        routes, partitions = self._topics.routes(topic), self._topics.partitions(topic)
-        if len(partitions) < routes.partitions:
-            self._control.request_topics(topic)  # it may have more partitions by now, or be recreated
-            raise PolicyViolation(
-                f"{topic} has {len(partitions)} partitions, but the proxy's topic rule divides its keys among "
-                f"{routes.partitions}: give the topic that many, or state another number in the rule"
-            )
-        if offer.partition not in partitions:
-            raise UnknownTopicOrPartition(f"{topic} has no partition {offer.partition}")
+        routes = self._topics.routes(topic)
+        self._topics.check_partition(topic, routes, offer.partition)
         return routes
 
     def producer(self, offer: Offer, batch: RecordBatch) -> UpstreamProducer:

@@ -33,11 +33,13 @@ class Origin:
     Attributes:
         client: its number.
         peer: its ``host:port``; empty if the records come from the journal.
+        software: the name and version of the client's software, as its ApiVersions request has them.
     """
 
     client: int
     peer: str = ""
     client_id: str | None = None
+    software: str = ""
 
     @property
     def host(self) -> str:

@@ -40,6 +40,7 @@ from ottla.proxy.clients.client_connection import ClientConnection, ClientReques
 from ottla.proxy.clients.client_link import ClientLink, LinkContext
 from ottla.proxy.clients.dialects import UNNAMED, Dialect, dialect_of
 from ottla.proxy.clients.produce_handler import ProduceContext, ProduceHandler
+from ottla.proxy.clients.request_line import RequestLine
 from ottla.proxy.clients.steps import Steps, run
 from ottla.proxy.clients.transaction_handler import TransactionContext, TransactionHandler
 from ottla.proxy.events import Action
@@ -55,6 +56,8 @@ MOST_READ = 2**20
 """The most bytes of other requests that the proxy parses, or whose response it parses: none has records."""
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """The names and versions of software that brokers accept. Source: ApiVersionsRequest.java."""
+_LONGEST_SOFTWARE = 100
+"""Characters of a client's software and its version that are kept; the client chooses them."""
 _HEAD = struct.Struct(">hhi")
 
 
@@ -78,21 +81,32 @@ class ClientSession:
         self._link = ClientLink(self._client, node, shared)
         self._addresses = AddressHandler(self._client, self._link, shared)
         self._transactions = TransactionHandler(self._client, Origin(client, peer).host, self._link, shared)
-        self._produce = ProduceHandler(self._client, peer, self._link, shared)
+        self._line = RequestLine(client, shared.buffered)
+        self._produce = ProduceHandler(self._client, peer, self._link, self._line, shared)
         self._dialect: Dialect = UNNAMED
 
     def left(self, now: float) -> None:
         """Handle the end of the client's connection."""
         self._link.left(now)
+        self._line.in_turn(self._all_handled, 0, now)
+
+    def _all_handled(self, now: float) -> None:
+        """Finish, because all requests of a disconnected client are handled."""
+        self._link.left(now)  # requests that waited may have opened it again
+        self._shared.acceptance.left(self._client.number, now)
 
     def request(self, ticket: int, frame: Buffer, now: float) -> None:
         """Handle a request frame. An error closes the client's connection."""
         if self._client.closed:  # by an earlier request
             return
+        self._client.requested()
+        self._line.in_turn(partial(self._begin, ticket, frame), len(frame), now)
+
+    def _begin(self, ticket: int, frame: Buffer, now: float) -> None:
+        if self._client.closed:  # while the request waited
+            return
         try:
-            request = _head(ticket, frame)
-            self._client.requested()
-            self._handle(request, frame, now)
+            self._handle(_head(ticket, frame), frame, now)
         except RemoteProtocolError as error:
             self._client.close(str(error))
         except Exception:
@@ -125,6 +139,7 @@ class ClientSession:
         """Answer with the versions and features that upstream and the proxy both have."""
         name, version = asked.client_software_name, asked.client_software_version
         self._dialect = dialect_of(name, version)
+        self._produce.runs(f"{name} {version}".strip()[:_LONGEST_SOFTWARE])
         named = _SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)
         upstream, features = yield from self._link.offered(Software(name, version) if named else OURS, now)
         versions = offered(upstream)

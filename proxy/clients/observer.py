@@ -1,20 +1,28 @@
 """Counts the keys of topics, and the keys outside the partition that the topic's partitioner chooses.
 
 Rules:
+- With ``observe-sample`` N, the keys of one batch in N are counted, and each counts N times: counts are estimates then.
 - Records that pass unread are counted as their batch's header says, up to what its bytes may hold. Upstream checks that
   number. Message sets, of clients before Kafka 0.11, have no such header: only their bytes are counted.
 - Clients choose their ids, so there is a bound on how many are counted apart (`ottla.server_metrics`).
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
-from ottla.codec.records import HEADER_SIZE, MAGIC, parse_batch
+from ottla.codec.apis.produce import PartitionProduceData
+from ottla.codec.compression import Compression
+from ottla.codec.records import HEADER_SIZE, MAGIC, scan_keys
 from ottla.codec.wire import Buffer
-from ottla.errors import BrokerError, DecodeError
 from ottla.proxy.clients.batches import Origin
 from ottla.proxy.clients.buffered import Buffered
-from ottla.proxy.clients.opening import MAGIC_AT, Opened, Opener, claimed_records, max_memory_of
+from ottla.proxy.clients.key_report import KeyReport
+from ottla.proxy.clients.key_scan import FoundKeys, is_plain, memory_to_scan, parsed, records_in, scan_batch, scan_plain
+from ottla.proxy.clients.opening import MAGIC_AT, claimed_records
 from ottla.proxy.clients.routed_topics import RoutedTopics
+from ottla.proxy.routing import Routes
+from ottla.proxy.threads import Threads
 from ottla.proxy.upstream.control import Control
 from ottla.server_metrics import bounded
 
@@ -95,43 +103,168 @@ class Tallies(dict[str, Tally]):
             self.passed_records += claimed_records(data)
 
 
+class KeyCounts:
+    """Counts keys, and has the report take some of them.
+
+    Args:
+        report: ``None``: there is none.
+    """
+
+    def __init__(self, tallies: Tallies, report: KeyReport | None) -> None:
+        self._tallies, self._report = tallies, report
+
+    def wanted(self, topic: str, routes: Routes, origin: Origin, now: float) -> tuple[int, bool]:
+        """How many examples of a batch's misplaced keys the report wants, and whether it looks at others."""
+        if self._report is None:
+            return 0, False
+        return self._report.client(topic, routes, origin).missing_samples, self._report.may_look(now)
+
+    def count(
+        self, topic: str, routes: Routes, partition: int, origin: Origin, found: FoundKeys, *, sent: bool = True
+    ) -> None:
+        """Count the keys of a batch for ``partition``; ``sent``: its records go to upstream."""
+        self.add(topic, routes, origin, found.records, found.keyless, found.misplaced, sent=sent)
+        self.take(topic, routes, partition, origin, found)
+
+    def add(
+        self,
+        topic: str,
+        routes: Routes,
+        origin: Origin,
+        records: int,
+        keyless: int,
+        misplaced: int,
+        *,
+        sent: bool = True,
+    ) -> None:
+        """Count records."""
+        told = (records, keyless) if sent else (0, 0)
+        self._tallies.count(topic, origin.client_id, records=told[0], keyless=told[1], misplaced=misplaced)
+        if self._report is not None:
+            self._report.client(topic, routes, origin).count(records, keyless, misplaced)
+
+    def take(self, topic: str, routes: Routes, partition: int, origin: Origin, found: FoundKeys) -> None:
+        """Have the report take the examples and the looked at keys of a batch."""
+        if self._report is not None and (found.examples or found.looked):
+            self._report.take(topic, self._report.client(topic, routes, origin), routes, partition, found)
+
+
+class _Chance:
+    """Numbers without a pattern that a client's own pattern could meet; the same in each run.
+
+    Source: Knuth's linear congruential generator, MMIX.
+    """
+
+    def __init__(self) -> None:
+        self._state = 0
+
+    def below(self, count: int) -> int:
+        """The next number, from 0 on."""
+        self._state = (self._state * 6364136223846793005 + 1442695040888963407) & (2**64 - 1)
+        return (self._state >> 33) % count
+
+
 class Observer:
-    """Counts the keys of topics in mode `observe`."""
+    """Counts the keys of topics in mode `observe`.
+
+    Args:
+        sample: counts the keys of one batch in so many.
+    """
 
     def __init__(
-        self, tallies: Tallies, topics: RoutedTopics, control: Control, opener: Opener, buffered: Buffered
+        self,
+        tallies: Tallies,
+        counts: KeyCounts,
+        topics: RoutedTopics,
+        control: Control,
+        threads: Threads,
+        buffered: Buffered,
+        sample: int,
     ) -> None:
-        self._tallies, self._topics, self._control = tallies, topics, control
-        self._opener, self._buffered = opener, buffered
+        self._tallies, self._counts, self._topics, self._control = tallies, counts, topics, control
+        self._threads, self._buffered = threads, buffered
+        self._sample, self._chance = sample, _Chance()
         self._under_way = 0
         """Batches that threads are reading."""
 
-    def observe(self, origin: Origin, topic: str, partition: int, data: Buffer | None, now: float) -> None:
-        """Count the keys of a record set that passes unchanged; upstream judges unreadable ones."""
+    def observe(self, origin: Origin, topic: str, sets: Iterable[PartitionProduceData], now: float) -> None:
+        """Count the keys of record sets that pass unchanged; upstream judges unreadable ones."""
         routes = self._topics.observed(topic)
         if routes is None:
             self._control.request_topics(topic)  # until the metadata arrives, records pass uncounted
             return
-        if not data or partition not in self._topics.partitions(topic):
+        partitions = self._topics.partitions(topic)
+        chosen = [
+            (each.index, each.records)
+            for each in sets
+            if each.records and each.index in partitions and (self._sample == 1 or not self._chance.below(self._sample))
+        ]
+        plain: list[tuple[int, Buffer]] = []
+        for partition, data in chosen:
+            if is_plain(data) and not self._threads.budget_is_spent:
+                plain.append((partition, data))
+            else:
+                self._read(origin, topic, routes, partition, data, now)
+        if plain:
+            self._read_plain(origin, topic, routes, plain, now)
+
+    def _read_plain(
+        self, origin: Origin, topic: str, routes: Routes, plain: list[tuple[int, Buffer]], now: float
+    ) -> None:
+        """Read uncompressed batches, which are counted together: that costs less than the scan of a small batch."""
+        partitioner, count = routes.partitioner, routes.partitions
+        most, looks = self._counts.wanted(topic, routes, origin, now)
+        reported = self._chance.below(len(plain)) if most or looks else -1  # the report takes one batch of a request
+        records = keyless = misplaced = size = 0
+        for number, (partition, data) in enumerate(plain):
+            size += len(data)
+            if number == reported:
+                found = scan_plain(data, routes, partition, most, looks=looks)
+                if found is None:
+                    continue
+                self._counts.take(topic, routes, partition, origin, found)
+                in_batch, without_key, elsewhere = found[:3]
+            else:
+                in_batch = records_in(data)
+                end, without_key, elsewhere, _ = scan_keys(data, HEADER_SIZE, in_batch, partitioner, count, partition)
+                if end != len(data):
+                    continue
+            records += in_batch
+            keyless += without_key
+            misplaced += elsewhere
+        self._threads.spend(size, Compression.NONE)
+        if records:
+            times = self._sample
+            self._counts.add(topic, routes, origin, times * records, times * keyless, times * misplaced)
+
+    def _read(self, origin: Origin, topic: str, routes: Routes, partition: int, data: Buffer, now: float) -> None:
+        """Read a compressed batch, or any when the step's budget is spent: at once or in a thread."""
+        batch = parsed(data)
+        if batch is None:
             return
-        try:
-            batch = parse_batch(data)
-        except DecodeError:
-            return
-        size = max_memory_of(batch)
-        if self._under_way >= MOST and not self._opener.opens_here(size, batch.compression):
+        size, compression = memory_to_scan(batch), batch.compression
+        here = self._threads.fits(size, compression)
+        if not here and self._under_way >= MOST:
             self._tallies[topic].count_unobserved()
+            return
+        most, looks = self._counts.wanted(topic, routes, origin, now)
+        scan = partial(scan_batch, batch, routes, partition, most, looks)
+        if here:
+            self._threads.spend(size, compression)
+            self._take(origin, topic, routes, partition, scan())
             return
         self._under_way += 1
         self._buffered.count(origin.client, size)
 
-        def opened(found: Opened | BrokerError, now: float) -> None:
+        def done(found: FoundKeys | None, now: float) -> None:
             self._under_way -= 1
             self._buffered.count(origin.client, -size)
-            if isinstance(found, Opened):
-                records = len(found.records)
-                misplaced = records - len(found.parts.get(partition, ()))
-                keyless = found.records.keyless
-                self._tallies.count(topic, origin.client_id, records=records, keyless=keyless, misplaced=misplaced)
+            self._take(origin, topic, routes, partition, found)
 
-        self._opener.open(batch, size, routes, partition, opened, now)
+        self._threads.run(scan, done)
+
+    def _take(self, origin: Origin, topic: str, routes: Routes, partition: int, found: FoundKeys | None) -> None:
+        if found is not None:
+            records, keyless, misplaced = (self._sample * each for each in found[:3])
+            self._counts.add(topic, routes, origin, records, keyless, misplaced)
+            self._counts.take(topic, routes, partition, origin, found)

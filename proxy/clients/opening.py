@@ -33,9 +33,9 @@ DECOMPRESSED_LIMIT = 64 * 2**20
 BUG = "the proxy failed to handle these records: see its log"
 MAGIC_AT = 16
 """Offset of the format version (magic) in a record set."""
-_COUNT = slice(HEADER_SIZE - 4, HEADER_SIZE)
+COUNT = slice(HEADER_SIZE - 4, HEADER_SIZE)
 """The bytes of the number of records in a batch."""
-_ATTRIBUTES_AT = 22
+ATTRIBUTES_AT = 22
 """Offset of the byte of a batch whose lowest bits are its compression."""
 _FARTHEST = 2**63 - 1
 """The most milliseconds between two timestamps of a batch, so that every delta fits, whatever the base timestamp is."""
@@ -146,10 +146,10 @@ def max_memory_of(batch: RecordBatch) -> int:
 
 def claimed_records(data: Buffer) -> int:
     """The number of records of a batch, as its header says, but at most as many as its bytes may hold."""
-    count = int.from_bytes(data[_COUNT], "big", signed=True)
+    count = int.from_bytes(data[COUNT], "big", signed=True)
     if count * _LEAST_RECORD <= len(data) - HEADER_SIZE:  # so that most batches need no other look
         return max(count, 0)
-    return min(count, decompressed_bound(data[_ATTRIBUTES_AT] & COMPRESSION_MASK, data[HEADER_SIZE:]) // _LEAST_RECORD)
+    return min(count, decompressed_bound(data[ATTRIBUTES_AT] & COMPRESSION_MASK, data[HEADER_SIZE:]) // _LEAST_RECORD)
 
 
 def _decompressed(batch: RecordBatch) -> int:

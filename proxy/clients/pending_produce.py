@@ -61,6 +61,11 @@ class PendingProduce:
         """Expect upstream's response for these partitions."""
         self._passed = {(topic.name, each.index) for topic in topics for each in topic.partition_data}
 
+    @property
+    def passes_whole(self) -> bool:
+        """Upstream answers for all partitions of the request."""
+        return self._passed == self._places
+
     def take(self, answer: ProduceResponse) -> None:
         """Take upstream's response for its partitions.
 

@@ -3,6 +3,7 @@
 Rules:
 - Record sets for rewritten topics go to `Acceptance`, in the order of their arrival; the rest of the request goes to
   the broker. `PendingProduce` makes one response of both.
+- Record sets for topics in mode `reject` are screened first; those that pass stay in one request with all others.
 - With ``acks=0`` no response can say that records were refused, so the client's connection is closed, as on a broker.
 - A request that names a partition twice is refused as a whole. Kafka's broker keeps only the last batch of such
   a partition, and answers once (KafkaApis.handleProduceRequest); no client sends such a request.
@@ -16,7 +17,7 @@ from typing import Protocol
 from ottla.codec.apis.produce import ProduceRequest, ProduceResponse, TopicProduceData
 from ottla.codec.frames import build_request, parse_request, parse_response
 from ottla.codec.wire import Buffer
-from ottla.errors import InvalidRequest, InvalidRequiredAcks
+from ottla.errors import InvalidRequest, InvalidRequiredAcks, NotLeaderOrFollower
 from ottla.proxy.clients.acceptance import Acceptance
 from ottla.proxy.clients.admission import Admission
 from ottla.proxy.clients.batches import Offer, Origin
@@ -27,13 +28,22 @@ from ottla.proxy.clients.observer import Observer, Tallies
 from ottla.proxy.clients.opening import detached
 from ottla.proxy.clients.pending_produce import PendingProduce
 from ottla.proxy.clients.record_set_queue import OVERHEAD
+from ottla.proxy.clients.rejecter import Refusals, Rejecter
+from ottla.proxy.clients.request_line import RequestLine
+from ottla.proxy.clients.steps import Steps, run
 from ottla.proxy.clients.windows import ClientResult
 from ottla.proxy.routing import TopicRules
+from ottla.proxy.topic_rule import Mode
 from ottla.proxy.upstream.cluster import UpstreamCluster
 from ottla.proxy.upstream.link import Parts
 
 ENDPOINTS_SINCE = 10
 """The first version of Produce whose responses have addresses of leaders (KIP-951)."""
+_NAMED_TWICE = ClientResult(InvalidRequest.code, error_message="the request names a partition more than once")
+"""The response to such a request could not distinguish the two."""
+_RULES_CHANGED = ClientResult(
+    NotLeaderOrFollower.code, error_message="the proxy's topic rules have just changed: send the records again"
+)
 
 
 class ProduceContext(Protocol):
@@ -43,6 +53,7 @@ class ProduceContext(Protocol):
     admission: Admission
     tallies: Tallies
     observer: Observer
+    rejecter: Rejecter
     acceptance: Acceptance
     cluster: UpstreamCluster
 
@@ -54,9 +65,15 @@ class ProduceHandler:
         peer: the client's ``host:port``, for logs.
     """
 
-    def __init__(self, client: ClientConnection, peer: str, link: ClientLink, shared: ProduceContext) -> None:
-        self._client, self._link, self._shared = client, link, shared
+    def __init__(
+        self, client: ClientConnection, peer: str, link: ClientLink, line: RequestLine, shared: ProduceContext
+    ) -> None:
+        self._client, self._link, self._line, self._shared = client, link, line, shared
         self._origin = Origin(client.number, peer)
+
+    def runs(self, software: str) -> None:
+        """Notice the client's software, as its ApiVersions request names it."""
+        self._origin = replace(self._origin, software=software)
 
     def produce(self, request: ClientRequest, frame: Buffer, dialect: Dialect, now: float) -> None:
         """Handle a Produce request of a client with this dialect."""
@@ -64,11 +81,70 @@ class ProduceHandler:
         message: ProduceRequest = parsed.message
         client_id = parsed.header.client_id
         if client_id != self._origin.client_id:
-            self._origin = Origin(self._client.number, self._origin.peer, client_id)
+            self._origin = replace(self._origin, client_id=client_id)
         pending = PendingProduce(message, request.version, dialect, partial(self._client.respond, request))
         if pending.names_a_partition_twice:
-            self._refuse_whole(message, pending, now)
-            return
+            self._refuse_whole(message, pending, _NAMED_TWICE, now)
+        elif any(self._shared.rules.mode(topic.name) is Mode.REJECT for topic in message.topic_data):
+            run(self._screen(request, message, pending, client_id, frame, now), self._client)
+        else:
+            self._carry_out(request, message, pending, client_id, frame, now)
+
+    def _screen(
+        self,
+        request: ClientRequest,
+        message: ProduceRequest,
+        pending: PendingProduce,
+        client_id: str | None,
+        frame: Buffer,
+        now: float,
+    ) -> Steps[None]:
+        """Refuse the record sets that mode `reject` does not let pass, and handle the others."""
+        rules = self._shared.rules.all
+        rejecting = [topic for topic in message.topic_data if self._shared.rules.mode(topic.name) is Mode.REJECT]
+        self._line.hold()
+        try:
+            refusals, now = yield from self._shared.rejecter.screen(self._origin, rejecting, now)
+            if self._shared.rules.all is not rules:
+                self._refuse_whole(message, pending, _RULES_CHANGED, now)
+            else:
+                rest = self._without(message, refusals, pending, now)
+                self._carry_out(request, rest, pending, client_id, frame, now)
+        except Exception:
+            self._client.failed("a request")
+        self._line.release(now)
+
+    def _without(
+        self, message: ProduceRequest, refusals: Refusals, pending: PendingProduce, now: float
+    ) -> ProduceRequest:
+        """Tell the client of refused record sets, and return the request without them."""
+        if not refusals:
+            return message
+        for (name, index), refusal in refusals.items():
+            self._settle(message.acks, pending, name, index, refusal, now)
+        kept = (
+            replace(
+                topic,
+                partition_data=tuple(each for each in topic.partition_data if (topic.name, each.index) not in refusals),
+            )
+            for topic in message.topic_data
+        )
+        return replace(message, topic_data=tuple(topic for topic in kept if topic.partition_data))
+
+    def _carry_out(
+        self,
+        request: ClientRequest,
+        message: ProduceRequest,
+        pending: PendingProduce,
+        client_id: str | None,
+        frame: Buffer,
+        now: float,
+    ) -> None:
+        """Rewrite record sets, and pass the others on.
+
+        Args:
+            frame: the request; longer than ``message`` if some of its record sets were refused.
+        """
         rewrites = self._shared.rules.rewrites
         rewritten = tuple(topic for topic in message.topic_data if rewrites(topic.name))
         passed = tuple(
@@ -81,7 +157,7 @@ class ProduceHandler:
             self._rewrite(rewritten, message, pending, len(frame), now)
         if passed:
             pending.pass_on(passed)
-            whole = len(passed) == len(message.topic_data)
+            whole = pending.passes_whole
             if not whole:
                 rest = replace(message, topic_data=passed)
                 frame = build_request(rest, request.version, request.correlation_id, client_id)[4:]
@@ -103,19 +179,15 @@ class ProduceHandler:
         if refusal is None:
             return False
         for each in topic.partition_data:
-            if acks:
-                pending.settle(topic.name, each.index, refusal, now)
-            else:
-                self._unawaited(refusal, now)
+            self._settle(acks, pending, topic.name, each.index, refusal, now)
         return True
 
     def _observe(self, topics: Iterable[TopicProduceData], now: float) -> None:
         for topic in topics:
-            observes = self._shared.rules.of(topic.name) is not None
             for each in topic.partition_data:
                 self._shared.tallies.passed(each.records)
-                if observes:
-                    self._shared.observer.observe(self._origin, topic.name, each.index, each.records, now)
+            if self._shared.rules.mode(topic.name) is Mode.OBSERVE:
+                self._shared.observer.observe(self._origin, topic.name, topic.partition_data, now)
 
     def _produced(
         self, pending: PendingProduce, request: ClientRequest, frame: Parts, now: float, *, whole: bool
@@ -166,9 +238,18 @@ class ProduceHandler:
 
     # -- refusals
 
-    def _refuse_whole(self, message: ProduceRequest, pending: PendingProduce, now: float) -> None:
-        """Refuse a request that names a partition twice: its response could not distinguish the two."""
-        refusal = ClientResult(InvalidRequest.code, error_message="the request names a partition more than once")
+    def _settle(
+        self, acks: int, pending: PendingProduce, topic: str, partition: int, refusal: ClientResult, now: float
+    ) -> None:
+        if acks:
+            pending.settle(topic, partition, refusal, now)
+        else:
+            self._unawaited(refusal, now)
+
+    def _refuse_whole(
+        self, message: ProduceRequest, pending: PendingProduce, refusal: ClientResult, now: float
+    ) -> None:
+        """Refuse all record sets of a request."""
         if not message.acks:
             self._unawaited(refusal, now)
             return

@@ -1,12 +1,16 @@
 """Counts the records and the refusals of each rewritten topic, and logs the refusals."""
 
 import logging
+from itertools import islice
 
+from ottla.codec.partitioners import PARTITIONERS
 from ottla.complaints import Complaints
 from ottla.errors import BrokerError, broker_error
-from ottla.proxy.clients.batches import ClientBatch, Offer
-from ottla.proxy.clients.observer import Tallies
+from ottla.proxy.clients.batches import ClientBatch, Offer, Origin
+from ottla.proxy.clients.key_scan import LOOKED_THROUGH, LOOKS, Example, FoundKeys
+from ottla.proxy.clients.observer import KeyCounts, Tallies
 from ottla.proxy.clients.routed_topics import RoutedTopics
+from ottla.proxy.clients.windows import ClientResult
 from ottla.proxy.upstream.batches import PartResult
 from ottla.proxy.upstream.streams import CLIENT_GONE
 
@@ -16,8 +20,8 @@ log = logging.getLogger("ottla.proxy")
 class RewriteCounts:
     """Counts records and refusals by topic, and logs each kind of refusal: its first one, and later the number."""
 
-    def __init__(self, tallies: Tallies, topics: RoutedTopics) -> None:
-        self._tallies, self._topics = tallies, topics
+    def __init__(self, tallies: Tallies, keys: KeyCounts, topics: RoutedTopics) -> None:
+        self._tallies, self._keys, self._topics = tallies, keys, topics
         self._complaints = Complaints()
 
     @property
@@ -29,15 +33,18 @@ class RewriteCounts:
         for line in self._complaints.counted(now):
             log.warning("%s", line)
 
-    def delivered(self, batch: ClientBatch) -> None:
+    def delivered(self, batch: ClientBatch, now: float) -> None:
         """Count the records of a batch that are handed to delivery; those left out were counted with another batch."""
         records = batch.count - len(batch.left_out)
         misplaced = records - len(batch.parts.get(batch.partition, ()))
         keyless = batch.records.keyless
         if batch.left_out:
             keyless = sum(each.key is None for part in batch.parts.values() for each in part)
-        client_id = batch.origin.client_id
-        self._tallies.count(batch.topic, client_id, records=records, keyless=keyless, misplaced=misplaced)
+        most, looks = self._keys.wanted(batch.topic, batch.routes, batch.origin, now)
+        found = FoundKeys(
+            records, keyless, misplaced, _examples(batch, most) if most else (), _looked(batch) if looks else ()
+        )
+        self._keys.count(batch.topic, batch.routes, batch.partition, batch.origin, found)
 
     def offer_refused(self, offer: Offer, error: BrokerError, now: float) -> None:
         """Count a record set that is refused, and log it if nothing else tells its client."""
@@ -49,6 +56,15 @@ class RewriteCounts:
             told = {"partition": f"{offer.topic}-{offer.partition}", "error": error.name, "why": error.detail}
             facts = told | {"bytes": len(offer.data)} | offer.origin.facts
             log.warning("records with acks=0 were refused", extra=facts)
+
+    def rejected(self, topic: str, partition: int, refusal: ClientResult, origin: Origin, now: float) -> None:
+        """Count and log a record set that mode `reject` refuses."""
+        if topic in self._tallies or self._topics.is_described(topic):  # clients may send any name
+            self._tallies[topic].count_refused()
+        error = broker_error(refusal.error_code).name
+        if self._complaints.is_new(now, origin.client_id or "", f"records were refused: {error}, {topic}"):
+            told = {"partition": f"{topic}-{partition}", "error": error, "why": refusal.error_message}
+            log.warning("records were refused", extra=told | origin.facts)
 
     def batch_refused(self, batch: ClientBatch, result: PartResult, now: float) -> None:
         """Count and log a batch that failed, at least in part."""
@@ -69,3 +85,19 @@ class RewriteCounts:
             place = f"{batch.topic}-{batch.partition}"
             told = {"partition": place, "records": batch.count, "error": error, "why": result.message}
             log.warning(what, extra=told | {"producer_id": batch.producer.producer_id} | batch.origin.facts)
+
+
+def _examples(batch: ClientBatch, most: int) -> list[Example]:
+    """Some of a batch's records that move."""
+    moving = (
+        (each, partition) for partition, part in batch.parts.items() if partition != batch.partition for each in part
+    )
+    return [(each.offset, bytes(each.key or b""), partition) for each, partition in islice(moving, most)]
+
+
+def _looked(batch: ClientBatch) -> list[Example]:
+    """Some of a batch's records with a key, as `key_scan` chooses them."""
+    among = min(batch.count, LOOKED_THROUGH)
+    place, partitions = PARTITIONERS[batch.routes.partitioner], batch.routes.partitions
+    chosen = ((row, batch.records[row].key) for row in range(0, among, max(among // LOOKS, 1)))
+    return [(row, bytes(key), place(key, partitions)) for row, key in chosen if key is not None][:LOOKS]

@@ -274,7 +274,7 @@ class Rewriter:
         if not parts:
             self.finished(batch, now)
             return
-        self._counts.delivered(batch)
+        self._counts.delivered(batch, now)
         for part in parts:
             if batch.refused:  # because another part of it has failed
                 batch.settled(part, WITHDRAWN, now)

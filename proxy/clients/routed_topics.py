@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ottla.codec.apis.metadata import MetadataResponse
 from ottla.codec.wire import NO_UUID
-from ottla.errors import UnknownTopicOrPartition
+from ottla.errors import PolicyViolation, UnknownTopicOrPartition
 from ottla.proxy.contained import contained
 from ottla.proxy.routing import Routes, TopicRules, routes_of
 from ottla.proxy.topic_rule import TopicRule
@@ -244,13 +244,33 @@ class RoutedTopics:
         """The partitions of a topic that has metadata."""
         return self._cluster.topics[topic].leaders.keys()
 
+    def check_partition(self, topic: str, routes: Routes, partition: int) -> None:
+        """Check that a topic with metadata has the partition, and all those that keys go to.
+
+        Raises:
+            BrokerError: it does not.
+        """
+        partitions = self.partitions(topic)
+        if len(partitions) < routes.partitions:
+            self._control.request_topics(topic)  # it may have more partitions by now, or be recreated
+            raise PolicyViolation(
+                f"{topic} has {len(partitions)} partitions, but the proxy's topic rule divides its keys among "
+                f"{routes.partitions}: give the topic that many, or state another number in the rule"
+            )
+        if partition not in partitions:
+            self._control.request_topics(topic)
+            raise UnknownTopicOrPartition(f"{topic} has no partition {partition}")
+
     def _pinned(self, topic: str, routes: Routes) -> None:
         self._routes[topic] = routes
         if self._journal is not None:
             self._journal.pinned(topic, routes)
 
     def observed(self, topic: str) -> Routes | None:
-        """The routes that an observed topic would have; ``None`` until it has metadata."""
+        """The routes of a topic whose records stay where clients put them; ``None`` until it has metadata.
+
+        They follow the partition count, because clients do.
+        """
         known, rule = self._cluster.topics.get(topic), self._rules.of(topic)
         if known is None or rule is None:
             return None

@@ -25,8 +25,8 @@ class ProducerOptions:
     support it (Kafka 0.11). Without it a retry may store records twice; their order stays, because only one batch per
     partition is in flight."""
     linger: float = option(0.005, {"linger.ms": kafka.milliseconds}, bounds=FROM_ZERO)
-    """Seconds that a batch waits for more records, at most. A record of `send`, whose caller waits, goes at once, unless
-    a request to its leader is in flight: then it goes after the next response, with all that came meanwhile."""
+    """Seconds that a batch waits for more records, at most. A record of `send`, whose caller waits, goes at once if no
+    request to its leader is in flight, otherwise after the next response, with all that came meanwhile."""
     batch_size: int = option(512 * 2**10, {"batch.size": kafka.size})
     """Bytes of a batch before compression."""
     compression: str | Mapping[str, str | tuple[str, int]] = option("none", {"compression.type": kafka.text})

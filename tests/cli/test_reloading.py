@@ -69,6 +69,49 @@ def test_a_file_that_cannot_be_used_changes_nothing(proxy_file: Path) -> None:
     assert err.count(b"configuration not reloaded, the server continues with the former one") == 2
 
 
+def test_a_reload_switches_the_access_log(proxy_file: Path, tmp_path: Path) -> None:
+    before, log = proxy_file.read_text(), tmp_path / "access"
+    with running("proxy", "--config", proxy_file, "--json") as proxy:
+        facts = proxy.facts()
+        for written in (f'access-log = "{log}"\n', f'access-log = "{tmp_path}"\n', "access-log = false\n"):
+            assert program.run("topics", "list", "-b", facts["bootstrap"]).returncode == 0
+            proxy_file.write_text(before + written)
+            done = program.run("proxy", "reload", facts["health"], "--json")
+            if str(tmp_path) + '"' in written:
+                assert done.returncode == 2 and b"access-log: cannot write" in done.stderr
+            else:
+                assert json.loads(done.stdout) == {"applied": ["access-log"], "needs_restart": []}, done.stderr
+        assert program.run("topics", "list", "-b", facts["bootstrap"]).returncode == 0
+        _, err, _ = proxy.end(signal.SIGTERM)
+    assert b"changed setting cannot be used" in err
+    clients = [json.loads(line)["request"] for line in log.read_text().splitlines()]
+    assert clients.count("ApiVersions") == 2, "of the two commands while it was on"
+
+
+def test_the_broker_has_an_access_log_too(tmp_path: Path) -> None:
+    log = tmp_path / "access"
+    with running("broker", "--listen", "127.0.0.1:0", "--json", "--access-log", log) as broker:
+        assert program.run("topics", "create", "t", "-b", broker.facts()["bootstrap"]).returncode == 0
+        broker.end(signal.SIGTERM)
+    assert "CreateTopics" in {json.loads(line)["request"] for line in log.read_text().splitlines()}
+
+
+def test_the_report_is_shown(proxy_file: Path) -> None:
+    options = ("--report", "127.0.0.1:0", "--report-keys", "--topic", "t=observe::1")
+    with running("proxy", "--config", proxy_file, "--json", *options) as proxy:
+        facts = proxy.facts()
+        assert program.run("topics", "create", "t", "-b", facts["bootstrap"]).returncode == 0
+        assert b"no keys yet" in program.run("proxy", "report", facts["report"]).stdout
+        assert produce_with_key(facts["bootstrap"], "value") == 0
+        assert produce_with_key(facts["bootstrap"], "value") == 0
+        shown = program.run("proxy", "report", facts["report"]).stdout.decode()
+        told = json.loads(program.run("proxy", "report", facts["report"], "--json").stdout)
+    assert "t: observe, murmur2 over 1 partitions" in shown and "keys are in their partition" in shown
+    assert told["topics"][0]["clients"][0]["misplaced"] == 0
+    gone = program.run("proxy", "report", facts["report"])
+    assert (gone.returncode, gone.stdout) == (3, b"")
+
+
 def test_a_hang_up_reloads_a_server_that_has_a_file(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("listeners=PLAINTEXT://127.0.0.1:0\nlog-level=error\n")

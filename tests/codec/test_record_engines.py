@@ -218,6 +218,30 @@ def test_records_are_scanned_alike(damaged: tuple[bytes, int]) -> None:
         assert found == (len(body), smallest, max(-1, *stamps, -1), sum(record.key is None for record in records))
 
 
+@given(damaged_bodies())
+@example((b"\x01", 1))
+@example((b"\x0c\x00\x00\x00\x08ab", 1))
+def test_keys_are_scanned_alike(damaged: tuple[bytes, int]) -> None:
+    body, count = damaged
+    for partitioner in PARTITIONERS:
+        for own, most, stride in ((0, 0, 1), (1, 3, 1), (-1, 2, 2), (2, 100, 0)):
+            scan = partial(scanned_keys, body=body, count=count, given=(partitioner, 3, own, most, stride))
+            end, keyless, misplaced, found = same(scan)
+            try:
+                records = list(C.parse_records(body, count, 0, 0))
+            except (DamagedRecord, OverflowError):
+                continue
+            keys = [(row, each.key) for row, each in enumerate(records) if each.key is not None]
+            places = [(row, key, PARTITIONERS[partitioner](key, 3)) for row, key in keys]
+            elsewhere = [each for each in places if each[2] != own]
+            assert (end, keyless, misplaced) == (len(body), len(records) - len(keys), len(elsewhere))
+            assert found == elsewhere[:: max(stride, 1)][:most]
+
+
+def scanned_keys(module: Any, body: bytes, count: int, given: tuple[Any, ...]) -> Any:
+    return module.scan_keys(body, 0, count, *given)
+
+
 def scanned(module: Any, body: bytes, count: int, base: int) -> tuple[int, int, int, int]:
     found: tuple[int, int, int, int] = module.scan_records(body, count, base)
     return found

@@ -1,7 +1,7 @@
 """Every snippet of the documentation runs: in order, file by file, against brokers of its own.
 
-Rule: `localhost:9092` in a snippet is the broker, `localhost:19092` the proxy, and `localhost:18080` the health port of
-one of them; the tests replace them by free ports.
+Rule: `localhost:9092` in a snippet is the broker, `localhost:19092` the proxy, `localhost:18080` the health port of
+one of them, and `localhost:18081` the report of the proxy; the tests replace them by free ports.
 A shell line that starts a server leaves it running; other shell lines run to their end. `make` and `pip` do not run.
 Python and TOML that begin with a file name in a comment are saved under that name. All snippets with Spark run in one
 process, with one JVM.
@@ -90,7 +90,7 @@ class Bench:
         line = line.partition("#")[0].strip()
         if not line or line.startswith(("make ", "pip ")):
             return ""
-        if not line.startswith(SERVERS) or line.split()[2] in ("check", "reload", "journal"):
+        if not line.startswith(SERVERS) or line.split()[2] in ("check", "reload", "journal", "report"):
             return self._finish(["bash", "-c", line])
         server = subprocess.Popen(
             ["bash", "-c", f"exec {line} --json"],
@@ -124,8 +124,9 @@ def snippets(path: Path) -> list[tuple[str, str]]:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
-    written = ("localhost:19092", "localhost:9092", "localhost:18080")
-    made = Bench(tmp_path, {address: f"127.0.0.1:{port}" for address, port in zip(written, free_ports(3), strict=True)})
+    written = ("localhost:19092", "localhost:9092", "localhost:18080", "localhost:18081")
+    ports = free_ports(len(written))
+    made = Bench(tmp_path, {address: f"127.0.0.1:{port}" for address, port in zip(written, ports, strict=True)})
     yield made
     if made.spark is not None:
         try:

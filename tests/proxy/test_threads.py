@@ -314,12 +314,14 @@ def test_a_batch_that_was_opened_for_a_topic_that_was_recreated_meanwhile_is_not
 def test_threads_are_left_for_what_is_rewritten(world: World) -> None:
     assert world.produce(1, {("plain", 0): batch(SMALL)}).code == 0
     for _ in range(MOST + 3):
-        assert world.produce(1, {("plain", 0): batch(LARGE)}).code == 0, "it is passed on at once"
+        assert world.produce(1, {("plain", 0): batch(20 * LARGE, compression=Compression.ZSTD)}).code == 0, (
+            "it is passed on at once"
+        )
     assert len(world.work) == MOST
     tally = world.core.tallies["plain"]
     assert tally.unobserved == 3
     finish_all(world)
-    assert tally.records >= MOST * len(LARGE)
+    assert tally.records >= 20 * MOST * len(LARGE)
     assert world.core.buffered.total == 0
 
 

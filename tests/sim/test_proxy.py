@@ -21,6 +21,7 @@ FEATURES = {
     "a batch is built in a thread",
     "a batch is opened in a thread",
     "a batch is refused because of one record",
+    "a batch is refused because of its keys",
     "a batch is refused with others behind it",
     "a request is answered before its records are settled",
     "a topic in trouble: deleted",
@@ -50,6 +51,7 @@ FEATURES = {
     "records are withdrawn",
     "records that upstream refuses for now go back to their client",
     "records that are stored already come again",
+    "the records of a request are judged",
     "what follows a refused batch is renumbered",
 }
 

@@ -21,6 +21,7 @@ from ottla.cli import (
     offsets,
     perf,
     produce,
+    report,
     servers,
     topics,
     transactions,
@@ -136,6 +137,7 @@ _OF_PROXY: Subcommands = {
     "check": (configuration.check_proxy, configuration.PROXY_CHECK_EXAMPLE),
     "reload": (configuration.reload, configuration.RELOAD_EXAMPLE),
     "journal": (journal.journal, journal.EXAMPLE),
+    "report": (report.report, report.EXAMPLE),
 }
 app.add_typer(_with_commands(servers.broker, _OF_BROKER), name="broker", epilog=servers.BROKER_EXAMPLE)
 app.add_typer(_with_commands(servers.proxy, _OF_PROXY), name="proxy", epilog=servers.PROXY_EXAMPLE)

@@ -57,7 +57,8 @@ class Configuration:
         path: the file.
         read_logs: returns the log settings of the file and the command line.
         read: returns their configuration, a dataclass.
-        live: names of fields that can change while the server runs -> how.
+        live: names of fields that can change while the server runs -> how, in the order in which they are changed; the
+            first may raise `ConfigurationError`.
         name_of: returns a field's name in a file.
     """
 
@@ -95,15 +96,20 @@ class Configuration:
         changed = [
             field.name for field in fields(config) if getattr(config, field.name) != getattr(self._config, field.name)
         ]
-        applied = [f"log-{name}" for name in logs._fields if getattr(logs, name) != getattr(self._logs, name)]
-        logs.apply()
-        self._logs = logs
-        for name in changed:
-            if name in self._live:
+        applied = []
+        for name, change in self._live.items():
+            if name in changed:
                 value = getattr(config, name)
-                self._live[name](running, value)
+                try:
+                    change(running, value)
+                except ConfigurationError as error:
+                    log.error("changed setting cannot be used, the server continues with the former one: %s", error)
+                    raise
                 self._config = replace(self._config, **{name: value})
                 applied.append(self._name_of(name))
+        applied += [f"log-{name}" for name in logs._fields if getattr(logs, name) != getattr(self._logs, name)]
+        logs.apply()
+        self._logs = logs
         left = [self._name_of(name) for name in changed if name not in self._live]
         log.info("configuration reloaded", extra={"file": str(self._path), "applied": ", ".join(applied) or "nothing"})
         if left:

@@ -52,6 +52,12 @@ Advertise = Annotated[
 Health = Annotated[
     str | None, typer.Option("--health", metavar="HOST:PORT", help="Serve GET /health, /ready and /metrics here.")
 ]
+AccessLog = Annotated[
+    str | None,
+    typer.Option(
+        "--access-log", metavar="FILE", help="Append a line of JSON for each request; true: write them to stderr."
+    ),
+]
 Announce = Annotated[bool, typer.Option("--announce", help="Announce the address, so that zeroconf://NAME finds it.")]
 Name = Annotated[str | None, typer.Option("--name", help="The name to announce; by default MACHINE-PORT.")]
 ServerFormat = Annotated[
@@ -129,6 +135,7 @@ def broker(
         ),
     ] = None,
     health: Health = None,
+    access_log: AccessLog = None,
     announce: Announce = False,
     name: Name = None,
     as_json: AsJson = False,
@@ -150,6 +157,7 @@ def broker(
         "group_initial_rebalance_delay": group_delay,
         "sync": sync,
         "health": health,
+        "access_log": access_log,
     }
 
     def broker_name(field: str) -> str:
@@ -163,7 +171,7 @@ def broker(
         return read_config(file, **given)
 
     logs = partial(server_logs, format=log_format, level=log_level)
-    settings, reload = _read(config, logs, read, {}, broker_name)
+    settings, reload = _read(config, logs, read, {"access_log": _log_access}, broker_name)
 
     async def server(task_status: "trio.TaskStatus[Any]") -> None:
         await run_broker(settings, reload=reload.reload if reload else None, task_status=task_status)
@@ -208,8 +216,8 @@ def proxy(
         list[str] | None,
         typer.Option(
             metavar="GLOB=MODE[:PARTITIONER[:PARTITIONS]]",
-            help="How to treat topics whose names match: observe, or rewrite; by murmur2 (the default), crc32, fnv1a "
-            "or fnv1a_reference. The first match counts; these rules come before the file's. May be repeated.",
+            help="How to treat topics whose names match: observe, reject or rewrite; by murmur2 (the default), crc32, "
+            "fnv1a or fnv1a_reference. The first match counts; these rules come before the file's. May be repeated.",
         ),
     ] = None,
     config: Annotated[
@@ -234,6 +242,22 @@ def proxy(
         ),
     ] = None,
     health: Health = None,
+    access_log: AccessLog = None,
+    report: Annotated[
+        str | None,
+        typer.Option(
+            "--report",
+            metavar="HOST:PORT",
+            help="Serve GET /report here: the clients that put keys into other partitions. It has no login.",
+        ),
+    ] = None,
+    report_keys: Annotated[
+        bool | None, typer.Option("--report-keys", help="Show keys in the report; by default it has hashes of them.")
+    ] = None,
+    observe_sample: Annotated[
+        int | None,
+        typer.Option(metavar="COUNT", help="In mode observe, count the keys of one batch in so many (1)."),
+    ] = None,
     announce: Announce = False,
     name: Name = None,
     connect_timeout: Annotated[
@@ -287,6 +311,10 @@ def proxy(
         "advertise": advertise,
         "state": None if state is None else str(state),
         "health": health,
+        "access_log": access_log,
+        "report": report,
+        "report_keys": report_keys,
+        "observe_sample": observe_sample,
         "connect_timeout": connect_timeout,
         "request_timeout": request_timeout,
         "delivery_timeout": delivery_timeout,
@@ -304,7 +332,7 @@ def proxy(
         running.change_rules(rules)
 
     logs = partial(server_logs, format=log_format, level=log_level)
-    settings, reload = _read(config, logs, read, {"topics": change_rules}, dashed)
+    settings, reload = _read(config, logs, read, {"access_log": _log_access, "topics": change_rules}, dashed)
     host, _ = settings.listens
 
     async def server(task_status: "trio.TaskStatus[Any]") -> None:
@@ -313,11 +341,16 @@ def proxy(
     def told(running: Any) -> dict[str, Any]:
         return {
             "advertised": None if running.advertised == running.bootstrap else running.advertised,
+            "report": running.report,
             "upstream": settings.upstream,
         }
 
     _have_descriptors(needed(settings.max_connections))
     _serve("proxy", server, told, host, _announced_name(announce, name), as_json, reload)
+
+
+def _log_access(running: Any, to: str | None) -> None:
+    running.log_access(to)
 
 
 def proxy_config(file: ConfigFile, **options: Any) -> "ProxyConfig":

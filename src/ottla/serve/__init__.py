@@ -14,8 +14,11 @@ the rest that the socket does not accept at once. The service's methods are plai
     traffic.py      counts requests, bytes and connections
     answered.py     calls observers for each request
     tracing.py      `Spans`, an observer that makes a span of OpenTelemetry for each request
+    access_log.py   an observer that writes a line for each request, on demand
     health.py       `serve_health`
     metrics_page.py  its page for Prometheus
+    report_server.py  `serve_report`
+    http_exchange.py  an HTTP request and its response, for both
 
 Rules:
 - Bytes are read into and written from their final place: a large frame is a view of the receive buffer, and the parts
@@ -40,6 +43,7 @@ from ottla.serve.health import serve_health
 from ottla.serve.listener import Listener
 from ottla.serve.listener_context import ListenerLimits
 from ottla.serve.outbox import Outbox, bare, write_on
+from ottla.serve.report_server import serve_report
 
 __all__ = [
     "AcceptedConnection",
@@ -50,5 +54,6 @@ __all__ = [
     "Service",
     "bare",
     "serve_health",
+    "serve_report",
     "write_on",
 ]

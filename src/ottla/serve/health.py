@@ -9,16 +9,14 @@ Rules:
 
 import json
 import logging
-import re
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import asdict
-from ipaddress import ip_address
-from typing import NamedTuple
 
 import trio
 
 from ottla.config_file import Reloaded
 from ottla.errors import ConfigurationError
+from ottla.serve.http_exchange import Response, end_response, is_near, read_request, send_response
 from ottla.serve.listener import listen
 from ottla.serve.outbox import hang_up
 from ottla.server_metrics import Collect
@@ -32,26 +30,9 @@ _REQUEST_TIMEOUT = 5.0
 """Seconds for a request, and its response of a few bytes."""
 _SCRAPE_TIMEOUT = 10.0
 """Seconds for ``/metrics``: Prometheus' own default."""
-_CLOSE_TIMEOUT = 1.0
-"""Seconds for a client to close a connection whose response is sent."""
 _SCRAPES = 4
-_LONGEST_REQUEST = 8192
-_LONGEST_REST = 2**20
-"""Bytes of a request that are read, and ignored, after its response."""
 
 Notes = Callable[[], Iterable[str]]
-
-
-_HEAD_END = re.compile(rb"\n\r?\n")
-"""A line may end without a carriage return: RFC 9112, section 2.2."""
-
-
-class Response(NamedTuple):
-    """A response to one HTTP request."""
-
-    status: str
-    body: bytes
-    content_type: str = "text/plain; charset=utf-8"
 
 
 class HealthServer:
@@ -75,17 +56,17 @@ class HealthServer:
         """Answer the request of one connection, within a few seconds, and close the connection."""
         try:
             with trio.move_on_after(_REQUEST_TIMEOUT) as scope:
-                method, path = await _request(stream)
+                method, path = await read_request(stream)
                 if path == b"/reload":
-                    await _send(stream, self._reloaded(method, near=_is_near(stream)))
+                    await send_response(stream, self._reloaded(method, near=is_near(stream)))
                 elif path == b"/metrics":
                     scope.deadline = trio.current_time() + _SCRAPE_TIMEOUT
                     async with self._scrapes:
-                        await _send(stream, await self._scraped())
+                        await send_response(stream, await self._scraped())
                 else:
-                    await _send(stream, self._probed(path))
+                    await send_response(stream, self._probed(path))
             if not scope.cancelled_caught:
-                await _end(stream)
+                await end_response(stream)
         except (trio.BrokenResourceError, OSError):  # the client has gone
             pass
         await trio.aclose_forcefully(stream)
@@ -179,46 +160,3 @@ async def _no_metrics(collect: Collect) -> Response:
 
 async def _broken_metrics(collect: Collect) -> Response:
     return Response("500 Internal Server Error", b"prometheus-client cannot be imported: see the log\n")
-
-
-async def _request(stream: trio.abc.Stream) -> tuple[bytes, bytes]:
-    """Read a request, and return its method, and its path without parameters."""
-    request = b""
-    while not _HEAD_END.search(request) and len(request) < _LONGEST_REQUEST:
-        if not (data := await stream.receive_some(4096)):
-            break
-        request += data
-    method, _, rest = request.partition(b" ")
-    return method, rest.partition(b" ")[0].partition(b"?")[0]
-
-
-def _is_near(stream: trio.abc.Stream) -> bool:
-    """Whether the peer is on the same machine."""
-    if not isinstance(stream, trio.SocketStream):
-        return False
-    try:
-        peer = stream.socket.getpeername()[0]
-    except OSError:  # it has reset the connection
-        return False
-    address = ip_address(peer.partition("%")[0])
-    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
-
-
-async def _send(stream: trio.abc.Stream, response: Response) -> None:
-    head = (
-        f"HTTP/1.1 {response.status}\r\nContent-Type: {response.content_type}\r\n"
-        f"Content-Length: {len(response.body)}\r\nConnection: close\r\n\r\n"
-    )
-    await stream.send_all(head.encode() + response.body)
-
-
-async def _end(stream: trio.abc.HalfCloseableStream) -> None:
-    """Tell the client that the response is complete, and wait until it closes the connection.
-
-    Closing a connection with unread bytes, such as a body, resets it, and the client loses the end of the response.
-    """
-    await stream.send_eof()
-    rest = 0
-    with trio.move_on_after(_CLOSE_TIMEOUT):
-        while rest < _LONGEST_REST and (data := await stream.receive_some(2**16)):
-            rest += len(data)

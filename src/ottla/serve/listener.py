@@ -111,6 +111,11 @@ class Listener:
             if spans is not None:
                 self._shared.ignore(spans)
                 spans.end()
+            self._shared.end_access_log(wait=True)
+
+    def log_access(self, to: str | None) -> None:
+        """See `ListenerContext.log_access`."""
+        self._shared.log_access(to)
 
     def samples(self) -> Iterator[Sample]:
         """Yield the samples of `ottla.serve.traffic.TRAFFIC_METRICS`."""

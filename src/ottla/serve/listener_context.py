@@ -10,6 +10,7 @@ from ottla.client_info import ClientInfo
 from ottla.codec.frames import MAX_FRAME
 from ottla.codec.inbox import Blocks
 from ottla.complaints import Complaints
+from ottla.serve.access_log import AccessLog
 from ottla.serve.answered import RequestObserver
 from ottla.serve.memory import Memory
 from ottla.serve.traffic import ListenerTraffic
@@ -60,6 +61,8 @@ class ListenerContext:
     traffic: ListenerTraffic = field(default_factory=ListenerTraffic)
     observers: tuple[RequestObserver, ...] = ()
     """Called for each request when it is answered."""
+    access_log: AccessLog | None = None
+    """One of them, if it is wanted."""
     frames: Memory = field(init=False)
     unsent: int = 0
     """Bytes of answers of all connections that their peers have not read yet."""
@@ -74,6 +77,25 @@ class ListenerContext:
     def ignore(self, observer: RequestObserver) -> None:
         """Call an observer for no later request."""
         self.observers = tuple(each for each in self.observers if each is not observer)
+
+    def log_access(self, to: str | None) -> None:
+        """Write a line for each request to this file, or to stderr (`access_log.STDERR`); ``None``: to none.
+
+        Raises:
+            ConfigurationError: the file cannot be opened; the former access log continues.
+        """
+        opened = None if to is None else AccessLog(to)
+        self.end_access_log()
+        if opened is not None:
+            self.access_log = opened
+            self.observe(opened)
+
+    def end_access_log(self, *, wait: bool = False) -> None:
+        """Write the last lines; with ``wait``, for up to a second."""
+        if self.access_log is not None:
+            self.ignore(self.access_log)
+            self.access_log.end(wait=wait)
+            self.access_log = None
 
     def count_unsent(self, change: int) -> None:
         """Count bytes of answers: positive when they are given, negative when they are written or dropped."""

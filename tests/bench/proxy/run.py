@@ -4,6 +4,7 @@ Each case is measured in these ways, one after the other in each round:
 
     direct              without a proxy
     passed              through a proxy without a rule for the topic
+    observe             through a proxy that passes the records, and counts the keys outside their partition
     rewrite             through a proxy that moves the records: no two of them are certain to stay together
     rewrite, journal    the same with --state
 
@@ -46,8 +47,8 @@ READY_SECONDS = 20.0
 PATIENCE = 120.0
 ROUNDS = 5
 _TOPIC = canned.topic_names(1)[0]
-DIRECT, PASSED, REWRITE, JOURNAL = "direct", "passed", "rewrite", "rewrite, journal"
-WAYS = (DIRECT, PASSED, REWRITE, JOURNAL)
+DIRECT, PASSED, OBSERVE, REWRITE, JOURNAL = "direct", "passed", "observe", "rewrite", "rewrite, journal"
+WAYS = (DIRECT, PASSED, OBSERVE, REWRITE, JOURNAL)
 
 
 @dataclass(frozen=True)
@@ -218,7 +219,13 @@ def measured(case: Case, rounds: int, seconds: float, *, on_kafka: bool = False)
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ottla-bench-")))
         where = stack.enter_context(_apache(home) if on_kafka else canned.running(topics=1, partitions=PARTITIONS))
         rewritten = ("--topic", f"{_TOPIC}=rewrite")
-        options = {PASSED: (), REWRITE: rewritten, JOURNAL: (*rewritten, "--state", str(home / "state"))}
+        observed = ("--topic", f"{_TOPIC}=observe")
+        options = {
+            PASSED: (),
+            OBSERVE: observed,
+            REWRITE: rewritten,
+            JOURNAL: (*rewritten, "--state", str(home / "state")),
+        }
         at: dict[str, tuple[int, int | None]] = {DIRECT: (int(where.rpartition(":")[2]), None)}
         for way in case.ways:
             if way != DIRECT:

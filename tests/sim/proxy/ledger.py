@@ -37,6 +37,7 @@ class Sent:
         once: its producer is idempotent.
         acknowledged: its producer got an acknowledgement.
         error: the error that the producer got instead.
+        refused: it got INVALID_RECORD, so the record must not be stored.
     """
 
     value: bytes
@@ -51,6 +52,7 @@ class Sent:
     offset: int = -1
     stamp: int = -1
     error: str = ""
+    refused: bool = False
 
     @property
     def timestamp(self) -> int:
@@ -73,6 +75,8 @@ class Ledger:
     rewritten: dict[str, int]
     """Topic -> the number of partitions over which its keys are spread."""
     sent: dict[bytes, Sent] = field(default_factory=dict)
+    strict: dict[str, int] = field(default_factory=dict)
+    """Topic in mode `reject` -> the number of its partitions."""
     fenced: Counter[str] = field(default_factory=Counter)
     """Producers that got PRODUCER_FENCED."""
 
@@ -111,6 +115,8 @@ class Ledger:
         for sent in self.sent.values():
             if sent.acknowledged and sent.value not in stored:
                 raise Violation(LOST, f"{sent.value.decode()} of {sent.producer}")
+            if sent.refused and sent.value in stored:
+                raise Violation(FALSE, f"{sent.value.decode()} of {sent.producer}")
             if sent.once and sent.offset >= 0 and sent.offset not in stored[sent.value]:
                 raise Violation(OFFSET, f"{sent.value.decode()}: {sent.offset}, stored at {stored[sent.value]}")
             if sent.offset >= 0 and sent.stamp not in (-1, max(self.cluster.data.append_time, sent.timestamp)):
@@ -147,5 +153,7 @@ class Ledger:
         wanted = sent.partition
         if sent.topic in self.rewritten and sent.key is not None:
             wanted = murmur2_partition(sent.key, self.rewritten[sent.topic])
+        elif sent.topic in self.strict and sent.key is not None:
+            wanted = murmur2_partition(sent.key, self.strict[sent.topic])
         if place != (sent.topic, wanted):
             raise Violation(MISPLACED, f"{where}, sent to {sent.topic}-{sent.partition}")

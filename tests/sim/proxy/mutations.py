@@ -8,10 +8,13 @@ from uuid import UUID
 from ottla.codec.frames import MAX_FRAME
 from ottla.codec.wire import NO_UUID
 from ottla.errors import BY_CODE, NotLeaderOrFollower
-from ottla.proxy.clients import judging
+from ottla.proxy.clients import judging, rejecter
 from ottla.proxy.clients.batches import ClientBatch
 from ottla.proxy.clients.client_link import ClientLink
+from ottla.proxy.clients.produce_handler import ProduceHandler
 from ottla.proxy.clients.producers import ClientProducers
+from ottla.proxy.clients.rejecter import Rejecter
+from ottla.proxy.clients.request_line import RequestLine
 from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.routed_topics import RoutedTopics
 from ottla.proxy.clients.windows import ClientResult, Numbered, Window
@@ -291,6 +294,41 @@ def _closed_at_once(_: Any) -> Any:
 
 _mutation("requests wait for upstream in vain whose client has left", (ClientLink, "left", _drops_what_waits))
 _mutation("upstream is hung up on before it has taken everything", (UpstreamLink, "finish", _closed_at_once))
+
+
+# -- mode `reject` -----------------------------------------------------------------------------------------------------
+
+
+def _by_the_first_record(judge: Any) -> Any:
+    def broken(self: Rejecter, judged: Any, found: Any, origin: Any) -> Any:
+        refusal = judge(self, judged, found, origin)
+        rows = [row for row, _, _ in getattr(found, "examples", ())]
+        return refusal if not rows or rows[0] == 0 else None
+
+    return broken
+
+
+def _the_next(error: Any) -> Any:
+    def broken(*, batch_index: int, **rest: Any) -> Any:
+        return error(batch_index=batch_index + 1, **rest)
+
+    return broken
+
+
+def _whole(without: Any) -> Any:
+    def broken(self: ProduceHandler, message: Any, *rest: Any) -> Any:
+        without(self, message, *rest)
+        return message
+
+    return broken
+
+
+_mutation("the first key decides whether a batch passes", (Rejecter, "_judge", _by_the_first_record))
+_mutation(
+    "a refused batch names the records behind the misplaced ones", (rejecter, "BatchIndexAndErrorMessage", _the_next)
+)
+_mutation("a refused record set is passed all the same", (ProduceHandler, "_without", _whole))
+_mutation("requests overtake one whose records are being read", (RequestLine, "hold", _nothing))
 
 
 # -- threads -----------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ Promises:
 - Without faults, requests that a client sent before it left are carried out.
 - Upstream, a producer has at most five unsettled batches per partition, and the first batch of an epoch travels alone.
 - Upstream gets records under the client id of their sender.
+- In some worlds, a client of a topic in mode `reject` has promises of its own (`tests.sim.proxy.strict`).
 - After upstream has refused a batch as too large, later batches are smaller. A thread may be building one more large
   batch by then.
 """
@@ -39,8 +40,9 @@ from ottla.errors import (
     TopicAuthorizationFailed,
 )
 from ottla.proxy import threads
-from ottla.proxy.clients import opening, producers, routed_topics
+from ottla.proxy.clients import opening, producers, rejecter, routed_topics
 from ottla.proxy.clients.batches import ClientBatch
+from ottla.proxy.clients.rejecter import Rejecter
 from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.windows import Window
 from ottla.proxy.config import ProxyConfig
@@ -60,6 +62,7 @@ from tests.sim.faults import FAULTS, Fault
 from tests.sim.history import History
 from tests.sim.mutations import Change, changed
 from tests.sim.network import Link, Network
+from tests.sim.proxy import strict
 from tests.sim.proxy.faulty import COMPACTED, Faulty
 from tests.sim.proxy.foreign import JavaLike
 from tests.sim.proxy.ledger import Ledger, name_of
@@ -69,6 +72,7 @@ from tests.sim.proxy.parting import Parting
 from tests.sim.proxy.process import Bugs, ProxyProcess
 from tests.sim.proxy.senders import Sending
 from tests.sim.proxy.strangers import Stranger
+from tests.sim.proxy.strict import Strict
 from tests.sim.run import Result, logged_to
 from tests.sim.users import Process, Violation
 
@@ -104,6 +108,8 @@ REFUSED = 0.3
 """The fraction of worlds with a client whose batches are refused because of one record."""
 FILLS = 0.2
 """The fraction of worlds in which the proxy's disk is full for a while, and the proxy is killed later."""
+REJECTS = 0.1
+"""The fraction of worlds with a topic in mode `reject`."""
 BY_ID = "4.1"
 """The first release whose Produce has topic ids."""
 LIMIT = 200.0
@@ -130,11 +136,13 @@ class Simulation:
         nodes = chance.choice((1, 2, 3))
         self.rewritten = {"a": chance.choice((3, 6, 12))}
         self.topics = {**self.rewritten, "plain": 2}
+        self.rejects = Random(f"{seed} policed").random() < REJECTS
         self.release = release = chance.choice(("2.1", "2.8", "3.9", "4.3", "4.3"))
         self.network = Network(self.clock, Random(seed + 1), self.history)
         self.front = Network(self.clock, Random(seed + 2), self.history)
+        strict_topics = {strict.TOPIC: strict.PARTITIONS} if self.rejects else {}
         self.cluster = ModelCluster(
-            self.clock, Random(seed + 3), self.network, self.history, self.topics, nodes, release
+            self.clock, Random(seed + 3), self.network, self.history, self.topics | strict_topics, nodes, release
         )
         self.network.cluster, self.network.features = self.cluster, self.cluster.data.features
         self.front.features = self.cluster.data.features
@@ -145,13 +153,16 @@ class Simulation:
         """No fault leaves the proxy with an unknown outcome, so it has no reason to fence a producer."""
         if self.certain:
             self.cluster.data.max_message_bytes = MOST
-        self.ledger = Ledger(self.cluster, self.rewritten)
+        self.ledger = Ledger(self.cluster, self.rewritten, strict=strict_topics)
         self.upstream = Upstream(self.clock, self.cluster, lambda: self.proxy.restarts)
         self.network.sent, self.network.delivered = self.upstream.sent, self.upstream.delivered
         config = ProxyConfig(
             upstream="n1:9092",
             listen="proxy:9092",
-            topics=tuple(map(parse_rule, ("a=rewrite", "plain=observe", f"{COMPACTED}=rewrite"))),
+            topics=(
+                *map(parse_rule, ("a=rewrite", "plain=observe", f"{COMPACTED}=rewrite")),
+                *(parse_rule(f"{topic}=reject") for topic in strict_topics),
+            ),
             connect_timeout=chance.choice((1.0, 10.0)),
             request_timeout=chance.choice((2.0, 10.0)),
             delivery_timeout=chance.choice((1.0, 3.0)) if (gives_up := chance.random() < 0.3) else 10_000.0,
@@ -163,7 +174,7 @@ class Simulation:
         if chance.random() < 0.7 or self.certain:
             self.proxy.stored = []
         self.processes: dict[str, Any] = {"proxy": self.proxy}
-        self.sending: list[Sending | JavaLike] = []
+        self.sending: list[Sending | JavaLike | Strict] = []
         self.options = Options(delivery_timeout=10_000.0, request_timeout=chance.choice((5.0, 30.0)))
         self.faults = self._drawn()
         kinds = {fault.kind for fault in self.faults}
@@ -315,6 +326,12 @@ class Simulation:
             self.sending.append(sending)
             process.run(sending.script())
 
+    def _strict_client(self) -> None:
+        own = Random(f"{self.seed} strict client")
+        client = Strict("t0", self.clock, self.front, self.history, self.ledger, own, len(self.cluster.nodes))
+        self.processes["t0"] = client
+        self.sending.append(client)
+
     # -- the run
 
     def run(self) -> Result:
@@ -338,6 +355,8 @@ class Simulation:
             try:
                 self.proxy.start()
                 self._people()
+                if self.rejects:
+                    self._strict_client()
                 for fault in self.faults:
                     self.clock.at(fault.at, partial(self._strike, fault))
                 while not all(each.done for each in self.sending):
@@ -349,6 +368,9 @@ class Simulation:
                 self._part()
                 self._trouble()
                 self._refuse_some()
+                for each in self.sending:
+                    if isinstance(each, Strict):
+                        each.check()
                 self.ledger.check(fences=self.fences or self.proxy.forgot, by_id=self.release >= BY_ID)
                 bugs.check()
             except Violation as broken:
@@ -570,6 +592,8 @@ def counted(features: Counter[str]) -> list[tuple[Any, str, Change]]:
         (Stream, "withdraw", when("records are withdrawn", bool)),
         (Threads, "fits", when("a batch is opened in a thread", lambda fits: not fits)),
         (stream_sender, "build_whole", when("a batch is built in a thread", bool)),
+        (Rejecter, "_judge", when("a batch is refused because of its keys", bool)),
+        (rejecter, "found_keys", when("the records of a request are judged", bool)),
         (opening, "opened", when("a batch cannot be opened", lambda found: isinstance(found, BrokerError))),
         (Part, "halves", when("a part is sent in two", bool)),
         (Stream, "take_back", when("records that upstream refuses for now go back to their client", bool)),

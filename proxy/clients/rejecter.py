@@ -1,0 +1,172 @@
+"""Refuses record sets with keys outside their partition, in mode `reject`.
+
+Rules:
+- A batch with such a key is refused as a whole, as a broker refuses a batch with an invalid record: INVALID_RECORD, and
+  the records by their index, with the partitions of their keys (Produce version 8, KIP-467). Nothing of the batch is
+  passed, so upstream expects the same sequence next as a broker that has refused the batch.
+- A batch that the proxy cannot read might have such keys. It is refused, with the same errors as for a rewritten topic.
+- The record sets of a request are read in one call, in a thread if that takes long. Record sets for a topic without
+  metadata wait for it. Meanwhile later requests of the client wait, too (`RequestLine`).
+"""
+
+import logging
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from ottla.codec.apis.produce import TopicProduceData
+from ottla.codec.records import RecordBatch
+from ottla.errors import BrokerError, InvalidRecord, UnknownServerError, UnknownTopicOrPartition
+from ottla.proxy.clients.batches import Origin
+from ottla.proxy.clients.buffered import Buffered
+from ottla.proxy.clients.key_scan import FoundKeys, memory_to_scan, scan_batch
+from ottla.proxy.clients.observer import KeyCounts
+from ottla.proxy.clients.opening import BUG, checked
+from ottla.proxy.clients.rewrite_counts import RewriteCounts
+from ottla.proxy.clients.routed_topics import RoutedTopics
+from ottla.proxy.clients.steps import Steps, until
+from ottla.proxy.clients.windows import ClientResult
+from ottla.proxy.routing import Routes
+from ottla.proxy.threads import Threads
+from ottla.sdk.outcome import Outcome
+
+log = logging.getLogger("ottla.proxy")
+
+MOST_NAMED = 1000
+"""The most records that a response names for one batch: some 3 ms of work, and 40 KB."""
+
+Refusals = dict[tuple[str, int], ClientResult]
+"""(topic, partition) -> why its record set is refused."""
+
+
+class _Judged(NamedTuple):
+    """A record set to judge."""
+
+    topic: str
+    partition: int
+    batch: RecordBatch
+    routes: Routes
+    looks: bool
+
+
+class Rejecter:
+    """Finds the record sets that must not pass."""
+
+    def __init__(
+        self, topics: RoutedTopics, keys: KeyCounts, threads: Threads, buffered: Buffered, counts: RewriteCounts
+    ) -> None:
+        self._topics, self._keys, self._threads = topics, keys, threads
+        self._buffered, self._counts = buffered, counts
+
+    def screen(self, origin: Origin, topics: Iterable[TopicProduceData], now: float) -> Steps[tuple[Refusals, float]]:
+        """Return which record sets must not pass, and the time; the others pass unchanged."""
+        refusals: Refusals = {}
+        readable: list[_Judged] = []
+        for topic in topics:
+            refused, now = yield from self._described(topic, origin, now)
+            if refused is not None:
+                refusals |= {(topic.name, each.index): _refusal(refused) for each in topic.partition_data}
+                continue
+            routes = self._topics.observed(topic.name)
+            assert routes is not None, "the topic has metadata and a rule"
+            for each in topic.partition_data:
+                try:
+                    self._topics.check_partition(topic.name, routes, each.index)
+                    batch = checked(each.records or b"")
+                except BrokerError as error:
+                    refusals[topic.name, each.index] = _refusal(error)
+                else:
+                    _, looks = self._keys.wanted(topic.name, routes, origin, now)
+                    readable.append(_Judged(topic.name, each.index, batch, routes, looks))
+        results, now = yield from self._read(readable, origin, now)
+        for judged, found in zip(readable, results, strict=True):
+            refusal = self._judge(judged, found, origin)
+            if refusal is not None:
+                refusals[judged.topic, judged.partition] = refusal
+        for (name, partition), refusal in refusals.items():
+            self._counts.rejected(name, partition, refusal, origin, now)
+        return refusals, now
+
+    def _described(
+        self, topic: TopicProduceData, origin: Origin, now: float
+    ) -> Steps[tuple[BrokerError | None, float]]:
+        """Wait for the metadata of a topic; return an error if it does not come, or if there is no room to wait."""
+        if self._topics.is_described(topic.name):
+            return None, now
+        size = sum(len(each.records or b"") for each in topic.partition_data)
+        try:
+            self._buffered.check_room(origin.client, size)
+        except BrokerError as error:
+            return error, now
+        described: Outcome[tuple[str, float]] = Outcome()
+        self._buffered.count(origin.client, size)
+        self._topics.when_described(
+            topic.name,
+            lambda now: described.succeed(("", now)),
+            lambda why, now: described.succeed((why, now)),
+            now,
+        )
+        why, now = yield from until(described)
+        self._buffered.count(origin.client, -size)
+        return UnknownTopicOrPartition(why) if why else None, now
+
+    def _read(
+        self, readable: Sequence[_Judged], origin: Origin, now: float
+    ) -> Steps[tuple[list[FoundKeys | BrokerError], float]]:
+        """Read the keys, in a thread if that takes long."""
+        long, size = False, 0
+        for each in readable:
+            memory, compression = memory_to_scan(each.batch), each.batch.compression
+            size += memory
+            long = long or not self._threads.fits(memory, compression)
+            if not long:
+                self._threads.spend(memory, compression)
+        if not long:
+            return found_keys(readable), now
+        try:
+            self._buffered.check_room(origin.client, size)
+        except BrokerError as error:
+            return [error] * len(readable), now
+        read: Outcome[tuple[list[FoundKeys | BrokerError], float]] = Outcome()
+        self._buffered.count(origin.client, size)
+        self._threads.run(partial(found_keys, readable), lambda found, now: read.succeed((found, now)))
+        found, now = yield from until(read)
+        self._buffered.count(origin.client, -size)
+        return found, now
+
+    def _judge(self, judged: _Judged, found: FoundKeys | BrokerError, origin: Origin) -> ClientResult | None:
+        """Count the keys of a batch; return why it is refused, or ``None`` if it passes."""
+        if isinstance(found, BrokerError):
+            return _refusal(found)
+        topic, partition, _, routes, _ = judged
+        self._keys.count(topic, routes, partition, origin, found, sent=not found.misplaced)
+        if not found.misplaced:
+            return None
+        more = f"; the first {MOST_NAMED} are named" if found.misplaced > MOST_NAMED else ""
+        return ClientResult(
+            InvalidRecord.code,
+            error_message=f"the proxy refuses keys outside the partition that {routes.partitioner} chooses: "
+            f"{found.misplaced} of {found.records} records for {topic}-{partition}{more}",
+            record_errors=tuple(
+                (row, f"the key belongs to partition {place} by {routes.partitioner}, not to {partition}")
+                for row, _, place in found.examples
+            ),
+        )
+
+
+def found_keys(readable: Iterable[_Judged]) -> list[FoundKeys | BrokerError]:
+    """Read the keys of batches; may run in a thread."""
+    return [_found(each) for each in readable]
+
+
+def _found(judged: _Judged) -> FoundKeys | BrokerError:
+    try:
+        found = scan_batch(judged.batch, judged.routes, judged.partition, MOST_NAMED, judged.looks)
+    except Exception:
+        log.exception("a bug in the proxy, please report it: records for %s-%d", judged.topic, judged.partition)
+        return UnknownServerError(BUG)
+    return InvalidRecord("the records cannot be read") if found is None else found
+
+
+def _refusal(error: BrokerError) -> ClientResult:
+    return ClientResult(error.code, error_message=error.detail or None)

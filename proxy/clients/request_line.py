@@ -1,0 +1,45 @@
+"""Has a client's later requests wait while the proxy reads the records of an earlier one.
+
+Rules:
+- A broker handles the requests of a connection in order. Records of a later request would get sequences that upstream
+  does not expect yet, and EndTxn would end a transaction without its last records.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+from ottla.proxy.clients.buffered import Buffered
+
+
+class RequestLine:
+    """The requests of one client that wait.
+
+    Args:
+        client: the client's number.
+    """
+
+    def __init__(self, client: int, buffered: Buffered) -> None:
+        self._client, self._buffered = client, buffered
+        self._held = False
+        self._waiting: deque[tuple[Callable[[float], None], int]] = deque()
+        """Calls that handle a request each, and the bytes of the request."""
+
+    def in_turn(self, call: Callable[[float], None], size: int, now: float) -> None:
+        """Call ``call``, which raises nothing, at once, or after all earlier ones; ``size``: bytes of its request."""
+        if self._held:
+            self._waiting.append((call, size))
+            self._buffered.count(self._client, size)
+        else:
+            call(now)
+
+    def hold(self) -> None:
+        """Have later requests wait until `release`."""
+        self._held = True
+
+    def release(self, now: float) -> None:
+        """Handle the requests that wait, up to one that holds the line again."""
+        self._held = False
+        while self._waiting and not self._held:
+            call, size = self._waiting.popleft()
+            self._buffered.count(self._client, -size)
+            call(now)

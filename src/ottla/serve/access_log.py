@@ -1,0 +1,143 @@
+"""The access log: a line of JSON for each request, on demand.
+
+Rules:
+- Without an access log a request costs nothing more: no field of it is read.
+- Lines are made and written in a thread, so neither a slow disk nor a full pipe blocks the loop. At most `MOST_WAITING`
+  lines wait. Beyond that lines are dropped, and a line tells how many.
+- A file that was renamed or removed (by logrotate) is opened again.
+- Clients choose names: JSON escapes them, and they are cut to `_LONGEST`.
+"""
+
+import json
+import logging
+import os
+import queue
+import sys
+import threading
+import time
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import IO
+
+from ottla.codec.apis import NAMES
+from ottla.errors import BY_CODE, ConfigurationError, reason
+from ottla.serve.answered import AnsweredRequest
+
+log = logging.getLogger("ottla.serve")
+
+STDERR = "true"
+"""The setting that has the lines written to stderr."""
+MOST_WAITING = 10_000
+_TOGETHER = 1000
+"""Lines that are written at a time."""
+_LONGEST = 100
+"""Characters of a client id."""
+_MOST_ERRORS = 10
+"""Different errors in a line."""
+_END = 1.0
+"""Seconds for the last lines when the server ends."""
+
+
+class AccessLog:
+    """Writes the lines; an observer of requests.
+
+    Args:
+        to: a file, to which lines are appended, or `STDERR`.
+
+    Raises:
+        ConfigurationError: the file cannot be opened.
+    """
+
+    def __init__(self, to: str) -> None:
+        self._to = to
+        self._lines: queue.SimpleQueue[AnsweredRequest | None] = queue.SimpleQueue()
+        self._dropped = 0
+        self._file = self._opened()
+        self._thread = threading.Thread(target=self._run, name="access log", daemon=True)
+        self._thread.start()
+
+    def __call__(self, request: AnsweredRequest) -> None:
+        """Have a line written; it is dropped if too many wait."""
+        if self._lines.qsize() >= MOST_WAITING:
+            self._dropped += 1
+        else:
+            self._lines.put(request)
+
+    def end(self, *, wait: bool = False) -> None:
+        """Write the lines that wait, and close the file; with ``wait``, for up to a second."""
+        self._lines.put(None)
+        if wait:
+            self._thread.join(_END)
+
+    # -- in the thread
+
+    def _opened(self) -> IO[str]:
+        if self._to == STDERR:
+            return sys.stderr
+        try:
+            return open(self._to, "a", encoding="utf-8", errors="backslashreplace")
+        except OSError as error:
+            raise ConfigurationError(f"access-log: cannot write to {self._to}: {reason(error)}") from None
+
+    def _run(self) -> None:
+        told, ends = 0, False
+        failing = False
+        while not ends:
+            lines = [self._lines.get()]
+            while len(lines) < _TOGETHER and not self._lines.empty():
+                lines.append(self._lines.get())
+            ends = None in lines
+            texts = [text_of(each) for each in lines if each is not None]
+            if (dropped := self._dropped) > told:
+                texts.append(json.dumps({"time": _time(time.time()), "dropped_lines": dropped - told}))
+                told = dropped
+            try:
+                self._reopen_if_moved()
+                self._file.write("".join(f"{text}\n" for text in texts))
+                self._file.flush()
+                failing = False
+            except (OSError, ValueError, ConfigurationError) as error:
+                if not failing:
+                    log.error("access log not written: %s", error, extra={"file": self._to})
+                failing = True
+        if self._to != STDERR:
+            with suppress(OSError):
+                self._file.close()
+
+    def _reopen_if_moved(self) -> None:
+        if self._to == STDERR:
+            return
+        try:
+            there, ours = os.stat(self._to), os.fstat(self._file.fileno())
+            moved = (there.st_dev, there.st_ino) != (ours.st_dev, ours.st_ino)
+        except OSError:
+            moved = True
+        if moved:
+            opened = self._opened()
+            with suppress(OSError):
+                self._file.close()
+            self._file = opened
+
+
+def text_of(request: AnsweredRequest) -> str:
+    """The line in the file."""
+    facts = {
+        "time": _time(request.at / 10**9),
+        "peer": request.client.peer,
+        "client_id": request.client_id and request.client_id[:_LONGEST],
+        "request": NAMES.get(request.key, f"unknown ({request.key})"),
+        "version": request.version,
+        "bytes": request.size,
+        "response_bytes": request.response,
+        "milliseconds": round(request.seconds * 1000, 3),
+    }
+    if request.response is None:
+        facts["error"] = "no response: the connection has ended"
+    elif codes := sorted({code for code in request.errors if code}):
+        names = (BY_CODE[code].name if code in BY_CODE else str(code) for code in codes[:_MOST_ERRORS])
+        facts["error"] = ", ".join(names)
+    return json.dumps(facts, ensure_ascii=False)
+
+
+def _time(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,79 @@
+"""Answers ``GET /report`` at an address of its own, because a report is not for everybody who may probe a server.
+
+Rules:
+- The address has no login. At most `_REPORTS` responses are made or sent at a time.
+- Other tasks run between the pieces of a report.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+
+import trio
+
+from ottla.serve.http_exchange import Response, end_response, read_request, send_response
+from ottla.serve.listener import listen
+from ottla.serve.outbox import hang_up
+
+log = logging.getLogger("ottla.serve")
+
+Report = Callable[[], Iterator[str]]
+"""Returns the pieces of a report, as JSON."""
+
+_TIMEOUT = 10.0
+"""Seconds for a request and its response."""
+_REPORTS = 2
+
+
+class ReportServer:
+    """Answers the requests at one address."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._reports = trio.CapacityLimiter(_REPORTS)
+
+    async def answer(self, stream: trio.abc.HalfCloseableStream) -> None:
+        """Answer the request of one connection, and close the connection."""
+        try:
+            with trio.move_on_after(_TIMEOUT) as scope:
+                method, path = await read_request(stream)
+                async with self._reports:
+                    await send_response(stream, await self._response(method, path))
+            if not scope.cancelled_caught:
+                await end_response(stream)
+        except (trio.BrokenResourceError, OSError):  # the client has gone
+            pass
+        await trio.aclose_forcefully(stream)
+
+    async def _response(self, method: bytes, path: bytes) -> Response:
+        if path != b"/report":
+            return Response("404 Not Found", b"ask /report\n")
+        if method != b"GET":
+            return Response("405 Method Not Allowed", b"use GET /report\n")
+        pieces: list[bytes] = []
+        try:
+            for piece in self._report():
+                pieces.append(piece.encode())
+                await trio.lowlevel.checkpoint()
+        except Exception:
+            log.exception("a bug, please report it: the report cannot be made")
+            return Response("500 Internal Server Error", b"see the log\n")
+        return Response("200 OK", b"".join(pieces), "application/json")
+
+
+async def serve_report(host: str, port: int, report: Report, *, opened: Callable[[int], None]) -> None:
+    """Answer ``GET /report``.
+
+    Args:
+        opened: called with the port once it listens.
+
+    Raises:
+        ConfigurationError: the address cannot be used.
+    """
+    listeners = await listen(host, port, " for reports")
+    server = ReportServer(report)
+    opened(listeners[0].socket.getsockname()[1])
+    try:
+        await trio.serve_listeners(server.answer, listeners)
+    finally:
+        for each in listeners:
+            hang_up(each.socket)
