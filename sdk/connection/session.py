@@ -35,6 +35,7 @@ class Session:
 
     Args:
         renewal: returns the part of a session after which to renew it.
+        wire: makes the bytes of a connection from this side of TLS.
 
     Attributes:
         wire: its bytes.
@@ -43,8 +44,14 @@ class Session:
         renew_at, over_at: when to renew the session, and when it ends; infinite if it lasts as long as the connection.
     """
 
-    def __init__(self, credentials: Credentials, renewal: Callable[[], float]) -> None:
-        self.wire = Wire()
+    def __init__(
+        self,
+        credentials: Credentials,
+        renewal: Callable[[], float],
+        wire: "Callable[[TlsConnection | None], Wire]" = Wire,
+    ) -> None:
+        self._wire = wire
+        self.wire = wire(None)
         self.versions: Mapping[int, Range] = {}
         self.features = Features()
         self.renew_at = self.over_at = math.inf
@@ -78,7 +85,7 @@ class Session:
     def connected(self, tls: "TlsConnection | None") -> None:
         """The connection is open: start ``tls``, this side of TLS; ``None`` for plaintext."""
         self._connected = True
-        self.wire = Wire(tls)
+        self.wire = self._wire(tls)
         self.wire.begin()
 
     def secured(self, now: float) -> HandshakeRequest | None:

@@ -37,12 +37,15 @@ from ottla.serve.connection import AcceptedConnection, PendingAnswer, Service
 from ottla.serve.health import serve_health
 from ottla.serve.listener import Listener
 from ottla.serve.listener_context import ListenerLimits
+from ottla.serve.memory import Budget, Memory
 from ottla.serve.outbox import Outbox, bare, write_on
 
 __all__ = [
     "AcceptedConnection",
+    "Budget",
     "Listener",
     "ListenerLimits",
+    "Memory",
     "Outbox",
     "PendingAnswer",
     "Service",

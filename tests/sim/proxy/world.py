@@ -10,6 +10,8 @@ Promises:
 - Without faults, requests that a client sent before it left are carried out.
 - Upstream, a producer has at most five unsettled batches per partition, and the first batch of an epoch travels alone.
 - Upstream gets records under the client id of their sender.
+- Readers get the records that brokers have sent, and every Fetch ends. No connection to a broker stays open behind the
+  half of a request.
 - After upstream has refused a batch as too large, later batches are smaller. A thread may be building one more large
   batch by then.
 """
@@ -24,6 +26,8 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from ottla.codec import inbox
+from ottla.codec.apis.fetch import FetchResponse
 from ottla.codec.apis.produce import ProduceRequest, ProduceResponse
 from ottla.codec.records import RecordBatch, parse_batch
 from ottla.errors import BrokerError, DuplicateSequenceNumber, InvalidRecord, MessageTooLarge, TopicAuthorizationFailed
@@ -52,7 +56,9 @@ from tests.sim.proxy.foreign import JavaLike
 from tests.sim.proxy.ledger import Ledger, name_of
 from tests.sim.proxy.mutations import MUTATIONS
 from tests.sim.proxy.parting import Parting
-from tests.sim.proxy.process import Bugs, ProxyProcess
+from tests.sim.proxy.pieces import Pieces
+from tests.sim.proxy.process import HALF, Bugs, ProxyProcess
+from tests.sim.proxy.readers import Reader
 from tests.sim.proxy.senders import Sending
 from tests.sim.proxy.strangers import Stranger
 from tests.sim.run import Result, logged_to
@@ -82,6 +88,8 @@ STAMPS, APPEND_TIME = 0.3, 1_800_000_000_000
 """The fraction of worlds in which brokers give records the time of the append, and that time."""
 CROWDS, REMEMBERED = 0.2, 20
 """The fraction of worlds in which other clients get many producer ids, and the number that the proxy remembers then."""
+PIECES, LARGE = 0.4, 100
+"""The fraction of worlds in which frames arrive in pieces, and the size from which the proxy then passes them on."""
 FILLS = 0.2
 """The fraction of worlds in which the proxy's disk is full for a while, and the proxy is killed later."""
 BY_ID = "4.1"
@@ -126,7 +134,10 @@ class Simulation:
             self.cluster.data.max_message_bytes = MOST
         self.ledger = Ledger(self.cluster, self.rewritten)
         self.upstream = Upstream(self.clock, self.cluster, lambda: self.proxy.restarts)
-        self.network.sent, self.network.delivered = self.upstream.sent, self.upstream.delivered
+        self.network.sent, self.network.delivered = self.upstream.sent, self._delivered
+        self.brought: set[bytes] = set()
+        """The record sets in the brokers' Fetch responses."""
+        self.readers: list[Reader] = []
         config = ProxyConfig(
             upstream="n1:9092",
             listen="proxy:9092",
@@ -141,6 +152,12 @@ class Simulation:
         self.proxy = ProxyProcess(self.clock, self.front, self.network, self.history, config, nodes, seed)
         if chance.random() < 0.7 or self.certain:
             self.proxy.stored = []
+        own = Random(f"{seed} pieces")
+        self.in_pieces = own.random() < PIECES
+        """Large frames arrive in pieces, and the proxy passes those of topic `plain` on, which has no rule then."""
+        if self.in_pieces:
+            self.proxy.pieces = Pieces(self.clock, own)
+            self.proxy.config = replace(config, topics=config.topics[:1])
         self.processes: dict[str, Any] = {"proxy": self.proxy}
         self.sending: list[Sending | JavaLike] = []
         self.options = Options(delivery_timeout=10_000.0, request_timeout=chance.choice((5.0, 30.0)))
@@ -291,6 +308,20 @@ class Simulation:
             self.sending.append(sending)
             process.run(sending.script())
 
+    def _read(self) -> None:
+        """In worlds with pieces, have readers fetch what the proxy passes on."""
+        for index in range(2 * self.in_pieces):
+            name, own = f"f{index}", Random(f"{self.seed} f{index}")
+            topic = own.choice(("plain", "a"))
+            reader = Reader(name, self.clock, self.front, self.history, self.cluster, own, topic, self.brought)
+            self.processes[name] = reader
+            self.readers.append(reader)
+
+    def _delivered(self, link: Link, request: Any, answer: Any) -> None:
+        self.upstream.delivered(link, request, answer)
+        if isinstance(answer, FetchResponse):
+            self.brought |= {bytes(e.records) for topic in answer.responses for e in topic.partitions if e.records}
+
     # -- the run
 
     def run(self) -> Result:
@@ -306,6 +337,7 @@ class Simulation:
             (Stream, "_first_waiting", self._killed_between_parts),
             *([(producers, "REMEMBERED_PRODUCERS", lambda _: REMEMBERED)] if self.crowded else []),
             *([(journal, "COPIED_AT_ONCE", lambda _: 1)] if self.fills else []),
+            *([(inbox, "LARGE", lambda _: LARGE)] if self.in_pieces else []),
             *counted(self.cluster.data.features),
             *named(self.seed, self.cluster),
         )
@@ -314,9 +346,10 @@ class Simulation:
             try:
                 self.proxy.start()
                 self._people()
+                self._read()
                 for fault in self.faults:
                     self.clock.at(fault.at, partial(self._strike, fault))
-                while not all(each.done for each in self.sending):
+                while not all(each.done for each in (*self.sending, *self.readers)):
                     if not self.clock.step():
                         raise Violation("no event is left, and not everything is done", self._left())
                     if self.clock.now > self.seconds + LIMIT:
@@ -362,6 +395,8 @@ class Simulation:
             raise Violation(LEFT, f"{core.buffered.total} bytes, idle: {core.idle}")
         if core.rewriter.unsettled or core.rewriter.unsettled_records:
             raise Violation(LEFT, f"{core.rewriter.unsettled} batches, {core.rewriter.unsettled_records} records")
+        if self.proxy.half_sent():
+            raise Violation(HALF, "at rest")
 
     def _part(self) -> None:
         """After the faults, let clients leave without waiting for answers.
@@ -390,7 +425,8 @@ class Simulation:
                 raise Violation(UNCARRIED, f"{sent.value.decode()} for {sent.topic}-{sent.partition}")
 
     def _left(self) -> str:
-        return f"{sum(not each.done for each in self.sending)} of {len(self.sending)} producers are not done"
+        left = sum(not each.done for each in self.sending), sum(not each.done for each in self.readers)
+        return f"{left[0]} of {len(self.sending)} producers and {left[1]} readers are not done"
 
     def _strike(self, fault: Fault) -> None:
         self.say("!", fault.kind, "")
