@@ -417,8 +417,9 @@ class UpstreamLink:
                 expected = replace(expected, passed=restored_piece)
         size = size or len(frame)
         head = b"".join((size.to_bytes(4, "big"), asked, correlation_id.to_bytes(4, "big")))
-        self._send(expected, head, rest)
-        if left := size - len(frame):
+        left = size - len(frame)
+        self._send(expected, head, rest, left=left)
+        if left:
             self._sending, self._held = (left, expected), []
 
     @property
@@ -678,7 +679,7 @@ class UpstreamLink:
     def _correlation_id(self) -> int:
         return next(self._correlation_ids) & 0x7FFFFFFF
 
-    def _send(self, expected: _Expected | None, *parts: Buffer) -> None:
+    def _send(self, expected: _Expected | None, *parts: Buffer, left: int = 0) -> None:
         """Send a request, or hold it back until a due reauthentication is done."""
         now = self._links.now
         if self._held is None and self._session.renewable(now):
@@ -689,7 +690,7 @@ class UpstreamLink:
         if expected is not None:
             expected.sent_at(now)
             self._expected.append(expected)
-        self._write(*parts)
+        self._write(*parts, left=left)
 
     def _send_held(self) -> None:
         held, self._held = self._held or [], None

@@ -292,6 +292,10 @@ class ProxyProcess(SimulatedProcess):
         self.kill()
         return True
 
+    def half_answered(self, client: str) -> bool:
+        """Whether a client waits for the rest of a response."""
+        return any(each.begun and link.client.name == client for link, each in self._connections.items())
+
     def half_sent(self) -> bool:
         """Whether an upstream connection waits for the rest of a request."""
         return self.core is not None and any(link._sending for link in self.core.links._live.values())

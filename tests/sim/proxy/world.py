@@ -10,8 +10,8 @@ Promises:
 - Without faults, requests that a client sent before it left are carried out.
 - Upstream, a producer has at most five unsettled batches per partition, and the first batch of an epoch travels alone.
 - Upstream gets records under the client id of their sender.
-- Readers get the records that brokers have sent, and every Fetch ends. No connection to a broker stays open behind the
-  half of a request.
+- Readers get the records that brokers have sent, and a response that has begun ends, or its connection does. No
+  connection to a broker stays open behind the half of a request.
 - After upstream has refused a batch as too large, later batches are smaller. A thread may be building one more large
   batch by then.
 """
@@ -313,7 +313,10 @@ class Simulation:
         for index in range(2 * self.in_pieces):
             name, own = f"f{index}", Random(f"{self.seed} f{index}")
             topic = own.choice(("plain", "a"))
-            reader = Reader(name, self.clock, self.front, self.history, self.cluster, own, topic, self.brought)
+            reader = Reader(
+                name, self.clock, self.front, self.history, self.cluster, own, topic, self.brought,
+                self.proxy.half_answered,
+            )  # fmt: skip
             self.processes[name] = reader
             self.readers.append(reader)
 
