@@ -56,10 +56,11 @@ class Pieces:
         if not waiting:
             del self._waiting[sender]
             return
-        waiting.popleft()()
-        if self._waiting.get(sender) is waiting:
-            if waiting:
-                pause = self._chance.uniform(0.0, self._chance.choice(PAUSES))
-                self._clock.later(pause, partial(self._next, sender, waiting))
-            else:
-                del self._waiting[sender]
+        call = waiting.popleft()
+        if waiting:
+            self._clock.later(
+                self._chance.uniform(0.0, self._chance.choice(PAUSES)), partial(self._next, sender, waiting)
+            )
+        else:
+            del self._waiting[sender]
+        call()

@@ -33,6 +33,8 @@ WORK = (0.01, 0.1, 1.0)
 """Most seconds that work takes in a thread; a world has one of these values."""
 SEGMENT = 4000
 """Bytes after which the journal starts a new segment with a copy of its state."""
+BREAKS = 0.04
+"""How often a connection breaks, or is swallowed, behind a piece that is not the last one."""
 _SWEEP = 0.02
 """Seconds between two checks for clients that have left."""
 
@@ -122,6 +124,7 @@ class ProxyProcess(SimulatedProcess):
         self.front, self.config, self.nodes, self.seed = front, config, nodes, seed
         self._chance = Random(f"{seed} threads")
         self._longest_work = self._chance.choice(WORK)
+        self._breaks = Random(f"{seed} breaks")
         self.core: ProxyCore | None = None
         self.stored: list[tuple[int, bytes]] | None = None
         """The journal's entries, with their segments; ``None``: the proxy has no journal."""
@@ -143,6 +146,8 @@ class ProxyProcess(SimulatedProcess):
         """When the proxy closes a connection, its requests in flight are lost."""
         self.pieces: Pieces | None = None
         """Cuts frames into pieces; ``None``: every frame arrives at once."""
+        self.breaks_until = 0.0
+        """Until then connections break, or are swallowed, behind some pieces."""
         self._connections: dict[Link, _Connection] = {}
         self._numbers = 0
         self._tickets = 0
@@ -233,6 +238,7 @@ class ProxyProcess(SimulatedProcess):
             self.front.features[PASSED_ON] += 1
             incoming.passes = True
             self._tell(proxy.RequestBegan(client, whole.ticket, size, part))
+            self._break(self.front, next((link for link, c in self._connections.items() if c.number == client), None))
         elif incoming.passes:
             self._tell(proxy.RequestContinued(client, part))
         elif last:
@@ -275,6 +281,20 @@ class ProxyProcess(SimulatedProcess):
         its = self.network.links.get((self.name, (link, "proxy")))
         if its is not None and not its.swallowed:
             self._tell(proxy.UpstreamReceived(link, part))
+            if self.pieces is not None and self.pieces.waits(link):
+                self._break(self.network, its)
+
+    def _break(self, network: Network, link: Link | None) -> None:
+        """Within a frame, break a connection now and then, or have it swallowed."""
+        if link is None or self.clock.now >= self.breaks_until or self._breaks.random() >= BREAKS:
+            return
+        if self._breaks.random() < 0.5:
+            network.cut(link, "the wire broke within a frame")
+        else:
+            network.swallow(link)
+        if self.pieces is not None and network is self.front:
+            self.front.features[CUT_OFF] += 1
+            self.pieces.drop(link)
 
     def _tell(self, event: proxy.Event) -> None:
         if self.core is not None:

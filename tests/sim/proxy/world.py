@@ -156,7 +156,7 @@ class Simulation:
         self.in_pieces = own.random() < PIECES
         """Large frames arrive in pieces, and the proxy passes those of topic `plain` on, which has no rule then."""
         if self.in_pieces:
-            self.proxy.pieces = Pieces(self.clock, own)
+            self.proxy.pieces, self.proxy.breaks_until = Pieces(self.clock, own), self.seconds
             self.proxy.config = replace(config, topics=config.topics[:1])
         self.processes: dict[str, Any] = {"proxy": self.proxy}
         self.sending: list[Sending | JavaLike] = []
