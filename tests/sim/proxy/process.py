@@ -33,8 +33,8 @@ WORK = (0.01, 0.1, 1.0)
 """Most seconds that work takes in a thread; a world has one of these values."""
 SEGMENT = 4000
 """Bytes after which the journal starts a new segment with a copy of its state."""
-BREAKS = 0.04
-"""How often a connection breaks, or is swallowed, behind a piece that is not the last one."""
+BREAKS = {"front": 0.25, "back": 0.04}
+"""How often a client's or an upstream connection breaks, or is swallowed, within a frame: few requests are passed on."""
 _SWEEP = 0.02
 """Seconds between two checks for clients that have left."""
 
@@ -238,7 +238,7 @@ class ProxyProcess(SimulatedProcess):
             self.front.features[PASSED_ON] += 1
             incoming.passes = True
             self._tell(proxy.RequestBegan(client, whole.ticket, size, part))
-            self._break(self.front, next((link for link, c in self._connections.items() if c.number == client), None))
+            self._break("front", next((link for link, c in self._connections.items() if c.number == client), None))
         elif incoming.passes:
             self._tell(proxy.RequestContinued(client, part))
         elif last:
@@ -282,17 +282,18 @@ class ProxyProcess(SimulatedProcess):
         if its is not None and not its.swallowed:
             self._tell(proxy.UpstreamReceived(link, part))
             if self.pieces is not None and self.pieces.waits(link):
-                self._break(self.network, its)
+                self._break("back", its)
 
-    def _break(self, network: Network, link: Link | None) -> None:
+    def _break(self, side: str, link: Link | None) -> None:
         """Within a frame, break a connection now and then, or have it swallowed."""
-        if link is None or self.clock.now >= self.breaks_until or self._breaks.random() >= BREAKS:
+        if link is None or self.clock.now >= self.breaks_until or self._breaks.random() >= BREAKS[side]:
             return
+        network = self.front if side == "front" else self.network
         if self._breaks.random() < 0.5:
             network.cut(link, "the wire broke within a frame")
         else:
             network.swallow(link)
-        if self.pieces is not None and network is self.front:
+        if self.pieces is not None and side == "front":
             self.front.features[CUT_OFF] += 1
             self.pieces.drop(link)
 
