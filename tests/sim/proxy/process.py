@@ -34,7 +34,7 @@ WORK = (0.01, 0.1, 1.0)
 SEGMENT = 4000
 """Bytes after which the journal starts a new segment with a copy of its state."""
 BREAKS = {"front": 0.25, "back": 0.04}
-"""How often a client's or an upstream connection breaks, or is swallowed, within a frame: few requests are passed on."""
+"""How often a client's or an upstream connection breaks, or is swallowed, within a frame."""
 _SWEEP = 0.02
 """Seconds between two checks for clients that have left."""
 

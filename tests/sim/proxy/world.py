@@ -156,7 +156,7 @@ class Simulation:
         self.in_pieces = own.random() < PIECES
         """Large frames arrive in pieces, and the proxy passes those of topic `plain` on, which has no rule then."""
         if self.in_pieces:
-            self.proxy.pieces, self.proxy.breaks_until = Pieces(self.clock, own), self.seconds
+            self.proxy.pieces, self.proxy.breaks_until = Pieces(self.clock, own), 2 * self.seconds + 2.0
             self.proxy.config = replace(config, topics=config.topics[:1])
         self.processes: dict[str, Any] = {"proxy": self.proxy}
         self.sending: list[Sending | JavaLike] = []
@@ -409,7 +409,7 @@ class Simulation:
         if WAITS[1] == routed_topics.METADATA_WAIT:
             return
         own = Random(f"{self.seed} parting")
-        self.proxy.abrupt, self.proxy.dies_at = True, None
+        self.proxy.abrupt, self.proxy.dies_at, self.proxy.breaks_until = True, None, 0.0
         for link in [each for each in self.network.links.values() if each.swallowed]:
             self.network.cut(link, "a timeout ended the silent connection")
         self._come_to_rest()
