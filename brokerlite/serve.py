@@ -315,6 +315,15 @@ class _BrokerService:
     def connected(self, connection: AcceptedConnection) -> None:
         pass
 
+    def begins_passage(self, connection: AcceptedConnection, size: int, start: bytes) -> bool:
+        return False
+
+    def begin(self, connection: AcceptedConnection, size: int, start: bytes, answer: PendingAnswer) -> None:
+        raise AssertionError("every frame is collected")
+
+    def go_on(self, connection: AcceptedConnection, data: bytes) -> None:
+        raise AssertionError("every frame is collected")
+
     def handed_out(self, connection: AcceptedConnection) -> None:
         pass
 

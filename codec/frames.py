@@ -224,8 +224,8 @@ class FrameReader:
 
     def take_begun(self, least: int) -> tuple[int, bytes] | None:
         """Take out an incomplete frame if it will have at least ``least`` bytes: its size, and its bytes so far."""
-        if len(self._buffer) < 4 or (size := int.from_bytes(self._buffer[:4], "big", signed=True)) < least:
-            return None
+        if len(self._buffer) < 8 or (size := int.from_bytes(self._buffer[:4], "big", signed=True)) < least:
+            return None  # 8, so that a frame that is passed on in pieces has begun with its correlation id
         if size > self._limit or len(self._buffer) >= 4 + size:
             return None  # the next `feed` raises the error, or returns the frame
         start, self._buffer = bytes(memoryview(self._buffer)[4:]), bytearray()

@@ -6,6 +6,8 @@ Rules:
   and reports how much it has `filled`; those bytes are not copied.
 - A frame's length is only a claim of the peer: the memory of a frame grows with the bytes that have arrived, to about
   four times as many. A client uses a kept block as soon as the frame begins.
+- Whoever passes a large frame on in pieces takes it out when it has `begun`, and handles the rest of its bytes without
+  the inbox.
 - The memory of a large frame is reused once no view of the frame exists any more, because touching a page for the first
   time costs as much as decoding its contents. Up to 16 MiB of blocks are kept, because the next frames arrive while the
   previous ones are still in use. The connections of a server share their blocks. A client's connection frees its blocks
@@ -122,6 +124,22 @@ class Inbox:
             memory = self._blocks.take(size) or bytearray(size)
         memory[: len(begun)] = begun
         return memory
+
+    @property
+    def begun(self) -> bytes | None:
+        """The bytes so far of a large frame that has just begun; ``None`` once it has memory of its own."""
+        return self._start if self.under_way and self._memory is None else None
+
+    def take_begun(self) -> tuple[int, bytes]:
+        """Take out a large frame that has `begun`: its size, and its bytes so far."""
+        begun, self._start = (self.under_way, self._start), b""
+        self.under_way = self._have = 0
+        return begun
+
+    @property
+    def pending(self) -> int:
+        """Bytes of an incomplete small frame."""
+        return self._reader.pending
 
     def filled(self, count: int) -> Iterator[Buffer]:
         """Record that ``count`` bytes were put into `room`; iterate over the frame if it is complete now."""

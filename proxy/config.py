@@ -79,7 +79,7 @@ class ProxyConfig:
     """The time until unconfirmed records fail with upstream's error. If their outcome is unknown, an idempotent client
     is fenced."""
     max_buffered: int = 64 * 2**20
-    """The most bytes of unsettled records of rewritten topics; above it the proxy pauses reading from their clients."""
+    """The budget in bytes for all that the proxy holds for clients; above it each client may use an equal share."""
     max_batch: int = 512 * 2**10
     """The most bytes before compression of an upstream batch that several client batches share; at most 2 MiB."""
     max_request_bytes: int = 100 * 2**20

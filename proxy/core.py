@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.codec.apis.metadata import MetadataResponse
+from ottla.codec.wire import Buffer
 from ottla.complaints import Complaints
 from ottla.errors import AuthenticationFailed, BrokerUnreachable, ConfigurationError, RemoteProtocolError
 from ottla.proxy.clients.acceptance import Acceptance
@@ -39,16 +40,21 @@ from ottla.proxy.contained import as_ottla_error, contained
 from ottla.proxy.events import (
     Action,
     Address,
+    AnswerClient,
     Event,
     HoldClients,
     JournalLost,
     Left,
     Listen,
     Listening,
+    RequestBegan,
+    RequestContinued,
     Requested,
     RulesChanged,
+    SendUpstream,
     UpstreamConnected,
     UpstreamLost,
+    UpstreamPaused,
     UpstreamReceived,
     Worked,
 )
@@ -213,6 +219,10 @@ class ProxyCore:
         match event:
             case Requested():
                 self._requested(event, now)
+            case RequestBegan(client, ticket, size, start):
+                self._sessions[client].begin(ticket, size, start, now)
+            case RequestContinued(client, data):
+                self._sessions[client].go_on(data, now)
             case Left(client):
                 if session := self._sessions.pop(client, None):
                     with contained("a client has left"):
@@ -221,6 +231,8 @@ class ProxyCore:
                 self._on_link(number, lambda link: link.connected(now), now)
             case UpstreamReceived(number, data):
                 self._on_link(number, lambda link: link.received(data, now), now)
+            case UpstreamPaused(number, paused):
+                self._on_link(number, lambda link: link.pause(paused, now), now)
             case UpstreamLost(number, why):
                 self._on_link(number, lambda link: link.lost(why, now), now)
             case Listening(node, port):
@@ -241,6 +253,26 @@ class ProxyCore:
                 with contained("a token was fetched"):
                     self._credentials.fetched(event, now)
         self._open_waiters()
+
+    def begins_passage(self, client: int, size: int, start: Buffer, now: float) -> bool:
+        """Whether a client's large request is passed on piece by piece (`RequestBegan`), and not collected.
+
+        Args:
+            size: of the request, without its length.
+            start: at least its first 8 bytes.
+        """
+        self.links.tick(now)
+        session = self._sessions.get(client)
+        return session is not None and session.begins_passage(size, start)
+
+    def take_piece(self) -> AnswerClient | SendUpstream | None:
+        """Take the action after an event that only brought a piece of a passage; ``None``: poll.
+
+        A piece changes nothing else, and a poll would take more time than moving the bytes.
+        """
+        if len(self.actions) == 1 and isinstance(self.actions[0], AnswerClient | SendUpstream) and self.actions[0].left:
+            return self.actions.pop()  # type: ignore[return-value] # the line before has checked its type
+        return None
 
     def poll(self, now: float) -> list[Action]:
         """Return the actions to do now."""
@@ -344,7 +376,7 @@ class ProxyCore:
             return
         if buffered.total > full:
             self.delivery.give_back_of_the_gone(now)
-        share = full // max(len(buffered.of), 1)
+        share = buffered.share
         if buffered.total > full:
             greedy = frozenset(each for each, size in buffered.of.items() if size >= share and each in self._sessions)
             self._set_held(greedy - self._held, True)
@@ -358,7 +390,7 @@ class ProxyCore:
         if self._held and now >= self._held_logged_at + _HELD_LOGGED:
             self._held_logged_at = now
             facts = {"clients": len(self._held), "buffered": self.buffered.total, "max_buffered": self.buffered.most}
-            log.warning("reading from clients paused, because upstream is slower than they are", extra=facts)
+            log.warning("reading from clients paused, because the buffer is full", extra=facts)
 
     def _set_held(self, clients: frozenset[int], held: bool) -> None:
         if clients:

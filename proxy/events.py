@@ -32,6 +32,29 @@ class Requested:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestBegan:
+    """A client has sent the beginning of a large frame that is passed on piece by piece (`ProxyCore.begins_passage`).
+
+    Attributes:
+        size: of the whole frame, without its length.
+        start: its bytes so far.
+    """
+
+    client: int
+    ticket: int
+    size: int
+    start: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContinued:
+    """A client has sent more bytes of a frame that is passed on piece by piece."""
+
+    client: int
+    data: Buffer
+
+
+@dataclass(frozen=True, slots=True)
 class Left:
     """A client's connection has ended."""
 
@@ -45,10 +68,18 @@ class UpstreamConnected:
 
 @dataclass(frozen=True, slots=True)
 class UpstreamReceived:
-    """Bytes arrived on an upstream connection."""
+    """Bytes arrived on an upstream connection. Pieces of frames that are passed on are views of them."""
 
     link: int
     data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamPaused:
+    """An upstream connection is not read, because its client reads more slowly; or (``False``) it is read again."""
+
+    link: int
+    paused: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +126,12 @@ class JournalLost:
 
 Event = (
     Requested
+    | RequestBegan
+    | RequestContinued
     | Left
     | UpstreamConnected
     | UpstreamReceived
+    | UpstreamPaused
     | UpstreamLost
     | Listening
     | RulesChanged
@@ -113,12 +147,14 @@ class AnswerClient:
 
     Attributes:
         errors: the error codes in the response, if the proxy knows them.
+        left: bytes of the frame that further actions bring, because upstream has not sent them yet.
     """
 
     client: int
     ticket: int
     parts: tuple[Buffer, ...]
     errors: Sequence[int] = ()
+    left: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +184,15 @@ class ConnectUpstream:
 
 @dataclass(frozen=True, slots=True)
 class SendUpstream:
-    """Send these parts in order."""
+    """Send these parts in order.
+
+    Attributes:
+        left: bytes of the frame that further actions bring, because its client has not sent them yet.
+    """
 
     link: int
     parts: tuple[Buffer, ...]
+    left: int = 0
 
 
 @dataclass(frozen=True, slots=True)

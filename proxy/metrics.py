@@ -62,9 +62,15 @@ PASSED_RECORDS = ServerMetric(
 PASSED_BYTES = ServerMetric(
     "ottla_proxy_passed_bytes_total", _COUNTER, "bytes of batches and message sets that were passed unchanged"
 )
-HELD_BYTES = ServerMetric("ottla_proxy_held_bytes", _GAUGE, "bytes of memory for records and requests that wait, about")
+HELD_BYTES = ServerMetric(
+    "ottla_proxy_held_bytes",
+    _GAUGE,
+    "bytes of memory for clients: requests, records and responses that are read, wait or are sent, about",
+)
 HELD_BYTES_LIMIT = ServerMetric(
-    "ottla_proxy_held_bytes_limit", _GAUGE, "`max-buffered`: above it, the proxy reads less from clients"
+    "ottla_proxy_held_bytes_limit",
+    _GAUGE,
+    "`max-buffered`: above it, the proxy takes requests only from clients within their share",
 )
 PAUSED_CLIENTS = ServerMetric(
     "ottla_proxy_paused_clients", _GAUGE, "clients that are not read, because too many bytes are held"

@@ -2,22 +2,21 @@
 
 Theory of operation: every event goes to the core at once, and the core's actions are done before the next event. Small
 requests that arrive together are handed over together, so that one journal entry and one upstream request serve all of
-them. Clients connect to an `ottla.serve.Listener` with a port for each broker; upstream connections are `_Pipe`s, each
+them. Clients connect to an `ottla.serve.Listener` with a port for each broker; upstream connections are `Pipe`s, each
 with a reader and a writer.
 
 Rules:
-- Every buffer is bounded. The proxy stops reading from a client whose records or forwarded requests pile up, and from
-  an upstream connection whose client does not read its responses.
-- Every wait has a bound: the core's deadlines end upstream connections that do not answer.
+- All buffers together are bounded (`ottla.proxy.clients.buffered`). The proxy stops reading from a client whose records
+  or forwarded requests pile up, and from an upstream connection whose client does not read its responses.
+- Every wait has a bound: the core's deadlines end upstream connections that do not answer, or stop within a response.
 """
 
 import itertools
 import logging
 import math
 import random
-import socket
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -28,7 +27,7 @@ import trio
 from ottla.addresses import format_address, parse_address
 from ottla.codec.wire import Buffer
 from ottla.config_file import Reloaded
-from ottla.errors import ConfigurationError, LocalProtocolError, OttlaError, RemoteProtocolError, reason
+from ottla.errors import ConfigurationError, LocalProtocolError, OttlaError, reason
 from ottla.proxy.clients.observer import Tally
 from ottla.proxy.config import EVERY_ADDRESS, ProxyConfig
 from ottla.proxy.core import ProxyCore
@@ -48,13 +47,12 @@ from ottla.proxy.events import (
     Left,
     Listen,
     Listening,
+    RequestBegan,
+    RequestContinued,
     Requested,
     RulesChanged,
     SendUpstream,
     Store,
-    UpstreamConnected,
-    UpstreamLost,
-    UpstreamReceived,
     Work,
     Worked,
 )
@@ -62,6 +60,7 @@ from ottla.proxy.journal.journal import Journal
 from ottla.proxy.journal.restored import Noted
 from ottla.proxy.journal.state_directory import StateDirectory
 from ottla.proxy.metrics import collect
+from ottla.proxy.pipe import Pipe
 from ottla.proxy.report_page import report
 from ottla.proxy.standby import Probes, own_state, released
 from ottla.proxy.topic_rule import Mode, TopicRule
@@ -71,21 +70,14 @@ from ottla.serve import (
     AcceptedConnection,
     Listener,
     ListenerLimits,
-    Outbox,
+    Memory,
     PendingAnswer,
-    bare,
     serve_report,
-    write_on,
 )
 from ottla.server_metrics import Samples
 
 log = logging.getLogger("ottla.proxy")
 
-_CHUNK = 256 * 2**10
-_ROOM = 4 * 2**20
-"""Bytes that may wait for a client, or for its upstream connection, before reading from the other side pauses."""
-_WRITE_TIMEOUT = 30.0
-"""Seconds in which an upstream connection must accept some bytes."""
 _THREADS = 2
 """How many threads read and build large batches."""
 _DRAIN = 3.0
@@ -213,6 +205,15 @@ class _ListenerService:
     def connected(self, connection: AcceptedConnection) -> None:
         self._driver.arrived(connection)
 
+    def begins_passage(self, connection: AcceptedConnection, size: int, start: bytes) -> bool:
+        return self._driver.core.begins_passage(connection.id, size, start, trio.current_time())
+
+    def begin(self, connection: AcceptedConnection, size: int, start: bytes, answer: PendingAnswer) -> None:
+        self._driver.begin(connection, size, start, answer)
+
+    def go_on(self, connection: AcceptedConnection, data: bytes) -> None:
+        self._driver.happened(RequestContinued(connection.id, data))
+
     def request(self, connection: AcceptedConnection, frame: Buffer, answer: PendingAnswer) -> None:
         self._driver.request(connection, self._node, frame, answer)
 
@@ -244,14 +245,14 @@ class _Driver:
         self.clients: dict[int, AcceptedConnection] = {}
         self.failure: OttlaError | None = None
         self._listener = Listener(
-            ListenerLimits(max_frame=config.max_request_bytes, max_connections=fitting(config.max_connections))
+            ListenerLimits(max_frame=config.max_request_bytes, max_connections=fitting(config.max_connections)), self
         )
         self._host, self._port = config.listens
         self._first = config.first_node
         """The id of the broker with the port of `ProxyConfig.listen`."""
         self._ports: dict[int, int] = {}
-        self._pipes: dict[int, _Pipe] = {}
-        self._finishing: dict[_Pipe, None] = {}
+        self._pipes: dict[int, Pipe] = {}
+        self._finishing: dict[Pipe, None] = {}
         """Pipes that only write their remaining bytes, the oldest first."""
         self._tickets: dict[int, dict[int, PendingAnswer]] = {}
         self._ticket_numbers = itertools.count()
@@ -260,6 +261,8 @@ class _Driver:
         self._started = trio.Event()
         """Set when a port was opened, or could not be."""
         self._nap = trio.CancelScope(deadline=-math.inf)
+        self._freed = False
+        """Memory is free again for which others wait."""
         self._report: str | None = None
         self._running: RunningProxy | None = None
         self._logged: dict[str, Tally] = {}
@@ -332,6 +335,27 @@ class _Driver:
         self._tickets[client][ticket] = answer
         self.core.handle(Requested(client, node, ticket, frame, connection.peer), trio.current_time())
 
+    def begin(self, connection: AcceptedConnection, size: int, start: bytes, answer: PendingAnswer) -> None:
+        client, ticket = connection.id, next(self._ticket_numbers)
+        self._tickets[client][ticket] = answer
+        self.core.handle(RequestBegan(client, ticket, size, start), trio.current_time())
+
+    # -- the budget
+
+    def count(self, holder: Hashable, change: int) -> None:
+        """Count memory of a connection or a pipe; if some is free again, serve those who wait for that."""
+        if (client := _client_of(holder)) is not None:
+            self.core.buffered.count(client, change)
+            if change < 0 and (self.core.paused_clients or self._listener.frames.is_wanted):
+                self._freed, self._nap.deadline = True, -math.inf
+
+    def allows(self, holder: Hashable, size: int) -> bool:
+        """Whether a connection or a pipe may take more memory for a large frame."""
+        client = _client_of(holder)
+        return client is None or self.core.buffered.allows(client, size)
+
+    # -- clients
+
     def arrived(self, connection: AcceptedConnection) -> None:
         self.clients[connection.id] = connection
         self._tickets[connection.id] = {}
@@ -344,30 +368,40 @@ class _Driver:
     def happened(self, event: Event) -> None:
         """Pass an event to the core and do its actions."""
         self.core.handle(event, trio.current_time())
-        self.act()
+        if (piece := self.core.take_piece()) is None:
+            self.act()
+        else:
+            self._attempt(piece)
 
     def act(self) -> None:
         """Do the core's actions."""
+        self._freed = False
+        if self._listener.frames.is_wanted:
+            self._listener.frames.give_out()
         for action in self.core.poll(trio.current_time()):
-            try:
-                self._do(action)
-            except Exception:
-                log.exception("a bug in the proxy, please report it: its connection is closed")
-                self._give_up(action)
+            self._attempt(action)
         if self._running is None and self.failure is None and (refused := self.core.refused):
             self.failure = refused
             self._started.set()
         deadline = self.core.deadline
-        self._nap.deadline = math.inf if deadline is None else deadline
+        self._nap.deadline = -math.inf if self._freed else math.inf if deadline is None else deadline
+
+    def _attempt(self, action: Action) -> None:
+        try:
+            self._do(action)
+        except Exception:
+            log.exception("a bug in the proxy, please report it: its connection is closed")
+            self._give_up(action)
 
     def _do(self, action: Action) -> None:
         match action:
-            case AnswerClient(client, ticket, parts, errors):
-                self._tickets[client].pop(ticket).send(*parts, errors=errors)
+            case AnswerClient(client, ticket, parts, errors, left):
+                tickets = self._tickets[client]
+                (tickets[ticket] if left else tickets.pop(ticket)).send(*parts, errors=errors, left=left)
             case SendUpstream(link, parts):
                 self._pipes[link].send(*parts)
             case ConnectUpstream(link, address, client):
-                self._pipes[link] = _Pipe(self, link, address, self.clients.get(client or 0))
+                self._pipes[link] = Pipe(self, link, address, self.clients.get(client or 0))
                 self._nursery.start_soon(self._pipes[link].run)
             case FinishUpstream(link):
                 self._finish(self._pipes[link])
@@ -379,7 +413,7 @@ class _Driver:
                     connection.turn_out(why)
             case HoldClients(clients, held):
                 for client in clients:
-                    self.hold(client, "records", held)
+                    self.hold(client, "budget", held)
             case Work(number, call):
                 self._nursery.start_soon(self._work, number, call)
             case RunInThread(call):
@@ -407,7 +441,7 @@ class _Driver:
         while self.core.journal_is_due(trio.current_time()):
             self.act()
 
-    def _finish(self, pipe: "_Pipe") -> None:
+    def _finish(self, pipe: "Pipe") -> None:
         """Write a pipe's remaining bytes; if these pipes exceed `max_buffered`, the oldest gives up."""
         self._finishing[pipe] = None
         pipe.finish()
@@ -444,11 +478,22 @@ class _Driver:
             self.act()
 
     def hold(self, client: int, reason: str, held: bool) -> None:
-        """Pause reading from a client while there is a reason, and resume it after that."""
+        """Pass on no requests of a client while there is a reason; what it has begun to send goes on."""
         if connection := self.clients.get(client):
             reasons = self._holds.setdefault(client, set())
             (reasons.add if held else reasons.discard)(reason)
             connection.hold(bool(reasons))
+
+    @property
+    def frames(self) -> Memory:
+        """The memory of large frames that are collected."""
+        return self._listener.frames
+
+    def pause(self, client: int, paused: bool) -> None:
+        """Read nothing more from a client, because its upstream connection is slower."""
+        self.hold(client, "upstream", paused)
+        if connection := self.clients.get(client):
+            connection.pause(paused)
 
     # -- ports
 
@@ -531,110 +576,9 @@ class _Driver:
             log.info("records so far", extra=told)
 
 
-class _Pipe:
-    """Pumps bytes between the core and one upstream connection."""
-
-    def __init__(self, driver: _Driver, link: int, address: Address, client: AcceptedConnection | None) -> None:
-        self._driver, self._link, self._address, self._client = driver, link, address, client
-        self._scope = trio.CancelScope()
-        self._outbox = Outbox()
-        self.queued = 0
-        """Bytes that are not written yet."""
-        self._finishes = False
-        self._holds = False
-        """Reading from the client is paused."""
-        self._more = trio.Event()
-        self._why = "the proxy ends"
-
-    def send(self, *parts: Buffer) -> None:
-        self._outbox.append(*parts)
-        self.queued += sum(map(len, parts))
-        if self.queued > _ROOM and self._client is not None and not self._holds:
-            self._holds = True
-            self._driver.hold(self._client.id, "upstream", True)
-        self._more.set()
-
-    def finish(self) -> None:
-        """Shut down the writing half once everything is written; upstream then closes the connection."""
-        self._finishes = True
-        self._more.set()
-
-    def close(self, why: str = "closed by the proxy") -> None:
-        self._why = why
-        self._scope.cancel()
-
-    async def run(self) -> None:
-        """Connect, pump until either side ends the connection, and report the end to the core."""
-        with self._scope:
-            try:
-                await self._pump(bare((await trio.open_tcp_stream(*self._address)).socket))
-            except RemoteProtocolError as error:
-                self._why = str(error)
-            except OSError as error:
-                self._why = f"cannot connect: {reason(error)}"
-            except UnicodeError:
-                self._why = f"cannot connect: {self._address[0]!r} is no host name"
-            except Exception as bug:  # for example an invalid address from upstream
-                log.exception("an upstream connection failed")
-                self._why = f"internal error: {bug}"
-        if self._client is not None and self._client.id not in self._driver.clients and self.queued:
-            self._driver.core.dropped(self._why, self.queued, trio.current_time())
-        if self._client is not None and self._holds:
-            self._driver.hold(self._client.id, "upstream", False)
-        self._driver.happened(UpstreamLost(self._link, self._why))
-
-    async def _pump(self, sock: socket.socket) -> None:
-        """Read and write until one of them ends; an exception is a bug or upstream's violation of the protocol."""
-        failed: Exception | None = None
-
-        async def half(work: Callable[[socket.socket], Awaitable[str]]) -> None:
-            nonlocal failed
-            try:
-                self._why = await work(sock)
-            except OSError as error:
-                self._why = f"broke: {reason(error)}"
-            except trio.TooSlowError:
-                self._why = f"broke: upstream has taken nothing for {_WRITE_TIMEOUT:g} s"
-            except Exception as error:
-                failed = failed or error
-            nursery.cancel_scope.cancel()
-
-        try:
-            self._driver.happened(UpstreamConnected(self._link))
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(half, self._read)
-                nursery.start_soon(half, self._write)
-        finally:
-            trio.lowlevel.notify_closing(sock)
-            sock.close()
-        if failed is not None:
-            raise failed
-
-    async def _read(self, sock: socket.socket) -> str:
-        while True:
-            await trio.lowlevel.wait_readable(sock)
-            try:
-                data = sock.recv(_CHUNK)
-            except BlockingIOError:
-                continue
-            if not data:
-                return "closed by upstream"
-            self._driver.happened(UpstreamReceived(self._link, data))
-            if self._client is not None:
-                await self._client.room(_ROOM)
-
-    async def _write(self, sock: socket.socket) -> str:
-        def write() -> None:
-            self.queued -= self._outbox.write(sock)
-
-        while True:
-            await self._more.wait()
-            self._more = trio.Event()
-            write()
-            await write_on(self._outbox, sock, _WRITE_TIMEOUT, write)
-            if self._client is not None and self._holds:
-                self._holds = False
-                self._driver.hold(self._client.id, "upstream", False)
-            if self._finishes:
-                sock.shutdown(socket.SHUT_WR)
-                await trio.sleep_forever()  # the reader sees the end
+def _client_of(holder: Hashable) -> int | None:
+    """The client whose memory it is; ``None`` for the proxy's own connections, whose records are counted elsewhere."""
+    if isinstance(holder, AcceptedConnection):
+        return holder.id
+    assert isinstance(holder, Pipe), "only connections and pipes hold memory"
+    return None if holder.client is None else holder.client.id

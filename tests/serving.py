@@ -42,6 +42,15 @@ class Desk:
         if self.answering is not None:
             self.answering(frame, answer)
 
+    def begins_passage(self, connection: AcceptedConnection, size: int, start: bytes) -> bool:
+        return False
+
+    def begin(self, connection: AcceptedConnection, size: int, start: bytes, answer: PendingAnswer) -> None:
+        raise AssertionError("every frame is collected")
+
+    def go_on(self, connection: AcceptedConnection, data: bytes) -> None:
+        raise AssertionError("every frame is collected")
+
     def handed_out(self, connection: AcceptedConnection) -> None:
         self.together.append(len(self.asked))
 

@@ -1,15 +1,28 @@
-"""Counts the bytes of records that the proxy holds for each client."""
+"""The budget: counts the memory that the proxy holds for its clients, and says who may take more.
+
+Rules:
+- Everything counts: requests that are read, that wait, or that are queued for upstream; records in flight; responses
+  that are read from upstream or queued for clients; records that are read only to be counted.
+- Within the budget each client may take what it needs. Above it, a client may take more only within its equal share: so
+  what some clients hold delays no others.
+- A passage needs little memory, and always goes on: it waits for its own other side only, never for other clients.
+"""
 
 from collections import Counter
 
 from ottla.errors import NotEnoughReplicas
 
+WINDOW = 2**20
+"""The most bytes of passages that wait for one client, or for its upstream connection."""
+LEAST_WINDOW = 64 * 2**10
+"""The same above the budget, for clients without a larger share."""
+
 
 class Buffered:
-    """Counts the approximate bytes of unsettled records.
+    """Counts the approximate bytes that are held for each client.
 
     Args:
-        most: the limit in bytes.
+        most: the budget in bytes.
 
     Attributes:
         of: client -> bytes.
@@ -27,8 +40,23 @@ class Buffered:
         if not self.of[client]:
             del self.of[client]
 
+    @property
+    def share(self) -> int:
+        """The equal share of a client."""
+        return self.most // max(len(self.of), 1)
+
+    def allows(self, client: int, size: int) -> bool:
+        """Whether a client may take ``size`` more bytes now."""
+        return self.total + size <= self.most or self.of[client] + size <= self.most // (len(self.of) + 1)
+
+    def window(self, client: int) -> int:
+        """How many bytes of passages may wait for a client, or for its upstream connection."""
+        if self.total <= self.most:
+            return WINDOW
+        return max(LEAST_WINDOW, min(WINDOW, self.share))
+
     def check_room(self, client: int, size: int) -> None:
-        """Refuse records if twice the limit is buffered and the client would exceed its fair share.
+        """Refuse records if twice the budget is used and the client would exceed its fair share.
 
         Long before this the proxy stops reading from clients; this bounds what new connections bring while upstream
         is unavailable. A client within its share does not suffer from what others send.

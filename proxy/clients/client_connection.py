@@ -79,17 +79,24 @@ class ClientConnection:
         """Answer a request with a frame of upstream, in parts."""
         self.answer(request.ticket, sum(map(len, frame)).to_bytes(4, "big"), *frame)
 
-    def answer(self, ticket: int, *parts: Buffer, errors: Sequence[int] = ()) -> None:
+    def stream_back(self, request: ClientRequest, piece: tuple[Buffer, ...], left: int, now: float) -> None:
+        """Answer a request with a piece of upstream's frame, the first with its length; ``left`` bytes follow."""
+        self.answer(request.ticket, *piece, left=left)
+
+    def answer(self, ticket: int, *parts: Buffer, errors: Sequence[int] = (), left: int = 0) -> None:
         """Answer a request with these bytes; no parts if it has no response.
 
         Args:
             errors: the error codes in the response, if the proxy knows them.
+            left: bytes of the response that follow in further calls.
         """
-        self._open -= 1
+        if not left:
+            self._open -= 1
         if self._dropped is not None:
-            self._dropped()
+            if not left:
+                self._dropped()
         elif not self.closed:
-            self._actions.append(AnswerClient(self.number, ticket, parts, errors))
+            self._actions.append(AnswerClient(self.number, ticket, parts, errors, left))
 
     # -- the end
 

@@ -11,7 +11,7 @@ Rules:
 - A broker may come back with other versions than the client knows. Upstream judges the client's requests: a version
   that the broker does not serve closes the connection, and the client asks for the versions again.
 - A client that disconnects does not cancel its requests: the upstream connection stays open until upstream has read all
-  of them.
+  of them. A request that it has not sent to its end is lost.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ from ottla.proxy.config import ProxyConfig
 from ottla.proxy.events import Address
 from ottla.proxy.upstream.cluster import UpstreamCluster
 from ottla.proxy.upstream.control import Control
-from ottla.proxy.upstream.link import Parts, UpstreamLink, UpstreamLinks
+from ottla.proxy.upstream.link import Parts, Passed, UpstreamLink, UpstreamLinks
 from ottla.sdk.connection.handshake import OURS, Features, Software
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.timers import Timer, Timers
@@ -83,18 +83,39 @@ class ClientLink:
         self.forward(frame, lambda parts, now: answer.succeed((b"".join(parts), now)), now)
         return until(answer)
 
-    def forward(self, frame: Buffer, arrived: Callable[[Parts, float], None] | None, now: float) -> None:
+    def forward(
+        self,
+        frame: Buffer,
+        arrived: Callable[[Parts, float], None] | None,
+        now: float,
+        passed: Passed | None = None,
+        size: int = 0,
+    ) -> None:
         """Forward a request, and call ``arrived`` with the frame of the response, in parts.
 
-        ``arrived`` is ``None`` for a request without a response (Produce with ``acks=0``).
+        Args:
+            arrived: ``None`` for a request without a response (Produce with ``acks=0``).
+            passed: gets the pieces of a large response instead.
+            size: of the whole request, if `go_on` brings the rest; the link `takes_passage`.
         """
         failed = self._client.contained(self._unanswered)
 
         def send(link: UpstreamLink) -> None:
             self._carries_unanswered = self._carries_unanswered or arrived is None
-            link.forward(frame, deadline=now + ANSWER_TIMEOUT, arrived=arrived, failed=failed)
+            deadline = now + ANSWER_TIMEOUT
+            link.forward(frame, deadline=deadline, arrived=arrived, failed=failed, passed=passed, size=size)
 
         self._with_link(send, now, len(frame))
+
+    @property
+    def takes_passage(self) -> bool:
+        """Whether a request can be forwarded piece by piece now."""
+        return self._link is not None and self._link.takes_passage
+
+    def go_on(self, piece: Buffer, now: float) -> None:
+        """Forward the next piece of the request that has begun, unless its link is lost, which closes the client."""
+        if self._link is not None:
+            self._link.go_on(piece, now + ANSWER_TIMEOUT)
 
     def _unanswered(self, error: OttlaError, now: float) -> None:
         self._client.close(str(error))
@@ -227,6 +248,8 @@ class ClientLink:
         self._client.left(self._finish_if_done)
         if self._outage is not None and self._link is None:
             self._drop_waiting("upstream is unavailable", now)
+        if self._link is not None:
+            self._link.break_off(now)
         self._finish_if_done()
         if self._link is not None:
             self._link.linger(now)

@@ -8,6 +8,7 @@ Rules:
   `TransactionHandler`.
 """
 
+import logging
 import re
 import struct
 from functools import partial
@@ -45,6 +46,8 @@ from ottla.proxy.clients.steps import Steps, run
 from ottla.proxy.clients.transaction_handler import TransactionContext, TransactionHandler
 from ottla.proxy.events import Action
 from ottla.sdk.connection.handshake import OURS, Software
+
+log = logging.getLogger("ottla.proxy")
 
 MOST_PARTS = 10_000
 """The most topics and record sets together in a Produce request, which takes about 0.1 s if each topic differs. Also
@@ -112,6 +115,38 @@ class ClientSession:
         except Exception:
             self._client.failed("a request")
 
+    # -- passages
+
+    def begins_passage(self, size: int, start: Buffer) -> bool:
+        """Whether to pass on a large request piece by piece; otherwise `request` gets all of it."""
+        if self._client.closed or self._line.held or not self._link.takes_passage:
+            return False
+        try:
+            key, version, _ = _HEAD.unpack_from(start)
+            return key == PRODUCE and 0 <= version <= CARRIED[PRODUCE].newest and self._produce.passes(start, size)
+        except Exception:  # the whole request will fail in the same way
+            log.exception("a bug in the proxy, please report it: the beginning of a request")
+            return False
+
+    def begin(self, ticket: int, size: int, start: Buffer, now: float) -> None:
+        """Handle the beginning of a request, after `begins_passage`."""
+        try:
+            request = _head(ticket, start)
+            self._client.requested()
+            self._produce.begin(request, size, start, self._dialect, now)
+        except Exception:
+            self._client.failed("a request")
+
+    def go_on(self, data: Buffer, now: float) -> None:
+        """Handle the next piece of a request that has begun."""
+        if not self._client.closed:
+            try:
+                self._produce.go_on(data, now)
+            except Exception:
+                self._client.failed("a request")
+
+    # -- whole requests
+
     def _handle(self, request: ClientRequest, frame: Buffer, now: float) -> None:
         key = request.key
         if key == API_VERSIONS and not 0 <= request.version <= CARRIED[API_VERSIONS].newest:
@@ -133,7 +168,8 @@ class ClientSession:
         elif key == END_TXN:
             run(self._transactions.end(request, frame, now), self._client)
         else:
-            self._link.forward(frame, partial(self._client.pass_back, request), now)
+            passed = partial(self._client.stream_back, request)
+            self._link.forward(frame, partial(self._client.pass_back, request), now, passed)
 
     def _api_versions(self, request: ClientRequest, asked: ApiVersionsRequest, now: float) -> Steps[None]:
         """Answer with the versions and features that upstream and the proxy both have."""

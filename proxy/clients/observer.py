@@ -19,7 +19,7 @@ from ottla.proxy.clients.batches import Origin
 from ottla.proxy.clients.buffered import Buffered
 from ottla.proxy.clients.key_report import KeyReport
 from ottla.proxy.clients.key_scan import FoundKeys, is_plain, memory_to_scan, parsed, records_in, scan_batch, scan_plain
-from ottla.proxy.clients.opening import MAGIC_AT, claimed_records
+from ottla.proxy.clients.opening import MAGIC_AT, claimed_records, plainly_claimed_records
 from ottla.proxy.clients.routed_topics import RoutedTopics
 from ottla.proxy.routing import Routes
 from ottla.proxy.threads import Threads
@@ -98,9 +98,26 @@ class Tallies(dict[str, Tally]):
         """Count a record set that passes unchanged."""
         if not data:
             return
-        self.passed_bytes += len(data)
-        if len(data) >= HEADER_SIZE and data[MAGIC_AT] == MAGIC:
-            self.passed_records += claimed_records(data)
+        known = _has_header(data)
+        self.count_passed(claimed_records(data) if known else 0, len(data))
+
+    def count_passed(self, records: int, size: int) -> None:
+        """Count the records and bytes of a record set that passes unchanged."""
+        self.passed_records += records
+        self.passed_bytes += size
+
+
+def _has_header(data: Buffer) -> bool:
+    """Whether the records begin with the header of a batch, as all do since Kafka 0.11."""
+    return len(data) >= HEADER_SIZE and data[MAGIC_AT] == MAGIC
+
+
+def records_of_head(data: Buffer, size: int) -> int | None:
+    """The number of records of a record set of ``size`` bytes, as `Tallies.passed` counts them, from its beginning;
+    ``None`` if that is not enough."""
+    if not _has_header(data):
+        return 0 if len(data) > MAGIC_AT and data[MAGIC_AT] != MAGIC else None
+    return plainly_claimed_records(data, size)
 
 
 class KeyCounts:

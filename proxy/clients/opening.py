@@ -144,11 +144,23 @@ def max_memory_of(batch: RecordBatch) -> int:
     return len(batch.data) + 2 * min(opened, DECOMPRESSED_LIMIT)
 
 
+def plainly_claimed_records(data: Buffer, size: int) -> int | None:
+    """The number of records of a batch, as its header says; ``None`` if they may not fit without compression.
+
+    Args:
+        data: at least its header.
+        size: bytes of the whole batch.
+    """
+    count = int.from_bytes(data[COUNT], "big", signed=True)
+    return max(count, 0) if count * _LEAST_RECORD <= size - HEADER_SIZE else None
+
+
 def claimed_records(data: Buffer) -> int:
     """The number of records of a batch, as its header says, but at most as many as its bytes may hold."""
+    plainly = plainly_claimed_records(data, len(data))
+    if plainly is not None:  # so that most batches need no other look
+        return plainly
     count = int.from_bytes(data[COUNT], "big", signed=True)
-    if count * _LEAST_RECORD <= len(data) - HEADER_SIZE:  # so that most batches need no other look
-        return max(count, 0)
     return min(count, decompressed_bound(data[ATTRIBUTES_AT] & COMPRESSION_MASK, data[HEADER_SIZE:]) // _LEAST_RECORD)
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-from ottla.codec.apis.produce import ProduceRequest, ProduceResponse, TopicProduceData
+from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from ottla.codec.frames import build_request, parse_request, parse_response
 from ottla.codec.wire import Buffer
 from ottla.errors import InvalidRequest, InvalidRequiredAcks, NotLeaderOrFollower
@@ -24,13 +24,14 @@ from ottla.proxy.clients.batches import Offer, Origin
 from ottla.proxy.clients.client_connection import ClientConnection, ClientRequest
 from ottla.proxy.clients.client_link import ClientLink
 from ottla.proxy.clients.dialects import Dialect
-from ottla.proxy.clients.observer import Observer, Tallies
+from ottla.proxy.clients.observer import Observer, Tallies, records_of_head
 from ottla.proxy.clients.opening import detached
 from ottla.proxy.clients.pending_produce import PendingProduce
 from ottla.proxy.clients.record_set_queue import OVERHEAD
 from ottla.proxy.clients.rejecter import Refusals, Rejecter
 from ottla.proxy.clients.request_line import RequestLine
 from ottla.proxy.clients.steps import Steps, run
+from ottla.proxy.clients.walks import produce_head
 from ottla.proxy.clients.windows import ClientResult
 from ottla.proxy.routing import TopicRules
 from ottla.proxy.topic_rule import Mode
@@ -70,6 +71,10 @@ class ProduceHandler:
     ) -> None:
         self._client, self._link, self._line, self._shared = client, link, line, shared
         self._origin = Origin(client.number, peer)
+        self._unread = 0
+        """Bytes of the request that has begun, and that the client has not sent yet."""
+        self._unanswered: ClientRequest | None = None
+        """That request, if it has no response (``acks=0``)."""
 
     def runs(self, software: str) -> None:
         """Notice the client's software, as its ApiVersions request names it."""
@@ -167,6 +172,45 @@ class ProduceHandler:
             self._client.answer(request.ticket)
         elif not passed:
             pending.answer_if_complete()
+
+    # -- requests that pass piece by piece
+
+    def passes(self, start: Buffer, size: int) -> bool:
+        """Whether a request of ``size`` bytes passes unread, as its beginning tells.
+
+        The others are read whole, also those with several partitions, because these may name one twice.
+        """
+        head = produce_head(start, size)
+        return (
+            head is not None
+            and self._shared.rules.of(head.topic) is None
+            and not self._shared.admission.history.newest  # otherwise `Admission.refuses_to_pass` has to read batches
+            and records_of_head(head.data, head.size) is not None
+        )
+
+    def begin(self, request: ClientRequest, size: int, start: Buffer, dialect: Dialect, now: float) -> None:
+        """Forward the beginning of a request that `passes`."""
+        head = produce_head(start, size)
+        assert head is not None, "it passes"
+        self._shared.tallies.count_passed(records_of_head(head.data, head.size) or 0, head.size)
+        self._unread = size - len(start)
+        self._unanswered = None if head.acks else request
+        unread = PartitionProduceData(index=head.partition, records=None)
+        topic = TopicProduceData(name=head.topic, partition_data=(unread,))
+        message = ProduceRequest(
+            transactional_id=head.transactional_id, acks=head.acks, timeout_ms=0, topic_data=(topic,)
+        )
+        pending = PendingProduce(message, request.version, dialect, partial(self._client.respond, request))
+        pending.pass_on((topic,))
+        arrived = partial(self._produced, pending, request, whole=True)
+        self._link.forward(start, arrived if head.acks else None, now, size=size)
+
+    def go_on(self, piece: Buffer, now: float) -> None:
+        """Forward the next piece of the request that has begun."""
+        self._unread -= len(piece)
+        self._link.go_on(piece, now)
+        if not self._unread and self._unanswered is not None:
+            self._client.answer(self._unanswered.ticket)
 
     # -- record sets that pass
 

@@ -20,13 +20,14 @@ class RequestLine:
 
     def __init__(self, client: int, buffered: Buffered) -> None:
         self._client, self._buffered = client, buffered
-        self._held = False
+        self.held = False
+        """Later requests wait."""
         self._waiting: deque[tuple[Callable[[float], None], int]] = deque()
         """Calls that handle a request each, and the bytes of the request."""
 
     def in_turn(self, call: Callable[[float], None], size: int, now: float) -> None:
         """Call ``call``, which raises nothing, at once, or after all earlier ones; ``size``: bytes of its request."""
-        if self._held:
+        if self.held:
             self._waiting.append((call, size))
             self._buffered.count(self._client, size)
         else:
@@ -34,12 +35,12 @@ class RequestLine:
 
     def hold(self) -> None:
         """Have later requests wait until `release`."""
-        self._held = True
+        self.held = True
 
     def release(self, now: float) -> None:
         """Handle the requests that wait, up to one that holds the line again."""
-        self._held = False
-        while self._waiting and not self._held:
+        self.held = False
+        while self._waiting and not self.held:
             call, size = self._waiting.popleft()
             self._buffered.count(self._client, -size)
             call(now)

@@ -1,12 +1,16 @@
-"""Reads only the brokers of long Metadata responses, by skipping over the bytes.
+"""Reads only the beginning of long messages, by skipping over the bytes.
 
-Parsing a response with ten thousand topics would block the event loop for a quarter of a second. The proxy needs only
-the brokers, which come before the topics.
+- `LongMetadata` reads the brokers of Metadata responses, which come before the topics. Parsing a response with ten
+  thousand topics would block the event loop for a quarter of a second.
+- `ProduceHead` reads the fields of a Produce request before its records, most of which may not have arrived yet.
 
-Source: MetadataResponse.json.
+Source: MetadataResponse.json, ProduceRequest.json, RequestHeader.json.
 """
 
+from typing import NamedTuple
+
 from ottla.codec.apis.metadata import MetadataResponse
+from ottla.codec.apis.produce import ProduceRequest
 from ottla.codec.frames import build_response, parse_response
 from ottla.codec.wire import Buffer, api
 from ottla.errors import DecodeError
@@ -14,15 +18,17 @@ from ottla.errors import DecodeError
 _HEAD_OF_RESPONSE = 4
 _MOST_BROKERS = 100_000
 """The most brokers, counting their tagged fields."""
+_MOST_TAGS = 100
+"""The most tagged fields, topics and partitions in the beginning of a Produce request."""
 _THROTTLE_SINCE = 3
 _RACK_SINCE = 1
 
 
-class _TooMany(Exception):
+class TooMany(Exception):
     pass
 
 
-class _Walk:
+class Walk:
     """Skips over encoded fields; ``most`` bounds the elements of all arrays together."""
 
     def __init__(self, data: memoryview, at: int, *, flexible: bool, most: int) -> None:
@@ -32,29 +38,43 @@ class _Walk:
         self.at += max(size, 0)
 
     def string(self) -> None:
-        self.skip(self._varint() - 1 if self._flexible else self._number(2))
+        self.skip(self.varint() - 1 if self._flexible else self.number(2))
+
+    def text(self, *, legacy: bool = False) -> str | None:
+        """A string that may be null; with ``legacy``, its length is not compact in flexible versions either."""
+        size = self.varint() - 1 if self._flexible and not legacy else self.number(2)
+        if size < 0:
+            return None
+        self.at += size
+        if self.at > len(self._data):
+            raise IndexError
+        return str(self._data[self.at - size : self.at], "utf-8")
+
+    def bytes(self) -> int:
+        """The size of a field of bytes; negative if it is null."""
+        return self.varint() - 1 if self._flexible else self.number(4)
 
     def array(self) -> range:
-        return self._elements(self._varint() - 1 if self._flexible else self._number(4))
+        return self._elements(self.varint() - 1 if self._flexible else self.number(4))
 
     def tags(self) -> None:
-        for _ in self._elements(self._varint() if self._flexible else 0):
-            self._varint()
-            self.skip(self._varint())
+        for _ in self._elements(self.varint() if self._flexible else 0):
+            self.varint()
+            self.skip(self.varint())
 
     def _elements(self, count: int) -> range:
         self._left -= max(count, 0)
         if self._left < 0:
-            raise _TooMany
+            raise TooMany
         return range(count)
 
-    def _number(self, size: int) -> int:
+    def number(self, size: int) -> int:
         self.at += size
         if self.at > len(self._data):
             raise IndexError
         return int.from_bytes(self._data[self.at - size : self.at], "big", signed=True)
 
-    def _varint(self) -> int:
+    def varint(self) -> int:
         value = 0
         for shift in range(0, 35, 7):
             byte = self._data[self.at]
@@ -78,7 +98,7 @@ class LongMetadata:
     def __init__(self, frame: Buffer, version: int) -> None:
         flexible = version in api(MetadataResponse).flexible
         data = memoryview(frame)
-        walk = _Walk(data, _HEAD_OF_RESPONSE, flexible=flexible, most=_MOST_BROKERS)
+        walk = Walk(data, _HEAD_OF_RESPONSE, flexible=flexible, most=_MOST_BROKERS)
         try:
             walk.tags()
             walk.skip(4 if version >= _THROTTLE_SINCE else 0)
@@ -89,7 +109,7 @@ class LongMetadata:
                 if version >= _RACK_SINCE:
                     walk.string()
                 walk.tags()
-        except (IndexError, _TooMany):
+        except (IndexError, TooMany):
             raise DecodeError("the brokers are cut off or too many", MetadataResponse.__name__, walk.at) from None
         # The end of a response without topics: appended to the brokers' bytes it makes a response that can be parsed.
         nothing = build_response(MetadataResponse(brokers=(), topics=()), version, 0)
@@ -104,3 +124,54 @@ class LongMetadata:
         """The frame in parts; ``answer``, without topics, stands in front of the topics."""
         head = build_response(answer, self._version, self._correlation_id)[4 : -len(self._behind)]
         return head, self._rest
+
+
+class ProduceHead(NamedTuple):
+    """The beginning of a Produce request with records for one partition only.
+
+    Attributes:
+        data: the beginning of the record set.
+        size: bytes of the whole record set.
+    """
+
+    version: int
+    client_id: str | None
+    transactional_id: str | None
+    acks: int
+    topic: str
+    partition: int
+    data: memoryview
+    size: int
+
+
+_TRANSACTIONS_SINCE = 3
+
+
+def produce_head(start: Buffer, size: int) -> ProduceHead | None:
+    """Read the beginning of a Produce request of ``size`` bytes; ``None`` if it has several partitions, or is invalid
+    or too short: then the whole request has to be read.
+
+    Args:
+        start: at least its first 8 bytes.
+    """
+    data = memoryview(start)
+    version = int.from_bytes(data[2:4], "big", signed=True)
+    walk = Walk(data, 8, flexible=version in api(ProduceRequest).flexible, most=_MOST_TAGS)
+    try:
+        client_id = walk.text(legacy=True)
+        walk.tags()
+        transactional_id = walk.text() if version >= _TRANSACTIONS_SINCE else None
+        acks = walk.number(2)
+        walk.skip(4)
+        if len(walk.array()) != 1:
+            return None
+        topic = walk.text()
+        if topic is None or len(walk.array()) != 1:
+            return None
+        partition, length = walk.number(4), walk.bytes()
+    except (IndexError, TooMany, UnicodeDecodeError):
+        return None
+    if not 0 < length <= size - walk.at:
+        return None
+    records = data[walk.at : walk.at + length]
+    return ProduceHead(version, client_id, transactional_id, acks, topic, partition, records, length)

@@ -8,6 +8,9 @@ Rules:
 - The link has its own correlation ids: it replaces a client's id in the request, and restores it in the response.
 - A broker answers one connection's requests in order. A response out of order, or without a request, ends the link.
 - When a link ends, every waiting request fails with its outcome unknown.
+- A passage is a large frame that is passed on in pieces, as its bytes arrive, to the client or to the broker. A
+  response may be long under way: its deadline moves with each piece, and is off while the client is the slower one.
+  Other requests wait until the passage of a request is complete. If its client leaves before that, the link finishes.
 - A client that disconnects does not cancel its requests. Its link lingers until they are answered, and then finishes:
   it sends the end of its output, and upstream reads all bytes and closes. A close at once could make the operating
   system drop requests that upstream has not read.
@@ -18,7 +21,8 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -26,6 +30,7 @@ from ottla.addresses import format_address
 from ottla.codec import wire
 from ottla.codec.apis.metadata import MetadataRequest, MetadataResponse
 from ottla.codec.frames import build_request_parts, parse_response
+from ottla.codec.inbox import Blocks
 from ottla.codec.wire import Buffer
 from ottla.errors import (
     AuthenticationFailed,
@@ -42,6 +47,7 @@ from ottla.proxy.events import Action, Address, ConnectUpstream, DisconnectUpstr
 from ottla.sdk.connection.credentials import Credentials
 from ottla.sdk.connection.handshake import HINT_AFTER, OURS, Features, HandshakeRequest, Software
 from ottla.sdk.connection.session import Session
+from ottla.sdk.connection.wire import Sink, Wire
 from ottla.server_metrics import Histogram
 
 if TYPE_CHECKING:
@@ -56,6 +62,8 @@ _METADATA_VERSION = 12
 _SAYS_CLUSTER_ID = 2
 LINGER = 120.0
 """Seconds after its client has disconnected until a link ends, even if upstream has not answered or read everything."""
+STALLED = 30.0
+"""Seconds after a piece of a response until a link ends if upstream sends no other piece."""
 MOST_ENDING = 500
 """The most links of disconnected clients that only wait for responses; beyond it the oldest is closed."""
 _CORRELATION_ID = slice(4, 8)
@@ -64,9 +72,11 @@ _CORRELATION_ID = slice(4, 8)
 Parts = tuple[Buffer, ...]
 """The pieces of a frame."""
 Failed = Callable[[OttlaError, float], None]
+Passed = Callable[[Parts, int, float], None]
+"""Gets a piece of a response, the first one with the length of the frame, and how many bytes follow."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Expected:
     """A response that the link waits for."""
 
@@ -78,10 +88,17 @@ class _Expected:
     key: int
     """The API."""
     sent: float = 0.0
+    passed: Callable[[int, Buffer, int, float], None] | None = None
+    """Gets the pieces of a large response, with the size of the frame and how many bytes follow; ``None``: the response
+    is collected."""
 
     def sent_at(self, now: float) -> None:
         """Take the time when its request is sent: a reauthentication may hold it back."""
         self.sent = now
+
+    def wait_until(self, deadline: float) -> None:
+        """Move the deadline: a part of the request or of the response has passed."""
+        self.deadline = deadline
 
 
 class UpstreamLinks:
@@ -104,6 +121,8 @@ class UpstreamLinks:
     ) -> None:
         self.actions = actions
         self.connect_timeout, self.credentials = connect_timeout, credentials
+        self.blocks = Blocks()
+        """The memory of large responses that are collected."""
         self.now = 0.0
         """The time of the last event or poll."""
         self.cluster_id: str | None = None
@@ -282,7 +301,8 @@ class UpstreamLink:
         self._on_ready, self._on_lost = ready, lost
         self._expected: deque[_Expected] = deque()
         self._durations = links.durations_of(address)
-        self._session = Session(links.credentials, _renewal, software)
+        wire = partial(Wire, begins=self._begins, blocks=links.blocks)
+        self._session = Session(links.credentials, _renewal, software, wire)
         self._begun = False
         """The link has been ready at least once."""
         self._end_by = math.inf
@@ -292,7 +312,11 @@ class UpstreamLink:
         self._served = False
         """A request after the handshake was answered; only messages use it."""
         self._held: list[tuple[_Expected | None, Parts]] | None = None
-        """Requests held back by a reauthentication; ``None`` if there is none."""
+        """Requests held back by a reauthentication, or by a passage of another request; ``None`` if there is none."""
+        self._sending: tuple[int, _Expected | None] | None = None
+        """The request that a client is still sending: how many bytes of it are missing, and its response."""
+        self._paused = False
+        """The client is slower than upstream, so that this connection is not read."""
         self.unsent = 0
         """Bytes of the requests that the link still held back when it ended."""
         self._correlation_ids = count(1)
@@ -312,7 +336,7 @@ class UpstreamLink:
     def deadline(self) -> float:
         if not self._begun:
             return min(self._connect_by, self._end_by)
-        return min(self._expected[0].deadline if self._expected else math.inf, self._end_by)
+        return min(self._expected[0].deadline if self._expected and not self._paused else math.inf, self._end_by)
 
     @property
     def in_flight(self) -> int:
@@ -359,25 +383,78 @@ class UpstreamLink:
         self._send(expected, *build_request_parts(request, version, correlation_id, client_id))
 
     def forward(
-        self, frame: Buffer, *, deadline: float, arrived: Callable[[Parts, float], None] | None, failed: Failed
+        self,
+        frame: Buffer,
+        *,
+        deadline: float,
+        arrived: Callable[[Parts, float], None] | None,
+        failed: Failed,
+        passed: Passed | None = None,
+        size: int = 0,
     ) -> None:
-        """Forward a client's request; ``arrived`` gets the frame of the response, with the client's correlation id.
+        """Forward a client's request; the response gets the client's correlation id. No frame is copied.
 
-        ``arrived`` is ``None`` for a request without a response (Produce with ``acks=0``). No frame is copied.
+        Args:
+            arrived: gets the frame of the response, in parts; ``None`` for a request without a response (Produce with
+                ``acks=0``).
+            passed: gets the pieces of a large response instead.
+            size: of the whole frame if ``frame`` is only its first part, and `go_on` brings the rest.
         """
         correlation_id = self._correlation_id()
         asked, own, rest = frame[:4], bytes(frame[_CORRELATION_ID]), memoryview(frame)[8:]
         expected: _Expected | None = None
         if arrived is not None:
-            answer = arrived
+            answer, piece_of = arrived, passed
 
             def restored(reply: Buffer, now: float) -> None:
                 answer((own, memoryview(reply)[4:]), now)
 
-            key = int.from_bytes(asked[:2], "big")
-            expected = _Expected(correlation_id, deadline, "a client's request", restored, failed, key)
-        head = b"".join((len(frame).to_bytes(4, "big"), asked, correlation_id.to_bytes(4, "big")))
-        self._send(expected, head, rest)
+            def restored_piece(size: int, piece: Buffer, left: int, now: float) -> None:
+                assert piece_of is not None, "only then"
+                first = len(piece) + left == size
+                piece_of((size.to_bytes(4, "big"), own, memoryview(piece)[4:]) if first else (piece,), left, now)
+
+            key, what = int.from_bytes(asked[:2], "big"), "a client's request"
+            expected = _Expected(correlation_id, deadline, what, restored, failed, key)
+            if passed is not None:
+                expected = replace(expected, passed=restored_piece)
+        size = size or len(frame)
+        head = b"".join((size.to_bytes(4, "big"), asked, correlation_id.to_bytes(4, "big")))
+        left = size - len(frame)
+        self._send(expected, head, rest, left=left)
+        if left:
+            self._sending, self._held = (left, expected), []
+
+    @property
+    def takes_passage(self) -> bool:
+        """Whether a request can be sent piece by piece now: nothing is held back, and no reauthentication is due."""
+        return self.ready and self._held is None and not self._session.renewable(self._links.now)
+
+    def go_on(self, piece: Buffer, deadline: float) -> None:
+        """Send the next piece of the request that has begun; the response may take until ``deadline``."""
+        assert self._sending is not None, "only a request that has begun goes on"
+        left, expected = self._sending
+        left -= len(piece)
+        if expected is not None:
+            expected.wait_until(deadline)
+        self._write(piece, left=left)
+        self._sending = (left, expected) if left else None
+        if not left:
+            self._send_held()
+
+    def break_off(self, now: float) -> None:
+        """Finish the link if its client has left within a request: nothing can be sent behind the beginning of it."""
+        if self._sending is None:
+            return
+        _, expected = self._sending
+        dropped = [each for each, _ in self._held or () if each]
+        if expected is not None:
+            self._expected.remove(expected)
+            dropped.append(expected)
+        self._sending, self._held = None, None
+        for each in dropped:
+            each.failed(ConnectionLost(f"{self}: the client has left within a request"), now)
+        self.finish(now)
 
     # -- the handshake -----------------------------------------------------------------------------------------------
 
@@ -413,9 +490,7 @@ class UpstreamLink:
             self._links.remember_offer(self.address, self.versions, self.features)
             self._identify(now)
         elif self._held is not None:
-            held, self._held = self._held, None
-            for expected, parts in held:
-                self._send(expected, *parts)
+            self._send_held()
             self._begin(now)
 
     def _identify(self, now: float) -> None:
@@ -472,18 +547,78 @@ class UpstreamLink:
             self.end(type(error)(f"{self}: {error}"), now)
 
     def _answered(self, frame: Buffer, now: float) -> None:
+        expected = self._expected_in(frame)
+        self._expected.popleft()
+        self._observe(expected, now)
+        with self._failing(expected, now):
+            expected.arrived(frame, now)
+
+    def _expected_in(self, frame: Buffer) -> _Expected:
+        """The request that a response answers: the first one without a response."""
         correlation_id = int.from_bytes(frame[:4], "big")
         if not self._expected or self._expected[0].correlation_id != correlation_id:
             raise RemoteProtocolError(f"{self} answered request {correlation_id} out of order")
-        expected = self._expected.popleft()
+        return self._expected[0]
+
+    def _observe(self, expected: _Expected, now: float) -> None:
         durations = self._durations.get(expected.key) or self._durations.setdefault(expected.key, Histogram())
         durations.observe(now - expected.sent)
         self._served = self._begun
+
+    @contextmanager
+    def _failing(self, expected: _Expected, now: float) -> Iterator[None]:
+        """Fail a request first if handling its response raises: it is no longer among the expected."""
         try:
-            expected.arrived(frame, now)
-        except Exception as error:  # fail this request first: it is no longer among the expected
+            yield
+        except Exception as error:
             expected.failed(as_ottla_error(error), now)
             raise
+
+    def _begins(self, size: int, start: bytes) -> Sink | None:
+        """Pass a large response on in pieces if its request allows that."""
+        expected = self._expected_in(start)
+        if expected.passed is None:
+            return None
+        self._observe(expected, self._links.now)
+        return partial(self._pass_on, expected, size)
+
+    def _pass_on(self, expected: _Expected, size: int, piece: Buffer, left: int) -> None:
+        now = self._links.now
+        assert expected.passed is not None, "only such a response is passed on"
+        if not self.open:
+            return
+        if left:
+            expected.wait_until(now + STALLED)
+        else:
+            self._expected.popleft()
+            self._wait_on(now)
+        with self._failing(expected, now):
+            expected.passed(size, piece, left, now)
+
+    def _wait_on(self, now: float) -> None:
+        """Give the next response some time: it may have waited behind others, because the client was slow."""
+        if self._expected:
+            self._expected[0].wait_until(max(self._expected[0].deadline, now + STALLED))
+
+    def pause(self, paused: bool, now: float) -> None:
+        """Take the news that the connection is not read, because its client is slow, or that it is read again."""
+        self._paused = paused
+        self._wait_on(now)
+
+    @property
+    def passing(self) -> int:
+        """Bytes that upstream has not sent yet of a response that is passed on in pieces."""
+        return self._session.wire.left
+
+    @property
+    def needs(self) -> int:
+        """Bytes of memory that a large response needs to be collected further; 0 if there is none."""
+        return self._session.wire.needs
+
+    @property
+    def pending(self) -> int:
+        """Bytes of an incomplete small response."""
+        return self._session.wire.pending
 
     @property
     def silence(self) -> str:
@@ -530,7 +665,7 @@ class UpstreamLink:
         waiting = [*self._expected, *(each for each, _ in self._held or () if each)]
         self.unsent = sum(len(part) for _, parts in self._held or () for part in parts)
         self._expected.clear()
-        self._held = None
+        self._held = self._sending = None
         for each in waiting:
             with contained("an upstream connection has ended"):
                 each.failed(error, now)
@@ -547,7 +682,7 @@ class UpstreamLink:
     def _correlation_id(self) -> int:
         return next(self._correlation_ids) & 0x7FFFFFFF
 
-    def _send(self, expected: _Expected | None, *parts: Buffer) -> None:
+    def _send(self, expected: _Expected | None, *parts: Buffer, left: int = 0) -> None:
         """Send a request, or hold it back until a due reauthentication is done."""
         now = self._links.now
         if self._held is None and self._session.renewable(now):
@@ -558,10 +693,15 @@ class UpstreamLink:
         if expected is not None:
             expected.sent_at(now)
             self._expected.append(expected)
-        self._write(*parts)
+        self._write(*parts, left=left)
 
-    def _write(self, *parts: Buffer) -> None:
-        self._links.actions.append(SendUpstream(self.number, self._session.wire.seal(parts)))
+    def _send_held(self) -> None:
+        held, self._held = self._held or [], None
+        for expected, parts in held:
+            self._send(expected, *parts)
+
+    def _write(self, *parts: Buffer, left: int = 0) -> None:
+        self._links.actions.append(SendUpstream(self.number, self._session.wire.seal(parts), left))
 
     def __str__(self) -> str:
         return f"upstream {format_address(*self.address)}"

@@ -36,6 +36,7 @@ class Session:
     Args:
         renewal: returns the part of a session after which to renew it.
         software: the client that introduces itself.
+        wire: makes the bytes of a connection from this side of TLS.
 
     Attributes:
         wire: its bytes.
@@ -44,8 +45,15 @@ class Session:
         renew_at, over_at: when to renew the session, and when it ends; infinite if it lasts as long as the connection.
     """
 
-    def __init__(self, credentials: Credentials, renewal: Callable[[], float], software: Software = OURS) -> None:
-        self.wire = Wire()
+    def __init__(
+        self,
+        credentials: Credentials,
+        renewal: Callable[[], float],
+        software: Software = OURS,
+        wire: "Callable[[TlsConnection | None], Wire]" = Wire,
+    ) -> None:
+        self._wire = wire
+        self.wire = wire(None)
         self.versions: Mapping[int, Range] = {}
         self.features = Features()
         self.renew_at = self.over_at = math.inf
@@ -79,7 +87,7 @@ class Session:
     def connected(self, tls: "TlsConnection | None") -> None:
         """The connection is open: start ``tls``, this side of TLS; ``None`` for plaintext."""
         self._connected = True
-        self.wire = Wire(tls)
+        self.wire = self._wire(tls)
         self.wire.begin()
 
     def secured(self, now: float) -> HandshakeRequest | None:

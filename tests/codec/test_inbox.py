@@ -171,11 +171,21 @@ def test_an_announced_length_allocates_only_as_its_bytes_come() -> None:
 
 def test_a_frame_grows_also_while_somebody_looks_at_what_its_room_was() -> None:
     inbox, size = Inbox(), 3 * 2**20
-    assert list(inbox.feed(size.to_bytes(4, "big") + b"abc")) == []
+    assert list(inbox.feed(size.to_bytes(4, "big") + b"abcd")) == []
     rooms: list[memoryview] = []
     while (room := inbox.room) is not None:
         room[:] = bytes([len(rooms) + 1]) * len(room)
         rooms.append(room)
         whole = list(inbox.filled(len(room)))
     got = bytes(whole[0])
-    assert len(rooms) > 1 and len(got) == size and got[:3] == b"abc" and got[3] == 1 and got[-1] == len(rooms)
+    assert len(rooms) > 1 and len(got) == size and got[:4] == b"abcd" and got[4] == 1 and got[-1] == len(rooms)
+
+
+def test_a_large_frame_that_has_just_begun_can_be_taken_out() -> None:
+    inbox, frame = Inbox(), b"ab" * LARGE
+    data = b"\0\0\0\5short" + len(frame).to_bytes(4, "big") + frame
+    assert list(inbox.feed(data[:11])) == [b"short"] and inbox.begun is None
+    assert list(inbox.feed(data[11:40])) == [] and inbox.begun == frame[:27]
+    assert inbox.take_begun() == (len(frame), frame[:27])
+    assert inbox.begun is None and inbox.needs == 0
+    assert list(inbox.feed(b"\0\0\0\4next")) == [b"next"]

@@ -41,6 +41,8 @@ from ottla.proxy.events import (
     Left,
     Listen,
     Listening,
+    RequestBegan,
+    RequestContinued,
     Requested,
     SendUpstream,
     Store,
@@ -210,6 +212,13 @@ class Reply:
     ticket: int
     version: int
     frame: bytes | None = None
+    begun: bytes = b""
+    """The pieces of the frame so far, with its length."""
+
+    def take(self, data: bytes, left: int) -> None:
+        """Take a piece; ``left`` bytes follow."""
+        self.begun += data
+        self.frame = None if left else self.begun[4:]
 
     @property
     def produced(self) -> dict[tuple[str, int], PartitionProduceResponse]:
@@ -283,6 +292,8 @@ class World:
         self.finished: list[int] = []
         """Links on which the proxy sends no more."""
         self._replies: dict[int, Reply] = {}
+        self._begun: dict[int, bytes] = {}
+        """Link -> the beginning of a request."""
         self.listens: list[int] = []
         self.settle()
 
@@ -315,7 +326,10 @@ class World:
             case ConnectUpstream(link, address, _):
                 self._connect(link, address)
             case SendUpstream(link, parts):
-                self._send(link, b"".join(parts)[4:])
+                sent = self._begun.get(link, b"") + b"".join(parts)
+                self._begun[link] = sent if action.left else b""
+                if not action.left:
+                    self._send(link, sent[4:])
             case FinishUpstream(link):
                 self.finished.append(link)
                 if link not in dict(self._late):
@@ -325,8 +339,8 @@ class World:
             case Listen(node):
                 self.listens.append(node)
                 self.core.handle(Listening(node, PROXY_PORT + node), self.now)
-            case AnswerClient(_, ticket, parts):
-                self._replies[ticket].frame = b"".join(parts)[4:]
+            case AnswerClient(_, ticket, parts, _, left):
+                self._replies[ticket].take(b"".join(parts), left)
             case CloseClient(client, why):
                 self.closed[client] = why
                 self.core.handle(Left(client), self.now)
@@ -374,6 +388,26 @@ class World:
             self._late.append((link, answer))
         else:
             self.core.handle(UpstreamReceived(link, framed(answer)), self.now)
+
+    def receive(self, link: int, data: bytes) -> None:
+        """Pass bytes of upstream to the core."""
+        self.core.handle(UpstreamReceived(link, data), self.now)
+        self.settle()
+
+    def begin(self, client: int, frame: bytes, first: int, version: int) -> Reply | None:
+        """Send the ``first`` bytes of a frame; ``None`` if the proxy collects it."""
+        if not self.core.begins_passage(client, len(frame), frame[:first], self.now):
+            return None
+        ticket = len(self._replies)
+        reply = self._replies[ticket] = Reply(ticket, version)
+        self.core.handle(RequestBegan(client, ticket, len(frame), frame[:first]), self.now)
+        self.settle()
+        return reply
+
+    def go_on(self, client: int, data: bytes) -> None:
+        """Send the next bytes of a frame that has begun."""
+        self.core.handle(RequestContinued(client, data), self.now)
+        self.settle()
 
     def _is_late(self, frame: bytes) -> bool:
         return self.slow and frame[:2] == b"\0\0"

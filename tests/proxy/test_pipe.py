@@ -1,6 +1,6 @@
 """An upstream connection of the proxy: slow nodes keep it, and nodes that stop reading lose it."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
 from random import Random
 from typing import ClassVar, cast
@@ -13,9 +13,10 @@ from trio.testing import MockClock
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.core import ProxyCore
 from ottla.proxy.events import Event, UpstreamConnected, UpstreamLost, UpstreamReceived
-from ottla.proxy.serve import _WRITE_TIMEOUT, _Driver, _Pipe
+from ottla.proxy.pipe import WRITE_TIMEOUT, Pipe
+from ottla.proxy.serve import _Driver
 from ottla.proxy.standby import Probes
-from ottla.serve.connection import AcceptedConnection
+from ottla.serve import AcceptedConnection, Memory
 from tests.pairs import pair, stream_of
 from tests.serving import LOCAL, received, until
 
@@ -23,13 +24,24 @@ MIB = 2**20
 
 
 class Driver:
-    """Records all calls."""
+    """Records all events; its core knows no connection."""
+
+    clients: ClassVar[dict[int, AcceptedConnection]] = {}
 
     def __init__(self) -> None:
         self.events: list[Event] = []
+        self.core = ProxyCore(ProxyConfig(upstream="a:1"), (("a", 1),), Random(0))
+        self.frames = Memory(0)
+        self.counted = 0
 
     def happened(self, event: Event) -> None:
         self.events.append(event)
+
+    def count(self, holder: Hashable, change: int) -> None:
+        self.counted += change
+
+    def pause(self, client: int, paused: bool) -> None:
+        raise AssertionError("the pipe serves no client")
 
     @property
     def lost(self) -> str | None:
@@ -42,11 +54,11 @@ def clock() -> MockClock:
 
 
 @asynccontextmanager
-async def a_pipe() -> AsyncIterator[tuple[_Pipe, Driver, trio.SocketStream]]:
+async def a_pipe() -> AsyncIterator[tuple[Pipe, Driver, trio.SocketStream]]:
     """A pipe, and the node's side of it."""
     ours, theirs = pair()
     driver = Driver()
-    pipe = _Pipe(cast(_Driver, driver), 1, (LOCAL, 9092), None)
+    pipe = Pipe(driver, 1, (LOCAL, 9092), None)
 
     async def dialed(*_: object) -> trio.SocketStream:
         return stream_of(ours)
@@ -58,6 +70,7 @@ async def a_pipe() -> AsyncIterator[tuple[_Pipe, Driver, trio.SocketStream]]:
             await until(lambda: driver.events == [UpstreamConnected(1)])
             yield pipe, driver, node
             pipe.close()
+        assert driver.counted == 0
 
 
 async def test_bytes_go_both_ways_in_their_order(clock: MockClock) -> None:
@@ -76,9 +89,9 @@ async def test_a_node_that_takes_what_it_is_sent_slowly_but_steadily_is_not_give
             pipe.send(bytes(MIB))
         began = trio.current_time()
         for _ in range(32):
-            await trio.sleep(_WRITE_TIMEOUT / 2)
+            await trio.sleep(WRITE_TIMEOUT / 2)
             await received(node, MIB // 2)
-        assert driver.lost is None and trio.current_time() - began > 10 * _WRITE_TIMEOUT
+        assert driver.lost is None and trio.current_time() - began > 10 * WRITE_TIMEOUT
 
 
 async def test_a_node_that_takes_nothing_is_given_up(clock: MockClock) -> None:
@@ -86,7 +99,7 @@ async def test_a_node_that_takes_nothing_is_given_up(clock: MockClock) -> None:
         pipe.send(bytes(50_000_000))
         began = trio.current_time()
         await until(lambda: driver.lost)
-        assert _WRITE_TIMEOUT <= trio.current_time() - began <= 1.2 * _WRITE_TIMEOUT
+        assert WRITE_TIMEOUT <= trio.current_time() - began <= 1.2 * WRITE_TIMEOUT
         assert driver.lost == "broke: upstream has taken nothing for 30 s"
 
 
@@ -119,14 +132,10 @@ async def test_a_pipe_that_finishes_is_read_until_the_node_has_taken_everything(
 async def test_what_upstream_has_not_taken_of_a_client_that_has_left_is_not_dropped_in_silence(
     clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class OfClients(Driver):
-        core = ProxyCore(ProxyConfig(upstream="a:1"), (("a", 1),), Random(0))
-        clients: ClassVar[dict[int, AcceptedConnection]] = {}
-
     class Client:
         id = 1
 
-    pipe = _Pipe(cast(_Driver, OfClients()), 1, (LOCAL, 9092), cast(AcceptedConnection, Client()))
+    pipe = Pipe(Driver(), 1, (LOCAL, 9092), cast(AcceptedConnection, Client()))
     pipe.queued = 1000
     pipe.close("upstream is slow")
     await pipe.run()
@@ -149,7 +158,7 @@ async def test_what_waits_for_upstream_of_clients_that_have_left_is_bounded() ->
     )
     pipes = [Held(queued) for queued in (400, 0, 400, 400, 400)]
     for pipe in pipes:
-        driver._finish(cast(_Pipe, pipe))
+        driver._finish(cast(Pipe, pipe))
     assert all(pipe.finishes for pipe in pipes)
     given_up = [bool(pipe.closed) for pipe in pipes]
     assert given_up == [True, False, True, False, False], "the oldest ones with waiting bytes are closed"

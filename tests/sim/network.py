@@ -82,6 +82,8 @@ class Link:
     `Network.bring`."""
     reset: bool = False
     """The node knows that the connection has ended."""
+    broken: bool = False
+    """The client has not closed it: bytes on the way may be lost."""
     swallowed: bool = False
     """A firewall has forgotten the connection: bytes no longer pass, and neither side learns that."""
     client_id: str | None = None
@@ -159,7 +161,7 @@ class Network:
         """Break a connection; its client gets `Lost` at once."""
         if not link.open:
             return
-        link.open = False
+        link.open, link.broken = False, True
         kept = self._chance.randint(0, len(link.on_its_way))
         while len(link.on_its_way) > kept:
             link.on_its_way.pop()

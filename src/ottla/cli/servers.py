@@ -274,7 +274,7 @@ def proxy(
     max_buffered: Annotated[
         int | None,
         typer.Option(
-            metavar="BYTES", help="Limit of records in flight (67108864); above it, the proxy reads no requests."
+            metavar="BYTES", help="Limit of memory for clients (67108864); above it, those that use most wait."
         ),
     ] = None,
     max_batch: Annotated[

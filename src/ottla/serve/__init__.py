@@ -23,9 +23,11 @@ the rest that the socket does not accept at once. The service's methods are plai
 Rules:
 - Bytes are read into and written from their final place: a large frame is a view of the receive buffer, and the parts
   of an answer are neither joined nor copied, except for TLS. They are released as soon as they are written.
+- A service may have large requests passed on piece by piece, and may give large answers in pieces. A peer that stops
+  within such a request is disconnected.
 - With `ListenerLimits.pipeline` unanswered requests of a connection, or too many bytes of answers that its peer has not
   read, the reader waits, and TCP pushes back. All connections together have limits, too (`ListenerLimits.all_unsent`,
-  `all_frames`): a connection above its share waits.
+  `all_frames`): a connection above its share waits. A `Budget` of the service may take the place of these two.
 - The end of input is not a cancellation. A connection ends when its peer sends no more, as with Apache Kafka: earlier
   requests are executed, but no longer answered, also after a reset. A reset is noticed within a second, even while the
   connection is not read. So is the end of the input while the service holds the connection and its peer has read all
@@ -42,13 +44,16 @@ from ottla.serve.connection import AcceptedConnection, PendingAnswer, Service
 from ottla.serve.health import serve_health
 from ottla.serve.listener import Listener
 from ottla.serve.listener_context import ListenerLimits
+from ottla.serve.memory import Budget, Memory
 from ottla.serve.outbox import Outbox, bare, write_on
 from ottla.serve.report_server import serve_report
 
 __all__ = [
     "AcceptedConnection",
+    "Budget",
     "Listener",
     "ListenerLimits",
+    "Memory",
     "Outbox",
     "PendingAnswer",
     "Service",

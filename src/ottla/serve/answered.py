@@ -45,15 +45,19 @@ RequestObserver = Callable[[AnsweredRequest], None]
 
 
 class ObservedRequest:
-    """A request that waits for its response, and its observers."""
+    """A request that waits for its response, and its observers.
+
+    Args:
+        frame: its beginning, with the client id if it has one; or all of its ``size`` bytes.
+    """
 
     __slots__ = ("_began", "_client", "_head", "_observers", "_size")
 
-    def __init__(self, client: ClientInfo, frame: Buffer, observers: tuple[RequestObserver, ...]) -> None:
+    def __init__(self, client: ClientInfo, frame: Buffer, size: int, observers: tuple[RequestObserver, ...]) -> None:
         self._client, self._observers, self._began = client, observers, time.perf_counter()
         # Copied, because the memory of the frame is reused. A client id has at most two bytes of length.
-        size = max(int.from_bytes(frame[8:_HEAD], "big", signed=True), 0)
-        self._head, self._size = bytes(frame[: _HEAD + size]), len(frame)
+        named = max(int.from_bytes(frame[8:_HEAD], "big", signed=True), 0)
+        self._head, self._size = bytes(frame[: _HEAD + named]), size
 
     def answered(self, response: int | None, errors: tuple[int, ...]) -> None:
         """Call the observers."""

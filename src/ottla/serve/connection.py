@@ -28,6 +28,8 @@ log = logging.getLogger("ottla.serve")
 
 _TURN = 2**20
 """Bytes that a connection reads before others get their turn."""
+_PIECE = 256 * 2**10
+"""The most bytes of a frame that is passed on piece by piece."""
 
 
 class Service(Protocol):
@@ -44,6 +46,20 @@ class Service(Protocol):
             RemoteProtocolError: the frame violates the protocol; the connection is closed.
         """
 
+    def begins_passage(self, connection: "AcceptedConnection", size: int, start: bytes) -> bool:
+        """Whether to pass on a large frame piece by piece as its bytes arrive: `begin`, and then `go_on`.
+
+        Args:
+            size: of the frame, without its length.
+            start: its bytes so far, at least 4.
+        """
+
+    def begin(self, connection: "AcceptedConnection", size: int, start: bytes, answer: "PendingAnswer") -> None:
+        """Handle the beginning of such a frame, after `begins_passage`."""
+
+    def go_on(self, connection: "AcceptedConnection", data: bytes) -> None:
+        """Handle its next bytes. If the connection ends before the last ones, only `disconnected` tells of it."""
+
     def handed_out(self, connection: "AcceptedConnection") -> None:
         """All frames that arrived together have been passed to `request`: a service may now handle them in one go."""
 
@@ -59,29 +75,34 @@ class Service(Protocol):
 class PendingAnswer:
     """A position in a connection's order of answers; filled once."""
 
-    __slots__ = ("_api", "_connection", "_since", "parts")
+    __slots__ = ("_api", "_connection", "_since", "left", "parts")
 
     def __init__(self, connection: "AcceptedConnection", api: ApiTraffic) -> None:
         self._connection, self._api = connection, api
         self._since = time.perf_counter()
         self.parts: tuple[Part, ...] | None = None
+        self.left = 0
+        """Bytes of the answer that are not given yet."""
 
-    def send(self, *parts: Part, errors: Iterable[int] = ()) -> None:
-        """Answer with the bytes of a whole frame (its length included), in as many parts as is convenient.
+    def send(self, *parts: Part, errors: Iterable[int] = (), left: int = 0) -> None:
+        """Answer with the bytes of a frame (its length included), in as many parts as is convenient.
 
         Parts are not copied: a part must not change until it is released, as soon as it is written.
 
         Args:
             errors: the error codes in the answer; the metrics count them.
+            left: bytes of the frame that further calls bring.
         """
-        self._api.durations.observe(time.perf_counter() - self._since)
+        if self.parts is None:
+            self._api.durations.observe(time.perf_counter() - self._since)
         if errors:
             self._api.failed(errors)
-        self._connection.answered(self, parts)
+        self._connection.answered(self, parts, left)
 
-    def fill(self, parts: tuple[Part, ...]) -> None:
-        """Keep the answer until the answers before it are written."""
-        self.parts = parts
+    def fill(self, parts: tuple[Part, ...], left: int) -> None:
+        """Keep a part of the answer, to which ``left`` bytes are missing, until the answers before it are written."""
+        self.parts = (*self.parts, *parts) if self.parts else parts
+        self.left = left
 
     def release(self) -> None:
         """Release the parts: the outbox has them, or nobody takes them."""
@@ -97,20 +118,31 @@ class PendingAnswer:
 
 
 class ObservedAnswer(PendingAnswer):
-    """A `PendingAnswer` that calls observers when it is sent, or when its connection ends before."""
+    """A `PendingAnswer` that calls observers when all of it is given, or when its connection ends before."""
 
-    __slots__ = ("_request",)
+    __slots__ = ("_errors", "_request", "_size")
 
     def __init__(
-        self, connection: "AcceptedConnection", api: ApiTraffic, observers: tuple[RequestObserver, ...], frame: Buffer
+        self,
+        connection: "AcceptedConnection",
+        api: ApiTraffic,
+        observers: tuple[RequestObserver, ...],
+        frame: Buffer,
+        size: int,
     ) -> None:
         super().__init__(connection, api)
-        self._request: ObservedRequest | None = ObservedRequest(connection.session, frame, observers)
+        self._request: ObservedRequest | None = ObservedRequest(connection.session, frame, size, observers)
+        self._size = 0
+        """Bytes of the answer so far."""
+        self._errors: tuple[int, ...] = ()
 
-    def send(self, *parts: Part, errors: Iterable[int] = ()) -> None:
+    def send(self, *parts: Part, errors: Iterable[int] = (), left: int = 0) -> None:
         codes = tuple(errors)
-        self._tell(sum(map(len, parts)), codes)
-        super().send(*parts, errors=codes)
+        self._size += sum(map(len, parts))
+        self._errors += codes
+        if not left:
+            self._tell(self._size, self._errors)
+        super().send(*parts, errors=codes, left=left)
 
     def abandon(self) -> None:
         self._tell(None, ())
@@ -171,6 +203,12 @@ class AcceptedConnection:
         self._unhanded: Iterator[Buffer] | None = None
         """Frames that have arrived and wait until they may be passed to the service."""
         self._held = False
+        self._passing = 0
+        """Bytes of a frame that is passed on piece by piece, and that have not arrived yet."""
+        self._paused = False
+        """The service takes no more of them for now."""
+        self._counted = 0
+        """Bytes of incomplete small frames that the budget has counted."""
         self._lost = False
         """The peer reads no more answers; the bytes it sent are still read."""
         self._ends = False
@@ -184,6 +222,12 @@ class AcceptedConnection:
         """With ``True``, pass no more requests to the service, until this is called with ``False``."""
         self._held = held
         self._waiting.unpark_all()
+
+    def pause(self, paused: bool) -> None:
+        """With ``True``, read no more of a frame that is passed on piece by piece; ``False`` ends that."""
+        if paused != self._paused:
+            self._paused = paused
+            self._waiting.unpark_all()
 
     async def room(self, limit: int) -> None:
         """Wait until at most ``limit`` bytes of answers are unsent, or the connection has ended."""
@@ -211,14 +255,14 @@ class AcceptedConnection:
         self._reading.cancel()
         self._flush()
 
-    def answered(self, answer: PendingAnswer, parts: tuple[Part, ...]) -> None:
-        """Fill a position in the order of answers."""
+    def answered(self, answer: PendingAnswer, parts: tuple[Part, ...], left: int) -> None:
+        """Fill a position in the order of answers; further calls bring the ``left`` bytes that are missing."""
         if self._over:
             return
         if self._lost:
             parts = ()
         size = sum(map(len, parts))
-        answer.fill(parts)
+        answer.fill(parts, left)
         self._count_unsent(size)
         if not self._corked:
             self._was_active = True
@@ -226,7 +270,7 @@ class AcceptedConnection:
 
     def _count_unsent(self, change: int) -> None:
         self.unsent += change
-        self._shared.count_unsent(change)
+        self._shared.count_unsent(self, change)
 
     def look(self, now: float) -> None:
         """Close the connection if the peer has been silent for too long, or is gone; called now and then."""
@@ -241,7 +285,9 @@ class AcceptedConnection:
                 self._shared.complain(f"connection refused: {why}", self.session)
                 self.close(why)
         elif (silent := now - self._active_at) >= self._limits.write:
-            if self._incoming.granted and self._shared.frames.is_wanted:
+            if self._passing:  # the service has a part of the request, and waits for the rest
+                self.close(f"sent nothing of a request for {silent:.0f} s")
+            elif self._incoming.granted and self._shared.frames.is_wanted:
                 self.close(f"sent nothing of a request for {silent:.0f} s, while others wait for its memory")
             elif silent >= self._limits.idle and not (self._answers or self.unsent):  # otherwise it waits, or reads
                 self.close(f"idle for {silent:.0f} s")
@@ -285,6 +331,7 @@ class AcceptedConnection:
         self._over = True
         self._count_unsent(-self.unsent)
         self._release()
+        self._count_small(0)
         for answer in self._answers:
             answer.abandon()
         self._answers.clear()
@@ -327,8 +374,12 @@ class AcceptedConnection:
                 self._agreed = True
                 self.session.presents(self._tls.subject)
             await self._hand_out(frames)
-            if (size := self._inbox.needs) > self._incoming.granted:
+            if self._tls is None and (start := self._inbox.begun) is not None and await self._begins(start):
+                if not await self._pass_on():
+                    return
+            elif (size := self._inbox.needs) > self._incoming.granted:
                 await self._reserve(size)
+            self._count_small(self._inbox.pending)
 
     async def _hand_out(self, frames: Iterator[Buffer]) -> None:
         for frame in frames:
@@ -348,9 +399,56 @@ class AcceptedConnection:
             self._service.request(self, frame, answer)
         self._uncork()
 
-    def _pending(self, frame: Buffer) -> PendingAnswer:
+    def _pending(self, frame: Buffer, size: int | None = None) -> PendingAnswer:
+        """The answer to a request of ``size`` bytes, of which ``frame`` may only be the beginning."""
         api, observers = self._shared.traffic.requested(frame), self._shared.observers
-        return ObservedAnswer(self, api, observers, frame) if observers else PendingAnswer(self, api)
+        if not observers:
+            return PendingAnswer(self, api)
+        return ObservedAnswer(self, api, observers, frame, len(frame) if size is None else size)
+
+    async def _begins(self, start: bytes) -> bool:
+        """Have the service decide over a large frame that has begun; return whether it is passed on piece by piece."""
+        size = self._inbox.under_way
+        if not self._service.begins_passage(self, size, start):
+            return False
+        if len(self._answers) >= self._limits.pipeline or self._must_wait():
+            await self._turn_comes()
+            if self._ends or not self._service.begins_passage(self, size, start):
+                return False
+        answer = self._pending(start, size)
+        self._answers.append(answer)
+        size, start = self._inbox.take_begun()
+        self._passing = size - len(start)
+        self._corked = True
+        self._service.begin(self, size, start, answer)
+        self._uncork()
+        return True
+
+    async def _pass_on(self) -> bool:
+        """Pass on the rest of a frame, as fast as the service takes it; return whether the peer has sent it all."""
+        while self._passing:
+            while self._paused:
+                await self._unread()
+            if (data := await self._receive_piece(self._passing)) is None:
+                return False
+            self._passing -= len(data)
+            self._service.go_on(self, data)
+        return True
+
+    async def _receive_piece(self, most: int) -> bytes | None:
+        """The next bytes, in memory of their own; ``None`` if the peer sends no more."""
+        while True:
+            await self._readable()
+            try:
+                data = self._socket.recv(wanted := min(most, _PIECE))
+            except BlockingIOError:
+                self._turn = 0
+                continue
+            except OSError:  # the peer is gone
+                return None
+            self._shared.traffic.read(len(data))
+            self._turn = self._turn - len(data) if len(data) == wanted else 0
+            return data or None
 
     async def _turn_comes(self) -> None:
         """Wait until the service may have the next request."""
@@ -365,6 +463,12 @@ class AcceptedConnection:
             if self._held and not (self._lost or self.unsent) and _has_ended(self._socket):
                 self._lose_peer()
 
+    def _count_small(self, size: int) -> None:
+        """Count the bytes of an incomplete small frame."""
+        if size != self._counted:
+            self._shared.count(self, size - self._counted)
+            self._counted = size
+
     def _release(self) -> None:
         """Release the memory reserved for a large request, which now belongs to the service."""
         self._shared.frames.give(self)
@@ -376,6 +480,7 @@ class AcceptedConnection:
         memory.take(self, size, self._waiting.unpark_all)
         while memory.has(self) < size:
             await self._unread()
+            memory.give_out()
             if self._lost:  # the rest of the frame will never arrive
                 raise ConnectionLost("the peer is gone")
         self._incoming.grant(size)
@@ -403,7 +508,8 @@ class AcceptedConnection:
         self._close_if_drained()
 
     def _close_if_drained(self) -> None:
-        if self._draining and not self._answers and self._unhanded is None:
+        answers = len(self._answers) - bool(self._passing)  # an incomplete request gets no answer
+        if self._draining and not answers and self._unhanded is None:
             self.close("the listener closes")
 
     def _must_wait(self) -> bool:
@@ -419,13 +525,17 @@ class AcceptedConnection:
             )
         )
 
+    async def _readable(self) -> None:
+        """Wait for bytes, unless there may be more of the last ones and the turn is not over."""
+        if self._turn <= 0 and not self._incoming.stopped:
+            self._is_read = self._was_active = True
+            await trio.lowlevel.wait_readable(self._socket)
+            self._is_read, self._turn = False, _TURN
+
     async def _receive(self) -> Iterator[Buffer] | None:
         """The frames that are complete now; ``None`` if the peer sends no more."""
         while True:
-            if self._turn <= 0 and not self._incoming.stopped:
-                self._is_read = self._was_active = True
-                await trio.lowlevel.wait_readable(self._socket)
-                self._is_read, self._turn = False, _TURN
+            await self._readable()
             try:
                 frames = self._incoming.read(self._socket)
             except BlockingIOError:
@@ -452,8 +562,12 @@ class AcceptedConnection:
             return
         try:
             while self._answers and (parts := self._answers[0].parts) is not None:
-                self._answers.popleft().release()
+                answer = self._answers[0]
+                answer.release()
                 self._outbox.append(*parts)
+                if answer.left:
+                    break
+                self._answers.popleft()
             if self._outbox.full:
                 self._waiting.unpark_all()
             else:

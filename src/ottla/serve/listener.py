@@ -18,6 +18,7 @@ from ottla.complaints import INTERVAL
 from ottla.errors import ConfigurationError
 from ottla.serve.connection import AcceptedConnection, Service
 from ottla.serve.listener_context import ListenerContext, ListenerLimits
+from ottla.serve.memory import Budget, Memory
 from ottla.serve.outbox import bare, hang_up
 from ottla.serve.tracing import Spans, configured_tracer
 from ottla.serve.traffic import Refusal
@@ -63,10 +64,10 @@ class Listener:
     await listener.run()        # until cancelled, or until `drain` has ended
     """
 
-    def __init__(self, limits: ListenerLimits | None = None) -> None:
+    def __init__(self, limits: ListenerLimits | None = None, budget: Budget | None = None) -> None:
         self._limits = limits or ListenerLimits()
         self._connections: set[AcceptedConnection] = set()
-        self._shared = ListenerContext(self._limits, self._connections)
+        self._shared = ListenerContext(self._limits, self._connections, budget)
         self._numbers = itertools.count(1)
         self._ports: list[_Port] = []
         self._departures = trio.lowlevel.ParkingLot()
@@ -90,6 +91,11 @@ class Listener:
             if self._nursery is not None:
                 self._nursery.start_soon(self._accept, opened)
         return bound
+
+    @property
+    def frames(self) -> Memory:
+        """The memory of large frames, which other holders may share."""
+        return self._shared.frames
 
     async def run(self) -> None:
         """Accept and serve until cancelled or drained; trace each request, if the process has configured that."""

@@ -1,7 +1,7 @@
 """The limits and the shared state of a listener's connections."""
 
 import logging
-from collections.abc import Sized
+from collections.abc import Hashable, Sized
 from dataclasses import dataclass, field
 
 import trio
@@ -12,7 +12,7 @@ from ottla.codec.inbox import Blocks
 from ottla.complaints import Complaints
 from ottla.serve.access_log import AccessLog
 from ottla.serve.answered import RequestObserver
-from ottla.serve.memory import Memory
+from ottla.serve.memory import Budget, Memory
 from ottla.serve.traffic import ListenerTraffic
 
 log = logging.getLogger("ottla.serve")
@@ -54,6 +54,8 @@ class ListenerContext:
     limits: ListenerLimits
     connections: Sized
     """All connections of the listener, to which the listener alone adds and removes."""
+    budget: Budget | None = None
+    """Bounds requests and answers instead of `ListenerLimits.all_frames` and `all_unsent`."""
     complaints: Complaints = field(default_factory=Complaints)
     chunk: memoryview = field(default_factory=lambda: memoryview(bytearray(_CHUNK)))
     """The receive buffer for small requests, which are copied out of it at once."""
@@ -68,7 +70,7 @@ class ListenerContext:
     """Bytes of answers of all connections that their peers have not read yet."""
 
     def __post_init__(self) -> None:
-        self.frames = Memory(self.limits.all_frames)
+        self.frames = Memory(self.limits.all_frames, self.budget)
 
     def observe(self, observer: RequestObserver) -> None:
         """Have an observer called for each later request, until `ignore`."""
@@ -97,12 +99,20 @@ class ListenerContext:
             self.access_log.end(wait=wait)
             self.access_log = None
 
-    def count_unsent(self, change: int) -> None:
+    def count_unsent(self, connection: Hashable, change: int) -> None:
         """Count bytes of answers: positive when they are given, negative when they are written or dropped."""
         self.unsent += change
+        self.count(connection, change)
+
+    def count(self, connection: Hashable, change: int) -> None:
+        """Count other bytes, which only the budget bounds."""
+        if self.budget is not None:
+            self.budget.count(connection, change)
 
     def is_greedy(self, unsent: int) -> bool:
         """Whether too much is unsent, and ``unsent`` bytes are more than one connection's share."""
+        if self.budget is not None:
+            return False
         limit = self.limits.all_unsent
         return self.unsent > limit and unsent * len(self.connections) > limit
 

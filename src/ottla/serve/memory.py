@@ -6,9 +6,24 @@ Rules:
   is memory for small ones.
 - One frame at a time, the first that had to wait, is exempt, and may grow to its end: one frame can always
   make progress. So all frames together use at most ``limit`` plus one frame.
+- With a budget, frames are counted together with other memory, and the budget says which may grow.
 """
 
 from collections.abc import Callable, Hashable
+from typing import Protocol
+
+
+class Budget(Protocol):
+    """Bounds the memory of a listener's connections together with other memory of the process.
+
+    A holder is an `AcceptedConnection`, or another object that has shared the listener's memory of frames.
+    """
+
+    def count(self, holder: Hashable, change: int) -> None:
+        """Count bytes of memory: positive when they are taken, negative when they are free again."""
+
+    def allows(self, holder: Hashable, size: int) -> bool:
+        """Whether a large frame may take ``size`` more bytes."""
 
 
 class Memory:
@@ -18,8 +33,8 @@ class Memory:
         used: bytes of all holders except the exempt one.
     """
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
+    def __init__(self, limit: int, budget: Budget | None = None) -> None:
+        self._limit, self._budget = limit, budget
         self._sizes: dict[Hashable, int] = {}
         self._waiting: dict[Hashable, tuple[int, Callable[[], object]]] = {}
         """By holder: the total bytes that it wants, and the function to call when it gets them."""
@@ -40,7 +55,7 @@ class Memory:
             self._set(holder, size)
         else:
             self._waiting[holder] = size, come
-            self._give_out()
+            self.give_out()
 
     def give(self, holder: Hashable) -> None:
         """Take all memory from ``holder``, and end its wait."""
@@ -51,17 +66,26 @@ class Memory:
             self._exempt = None
         else:
             self.used -= size or 0
-        self._give_out()
+        if self._budget is not None and size:
+            self._budget.count(holder, -size)
+        self.give_out()
 
     def _may_have(self, holder: Hashable, size: int) -> bool:
-        return holder == self._exempt or self.used - self.has(holder) + 2 * size <= self._limit
+        if holder == self._exempt:
+            return True
+        if self._budget is not None:
+            return self._budget.allows(holder, size - self.has(holder))
+        return self.used - self.has(holder) + 2 * size <= self._limit
 
     def _set(self, holder: Hashable, size: int) -> None:
+        if self._budget is not None:
+            self._budget.count(holder, size - self.has(holder))
         if holder != self._exempt:
             self.used += size - self.has(holder)
         self._sizes[holder] = size
 
-    def _give_out(self) -> None:
+    def give_out(self) -> None:
+        """Give memory to the holders that wait, as far as there is some; to be called when the budget has more."""
         for holder, (size, come) in list(self._waiting.items()):
             if self._exempt is None and not self._may_have(holder, size):
                 self.used -= self.has(holder)

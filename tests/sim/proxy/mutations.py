@@ -1,5 +1,6 @@
 """Mutations of the proxy; see `tests.sim.mutations`. Most leave out one of its rules about sequences."""
 
+import math
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -8,8 +9,9 @@ from uuid import UUID
 from ottla.codec.frames import MAX_FRAME
 from ottla.codec.wire import NO_UUID
 from ottla.errors import BY_CODE, NotLeaderOrFollower
-from ottla.proxy.clients import judging, rejecter
+from ottla.proxy.clients import judging, pending_produce
 from ottla.proxy.clients.batches import ClientBatch
+from ottla.proxy.clients.client_connection import ClientConnection
 from ottla.proxy.clients.client_link import ClientLink
 from ottla.proxy.clients.produce_handler import ProduceHandler
 from ottla.proxy.clients.producers import ClientProducers
@@ -22,7 +24,7 @@ from ottla.proxy.core import ProxyCore
 from ottla.proxy.events import Store
 from ottla.proxy.journal import restored as journal
 from ottla.proxy.journal.journal import Journal
-from ottla.proxy.upstream import cluster, connections, streams
+from ottla.proxy.upstream import cluster, connections, link, streams
 from ottla.proxy.upstream.batches import Part, UpstreamBatch
 from ottla.proxy.upstream.cluster import UpstreamCluster
 from ottla.proxy.upstream.control import Control
@@ -325,10 +327,50 @@ def _whole(without: Any) -> Any:
 
 _mutation("the first key decides whether a batch passes", (Rejecter, "_judge", _by_the_first_record))
 _mutation(
-    "a refused batch names the records behind the misplaced ones", (rejecter, "BatchIndexAndErrorMessage", _the_next)
+    "a refused batch names the records behind the misplaced ones",
+    (pending_produce, "BatchIndexAndErrorMessage", _the_next),
 )
 _mutation("a refused record set is passed all the same", (ProduceHandler, "_without", _whole))
 _mutation("requests overtake one whose records are being read", (RequestLine, "hold", _nothing))
+
+
+# -- frames that are passed on in pieces -------------------------------------------------------------------------------
+
+
+def _with_the_proxys_id(_: Any) -> Any:
+    return lambda self, request, piece, left, now: self.answer(
+        request.ticket, *((piece[0], bytes(4), *piece[2:]) if len(piece) > 1 else piece), left=left
+    )
+
+
+def _but_the_last(_: Any) -> Any:
+    def broken(self: UpstreamLink, piece: Any, deadline: float) -> None:
+        assert self._sending is not None
+        left, expected = self._sending
+        left -= len(piece)
+        self._sending = (left, expected) if left else None
+        if left:
+            self._write(piece, left=left)
+        else:
+            self._send_held()
+
+    return broken
+
+
+def _kept_in_silence(end: Any) -> Any:
+    def broken(self: UpstreamLink, error: Any, now: float) -> None:
+        if self.passing and self._expected:
+            self._expected.popleft()
+        end(self, error, now)
+
+    return broken
+
+
+_mutation("pieces of a response are given to another request", (ClientConnection, "stream_back", _with_the_proxys_id))
+_mutation("a client waits in vain for the rest of a response", (UpstreamLink, "end", _kept_in_silence))
+_mutation("a response that stops has no deadline", (link, "STALLED", lambda _: math.inf))
+_mutation("a connection waits behind the half of a request", (UpstreamLink, "break_off", _nothing))
+_mutation("the last piece of a request is not sent", (UpstreamLink, "go_on", _but_the_last))
 
 
 # -- threads -----------------------------------------------------------------------------------------------------------

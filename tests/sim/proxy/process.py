@@ -1,6 +1,9 @@
 """The proxy's process: the real `ProxyCore` between two simulated networks.
 
 For its clients it takes the place of the cluster (`Network.admit`); for the cluster it is a client.
+
+In some worlds large frames arrive in pieces, and the proxy passes some of them on before their end. If a connection
+breaks meanwhile, the rest is lost.
 """
 
 import logging
@@ -26,18 +29,26 @@ from tests.sim.clock import Clock
 from tests.sim.history import History
 from tests.sim.network import PORT, Link, Network, Reply
 from tests.sim.process import SimulatedProcess
+from tests.sim.proxy.pieces import Pieces
 from tests.sim.users import Violation
 
 WORK = (0.01, 0.1, 1.0)
 """Most seconds that work takes in a thread; a world has one of these values."""
 SEGMENT = 4000
 """Bytes after which the journal starts a new segment with a copy of its state."""
+BREAKS = {"front": 0.25, "back": 0.04}
+"""How often a client's or an upstream connection breaks, or is swallowed, within a frame."""
 _SWEEP = 0.02
 """Seconds between two checks for clients that have left."""
 
 
 BUG = "the proxy logs a bug of its own"
 ESCAPE = "a client learns an address of upstream"
+MIXED_UP = "an answer has the correlation id of another request"
+HALF = "a connection to a broker stays open behind the half of a request"
+PASSED_ON = "a request is passed on in pieces"
+ANSWERED = "a response is passed on in pieces"
+CUT_OFF = "a request is cut off while it is passed on"
 
 
 class Bugs(logging.Handler):
@@ -74,6 +85,16 @@ def _check_addresses(answer: Any) -> None:
 
 
 @dataclass(eq=False)
+class _Incoming:
+    """A client's request in pieces."""
+
+    whole: proxy.Requested
+    parts: list[bytes]
+    passes: bool = False
+    """The proxy passes it on before its end."""
+
+
+@dataclass(eq=False)
 class _Connection:
     """A client's connection, as the listener has it: answers leave in the order of the requests."""
 
@@ -84,6 +105,8 @@ class _Connection:
     replies: dict[int, tuple[Reply, int, int]] = field(default_factory=dict)
     """Ticket -> the callback for the answer, the API's key and version."""
     answers: dict[int, bytes] = field(default_factory=dict)
+    begun: dict[int, bytes] = field(default_factory=dict)
+    """Ticket -> the pieces of an answer so far."""
 
     def flush(self) -> None:
         while self.asked and self.asked[0] in self.answers:
@@ -95,11 +118,13 @@ class _Connection:
                 continue
             for told in (version, 0):  # ApiVersions of an unsupported version is answered in version 0
                 try:
-                    answer = frames.parse_response(APIS[key].response, told, data[4:])[1]
+                    number, answer = frames.parse_response(APIS[key].response, told, data[4:])
                 except Exception:
                     if told == 0:
                         raise
                     continue
+                if number != ticket:
+                    raise Violation(MIXED_UP, f"{number} for {ticket}")
                 _check_addresses(answer)
                 reply((answer, told))
                 break
@@ -119,6 +144,7 @@ class ProxyProcess(SimulatedProcess):
         self.front, self.config, self.nodes, self.seed = front, config, nodes, seed
         self._chance = Random(f"{seed} threads")
         self._longest_work = self._chance.choice(WORK)
+        self._breaks = Random(f"{seed} breaks")
         self.core: ProxyCore | None = None
         self.stored: list[tuple[int, bytes]] | None = None
         """The journal's entries, with their segments; ``None``: the proxy has no journal."""
@@ -138,6 +164,10 @@ class ProxyProcess(SimulatedProcess):
         self.restarts = 0
         self.abrupt = False
         """When the proxy closes a connection, its requests in flight are lost."""
+        self.pieces: Pieces | None = None
+        """Cuts frames into pieces; ``None``: every frame arrives at once."""
+        self.breaks_until = 0.0
+        """Until then connections break, or are swallowed, behind some pieces."""
         self._connections: dict[Link, _Connection] = {}
         self._numbers = 0
         self._tickets = 0
@@ -170,6 +200,8 @@ class ProxyProcess(SimulatedProcess):
     def kill(self) -> None:
         self.history.add("!", self.name, "is killed")
         self.core, self.dies_at = None, None
+        if self.pieces is not None:
+            self.pieces.drop_all()
         self._gone()
         for number in range(1, self.nodes + 1):
             self.front.crash(number)
@@ -208,13 +240,39 @@ class ProxyProcess(SimulatedProcess):
         frame = frames.build_request(message, version, self._tickets, link.client.name)[4:]
         link.serving = False  # a connection may have several requests in flight
         peer = f"{link.client.name}:1"  # each client on a host of its own
-        self._tell(proxy.Requested(connection.number, link.node, self._tickets, frame, peer))
+        whole = proxy.Requested(connection.number, link.node, self._tickets, frame, peer)
+        if self.pieces is None:
+            self._tell(whole)
+        else:
+            incoming = _Incoming(whole, self.pieces.cut(frame))
+            self.pieces.deliver(link, [partial(self._arrive, incoming, n) for n in range(len(incoming.parts))])
         return True
+
+    def _arrive(self, incoming: "_Incoming", number: int) -> None:
+        """A piece of a request arrives: the proxy passes the request on, or collects it."""
+        if self.core is None or self.held(partial(self._arrive, incoming, number)):
+            return
+        whole, part = incoming.whole, incoming.parts[number]
+        client, size, last = whole.client, len(whole.frame), number == len(incoming.parts) - 1
+        if number == 0 and not last and self.core.begins_passage(client, size, part, self.clock.now):
+            self.front.features[PASSED_ON] += 1
+            incoming.passes = True
+            self._tell(proxy.RequestBegan(client, whole.ticket, size, part))
+            self._break("front", next((link for link, c in self._connections.items() if c.number == client), None))
+        elif incoming.passes:
+            self._tell(proxy.RequestContinued(client, part))
+        elif last:
+            self._tell(whole)
 
     def _sweep(self) -> None:
         """Notice clients that have left, once all their requests have arrived."""
         for link, connection in list(self._connections.items()):
             if not link.open and not link.on_its_way and not link.queue and not self.frozen:
+                if self.pieces is not None and self.pieces.waits(link):
+                    if not link.broken:
+                        continue  # everything arrives that a client has sent before it closes
+                    self.front.features[CUT_OFF] += 1
+                    self.pieces.drop(link)
                 self._connections.pop(link, None)
                 self._tell(proxy.Left(connection.number))
         self.clock.later(_SWEEP, self._sweep)
@@ -227,15 +285,61 @@ class ProxyProcess(SimulatedProcess):
         match event:
             case sdk.Connected((link, _)):
                 self._tell(proxy.UpstreamConnected(link))
+            case sdk.Received((link, _), data) if self.pieces is not None:
+                self.pieces.deliver(link, [partial(self._receive, link, part) for part in self.pieces.cut(data)])
             case sdk.Received((link, _), data):
                 self._tell(proxy.UpstreamReceived(link, data))
             case sdk.Lost((link, _), why):
+                if self.pieces is not None:
+                    self.pieces.drop(link)
                 self._tell(proxy.UpstreamLost(link, str(why)))
+
+    def _receive(self, link: int, part: bytes) -> None:
+        """A piece of a response arrives, unless the connection is swallowed meanwhile."""
+        if self.held(partial(self._receive, link, part)):
+            return
+        its = self.network.links.get((self.name, (link, "proxy")))
+        if its is not None and not its.swallowed:
+            self._tell(proxy.UpstreamReceived(link, part))
+            if self.pieces is not None and self.pieces.waits(link):
+                self._break("back", its)
+
+    def _break(self, side: str, link: Link | None) -> None:
+        """Within a frame, break a connection now and then, or have it swallowed."""
+        if link is None or self.clock.now >= self.breaks_until or self._breaks.random() >= BREAKS[side]:
+            return
+        network = self.front if side == "front" else self.network
+        if self._breaks.random() < 0.5:
+            network.cut(link, "the wire broke within a frame")
+        else:
+            network.swallow(link)
+        if self.pieces is not None and side == "front":
+            self.front.features[CUT_OFF] += 1
+            self.pieces.drop(link)
 
     def _tell(self, event: proxy.Event) -> None:
         if self.core is not None:
             self.core.handle(event, self.clock.now)
-            self.step()
+            if (piece := self.core.take_piece()) is None:
+                self.step()
+            elif not self._dies():
+                self._carry_out(piece)
+
+    def _dies(self) -> bool:
+        """Kill the proxy before its next action, if that is due."""
+        if self.dies_at is None or self.dies_at:
+            self.dies_at = self.dies_at and self.dies_at - 1
+            return False
+        self.kill()
+        return True
+
+    def half_answered(self, client: str) -> bool:
+        """Whether a client waits for the rest of a response."""
+        return any(each.begun and link.client.name == client for link, each in self._connections.items())
+
+    def half_sent(self) -> bool:
+        """Whether an upstream connection waits for the rest of a request."""
+        return self.core is not None and any(link._sending for link in self.core.links._live.values())
 
     def step(self) -> None:
         core = self.core
@@ -243,11 +347,8 @@ class ProxyProcess(SimulatedProcess):
             return
         while actions := core.poll(self.clock.now):
             for action in actions:
-                if self.dies_at is not None:
-                    self.dies_at -= 1
-                    if self.dies_at < 0:
-                        self.kill()
-                        return
+                if self._dies():
+                    return
                 self._carry_out(action)
         if self.core is not core:
             return
@@ -263,11 +364,16 @@ class ProxyProcess(SimulatedProcess):
     def _carry_out(self, action: proxy.Action) -> None:
         assert self.core is not None
         match action:
-            case proxy.AnswerClient(client, ticket, parts):
+            case proxy.AnswerClient(client, ticket, parts, _, left):
                 for connection in self._connections.values():
                     if connection.number == client:
-                        connection.answers[ticket] = b"".join(parts)
-                        connection.flush()
+                        data = connection.begun.pop(ticket, b"") + b"".join(parts)
+                        if left:
+                            self.front.features[ANSWERED] += 1
+                            connection.begun[ticket] = data
+                        else:
+                            connection.answers[ticket] = data
+                            connection.flush()
                         break
             case proxy.CloseClient(client, why):
                 for connection in list(self._connections.values()):
@@ -280,6 +386,8 @@ class ProxyProcess(SimulatedProcess):
             case proxy.FinishUpstream(link):
                 self.network.finish(self, sdk.Finish((link, "proxy")))
             case proxy.DisconnectUpstream(link):
+                if self.pieces is not None:
+                    self.pieces.drop(link)
                 if self.abrupt and (ends := self.network.links.get((self.name, (link, "proxy")))):
                     ends.on_its_way.clear()
                 self.network.close(self, sdk.Close((link, "proxy")))

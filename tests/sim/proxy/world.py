@@ -15,6 +15,8 @@ Promises:
 - Upstream, a producer has at most five unsettled batches per partition, and the first batch of an epoch travels alone.
 - Upstream gets records under the client id of their sender.
 - In some worlds, a client of a topic in mode `reject` has promises of its own (`tests.sim.proxy.strict`).
+- Readers get the records that brokers have sent, and a response that has begun ends, or its connection does. No
+  connection to a broker stays open behind the half of a request.
 - After upstream has refused a batch as too large, later batches are smaller. A thread may be building one more large
   batch by then.
 """
@@ -29,6 +31,8 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from ottla.codec import inbox
+from ottla.codec.apis.fetch import FetchResponse
 from ottla.codec.apis.produce import ProduceRequest, ProduceResponse
 from ottla.codec.records import RecordBatch, parse_batch
 from ottla.errors import (
@@ -69,7 +73,9 @@ from tests.sim.proxy.ledger import Ledger, name_of
 from tests.sim.proxy.mutations import MUTATIONS
 from tests.sim.proxy.neighbours import Neighbours
 from tests.sim.proxy.parting import Parting
-from tests.sim.proxy.process import Bugs, ProxyProcess
+from tests.sim.proxy.pieces import Pieces
+from tests.sim.proxy.process import HALF, Bugs, ProxyProcess
+from tests.sim.proxy.readers import Reader
 from tests.sim.proxy.senders import Sending
 from tests.sim.proxy.strangers import Stranger
 from tests.sim.proxy.strict import Strict
@@ -106,6 +112,8 @@ ROUNDS = 10
 """How many records a client sends to a topic in trouble."""
 REFUSED = 0.3
 """The fraction of worlds with a client whose batches are refused because of one record."""
+PIECES, LARGE = 0.4, 100
+"""The fraction of worlds in which frames arrive in pieces, and the size from which the proxy then passes them on."""
 FILLS = 0.2
 """The fraction of worlds in which the proxy's disk is full for a while, and the proxy is killed later."""
 REJECTS = 0.1
@@ -155,7 +163,10 @@ class Simulation:
             self.cluster.data.max_message_bytes = MOST
         self.ledger = Ledger(self.cluster, self.rewritten, strict=strict_topics)
         self.upstream = Upstream(self.clock, self.cluster, lambda: self.proxy.restarts)
-        self.network.sent, self.network.delivered = self.upstream.sent, self.upstream.delivered
+        self.network.sent, self.network.delivered = self.upstream.sent, self._delivered
+        self.brought: set[bytes] = set()
+        """The record sets in the brokers' Fetch responses."""
+        self.readers: list[Reader] = []
         config = ProxyConfig(
             upstream="n1:9092",
             listen="proxy:9092",
@@ -173,6 +184,12 @@ class Simulation:
         self.proxy = ProxyProcess(self.clock, self.front, self.network, self.history, config, nodes, seed)
         if chance.random() < 0.7 or self.certain:
             self.proxy.stored = []
+        own = Random(f"{seed} pieces")
+        self.in_pieces = own.random() < PIECES and not self.rejects
+        """Large frames arrive in pieces, and the proxy passes those of topic `plain` on, which has no rule then."""
+        if self.in_pieces:
+            self.proxy.pieces, self.proxy.breaks_until = Pieces(self.clock, own), 2 * self.seconds + 2.0
+            self.proxy.config = replace(config, topics=config.topics[:1])
         self.processes: dict[str, Any] = {"proxy": self.proxy}
         self.sending: list[Sending | JavaLike | Strict] = []
         self.options = Options(delivery_timeout=10_000.0, request_timeout=chance.choice((5.0, 30.0)))
@@ -332,6 +349,23 @@ class Simulation:
         self.processes["t0"] = client
         self.sending.append(client)
 
+    def _read(self) -> None:
+        """In worlds with pieces, have readers fetch what the proxy passes on."""
+        for index in range(2 * self.in_pieces):
+            name, own = f"f{index}", Random(f"{self.seed} f{index}")
+            topic = own.choice(("plain", "a"))
+            reader = Reader(
+                name, self.clock, self.front, self.history, self.cluster, own, topic, self.brought,
+                self.proxy.half_answered,
+            )  # fmt: skip
+            self.processes[name] = reader
+            self.readers.append(reader)
+
+    def _delivered(self, link: Link, request: Any, answer: Any) -> None:
+        self.upstream.delivered(link, request, answer)
+        if isinstance(answer, FetchResponse):
+            self.brought |= {bytes(e.records) for topic in answer.responses for e in topic.partitions if e.records}
+
     # -- the run
 
     def run(self) -> Result:
@@ -347,6 +381,7 @@ class Simulation:
             (Stream, "_first_waiting", self._killed_between_parts),
             *([(producers, "REMEMBERED_PRODUCERS", lambda _: REMEMBERED)] if self.crowded else []),
             *([(journal, "COPIED_AT_ONCE", lambda _: 1)] if self.fills else []),
+            *([(inbox, "LARGE", lambda _: LARGE)] if self.in_pieces else []),
             *counted(self.cluster.data.features),
             *named(self.seed, self.cluster),
         )
@@ -357,17 +392,19 @@ class Simulation:
                 self._people()
                 if self.rejects:
                     self._strict_client()
+                self._read()
                 for fault in self.faults:
                     self.clock.at(fault.at, partial(self._strike, fault))
-                while not all(each.done for each in self.sending):
+                while not all(each.done for each in (*self.sending, *self.readers)):
                     if not self.clock.step():
                         raise Violation("no event is left, and not everything is done", self._left())
                     if self.clock.now > self.seconds + LIMIT:
                         raise Violation("everything has to be done by now", self._left())
                 self._come_to_rest()
                 self._part()
-                self._trouble()
-                self._refuse_some()
+                if not self.in_pieces:  # connections break there until the end
+                    self._trouble()
+                    self._refuse_some()
                 for each in self.sending:
                     if isinstance(each, Strict):
                         each.check()
@@ -410,6 +447,8 @@ class Simulation:
             raise Violation(LEFT, f"{core.buffered.total} bytes, idle: {core.idle}")
         if core.rewriter.unsettled or core.rewriter.unsettled_records:
             raise Violation(LEFT, f"{core.rewriter.unsettled} batches, {core.rewriter.unsettled_records} records")
+        if self.proxy.half_sent():
+            raise Violation(HALF, "at rest")
 
     def _part(self) -> None:
         """After the faults, let clients leave without waiting for answers.
@@ -419,7 +458,7 @@ class Simulation:
         if WAITS[1] == routed_topics.METADATA_WAIT:
             return
         own = Random(f"{self.seed} parting")
-        self.proxy.abrupt, self.proxy.dies_at = True, None
+        self.proxy.abrupt, self.proxy.dies_at, self.proxy.breaks_until = True, None, 0.0
         for link in [each for each in self.network.links.values() if each.swallowed]:
             self.network.cut(link, "a timeout ended the silent connection")
         self._come_to_rest()
@@ -487,7 +526,8 @@ class Simulation:
         self.cluster.data.features["a batch is refused because of one record"] += 1
 
     def _left(self) -> str:
-        return f"{sum(not each.done for each in self.sending)} of {len(self.sending)} producers are not done"
+        left = sum(not each.done for each in self.sending), sum(not each.done for each in self.readers)
+        return f"{left[0]} of {len(self.sending)} producers and {left[1]} readers are not done"
 
     def _strike(self, fault: Fault) -> None:
         self.say("!", fault.kind, "")
