@@ -18,7 +18,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
-from itertools import accumulate, chain, repeat
+from itertools import accumulate, chain, islice, repeat
 from operator import gt
 from typing import Any, NoReturn, TypeVar, final, overload
 
@@ -266,6 +266,22 @@ class Records:
     def time_span(self) -> int:
         """Milliseconds between the smallest timestamp and the largest."""
         return max(self._timestamps) - min(self._timestamps) if self._timestamps else 0
+
+    def without_key(self, most: int) -> list[int]:
+        """Indexes of records without a key; of ``most`` at most, the first ones."""
+        return list(islice((row for row, key in enumerate(self._keys) if key is None), most))
+
+    def outside(self, first: int, last: int, most: int) -> list[int]:
+        """Indexes of records with a timestamp before ``first`` or after ``last``; as `without_key`."""
+        return list(islice((row for row, each in enumerate(self._timestamps) if not first <= each <= last), most))
+
+    def larger(self, size: int, most: int) -> list[int]:
+        """Indexes of records whose key, value and encoded headers have more than ``size`` bytes; as `without_key`."""
+        rows = enumerate(zip(self._keys, self._values, self._headers, strict=True))
+        sizes = (
+            (row, len(key or b"") + len(value or b"") + _headers_size(headers)) for row, (key, value, headers) in rows
+        )
+        return list(islice((row for row, each in sizes if each > size), most))
 
     @property
     def memory(self) -> int:
@@ -731,6 +747,15 @@ def _column(items: Sequence[bytes | None]) -> Parts:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Writing.
+
+
+def _headers_size(headers: Headers) -> int:
+    """Bytes of encoded headers with their count; 0 if there are none."""
+    size = len(_varint(len(headers))) if headers else 0
+    for name, value in headers:
+        known = len(name.encode())
+        size += len(_varint(known)) + known + len(_varint(-1 if value is None else len(value))) + len(value or b"")
+    return size
 
 
 def _encode_varint(value: int) -> bytes:

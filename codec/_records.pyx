@@ -703,6 +703,36 @@ cdef class Records:
             largest = max(largest, self.rows[i].timestamp)
         return <object>largest - <object>smallest if self.count else 0
 
+    def without_key(self, Py_ssize_t most):
+        """See `ottla.codec._loops.Records.without_key`."""
+        cdef Py_ssize_t i
+        cdef list found = []
+        for i in range(self.count):
+            if self.rows[i].key_size < 0 and len(found) < most:
+                found.append(i)
+        return found
+
+    def outside(self, int64_t first, int64_t last, Py_ssize_t most):
+        """See `ottla.codec._loops.Records.outside`."""
+        cdef Py_ssize_t i
+        cdef list found = []
+        for i in range(self.count):
+            if not first <= self.rows[i].timestamp <= last and len(found) < most:
+                found.append(i)
+        return found
+
+    def larger(self, Py_ssize_t size, Py_ssize_t most):
+        """See `ottla.codec._loops.Records.larger`."""
+        cdef Py_ssize_t i, taken
+        cdef list found = []
+        for i in range(self.count):
+            taken = max(self.rows[i].key_size, 0) + max(self.rows[i].value_size, 0)
+            if self.rows[i].headers_at:
+                taken += self.rows[i].end - self.rows[i].headers_at
+            if taken > size and len(found) < most:
+                found.append(i)
+        return found
+
     @property
     def memory(self):
         return (self.body.view.len if self.count else 0) + self.count * <Py_ssize_t>sizeof(Row)

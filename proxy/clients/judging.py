@@ -4,17 +4,19 @@ Rules:
 - A broker refuses a whole batch because of one record. The proxy divides batches, so it judges them as a whole first.
 - It knows the topic's configuration, but not the broker's clock: only times that are off by more than a minute are
   refused here.
-- A batch may be too large, and its parts not: only a single record that is too large alone is refused.
+- A batch may be too large, and its parts not: only a single record that is too large alone is refused. Records of
+  compressed batches are not: how large they are alone, only compressing them would tell.
 
 Source: LogValidator.java (validateKey, validateTimestamp), UnifiedLog.java (RecordTooLargeException).
 """
 
-from ottla.codec.compression import Compression
 from ottla.codec.records import HEADER_SIZE, BatchBuilder, RecordBatch, Records
 from ottla.errors import BrokerError, InvalidRecord, InvalidTimestamp, MessageTooLarge
 from ottla.proxy.upstream.batches import PartResult
 from ottla.proxy.upstream.topic_configs import NO_LIMITS, Limits
 
+MOST_WRONG = 1000
+"""The most records that a refusal names. The loops over all records are the codec's: a batch may have a million."""
 CLOCKS = 60_000
 """Milliseconds by which the clocks of broker and proxy may differ."""
 _OVERHEAD = 60
@@ -46,7 +48,7 @@ def _refused(error: type[BrokerError], wrong: Wrong) -> PartResult:
 
 
 def _without_key(records: Records) -> Wrong:
-    return [(n, "a compacted topic needs a key") for n, each in enumerate(records) if each.key is None]
+    return [(n, "a compacted topic needs a key") for n in records.without_key(MOST_WRONG)]
 
 
 def _out_of_time(batch: RecordBatch, records: Records, limits: Limits, time_ms: int) -> Wrong:
@@ -55,24 +57,21 @@ def _out_of_time(batch: RecordBatch, records: Records, limits: Limits, time_ms: 
     if latest <= last and latest - records.time_span >= first:  # so that most batches need no other look
         return []
     why = "the record's time is too far from the broker's"
-    return [(n, why) for n, each in enumerate(records) if not first <= each.timestamp <= last]
+    return [(n, why) for n in records.outside(max(first, -(2**63)), min(last, 2**63 - 1), MOST_WRONG)]
 
 
 def _too_large(batch: RecordBatch, records: Records, largest: int) -> Wrong:
+    if batch.compression:  # to find out would take as long as compressing all of it
+        return []
     return [
         (n, f"alone, the record takes more than the {largest} bytes of max.message.bytes")
-        for n in range(len(records))
-        if _size(records[n : n + 1], batch, largest) > largest
+        for n in records.larger(largest - HEADER_SIZE - _OVERHEAD, MOST_WRONG)
+        if _size(records[n : n + 1]) > largest
     ]
 
 
-def _size(record: Records, batch: RecordBatch, largest: int) -> int:
-    """The bytes of a batch with one record; compressed only if it may not fit otherwise."""
-    [only] = record
-    plain = HEADER_SIZE + len(only.key or b"") + len(only.value or b"") + _OVERHEAD
-    plain += sum(len(name) * 4 + len(value or b"") + 10 for name, value in only.headers)
-    if plain <= largest:
-        return plain
+def _size(record: Records) -> int:
+    """The bytes of a batch with one record."""
     builder = BatchBuilder()
     builder.extend(record)
-    return len(builder.build(compression=Compression(batch.compression)))
+    return len(builder.build())

@@ -37,6 +37,22 @@ def test_every_record_is_with_those_whose_keys_go_where_its_own_does(
     assert list(parts) == sorted(expected)
 
 
+@given(record_lists, st.integers(0, 300), st.integers(0, 3))
+def test_records_are_found_by_what_may_be_wrong_with_them(rows: list[Any], size: int, most: int) -> None:
+    def found(module: Any) -> list[list[int]]:
+        records = batch_of(module, rows)
+        return [records.without_key(most), records.outside(first, last, most), records.larger(size, most)]
+
+    records = batch_of(RECORDS["python"], rows)
+    times = sorted(each.timestamp for each in records) or [0]
+    first, last = times[len(times) // 3], times[len(times) // 2]
+    without, outside, larger = same(found)
+    assert without == [n for n, each in enumerate(records) if each.key is None][:most]
+    assert outside == [n for n, each in enumerate(records) if not first <= each.timestamp <= last][:most]
+    plain = [n for n, each in enumerate(records) if len(each.key or b"") + len(each.value or b"") > size]
+    assert set(plain) <= set(larger) or len(larger) == most
+
+
 @given(record_lists, some_partitions)
 def test_what_is_built_of_a_part_is_the_same_in_both_engines(rows: list[Any], partitions: int) -> None:
     def built(module: Any) -> list[Any]:
