@@ -30,6 +30,7 @@ from tests.sim.history import History
 from tests.sim.network import PORT, Link, Network, Reply
 from tests.sim.process import SimulatedProcess
 from tests.sim.proxy.pieces import Pieces
+from tests.sim.proxy.strangers import Stranger
 from tests.sim.users import Violation
 
 WORK = (0.01, 0.1, 1.0)
@@ -153,6 +154,8 @@ class ProxyProcess(SimulatedProcess):
         """The journal is not whole: the next start does not trust it."""
         self.dies_after_stores: int | None = None
         """After how many further entries of the journal the proxy is killed."""
+        self.on_one_host = False
+        """All clients but strangers are on one host; otherwise each has a host of its own."""
         self.forgot = False
         """A start has not trusted the journal, so the proxy fences producers."""
         self.dies_at: int | None = None
@@ -239,7 +242,8 @@ class ProxyProcess(SimulatedProcess):
         connection.replies[self._tickets] = reply, key, version
         frame = frames.build_request(message, version, self._tickets, link.client.name)[4:]
         link.serving = False  # a connection may have several requests in flight
-        peer = f"{link.client.name}:1"  # each client on a host of its own
+        host = "clients" if self.on_one_host and not isinstance(link.client, Stranger) else link.client.name
+        peer = f"{host}:1"
         whole = proxy.Requested(connection.number, link.node, self._tickets, frame, peer)
         if self.pieces is None:
             self._tell(whole)

@@ -209,6 +209,7 @@ class Simulation:
         self.crowded = own.random() < CROWDS
         if self.crowded:
             self.faults += [Fault(own.uniform(0.0, self.seconds), "strangers", 0.0) for _ in range(3)]
+            self.proxy.on_one_host = own.random() < 0.5
         own = Random(f"{seed} parts")
         self.in_parts = own.random() < IN_PARTS and self.proxy.stored is not None and not self.certain
         """Upstream accepts only small batches; the proxy remembers it, and is killed while it sends parts of parts."""
@@ -529,6 +530,16 @@ class Simulation:
         left = sum(not each.done for each in self.sending), sum(not each.done for each in self.readers)
         return f"{left[0]} of {len(self.sending)} producers and {left[1]} readers are not done"
 
+    def _come_from_everywhere(self, fault: Fault) -> None:
+        """Let many strangers get two ids each, once every client has written with its own (before, it may lose it)."""
+        core = self.proxy.core
+        if core is None or not all(each.windows for each in core.admission.producers):
+            self.clock.later(0.05, partial(self._strike, fault))
+            return
+        self._strangers += 1
+        for number in range(REMEMBERED):
+            Stranger(f"s{self._strangers}.{number}", self.clock, self.front, self.history, 2)
+
     def _strike(self, fault: Fault) -> None:
         self.say("!", fault.kind, "")
         match fault.kind:
@@ -542,6 +553,8 @@ class Simulation:
                     self.proxy.restart_after = fault.seconds / 4
                     if not self.proxy.dies_at:
                         self.proxy.kill()
+            case "strangers" if self.proxy.on_one_host:
+                self._come_from_everywhere(fault)
             case "strangers":
                 self._strangers += 1
                 Stranger(f"s{self._strangers}", self.clock, self.front, self.history, REMEMBERED + 5)
