@@ -336,18 +336,16 @@ class Producer(AsyncBlock, SendSoon[K, V], Generic[K, V]):
         """
         core, driver, preparation = self._core, self._driver, self._preparation
         if preparation.plain and partition is None and timestamp is None and headers == ():
-            awaited, accepted = AwaitedReceipt(), False
+            awaited, aim = AwaitedReceipt(), (topic, -1)
             try:
-                accepted = driver.may_append() and self._appends.append(
+                if driver.may_append() and self._appends.append(
                     topic, value, key, time.time_ns() // 1_000_000, awaited, True
-                )
-                if accepted:
-                    await driver.settled(awaited)
-            except BaseException:  # a cancellation: delivery goes on
-                driver.unwind(partial(core.abandon, awaited, (topic, -1)))
+                ):
+                    return await driver.receive(core, awaited, aim)
+            except BaseException as raised:
+                if raised is not awaited.error:  # a cancellation: delivery goes on
+                    driver.unwind(partial(core.abandon, awaited, aim))
                 raise
-            if accepted:
-                return awaited.result()
         record = preparation.record(topic, value, key, partition, headers, timestamp)
         return await driver.run(core.send(record))
 

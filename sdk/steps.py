@@ -74,12 +74,6 @@ Steps = Generator[Wait, Any, T]
 """Yields what to wait for, and returns its result."""
 
 
-def until_settled(outcome: Outcome[Any]) -> Steps[None]:
-    """Wait for ``outcome``, which others may wait for, too."""
-    if not outcome.done:
-        yield outcome
-
-
 def settled(outcome: Outcome[T]) -> Steps[T]:
     """Wait for ``outcome``; return its value, or raise its error. Cancels it if the caller is cancelled."""
     try:

@@ -11,6 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
+from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.pump import L, Pump
 from ottla.sdk.drivers.watchdog import Watchdog
@@ -19,7 +20,7 @@ from ottla.sdk.steps import CHECK, Await, Outside, Shielded, Steps, Wait, settle
 
 if TYPE_CHECKING:
     from ottla.sdk.produce.core import ProducerCore, Take
-    from ottla.sdk.produce.records import PendingRecord
+    from ottla.sdk.produce.records import AwaitedReceipt, PendingRecord, Receipt
 
 T = TypeVar("T")
 
@@ -102,6 +103,11 @@ class Driver(Pump[L]):
     def may_append(self) -> bool:
         """Whether the running task may have its record appended: in the client's own loop, and not cancelled."""
         return self._runs_here() and not self._is_cancelled()
+
+    async def receive(self, core: "ProducerCore", awaited: "AwaitedReceipt", aim: TopicPartition) -> "Receipt":
+        """As `ProducerCore.received`, without steps: most records need none. The caller abandons it if cancelled."""
+        await self.settled(awaited)
+        return awaited.result()
 
     def unwind(self, call: Callable[[], object]) -> None:
         """Make a call of the core for a coroutine that ends by an exception; none if that is freed as in `_drop`."""

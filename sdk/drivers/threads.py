@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.errors import Closed, LocalProtocolError
 from ottla.sdk.arguments import refused_coroutine
+from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.callers import Callers, UserCall
 from ottla.sdk.drivers.driver import started
@@ -37,11 +38,11 @@ from ottla.sdk.drivers.io_thread import IoThread
 from ottla.sdk.events import Run
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome
-from ottla.sdk.steps import Await, Outside, Steps, Turn, until_settled
+from ottla.sdk.steps import Await, Outside, Steps, Turn
 
 if TYPE_CHECKING:
     from ottla.sdk.produce.core import ProducerCore, Take
-    from ottla.sdk.produce.records import PendingRecord
+    from ottla.sdk.produce.records import AwaitedReceipt, PendingRecord, Receipt
 
 T = TypeVar("T")
 
@@ -154,9 +155,9 @@ class ThreadDriver(IoThread):
         """Whether this thread may append a record itself: a forked child never may."""
         return not self._refusal
 
-    def settled(self, outcome: Outcome[Any]) -> None:
-        """Return once ``outcome`` is settled."""
-        self.run(until_settled(outcome))
+    def receive(self, core: "ProducerCore", awaited: "AwaitedReceipt", aim: TopicPartition) -> "Receipt":
+        """Wait for the receipt. The steps abandon it if Ctrl-C interrupts, however often that comes."""
+        return self.run(core.received(awaited, aim))
 
     def unwind(self, call: Callable[[], object]) -> None:
         """Make a call of the core for a call that ends by an exception."""

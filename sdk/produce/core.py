@@ -118,15 +118,25 @@ class ProducerCore:
         try:
             # Other tasks run while this one waits for its record. A cancellation may come just after space was found.
             yield from self._enter(record, timed=False)
+        except BaseException:  # a cancellation: delivery goes on
+            self.abandon(awaited, record.aim)
+            raise
+        return (yield from self.received(awaited, record.aim))
+
+    def received(self, awaited: AwaitedReceipt, aim: TopicPartition) -> Steps[Receipt]:
+        """Wait until a record that the fast path has accepted is stored."""
+        try:
             if not awaited.done:
                 yield awaited
         except BaseException:  # a cancellation: delivery goes on
-            self.abandon(awaited, record.aim)
+            self.abandon(awaited, aim)
             raise
         return awaited.result()
 
     def abandon(self, awaited: AwaitedReceipt, aim: TopicPartition) -> None:
         """The caller does not wait for its record any more: if that fails, or has failed, the next call raises it."""
+        if awaited.unseen:
+            return
         awaited.abandon()
         if awaited.error is not None:
             self._deliveries.count(aim, 1, awaited.error)

@@ -39,8 +39,9 @@ class NodeQueue:
         """Partitions that may have a batch to send, in turn."""
         self.in_flight = 0
         """Produce requests in flight."""
-        self._collected: dict[ProducerBatch, PartitionQueue] = {}
-        """Open batches with records that somebody awaits, until the next response."""
+        self._collected: dict[TopicPartition, PartitionQueue] = {}
+        """Partitions whose open batch has records that somebody awaits, until the next response. Not the batches: one
+        that has failed meanwhile would be kept, and no memory be counted for it."""
         self._pauses: dict[type[OttlaError], Pause] = {}
         self._refresh_at = 0.0
         """When metadata may be refreshed again."""
@@ -61,14 +62,18 @@ class NodeQueue:
         """Count a request that was answered, or has failed."""
         self.in_flight -= 1
 
-    def collect(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        """Keep an open batch until the next response, which makes it due."""
-        self._collected[batch] = queue
+    def collect(self, queue: PartitionQueue) -> None:
+        """Let the open batch of a partition wait for the next response, which makes it due."""
+        self._collected[queue.place] = queue
 
-    def take_collected(self) -> dict[ProducerBatch, PartitionQueue]:
-        """Take the batches that were kept."""
+    def collects(self, queue: PartitionQueue) -> bool:
+        """Whether the partition waits for the next response."""
+        return queue.place in self._collected
+
+    def take_collected(self) -> list[PartitionQueue]:
+        """Take the partitions that wait."""
         collected, self._collected = self._collected, {}
-        return collected
+        return list(collected.values())
 
     def pause(self, queue: PartitionQueue, batch: ProducerBatch, error: OttlaError, now: float) -> None:
         """Retry ``batch`` after the pause for this error; the first such batch determines its length."""

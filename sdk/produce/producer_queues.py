@@ -75,7 +75,7 @@ class ProducerQueues:
         leader = self._core.cluster.leader(*queue.place)
         node = None if leader is None else self.node(leader.id)
         if node is not None and node.in_flight:
-            node.collect(queue, batch)
+            node.collect(queue)
         else:
             self.make_due(queue, batch)
 
@@ -102,9 +102,10 @@ class ProducerQueues:
     def wake_all(self) -> None:
         """Consider all partitions again: leaders, or the producer's identity, have changed."""
         self.leaderless.clear()
+        collected = [queue for node in self._nodes.values() for queue in node.take_collected()]
         for node in self._nodes.values():
             node.ready.clear()
-            self._make_collected_due(node)
+        self._make_due_if_hurried(collected)
         for queue in self.partitions.values():
             self.wake(queue)
         self._schedule_drain()
@@ -112,7 +113,7 @@ class ProducerQueues:
     def answered(self, node: NodeQueue) -> None:
         """A request to the node was answered, or has failed: it may get another one, with all that is collected."""
         node.answered()
-        self._make_collected_due(node)
+        self._make_due_if_hurried(node.take_collected())
         self.wake_node(node)
 
     def wake_node(self, node: NodeQueue) -> None:
@@ -121,10 +122,10 @@ class ProducerQueues:
             self.woken[node.id] = None
             self._schedule_drain()
 
-    def _make_collected_due(self, node: NodeQueue) -> None:
-        for batch, queue in node.take_collected().items():
-            if queue.open is batch:
-                self.make_due(queue, batch)
+    def _make_due_if_hurried(self, queues: list[PartitionQueue]) -> None:
+        for queue in queues:
+            if queue.open.hurried:  # the batch that was collected, or a later one
+                self.make_due(queue, queue.open)
 
     def metadata_changed(self) -> None:
         """Look for the new leaders of all partitions."""

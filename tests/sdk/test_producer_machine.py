@@ -691,8 +691,8 @@ def test_what_nobody_awaits_lingers() -> None:
     assert asked.done and seen == [(0, [b"1", b"2"])]
 
 
-def test_collected_records_do_not_wait_for_a_response_if_leaders_may_have_changed() -> None:
-    world = World(ModelBroker({"t": 1}))
+def test_collected_records_do_not_wait_for_a_response_if_leaders_have_changed() -> None:
+    world = World(ModelBroker({"t": 1}, 2))
     producer = producer_in(world, linger=60.0)
     world.run(awaited(producer, world, b"first"))
     [node] = producer._sender.queues._nodes.values()
@@ -701,7 +701,23 @@ def test_collected_records_do_not_wait_for_a_response_if_leaders_may_have_change
     awaited(producer, world, b"collected")
     world.run()
     assert node.in_flight == 1
+    [other] = world.core.cluster.nodes.keys() - {node.id}  # never used before
     with world.core.gate:
+        world.core.cluster.moved("t", 0, other, 100, [])
         producer._sender.queues.metadata_changed()
     world.run()
-    assert node.in_flight == 2
+    assert producer._sender.queues.node(other).in_flight == 1
+
+
+def test_batches_that_have_failed_are_not_kept_until_a_response_comes() -> None:
+    world = World(ModelBroker({"t": 1}), options=Options(delivery_timeout=0.1))
+    producer = producer_in(world, linger=0.01)
+    world.run(awaited(producer, world, b"first"))
+    world.broker.handle = lambda node, frame: None  # type: ignore[method-assign] # a broker that hangs
+    failed = [awaited(producer, world, b"lone")]
+    for number in range(20):
+        failed.append(awaited(producer, world, b"%d" % number))
+        world.run(0.2)
+    assert all(isinstance(each.error, DeliveryTimeout) for each in failed)
+    [node] = producer._sender.queues._nodes.values()
+    assert len(node._collected) <= 1

@@ -868,7 +868,7 @@ _mutation(
 )
 _mutation(
     "collected records wait for a node that is no longer their leader",
-    (ProducerQueues, "_make_collected_due", lambda _: lambda self, node: node.take_collected()),
+    (ProducerQueues, "_make_due_if_hurried", _nothing),
 )
 _mutation("awaited records linger", (ProducerQueues, "hurry", lambda _: lambda self, queue, batch: batch.hurry()))
 _mutation("a full buffer waits until its batches have lingered", (Room, "__init__", _lingering_goes_on))

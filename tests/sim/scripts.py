@@ -38,7 +38,7 @@ from ottla.sdk.produce.records import (
     ProducerRecord,
     Receipt,
 )
-from ottla.sdk.steps import Steps, until_settled
+from ottla.sdk.steps import Steps
 from tests.sim.bounds import Memory
 from tests.sim.data import RECREATED, Place
 from tests.sim.ledger import Ledger, Sent, brief
@@ -232,7 +232,7 @@ class Producing:
         for queue in queues.partitions.values():
             batch = queue.open
             if batch.hurried and not batch.due:
-                if not any(node.in_flight and batch in node._collected for node in queues._nodes.values()):
+                if not any(node.in_flight and node.collects(queue) for node in queues._nodes.values()):
                     raise Violation("an awaited record lingers", f"{self.process.name}: {queue.place}")
                 self._feature("awaited records are collected")
 
@@ -293,15 +293,7 @@ class Producing:
         sent.accepted = accepted()
         self._feature("an awaited record is appended directly")
 
-        def received() -> Steps[Receipt]:
-            try:
-                yield from until_settled(awaited)
-            except BaseException:
-                machine.abandon(awaited, (record.topic, -1))
-                raise
-            return awaited.result()
-
-        return received()
+        return machine.received(awaited, (record.topic, -1))
 
     def _check_not_stored(self, sent: Sent, result: object) -> None:
         """A record that an error calls certainly not stored is in no log."""
