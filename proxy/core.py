@@ -241,8 +241,9 @@ class ProxyCore:
                     self.cluster.listening(node, port)
             case RulesChanged(rules):
                 with contained("the rules have changed"):
-                    self.topics.change_rules(rules, now)
+                    # First: requests that wait for topics without a rule now go on within `topics.change_rules`.
                     self.admission.change_rules(rules)
+                    self.topics.change_rules(rules, now)
             case Worked(number, result):
                 with contained("a thread is done"):
                     self.threads.worked(number, result, now)
@@ -259,7 +260,7 @@ class ProxyCore:
 
         Args:
             size: of the request, without its length.
-            start: at least its first 8 bytes.
+            start: its first bytes, at least 4.
         """
         self.links.tick(now)
         session = self._sessions.get(client)

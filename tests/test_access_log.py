@@ -112,5 +112,5 @@ def test_lines_may_go_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("size", range(len(REQUEST)))
 def test_a_header_may_be_cut_off_anywhere(size: int) -> None:
     seen: list[AnsweredRequest] = []
-    ObservedRequest(CLIENT, REQUEST[4 : 4 + size], min(size, len(REQUEST) - 4), (seen.append,)).answered(None, ())
+    ObservedRequest(CLIENT, REQUEST[4 : 4 + size], min(size, len(REQUEST) - 4)).answered((seen.append,), None, ())
     assert [each.size for each in seen] == [min(size, len(REQUEST) - 4)]

@@ -119,7 +119,7 @@ class ClientSession:
 
     def begins_passage(self, size: int, start: Buffer) -> bool:
         """Whether to pass on a large request piece by piece; otherwise `request` gets all of it."""
-        if self._client.closed or self._line.held or not self._link.takes_passage:
+        if len(start) < _HEAD.size or self._client.closed or self._line.held or not self._link.takes_passage:
             return False
         try:
             key, version, _ = _HEAD.unpack_from(start)

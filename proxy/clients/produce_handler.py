@@ -107,7 +107,7 @@ class ProduceHandler:
         """Refuse the record sets that mode `reject` does not let pass, and handle the others."""
         rules = self._shared.rules.all
         rejecting = [topic for topic in message.topic_data if self._shared.rules.mode(topic.name) is Mode.REJECT]
-        self._line.hold()
+        self._line.hold(len(frame))
         try:
             refusals, now = yield from self._shared.rejecter.screen(self._origin, rejecting, now)
             if self._shared.rules.all is not rules:

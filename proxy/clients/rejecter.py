@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ottla.codec.apis.produce import TopicProduceData
 from ottla.codec.records import RecordBatch
-from ottla.errors import BrokerError, InvalidRecord, UnknownServerError, UnknownTopicOrPartition
+from ottla.errors import BrokerError, InvalidRecord, NotLeaderOrFollower, UnknownServerError, UnknownTopicOrPartition
 from ottla.proxy.clients.batches import Origin
 from ottla.proxy.clients.buffered import Buffered
 from ottla.proxy.clients.key_scan import FoundKeys, memory_to_scan, scan_batch
@@ -68,7 +68,10 @@ class Rejecter:
                 refusals |= {(topic.name, each.index): _refusal(refused) for each in topic.partition_data}
                 continue
             routes = self._topics.observed(topic.name)
-            assert routes is not None, "the topic has metadata and a rule"
+            if routes is None:  # its rule has changed meanwhile
+                gone = NotLeaderOrFollower("the topic's rule has changed")
+                refusals |= {(topic.name, each.index): _refusal(gone) for each in topic.partition_data}
+                continue
             for each in topic.partition_data:
                 try:
                     self._topics.check_partition(topic.name, routes, each.index)

@@ -22,6 +22,7 @@ class RequestLine:
         self._client, self._buffered = client, buffered
         self.held = False
         """Later requests wait."""
+        self._kept = 0
         self._waiting: deque[tuple[Callable[[float], None], int]] = deque()
         """Calls that handle a request each, and the bytes of the request."""
 
@@ -33,13 +34,15 @@ class RequestLine:
         else:
             call(now)
 
-    def hold(self) -> None:
-        """Have later requests wait until `release`."""
-        self.held = True
+    def hold(self, size: int) -> None:
+        """Have later requests wait until `release`; ``size``: bytes of the request that is kept meanwhile."""
+        self.held, self._kept = True, size
+        self._buffered.count(self._client, size)
 
     def release(self, now: float) -> None:
         """Handle the requests that wait, up to one that holds the line again."""
         self.held = False
+        self._buffered.count(self._client, -self._kept)
         while self._waiting and not self.held:
             call, size = self._waiting.popleft()
             self._buffered.count(self._client, -size)

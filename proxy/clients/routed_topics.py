@@ -11,7 +11,7 @@ from ottla.codec.wire import NO_UUID
 from ottla.errors import PolicyViolation, UnknownTopicOrPartition
 from ottla.proxy.contained import contained
 from ottla.proxy.routing import Routes, TopicRules, routes_of
-from ottla.proxy.topic_rule import TopicRule
+from ottla.proxy.topic_rule import Mode, TopicRule
 from ottla.proxy.upstream.cluster import UpstreamCluster
 from ottla.proxy.upstream.control import Control
 from ottla.proxy.upstream.topic_configs import TopicConfigs
@@ -272,7 +272,7 @@ class RoutedTopics:
         They follow the partition count, because clients do.
         """
         known, rule = self._cluster.topics.get(topic), self._rules.of(topic)
-        if known is None or rule is None:
+        if known is None or rule is None or rule.mode is Mode.REWRITE:  # its number of partitions is pinned
             return None
         routes, count = self._routes.get(topic), len(known.leaders)
         if routes is None or routes.partitions != (rule.partitions or count):

@@ -448,7 +448,7 @@ class UpstreamLink:
             return
         _, expected = self._sending
         dropped = [each for each, _ in self._held or () if each]
-        if expected is not None:
+        if expected is not None and expected in self._expected:  # otherwise upstream has answered already
             self._expected.remove(expected)
             dropped.append(expected)
         self._sending, self._held = None, None
@@ -685,7 +685,7 @@ class UpstreamLink:
     def _send(self, expected: _Expected | None, *parts: Buffer, left: int = 0) -> None:
         """Send a request, or hold it back until a due reauthentication is done."""
         now = self._links.now
-        if self._held is None and self._session.renewable(now):
+        if self._held is None and not left and self._session.renewable(now):  # not between the pieces of a request
             self._renew(now)
         if self._held is not None:
             self._held.append((expected, parts))

@@ -12,6 +12,7 @@ from ottla.errors import (
     NotLeaderOrFollower,
     OutOfOrderSequenceNumber,
     PolicyViolation,
+    ProducerFenced,
     UnknownTopicOrPartition,
     UnsupportedForMessageFormat,
 )
@@ -199,3 +200,53 @@ def test_records_are_sent_again_under_rules_that_have_changed(world: World, monk
     world.finish(world.work[0])
     assert reply.code == NotLeaderOrFollower.code
     assert not values(world)
+
+
+def change_rules(world: World, *rules: str) -> None:
+    world.core.handle(RulesChanged(tuple(map(parse_rule, rules))), world.now)
+    world.settle(1)
+
+
+def test_a_request_that_waits_while_the_rules_change_is_handled_under_the_new_ones() -> None:
+    """Upstream would take its sequence for a repeat of the proxy's own."""
+    world = world_of("made-*=reject", "flights=rewrite")
+    producer = world.producer_id(1)
+    assert world.produce(1, {("flights", 0): batch([(AT_3[0], b"0")], producer, 0, 0)}).code == 0
+    held = world.produce(1, {("made-up", 0): batch([(AT_3[0], b"")])})
+    behind = world.produce(1, {("flights", 3): batch([(AT_3[0], b"1")], producer, 0, 0)})
+    assert held.frame is None and behind.frame is None
+    change_rules(world, "made-*=reject", "flights=observe")
+    assert behind.code == ProducerFenced.code and values(world, "flights") == [b"0"]
+
+
+def test_a_pinned_number_of_partitions_stays_though_a_request_waits_while_the_topic_becomes_rewritten_again() -> None:
+    world = world_of(f"{STRICT}=rewrite")
+    assert world.produce(1, {(STRICT, 3): batch([(AT_3[0], b"a")])}).code == 0
+    world.upstream.lead(STRICT, SIX, 0)
+    world.request(0, MetadataRequest(topics=None), 9)
+    change_rules(world, f"{STRICT}=reject", "made-*=reject")
+    world.produce(1, {("made-up", 0): batch([(AT_3[0], b"")]), (STRICT, 3): batch([(AT_3[0], b"x")])})
+    change_rules(world, f"{STRICT}=rewrite", "made-*=reject")
+    assert {topic: routes.partitions for topic, routes in world.core.topics.pins.items()} == {STRICT: SIX}
+
+
+def test_a_topic_may_lose_its_rule_while_a_request_waits() -> None:
+    world = world_of(f"{STRICT}=reject", "made-*=reject")
+    reply = world.produce(1, {("made-up", 0): batch([(AT_3[0], b"")]), (STRICT, 3): batch([(AT_3[0], b"x")])})
+    change_rules(world, "made-*=reject")
+    assert reply.produced[STRICT, 3].error_code == NotLeaderOrFollower.code and 1 not in world.closed
+
+
+def test_a_request_that_waits_counts_in_the_budget() -> None:
+    world = world_of("made-*=reject")
+    large = batch([(AT_3[0], bytes(1_000_000))])
+    held = world.produce(1, {("made-up", 0): batch([(AT_3[0], b"")]), ("plain", 3): large})
+    assert held.frame is None and world.core.buffered.total > len(large)
+    world.settle(2 * METADATA_WAIT)
+    assert held.frame is not None and world.core.buffered.total == 0
+
+
+def test_a_passage_begins_only_with_a_whole_head(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.request(1, MetadataRequest(topics=None), 9)
+    assert not any(world.core.begins_passage(1, 10**6, bytes(size), world.now) for size in range(4, 9))
+    assert not caplog.records

@@ -51,16 +51,16 @@ class ObservedRequest:
         frame: its beginning, with the client id if it has one; or all of its ``size`` bytes.
     """
 
-    __slots__ = ("_began", "_client", "_head", "_observers", "_size")
+    __slots__ = ("_began", "_client", "_head", "_size")
 
-    def __init__(self, client: ClientInfo, frame: Buffer, size: int, observers: tuple[RequestObserver, ...]) -> None:
-        self._client, self._observers, self._began = client, observers, time.perf_counter()
+    def __init__(self, client: ClientInfo, frame: Buffer, size: int) -> None:
+        self._client, self._began = client, time.perf_counter()
         # Copied, because the memory of the frame is reused. A client id has at most two bytes of length.
         named = max(int.from_bytes(frame[8:_HEAD], "big", signed=True), 0)
         self._head, self._size = bytes(frame[: _HEAD + named]), size
 
-    def answered(self, response: int | None, errors: tuple[int, ...]) -> None:
-        """Call the observers."""
+    def answered(self, observers: tuple[RequestObserver, ...], response: int | None, errors: tuple[int, ...]) -> None:
+        """Call the observers that there are now."""
         head = self._head
         key, version = (int.from_bytes(head[at : at + 2], "big", signed=True) for at in (0, 2))
         if len(head) < _HEAD:
@@ -69,5 +69,5 @@ class ObservedRequest:
         client_id = head[_HEAD:].decode(errors="replace") if named else None
         seconds, at = time.perf_counter() - self._began, time.time_ns()
         request = AnsweredRequest(self._client, key, version, client_id, self._size, response, errors, at, seconds)
-        for observer in self._observers:
+        for observer in observers:
             observer(request)

@@ -17,7 +17,7 @@ from ottla.client_info import ClientInfo
 from ottla.codec.inbox import Inbox
 from ottla.codec.wire import Buffer, Part, Unreadable
 from ottla.errors import AuthenticationFailed, ConnectionLost, RemoteProtocolError
-from ottla.serve.answered import ObservedRequest, RequestObserver
+from ottla.serve.answered import ObservedRequest
 from ottla.serve.incoming import Incoming
 from ottla.serve.listener_context import ListenerContext
 from ottla.serve.outbox import Outbox, hang_up, write_on
@@ -120,18 +120,19 @@ class PendingAnswer:
 class ObservedAnswer(PendingAnswer):
     """A `PendingAnswer` that calls observers when all of it is given, or when its connection ends before."""
 
-    __slots__ = ("_errors", "_request", "_size")
+    __slots__ = ("_errors", "_request", "_shared", "_size")
 
     def __init__(
         self,
         connection: "AcceptedConnection",
         api: ApiTraffic,
-        observers: tuple[RequestObserver, ...],
+        shared: ListenerContext,
         frame: Buffer,
         size: int,
     ) -> None:
         super().__init__(connection, api)
-        self._request: ObservedRequest | None = ObservedRequest(connection.session, frame, size, observers)
+        self._shared = shared
+        self._request: ObservedRequest | None = ObservedRequest(connection.session, frame, size)
         self._size = 0
         """Bytes of the answer so far."""
         self._errors: tuple[int, ...] = ()
@@ -151,7 +152,7 @@ class ObservedAnswer(PendingAnswer):
     def _tell(self, response: int | None, errors: tuple[int, ...]) -> None:
         request, self._request = self._request, None
         if request is not None:
-            request.answered(response, errors)
+            request.answered(self._shared.observers, response, errors)
 
 
 class AcceptedConnection:
@@ -401,10 +402,10 @@ class AcceptedConnection:
 
     def _pending(self, frame: Buffer, size: int | None = None) -> PendingAnswer:
         """The answer to a request of ``size`` bytes, of which ``frame`` may only be the beginning."""
-        api, observers = self._shared.traffic.requested(frame), self._shared.observers
-        if not observers:
+        api = self._shared.traffic.requested(frame)
+        if not self._shared.observers:
             return PendingAnswer(self, api)
-        return ObservedAnswer(self, api, observers, frame, len(frame) if size is None else size)
+        return ObservedAnswer(self, api, self._shared, frame, len(frame) if size is None else size)
 
     async def _begins(self, start: bytes) -> bool:
         """Have the service decide over a large frame that has begun; return whether it is passed on piece by piece."""
