@@ -21,8 +21,9 @@ from ottla.errors import (
     TimeoutExpired,
     UnknownTopicOrPartition,
 )
+from ottla.sdk import calls
 from ottla.sdk.admin import CommittedOffset
-from ottla.sdk.calls import groups, task
+from ottla.sdk.calls import task
 from ottla.sdk.calls.task import Task
 from ottla.sdk.cluster.cluster import Cluster
 from ottla.sdk.cluster.coordinators import Coordinators
@@ -455,7 +456,8 @@ _mutation("an old commit is repeated after a newer one", (OffsetCommits, "_retry
 _mutation("commits outlive the ownership of their partition", (Commits, "disown", _commits_stay))
 _mutation("a refused commit passes for a success", (Commits, "_fail", _no_word_of_lost_commits))
 _mutation("what is in hand is committed", (Committing, "hand_out", _what_is_in_hand_is_done))
-_mutation("a member begins without asking where the group stands", (groups, "committed", _nobody_committed))
+_LOADED = (calls.committed,)  # in the package, where its users look it up: it loads its functions at their first use
+_mutation("a member begins without asking where the group stands", (calls, "committed", _nobody_committed))
 _mutation(
     "revoked partitions are read on",
     (AssignedPositions, "unassign", _nothing),

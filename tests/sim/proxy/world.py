@@ -459,7 +459,9 @@ class Simulation:
         if WAITS[1] == routed_topics.METADATA_WAIT:
             return
         own = Random(f"{self.seed} parting")
-        self.proxy.abrupt, self.proxy.dies_at, self.proxy.breaks_until = True, None, 0.0
+        self.proxy.abrupt, self.proxy.breaks_until = True, 0.0
+        self.proxy.dies_at = self.proxy.dies_after_stores = None  # a kill that is still due would be a fault
+        self.in_parts = False
         for link in [each for each in self.network.links.values() if each.swallowed]:
             self.network.cut(link, "a timeout ended the silent connection")
         self._come_to_rest()
