@@ -102,8 +102,11 @@ class ClientSession:
         """Handle a request frame. An error closes the client's connection."""
         if self._client.closed:  # by an earlier request
             return
-        self._client.requested()
-        self._line.in_turn(partial(self._begin, ticket, frame), len(frame), now)
+        try:
+            self._client.requested()
+            self._line.in_turn(partial(self._begin, ticket, frame), len(frame), now)
+        except Exception:
+            self._client.failed("a request")
 
     def _begin(self, ticket: int, frame: Buffer, now: float) -> None:
         if self._client.closed:  # while the request waited

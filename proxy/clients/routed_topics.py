@@ -115,7 +115,8 @@ class RoutedTopics:
                 self._found_unknown(topic.name, now)
         for name in [name for name in self._waiting if self._cluster.is_described(name)]:
             if not self._is_complete(name):
-                self._request_config(name)
+                with contained("a configuration is requested"):
+                    self._request_config(name)
         self._go_on(now)
 
     def _found_unknown(self, topic: str, now: float) -> None:

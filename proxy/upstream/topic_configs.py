@@ -93,7 +93,6 @@ class TopicConfigs:
         """Ask for the limits of a topic, and call ``then``; nothing happens if that question is open."""
         if self._asked.get(topic) == topic_id:
             return
-        self._asked[topic] = topic_id
 
         def told(values: Values | None, why: str, now: float) -> None:
             if self._asked.get(topic) == topic_id:
@@ -108,6 +107,7 @@ class TopicConfigs:
             then(now)
 
         self._control.request_config(topic, told)
+        self._asked[topic] = topic_id  # last: after a bug, the next request asks again
 
     def of(self, topic: str, now: float) -> Limits:
         """The limits of a topic; old ones are refreshed in the background."""
