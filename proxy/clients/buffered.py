@@ -12,8 +12,9 @@ from collections import Counter
 
 from ottla.errors import NotEnoughReplicas
 
-WINDOW = 2**20
-"""The most bytes of passages that wait for one client, or for its upstream connection."""
+WINDOW = 4 * 2**20
+"""The most bytes of passages that wait for one client, or for its upstream connection. Not less: when the proxy stops,
+it still sends requests with ``acks=0`` that it has read, and no others."""
 LEAST_WINDOW = 64 * 2**10
 """The same above the budget, for clients without a larger share."""
 
