@@ -44,7 +44,7 @@ from ottla.codec.error_codes import error_codes
 from ottla.codec.wire import Buffer
 from ottla.config_file import Reloaded
 from ottla.errors import ConfigurationError, RemoteProtocolError, UnsupportedVersion
-from ottla.serve import AcceptedConnection, Listener, ListenerLimits, PendingAnswer, serve_health
+from ottla.serve import AcceptedConnection, Listener, ListenerLimits, PendingAnswer, Service, serve_health
 from ottla.server_metrics import Histogram, Samples
 from ottla.tls import ServerTLS
 from ottla.topic_configs import of_strings
@@ -277,7 +277,7 @@ class _Ticket(NamedTuple):
     correlation_id: int
 
 
-class _BrokerService:
+class _BrokerService(Service):
     """Serves the listener's connections: passes requests to the core and sends its responses.
 
     Attributes:
@@ -314,15 +314,6 @@ class _BrokerService:
 
     def connected(self, connection: AcceptedConnection) -> None:
         pass
-
-    def begins_passage(self, connection: AcceptedConnection, size: int, start: bytes) -> bool:
-        return False
-
-    def begin(self, connection: AcceptedConnection, size: int, start: bytes, answer: PendingAnswer) -> None:
-        raise AssertionError("every frame is collected")
-
-    def go_on(self, connection: AcceptedConnection, data: bytes) -> None:
-        raise AssertionError("every frame is collected")
 
     def handed_out(self, connection: AcceptedConnection) -> None:
         pass

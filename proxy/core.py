@@ -121,7 +121,7 @@ class ProxyCore:
         """Which clients put keys into other partitions; ``None``: it is not wanted."""
         keys = KeyCounts(self.tallies, self.key_report)
         self.observer = Observer(
-            self.tallies, keys, self.topics, self.control, self.threads, self.buffered, config.observe_sample
+            self.tallies, keys, self.topics, self.control, self.threads, self.buffered, config.observe_sample, rng
         )
         self.admission = Admission(producers, self.topics, self.control, self.delivery, config, journal)
         counts = RewriteCounts(self.tallies, keys, self.topics)
@@ -269,7 +269,7 @@ class ProxyCore:
     def take_piece(self) -> AnswerClient | SendUpstream | None:
         """Take the action after an event that only brought a piece of a passage; ``None``: poll.
 
-        A piece changes nothing else, and a poll would take more time than moving the bytes.
+        A piece has no other effect, and a poll would take more time than moving the bytes.
         """
         if len(self.actions) == 1 and isinstance(self.actions[0], AnswerClient | SendUpstream) and self.actions[0].left:
             return self.actions.pop()  # type: ignore[return-value] # the line before has checked its type

@@ -343,7 +343,7 @@ class _Driver:
     # -- the budget
 
     def count(self, holder: Hashable, change: int) -> None:
-        """Count memory of a connection or a pipe; if some is free again, serve those who wait for that."""
+        """Count memory of a connection or a pipe; freed memory goes to the connections that wait for it."""
         if (client := _client_of(holder)) is not None:
             self.core.buffered.count(client, change)
             if change < 0 and (self.core.paused_clients or self._listener.frames.is_wanted):
@@ -478,7 +478,7 @@ class _Driver:
             self.act()
 
     def hold(self, client: int, reason: str, held: bool) -> None:
-        """Pass on no requests of a client while there is a reason; what it has begun to send goes on."""
+        """Pass on no requests of a client while there is a reason; a request that has begun goes on."""
         if connection := self.clients.get(client):
             reasons = self._holds.setdefault(client, set())
             (reasons.add if held else reasons.discard)(reason)
@@ -518,7 +518,7 @@ class _Driver:
         self.happened(Listening(node, told))
         self._started.set()
 
-    # -- what the health address asks
+    # -- questions of the health address
 
     async def _open_report(self) -> None:
         if self.config.report is None:

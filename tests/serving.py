@@ -11,14 +11,14 @@ import trio
 
 from ottla.codec.frames import framed
 from ottla.codec.wire import Buffer
-from ottla.serve import AcceptedConnection, ListenerLimits, PendingAnswer
+from ottla.serve import AcceptedConnection, ListenerLimits, PendingAnswer, Service
 from tests.patience import HUNG
 
 LOCAL = "127.0.0.1"
 LIMITS = ListenerLimits(max_frame=1000, max_connections=3, pipeline=4, idle=60.0, write=20.0, drain=5.0)
 
 
-class Desk:
+class Desk(Service):
     """A service that keeps its requests; ``answering``, if given, is called with each of them."""
 
     def __init__(self, answering: Callable[[bytes, PendingAnswer], None] | None = None) -> None:
@@ -41,15 +41,6 @@ class Desk:
         self.places[frame] = answer
         if self.answering is not None:
             self.answering(frame, answer)
-
-    def begins_passage(self, connection: AcceptedConnection, size: int, start: bytes) -> bool:
-        return False
-
-    def begin(self, connection: AcceptedConnection, size: int, start: bytes, answer: PendingAnswer) -> None:
-        raise AssertionError("every frame is collected")
-
-    def go_on(self, connection: AcceptedConnection, data: bytes) -> None:
-        raise AssertionError("every frame is collected")
 
     def handed_out(self, connection: AcceptedConnection) -> None:
         self.together.append(len(self.asked))

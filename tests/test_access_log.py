@@ -12,7 +12,7 @@ from ottla.client_info import ClientInfo
 from ottla.codec.apis.heartbeat import HeartbeatRequest
 from ottla.codec.frames import build_request, framed
 from ottla.errors import ConfigurationError, NotLeaderOrFollower, RequestTimedOut
-from ottla.serve import PendingAnswer
+from ottla.serve import PendingAnswer, observer_thread
 from ottla.serve import access_log as module
 from ottla.serve.access_log import AccessLog
 from ottla.serve.answered import AnsweredRequest, ObservedRequest
@@ -89,23 +89,26 @@ def test_a_file_that_was_renamed_is_opened_again(tmp_path: Path) -> None:
     log = AccessLog(str(file))
     file.rename(tmp_path / "access.1")
     log(request_of(1))
-    log.end(wait=True)
+    log.end()
+    log.join()
     assert [line["client_id"] for line in lines(file)] == ["c1"]
 
 
 def test_lines_beyond_the_bound_are_dropped_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_WAITING", 0)
+    monkeypatch.setattr(observer_thread, "MOST_WAITING", 0)
     log = AccessLog(str(tmp_path / "access"))
     for number in range(3):
         log(request_of(number))
-    log.end(wait=True)
+    log.end()
+    log.join()
     assert [line.get("dropped_lines") for line in lines(tmp_path / "access")] == [3]
 
 
 def test_lines_may_go_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
     log = AccessLog(module.STDERR)
     log(request_of(1))
-    log.end(wait=True)
+    log.end()
+    log.join()
     assert json.loads(capfd.readouterr().err)["client_id"] == "c1"
 
 

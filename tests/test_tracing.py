@@ -17,7 +17,7 @@ from trio.testing import MockClock
 from ottla.codec.apis.metadata import MetadataRequest
 from ottla.codec.frames import build_request, framed
 from ottla.errors import NotLeaderOrFollower
-from ottla.serve import PendingAnswer, tracing
+from ottla.serve import PendingAnswer, observer_thread, tracing
 from ottla.serve.connection import ObservedAnswer
 from ottla.serve.tracing import configured_tracer
 from tests.pairs import listening, peer
@@ -130,8 +130,8 @@ class Broken(SpanExporter):
 @pytest.fixture
 def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stuck]:
     configured(monkeypatch, exporter := Stuck())
-    monkeypatch.setattr(tracing, "MOST_WAITING", 3)
-    monkeypatch.setattr(tracing, "_END", 0.0)
+    monkeypatch.setattr(observer_thread, "MOST_WAITING", 3)
+    monkeypatch.setattr(observer_thread, "_END", 0.0)
     yield exporter
     exporter.go_on.set()
 
@@ -149,7 +149,7 @@ async def test_an_exporter_that_blocks_delays_no_request_and_fills_no_memory(
         observer.end()
         observer._thread.join(HUNG)
     lines = [each for each in caplog.records if each.message.startswith("spans dropped")]
-    assert sum(each.__dict__["spans"] for each in lines) >= 10 - 4, "one is being exported, three wait"
+    assert sum(each.__dict__["spans"] for each in lines) >= 10 - 6, "three at most are being exported, and three wait"
 
 
 async def test_an_exporter_that_raises_disturbs_nobody(

@@ -143,7 +143,7 @@ class ClientLink:
     # -- what upstream offers
 
     def offered(self, software: Software, now: float) -> Steps[Offered]:
-        """Wait until it is known what upstream offers; during an outage, return what it offered last.
+        """Wait for the versions and features that upstream offers; during an outage, return the last ones.
 
         Args:
             software: of the client. Upstream learns it, unless the link is open already.

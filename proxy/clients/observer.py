@@ -10,6 +10,7 @@ Rules:
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ottla.codec.apis.produce import PartitionProduceData
 from ottla.codec.compression import Compression
@@ -25,6 +26,9 @@ from ottla.proxy.routing import Routes
 from ottla.proxy.threads import Threads
 from ottla.proxy.upstream.control import Control
 from ottla.server_metrics import bounded
+
+if TYPE_CHECKING:
+    from random import Random  # for types only: the caller provides the randomness
 
 
 @dataclass(slots=True)
@@ -166,26 +170,12 @@ class KeyCounts:
             self._report.take(topic, self._report.client(topic, routes, origin), routes, partition, found)
 
 
-class _Chance:
-    """Numbers without a pattern that a client's own pattern could meet; the same in each run.
-
-    Source: Knuth's linear congruential generator, MMIX.
-    """
-
-    def __init__(self) -> None:
-        self._state = 0
-
-    def below(self, count: int) -> int:
-        """The next number, from 0 on."""
-        self._state = (self._state * 6364136223846793005 + 1442695040888963407) & (2**64 - 1)
-        return (self._state >> 33) % count
-
-
 class Observer:
     """Counts the keys of topics in mode `observe`.
 
     Args:
         sample: counts the keys of one batch in so many.
+        rng: chooses them: a pattern could meet a client's own.
     """
 
     def __init__(
@@ -197,10 +187,11 @@ class Observer:
         threads: Threads,
         buffered: Buffered,
         sample: int,
+        rng: "Random",
     ) -> None:
         self._tallies, self._counts, self._topics, self._control = tallies, counts, topics, control
         self._threads, self._buffered = threads, buffered
-        self._sample, self._chance = sample, _Chance()
+        self._sample, self._rng = sample, rng
         self._under_way = 0
         """Batches that threads are reading."""
 
@@ -214,7 +205,9 @@ class Observer:
         chosen = [
             (each.index, each.records)
             for each in sets
-            if each.records and each.index in partitions and (self._sample == 1 or not self._chance.below(self._sample))
+            if each.records
+            and each.index in partitions
+            and (self._sample == 1 or not self._rng.randrange(self._sample))
         ]
         plain: list[tuple[int, Buffer]] = []
         for partition, data in chosen:
@@ -231,7 +224,7 @@ class Observer:
         """Read uncompressed batches, which are counted together: that costs less than the scan of a small batch."""
         partitioner, count = routes.partitioner, routes.partitions
         most, looks = self._counts.wanted(topic, routes, origin, now)
-        reported = self._chance.below(len(plain)) if most or looks else -1  # the report takes one batch of a request
+        reported = self._rng.randrange(len(plain)) if most or looks else -1  # the report takes one batch of a request
         records = keyless = misplaced = size = 0
         for number, (partition, data) in enumerate(plain):
             size += len(data)

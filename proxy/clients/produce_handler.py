@@ -3,7 +3,7 @@
 Rules:
 - Record sets for rewritten topics go to `Acceptance`, in the order of their arrival; the rest of the request goes to
   the broker. `PendingProduce` makes one response of both.
-- Record sets for topics in mode `reject` are screened first; those that pass stay in one request with all others.
+- Record sets for topics in mode `reject` are screened first; the accepted ones stay in one request with all others.
 - With ``acks=0`` no response can say that records were refused, so the client's connection is closed, as on a broker.
 - A request that names a partition twice is refused as a whole. Kafka's broker keeps only the last batch of such
   a partition, and answers once (KafkaApis.handleProduceRequest); no client sends such a request.
@@ -91,16 +91,15 @@ class ProduceHandler:
         if pending.names_a_partition_twice:
             self._refuse_whole(message, pending, _NAMED_TWICE, now)
         elif any(self._shared.rules.mode(topic.name) is Mode.REJECT for topic in message.topic_data):
-            run(self._screen(request, message, pending, client_id, frame, now), self._client)
+            run(self._screen(request, message, pending, frame, now), self._client)
         else:
-            self._carry_out(request, message, pending, client_id, frame, now)
+            self._carry_out(request, message, pending, frame, now)
 
     def _screen(
         self,
         request: ClientRequest,
         message: ProduceRequest,
         pending: PendingProduce,
-        client_id: str | None,
         frame: Buffer,
         now: float,
     ) -> Steps[None]:
@@ -112,9 +111,9 @@ class ProduceHandler:
             refusals, now = yield from self._shared.rejecter.screen(self._origin, rejecting, now)
             if self._shared.rules.all is not rules:
                 self._refuse_whole(message, pending, _RULES_CHANGED, now)
-            else:
+            elif not self._client.closed:  # an earlier request may have closed it meanwhile
                 rest = self._without(message, refusals, pending, now)
-                self._carry_out(request, rest, pending, client_id, frame, now)
+                self._carry_out(request, rest, pending, frame, now)
         except Exception:
             self._client.failed("a request")
         self._line.release(now)
@@ -141,7 +140,6 @@ class ProduceHandler:
         request: ClientRequest,
         message: ProduceRequest,
         pending: PendingProduce,
-        client_id: str | None,
         frame: Buffer,
         now: float,
     ) -> None:
@@ -165,7 +163,7 @@ class ProduceHandler:
             whole = pending.passes_whole
             if not whole:
                 rest = replace(message, topic_data=passed)
-                frame = build_request(rest, request.version, request.correlation_id, client_id)[4:]
+                frame = build_request(rest, request.version, request.correlation_id, self._origin.client_id)[4:]
             arrived = partial(self._produced, pending, request, whole=whole)
             self._link.forward(frame, arrived if message.acks else None, now)
         if message.acks == 0:

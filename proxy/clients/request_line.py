@@ -40,7 +40,7 @@ class RequestLine:
         self._buffered.count(self._client, size)
 
     def release(self, now: float) -> None:
-        """Handle the requests that wait, up to one that holds the line again."""
+        """Handle the waiting requests, until one of them holds the line again."""
         self.held = False
         self._buffered.count(self._client, -self._kept)
         while self._waiting and not self.held:

@@ -335,7 +335,7 @@ class Rewriter:
         """Whether no record of a batch may be stored twice if its client sends it again."""
         if batch.window is None:
             return batch.awaited and self._is_untouched(batch)
-        if batch.transactional:  # no records are remembered; those of later batches would be stored twice, too
+        if batch.transactional:  # no records are remembered, so records of later batches would be stored twice, too
             return all(map(self._is_untouched, batch.window.behind(batch)))
         return not self._delivery.may_store(batch, batch.producer, batch.topic, batch.parts)
 

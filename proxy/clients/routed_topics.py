@@ -246,7 +246,7 @@ class RoutedTopics:
         return self._cluster.topics[topic].leaders.keys()
 
     def check_partition(self, topic: str, routes: Routes, partition: int) -> None:
-        """Check that a topic with metadata has the partition, and all those that keys go to.
+        """Check that a topic with metadata has the partition, and all partitions of its keys.
 
         Raises:
             BrokerError: it does not.

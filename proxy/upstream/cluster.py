@@ -107,7 +107,7 @@ class UpstreamCluster:
                 self._missing[topic.name] = since if now - last < _MISSING else now, now
 
     def request_ports(self, nodes: Iterable[int], now: float) -> None:
-        """Request ports for those of these nodes that have none."""
+        """Request a port for each of these nodes that has none."""
         for node in sorted(nodes):
             if node not in self.ports and now >= self._asked.get(node, 0.0):
                 self._asked[node] = now + _LISTEN_AGAIN

@@ -427,7 +427,7 @@ class UpstreamLink:
 
     @property
     def takes_passage(self) -> bool:
-        """Whether a request can be sent piece by piece now: nothing is held back, and no reauthentication is due."""
+        """Whether a request can be sent piece by piece now: no other is held back, and no reauthentication is due."""
         return self.ready and self._held is None and not self._session.renewable(self._links.now)
 
     def go_on(self, piece: Buffer, deadline: float) -> None:
@@ -443,7 +443,7 @@ class UpstreamLink:
             self._send_held()
 
     def break_off(self, now: float) -> None:
-        """Finish the link if its client has left within a request: nothing can be sent behind the beginning of it."""
+        """Finish the link if its client has left within a request: no other can be sent behind half of it."""
         if self._sending is None:
             return
         _, expected = self._sending

@@ -67,7 +67,7 @@ class Steering:
         return bool(self._to_steer or self._put_off)
 
     def pump(self, now: float) -> None:
-        """Steer the streams whose leaders may have changed, and tell the senders of those that are refused for now."""
+        """Steer streams whose leaders may have changed; tell the senders of streams that upstream refuses for now."""
         put_off, self._put_off = self._put_off, {}
         for stream, producer in put_off.items():
             if stream.puts_off:

@@ -251,7 +251,7 @@ class Stream:
     def _numbered(self, producer_id: int, limit: int) -> UpstreamBatch:
         parts = self._fitting(limit)
         count, data = built(parts, producer_id, self.epoch, self.next_sequence, transactional=self.transactional)
-        if self._offered not in (None, _crc(data)):  # other records than those that were sent with this sequence
+        if self._offered not in (None, _crc(data)):  # other records were sent with this sequence
             self._begin(self.epoch + 1)
             count, data = built(parts, producer_id, self.epoch, self.next_sequence)
         self._offered = None

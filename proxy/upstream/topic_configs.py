@@ -32,7 +32,7 @@ Values = Mapping[str, str | None]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a topic demands of records; the defaults demand nothing.
+    """The demands of a topic on records; by default there are none.
 
     Attributes:
         keyed: every record needs a key, because the topic is compacted.
@@ -90,14 +90,14 @@ class TopicConfigs:
         return known is not None and known.topic_id == topic_id
 
     def request(self, topic: str, topic_id: "UUID", then: Callable[[float], None]) -> None:
-        """Ask for the limits of a topic, and call ``then``; nothing happens if that question is open."""
+        """Ask for the limits of a topic, and call ``then``, unless it has been asked for already."""
         if self._asked.get(topic) == topic_id:
             return
 
         def told(values: Values | None, why: str, now: float) -> None:
             if self._asked.get(topic) == topic_id:
                 del self._asked[topic]
-            unknown = why == UnknownTopicOrPartition().name  # this broker has not heard of the topic yet
+            unknown = why == UnknownTopicOrPartition().name  # this broker does not know the topic yet
             limits = NO_LIMITS if values is None else limits_of(values)
             self._known[topic] = _Known(topic_id, limits, now - REFRESH + AGAIN if unknown else now)
             if values is None and not unknown and not self._silent:

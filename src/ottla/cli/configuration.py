@@ -1,6 +1,5 @@
 """Commands about the configuration files of servers: ``check`` of a file, and ``reload`` of a running server."""
 
-import http.client
 import json
 from http import HTTPStatus
 from pathlib import Path
@@ -10,6 +9,7 @@ import typer
 
 from ottla.cli import exits
 from ottla.cli.exits import BadInput
+from ottla.cli.http_answer import http_answer
 from ottla.cli.options import AsJson
 from ottla.cli.reloading import server_logs
 from ottla.config_file import ConfigFile
@@ -17,8 +17,6 @@ from ottla.config_file import ConfigFile
 BROKER_CHECK_EXAMPLE = "Example: ottla broker check server.properties"
 PROXY_CHECK_EXAMPLE = "Example: ottla proxy check proxy.toml"
 RELOAD_EXAMPLE = "Example: ottla proxy reload 127.0.0.1:18080"
-_TIMEOUT = 10.0
-"""Seconds for the answer of a server."""
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The file of --config.")]
 Address = Annotated[str, typer.Argument(metavar="HOST:PORT", help="The address of --health, on this machine.")]
@@ -48,24 +46,14 @@ def check_proxy(file: File) -> None:
 
 def reload(address: Address, as_json: AsJson = False) -> None:
     """Have a running server read its configuration file again, and print the changes."""
-    from ottla.addresses import parse_address
-    from ottla.errors import BrokerUnreachable, ConfigurationError
+    from ottla.errors import ConfigurationError
 
     with exits.reported():
-        host, port = parse_address(address, "HOST:PORT")
-        connection = http.client.HTTPConnection(host, port, timeout=_TIMEOUT)
-        try:
-            connection.request("POST", "/reload")
-            answer = connection.getresponse()
-            body = answer.read().decode(errors="replace").strip()
-        except (OSError, http.client.HTTPException) as error:
-            raise BrokerUnreachable(f"no server answers at {address}: {error or type(error).__name__}") from None
-        finally:
-            connection.close()
-        if answer.status == HTTPStatus.UNPROCESSABLE_ENTITY:
+        status, body = http_answer(address, "POST", "/reload")
+        if status == HTTPStatus.UNPROCESSABLE_ENTITY:
             raise ConfigurationError(f"not reloaded, the server continues as before: {body}")
-        if answer.status != HTTPStatus.OK:
-            raise BadInput(f"{address} answers {answer.status}: {body}")
+        if status != HTTPStatus.OK:
+            raise BadInput(f"{address} answers {status}: {body}")
     if as_json:
         typer.echo(body)
         return

@@ -1,6 +1,5 @@
 """`ottla proxy report`: shows which clients put keys where the partitioner of a topic would not."""
 
-import http.client
 import json
 from collections.abc import Iterator
 from http import HTTPStatus
@@ -10,11 +9,10 @@ import typer
 
 from ottla.cli import exits
 from ottla.cli.exits import BadInput
+from ottla.cli.http_answer import http_answer
 from ottla.cli.options import AsJson
 
 EXAMPLE = "Example: ottla proxy report 127.0.0.1:18081"
-_TIMEOUT = 10.0
-"""Seconds for the answer of the proxy."""
 
 
 def report(
@@ -22,22 +20,10 @@ def report(
     as_json: AsJson = False,
 ) -> None:
     """Show which clients put keys where a topic's partitioner would not, and the hot keys."""
-    from ottla.addresses import parse_address
-    from ottla.errors import BrokerUnreachable
-
     with exits.reported():
-        host, port = parse_address(address, "HOST:PORT")
-        connection = http.client.HTTPConnection(host, port, timeout=_TIMEOUT)
-        try:
-            connection.request("GET", "/report")
-            answer = connection.getresponse()
-            body = answer.read().decode(errors="replace").strip()
-        except (OSError, http.client.HTTPException) as error:
-            raise BrokerUnreachable(f"no proxy answers at {address}: {error or type(error).__name__}") from None
-        finally:
-            connection.close()
-        if answer.status != HTTPStatus.OK:
-            raise BadInput(f"{address} answers {answer.status}: {body}; is it the address of --report?")
+        status, body = http_answer(address, "GET", "/report")
+        if status != HTTPStatus.OK:
+            raise BadInput(f"{address} answers {status}: {body}; is it the address of --report?")
     if as_json:
         typer.echo(body)
         return

@@ -273,9 +273,7 @@ def proxy(
     ] = None,
     max_buffered: Annotated[
         int | None,
-        typer.Option(
-            metavar="BYTES", help="Limit of memory for clients (67108864); above it, those that use most wait."
-        ),
+        typer.Option(metavar="BYTES", help="Limit of memory for clients (67108864); above it, the largest users wait."),
     ] = None,
     max_batch: Annotated[
         int | None,

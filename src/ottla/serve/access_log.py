@@ -2,8 +2,8 @@
 
 Rules:
 - Without an access log a request costs nothing more: no field of it is read.
-- Lines are made and written in a thread, so neither a slow disk nor a full pipe blocks the loop. At most `MOST_WAITING`
-  lines wait. Beyond that lines are dropped, and a line tells how many.
+- Lines are made and written in a thread, so neither a slow disk nor a full pipe blocks the loop. If too many requests
+  wait for it, some get no line, and a line tells how many.
 - A file that was renamed or removed (by logrotate) is opened again.
 - Clients choose names: JSON escapes them, and they are cut to `_LONGEST`.
 """
@@ -11,10 +11,9 @@ Rules:
 import json
 import logging
 import os
-import queue
 import sys
-import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import IO
@@ -22,23 +21,19 @@ from typing import IO
 from ottla.codec.apis import NAMES
 from ottla.errors import BY_CODE, ConfigurationError, reason
 from ottla.serve.answered import AnsweredRequest
+from ottla.serve.observer_thread import ObserverThread
 
 log = logging.getLogger("ottla.serve")
 
 STDERR = "true"
 """The setting that has the lines written to stderr."""
-MOST_WAITING = 10_000
-_TOGETHER = 1000
-"""Lines that are written at a time."""
 _LONGEST = 100
 """Characters of a client id."""
 _MOST_ERRORS = 10
 """Different errors in a line."""
-_END = 1.0
-"""Seconds for the last lines when the server ends."""
 
 
-class AccessLog:
+class AccessLog(ObserverThread):
     """Writes the lines; an observer of requests.
 
     Args:
@@ -50,24 +45,9 @@ class AccessLog:
 
     def __init__(self, to: str) -> None:
         self._to = to
-        self._lines: queue.SimpleQueue[AnsweredRequest | None] = queue.SimpleQueue()
-        self._dropped = 0
         self._file = self._opened()
-        self._thread = threading.Thread(target=self._run, name="access log", daemon=True)
-        self._thread.start()
-
-    def __call__(self, request: AnsweredRequest) -> None:
-        """Have a line written; it is dropped if too many wait."""
-        if self._lines.qsize() >= MOST_WAITING:
-            self._dropped += 1
-        else:
-            self._lines.put(request)
-
-    def end(self, *, wait: bool = False) -> None:
-        """Write the lines that wait, and close the file; with ``wait``, for up to a second."""
-        self._lines.put(None)
-        if wait:
-            self._thread.join(_END)
+        self._failing = False
+        super().__init__("access log")
 
     # -- in the thread
 
@@ -79,27 +59,21 @@ class AccessLog:
         except OSError as error:
             raise ConfigurationError(f"access-log: cannot write to {self._to}: {reason(error)}") from None
 
-    def _run(self) -> None:
-        told, ends = 0, False
-        failing = False
-        while not ends:
-            lines = [self._lines.get()]
-            while len(lines) < _TOGETHER and not self._lines.empty():
-                lines.append(self._lines.get())
-            ends = None in lines
-            texts = [text_of(each) for each in lines if each is not None]
-            if (dropped := self._dropped) > told:
-                texts.append(json.dumps({"time": _time(time.time()), "dropped_lines": dropped - told}))
-                told = dropped
-            try:
-                self._reopen_if_moved()
-                self._file.write("".join(f"{text}\n" for text in texts))
-                self._file.flush()
-                failing = False
-            except (OSError, ValueError, ConfigurationError) as error:
-                if not failing:
-                    log.error("access log not written: %s", error, extra={"file": self._to})
-                failing = True
+    def _take(self, requests: Sequence[AnsweredRequest], dropped: int) -> None:
+        texts = list(map(text_of, requests))
+        if dropped:
+            texts.append(json.dumps({"time": _time(time.time()), "dropped_lines": dropped}))
+        try:
+            self._reopen_if_moved()
+            self._file.write("".join(f"{text}\n" for text in texts))
+            self._file.flush()
+            self._failing = False
+        except (OSError, ValueError, ConfigurationError) as error:
+            if not self._failing:
+                log.error("access log not written: %s", error, extra={"file": self._to})
+            self._failing = True
+
+    def _close(self) -> None:
         if self._to != STDERR:
             with suppress(OSError):
                 self._file.close()

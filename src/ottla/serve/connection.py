@@ -53,12 +53,15 @@ class Service(Protocol):
             size: of the frame, without its length.
             start: its bytes so far, at least 4.
         """
+        return False
 
     def begin(self, connection: "AcceptedConnection", size: int, start: bytes, answer: "PendingAnswer") -> None:
         """Handle the beginning of such a frame, after `begins_passage`."""
+        raise AssertionError("this service takes whole frames only")
 
     def go_on(self, connection: "AcceptedConnection", data: bytes) -> None:
         """Handle its next bytes. If the connection ends before the last ones, only `disconnected` tells of it."""
+        raise AssertionError("this service takes whole frames only")
 
     def handed_out(self, connection: "AcceptedConnection") -> None:
         """All frames that arrived together have been passed to `request`: a service may now handle them in one go."""

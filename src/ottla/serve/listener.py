@@ -99,8 +99,8 @@ class Listener:
 
     async def run(self) -> None:
         """Accept and serve until cancelled or drained; trace each request, if the process has configured that."""
-        if spans := Spans(tracer) if (tracer := configured_tracer()) else None:
-            self._shared.observe(spans)
+        if tracer := configured_tracer():
+            self._shared.observe(Spans(tracer))
         try:
             async with trio.open_nursery() as self._nursery:
                 for port in self._ports:
@@ -114,10 +114,16 @@ class Listener:
             self._nursery = None
             self._close_sockets()
             self._log_counted(0.0)
-            if spans is not None:
-                self._shared.ignore(spans)
-                spans.end()
-            self._shared.end_access_log(wait=True)
+            await self._end_observers()
+
+    async def _end_observers(self) -> None:
+        """Wait in a thread until they have taken their last requests: the rest of the server goes on meanwhile."""
+        ended = self._shared.observers
+        for each in ended:
+            self._shared.ignore(each)
+        with trio.CancelScope(shield=True):  # for a second each at most
+            for each in ended:
+                await trio.to_thread.run_sync(each.join)
 
     def log_access(self, to: str | None) -> None:
         """See `ListenerContext.log_access`."""

@@ -11,8 +11,8 @@ from ottla.codec.frames import MAX_FRAME
 from ottla.codec.inbox import Blocks
 from ottla.complaints import Complaints
 from ottla.serve.access_log import AccessLog
-from ottla.serve.answered import RequestObserver
 from ottla.serve.memory import Budget, Memory
+from ottla.serve.observer_thread import ObserverThread
 from ottla.serve.traffic import ListenerTraffic
 
 log = logging.getLogger("ottla.serve")
@@ -61,7 +61,7 @@ class ListenerContext:
     """The receive buffer for small requests, which are copied out of it at once."""
     blocks: Blocks = field(default_factory=Blocks)
     traffic: ListenerTraffic = field(default_factory=ListenerTraffic)
-    observers: tuple[RequestObserver, ...] = ()
+    observers: tuple[ObserverThread, ...] = ()
     """Called for each request when it is answered."""
     access_log: AccessLog | None = None
     """One of them, if it is wanted."""
@@ -72,13 +72,14 @@ class ListenerContext:
     def __post_init__(self) -> None:
         self.frames = Memory(self.limits.all_frames, self.budget)
 
-    def observe(self, observer: RequestObserver) -> None:
-        """Have an observer called for each later request, until `ignore`."""
+    def observe(self, observer: ObserverThread) -> None:
+        """Have an observer called for each request that is answered, until `ignore`."""
         self.observers = (*self.observers, observer)
 
-    def ignore(self, observer: RequestObserver) -> None:
-        """Call an observer for no later request."""
+    def ignore(self, observer: ObserverThread) -> None:
+        """Let an observer end behind the requests that it has got."""
         self.observers = tuple(each for each in self.observers if each is not observer)
+        observer.end()
 
     def log_access(self, to: str | None) -> None:
         """Write a line for each request to this file, or to stderr (`access_log.STDERR`); ``None``: to none.
@@ -87,17 +88,11 @@ class ListenerContext:
             ConfigurationError: the file cannot be opened; the former access log continues.
         """
         opened = None if to is None else AccessLog(to)
-        self.end_access_log()
-        if opened is not None:
-            self.access_log = opened
-            self.observe(opened)
-
-    def end_access_log(self, *, wait: bool = False) -> None:
-        """Write the last lines; with ``wait``, for up to a second."""
         if self.access_log is not None:
             self.ignore(self.access_log)
-            self.access_log.end(wait=wait)
-            self.access_log = None
+        self.access_log = opened
+        if opened is not None:
+            self.observe(opened)
 
     def count_unsent(self, connection: Hashable, change: int) -> None:
         """Count bytes of answers: positive when they are given, negative when they are written or dropped."""

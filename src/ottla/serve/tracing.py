@@ -2,8 +2,8 @@
 
 Rules:
 - A process without a tracer provider pays nothing, not even the import.
-- Spans are made in a thread, because a processor of spans may block. At most `MOST_WAITING` requests wait for it;
-  beyond that spans are dropped, and the log says how many.
+- Spans are made in a thread, because a processor of spans may block. If too many requests wait for it, some get no
+  span, and the log says how many.
 - An exception of the provider, its processors or its exporters affects no request.
 - Attributes have the names of OpenTelemetry's semantic conventions where there is one; other names begin with
   ``ottla``. A span has no parent: Kafka's requests carry no trace context, only records may.
@@ -14,15 +14,15 @@ Source: OpenTelemetry's semantic conventions for messaging, Kafka, client, serve
 import logging
 import math
 import os
-import queue
 import sys
-import threading
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.codec.apis import NAMES
 from ottla.errors import BY_CODE
 from ottla.serve.answered import AnsweredRequest
+from ottla.serve.observer_thread import ObserverThread
 from ottla.version import __version__
 
 if TYPE_CHECKING:
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.serve")
 
-MOST_WAITING = 10_000
-_END = 1.0
-"""Seconds for the last spans when the listener ends."""
 _BETWEEN = 60.0
 """Seconds between two lines about dropped spans."""
 _PROVIDER = "OTEL_PYTHON_TRACER_PROVIDER"
@@ -55,49 +52,40 @@ def configured_tracer() -> "Tracer | None":
     return provider.get_tracer("ottla", __version__)
 
 
-class Spans:
+class Spans(ObserverThread):
     """Makes the spans; an observer of requests."""
 
     def __init__(self, tracer: "Tracer") -> None:
         self._tracer = tracer
-        self._waiting: queue.SimpleQueue[AnsweredRequest | None] = queue.SimpleQueue()
-        self._dropped = 0
-        self._told, self._tell_at = 0, 0.0
-        """How many dropped spans the log has told of, and when it may do so again."""
+        self._untold, self._tell_at = 0, 0.0
+        """How many dropped spans the log has not told of, and when it may do so."""
         self._failing = False
         """The last span was not made."""
-        self._thread = threading.Thread(target=self._run, name="spans", daemon=True)
-        self._thread.start()
-
-    def __call__(self, request: AnsweredRequest) -> None:
-        if self._waiting.qsize() < MOST_WAITING:
-            self._waiting.put(request)
-        else:
-            self._dropped += 1
-
-    def end(self) -> None:
-        """Make the spans of the requests that wait, for up to a second."""
-        self._waiting.put(None)
-        self._thread.join(_END)
+        super().__init__("spans")
 
     # -- in the thread
 
-    def _run(self) -> None:
-        while (request := self._waiting.get()) is not None:
-            self._tell_of_dropped(time.monotonic())
+    def _take(self, requests: Sequence[AnsweredRequest], dropped: int) -> None:
+        self._untold += dropped
+        self._tell_of_dropped(time.monotonic())
+        for request in requests:
             try:
                 self._trace(request)
                 self._failing = False
-            except Exception:
+            except Exception:  # of the provider, a processor or an exporter
                 if not self._failing:
                     log.exception("spans not made: the tracer provider or one of its processors raises")
                 self._failing = True
+
+    def _close(self) -> None:
         self._tell_of_dropped(math.inf)
 
     def _tell_of_dropped(self, now: float) -> None:
-        if (dropped := self._dropped - self._told) and now >= self._tell_at:
-            self._told, self._tell_at = self._told + dropped, now + _BETWEEN
-            log.warning("spans dropped, because span processors are slower than requests", extra={"spans": dropped})
+        if self._untold and now >= self._tell_at:
+            log.warning(
+                "spans dropped, because span processors are slower than requests", extra={"spans": self._untold}
+            )
+            self._untold, self._tell_at = 0, now + _BETWEEN
 
     def _trace(self, request: AnsweredRequest) -> None:
         from opentelemetry.context import Context

@@ -123,7 +123,7 @@ class Neighbours(SimulatedProcess):
         return self._ledger.add(Sent(value, key, topic, partition, self.name, number, once=False))
 
     def check(self, rounds: int, stored: Callable[[], set[bytes]]) -> None:
-        """Check the answers that it got, once the trouble is over.
+        """Check the answers, after the trouble.
 
         Raises:
             Violation: a rule is broken.
