@@ -54,7 +54,9 @@ class Release:
 
     version: str
     artifacts: tuple[str, ...]
-    """``group:name:version``; Maven adds their dependencies."""
+    """``group:name:version``, and a classifier if there is one; Maven adds their dependencies."""
+    folder: str = "apache-kafka"
+    """In the cache; a set of other artifacts of the same version needs another folder."""
     zookeeper: bool = False
     """Whether it runs on ZooKeeper, which is among its artifacts."""
     flags: tuple[str, ...] = ()
@@ -62,7 +64,7 @@ class Release:
 
     @property
     def home(self) -> Path:
-        return CACHE / "apache-kafka" / self.version
+        return CACHE / self.folder / self.version
 
 
 def _kafka(version: str, *others: str, scala: str = "2.13") -> tuple[str, ...]:
@@ -70,6 +72,18 @@ def _kafka(version: str, *others: str, scala: str = "2.13") -> tuple[str, ...]:
 
 
 NOW = Release(VERSION, _kafka(VERSION, f"org.apache.kafka:kafka-tools:{VERSION}", "org.slf4j:slf4j-simple:1.7.36"))
+STREAMS = Release(
+    VERSION,
+    (
+        f"org.apache.kafka:kafka-streams:{VERSION}",
+        f"org.apache.kafka:kafka-streams:{VERSION}:test",
+        f"org.apache.kafka:kafka-clients:{VERSION}:test",
+        "org.junit.jupiter:junit-jupiter-api:5.13.1",
+        "org.slf4j:slf4j-simple:1.7.36",
+    ),
+    folder="kafka-streams",
+)
+"""Kafka Streams and the programs of its own system tests."""
 _LOG4J = "org.slf4j:slf4j-reload4j:1.7.36"
 """Before 4.0 a broker does not start without the classes of Log4j 1."""
 _NO_LONGER_IN_THE_JDK = "javax.xml.bind:jaxb-api:2.3.1"
@@ -138,12 +152,7 @@ def classpath(release: Release = NOW) -> str:
     maven = need("mvn", "Maven")
     with _locked(home):
         if not libs.exists():
-            dependencies = "".join(
-                "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>".format(
-                    *artifact.split(":")
-                )
-                for artifact in release.artifacts
-            )
+            dependencies = "".join(map(_dependency, release.artifacts))
             (home / "pom.xml").write_text(
                 "<project><modelVersion>4.0.0</modelVersion>"
                 "<groupId>ottla</groupId><artifactId>apache-kafka</artifactId><version>1</version>"
@@ -155,6 +164,12 @@ def classpath(release: Release = NOW) -> str:
             subprocess.run([*copy, f"-DoutputDirectory={partial}"], check=True, timeout=PROGRAM)
             partial.rename(libs)
     return f"{libs}/*"
+
+
+def _dependency(artifact: str) -> str:
+    """The element of an artifact in Maven's pom.xml."""
+    fields = zip(("groupId", "artifactId", "version", "classifier"), artifact.split(":"), strict=False)
+    return f"<dependency>{''.join(f'<{name}>{value}</{name}>' for name, value in fields)}</dependency>"
 
 
 def jar(artifact: str) -> Path:

@@ -5,8 +5,8 @@ Rules:
   configuration is unknown, and the defaults could delete its records. So the topic is not served, its name stays taken,
   and its folders are left untouched until the user repairs the file. The broker knows the configuration of its internal
   topics, and serves them anyway.
-- Topics whose creation or deletion a kill interrupted are removed. They have neither a topic file in partition 0 nor
-  records, or a folder that was already renamed for deletion.
+- Topics whose creation or deletion a kill or a power cut interrupted are removed. They have no records, and either no
+  intact topic file in partition 0, or a folder that was already renamed for deletion.
 - Folders with records that belong to no topic get the suffix ``-stray``, as in Kafka.
 
 Source: LogManager.java (stray folders).
@@ -82,13 +82,17 @@ def find_topics(disk: Disk, data: Path, listed: Mapping[str, TopicFile] | None, 
             if topic is None:
                 topic = found.known.get(name) or (_rebuilt(disk, data, name, ids, clean) if listed is None else None)
         except Unusable as unusable:
-            if unusable.later or name not in INTERNAL:
+            if unusable.incomplete and not clean and not _any_records(disk, data, name, ids):
+                log.warning("topic %s was being created when the power failed: removing it, it is empty", name)
+                topic = None
+            elif unusable.later or name not in INTERNAL:
                 log.error("topic %s is not served, its name and its folders are kept: %s", name, unusable)
                 known = next((each for each in ids.values() if each is not None), NO_UUID)
                 found.unserved[name] = UnservedTopic(known, 1 + max(ids), str(unusable))
                 continue
-            log.warning("topic %s has lost its file, recreating it: %s", name, unusable)
-            topic = TopicFile(-1, ids.get(0) or uuid.uuid4(), 1, {})
+            else:
+                log.warning("topic %s has lost its file, recreating it: %s", name, unusable)
+                topic = TopicFile(-1, ids.get(0) or uuid.uuid4(), 1, {})
         for partition, topic_id in ids.items():
             if topic is None or (topic_id is not None and not is_same(topic_id, topic.topic_id)):
                 _put_away(disk, data / f"{name}-{partition}")
@@ -142,6 +146,10 @@ def _rebuilt(disk: Disk, data: Path, name: str, ids: Ids, clean: bool) -> TopicF
     if any(topic_id is not None for topic_id in ids.values()):
         log.warning("topic %s was being created when the broker was killed: removing it, it is empty", name)
     return None
+
+
+def _any_records(disk: Disk, data: Path, name: str, partitions: Iterable[int]) -> bool:
+    return any(_has_records(disk, data / f"{name}-{each}") for each in partitions)
 
 
 def _put_away(disk: Disk, folder: Path) -> None:

@@ -6,6 +6,7 @@ Rules:
   new one is on disk, so a power cut leaves at least one of them.
 - A topic with a damaged or unknown file is not served (`Unusable`): the default of a configuration could delete its
   records.
+- The only file of a topic may be incomplete because the power failed while the topic was being created.
 """
 
 import logging
@@ -49,12 +50,12 @@ class Unusable(Exception):
     Attributes:
         path: of the file.
         later: a later version of the program wrote the file.
+        incomplete: it is the topic's only file, and parts of it never reached the disk.
     """
 
-    def __init__(self, path: Path, why: str, *, later: bool = False) -> None:
+    def __init__(self, path: Path, why: str, *, later: bool = False, incomplete: bool = False) -> None:
         super().__init__(f"{path}: {why}")
-        self.path = path
-        self.later = later
+        self.path, self.later, self.incomplete = path, later, incomplete
 
 
 def topic_path(folder: Path, number: int) -> Path:
@@ -83,13 +84,16 @@ def read_topic(disk: Disk, folder: Path) -> TopicFile | None:
         Unusable: no file is intact, or a later version of the program wrote it.
     """
     damaged: Unusable | None = None
-    for number in reversed(topic_numbers(disk, folder)):
+    numbers = topic_numbers(disk, folder)
+    for number in reversed(numbers):
         path = topic_path(folder, number)
+        data = disk.read_file(path)
         try:
-            topic = _parse(path, number, disk.read_file(path))
+            topic = _parse(path, number, data)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             what = str(error) if isinstance(error, ValueError) else f"it is not a topic file ({error!r})"
-            damaged = damaged or Unusable(path, f"the file is damaged: {what}")
+            incomplete = len(numbers) == 1 and _is_incomplete(data)
+            damaged = damaged or Unusable(path, f"the file is damaged: {what}", incomplete=incomplete)
             continue
         if damaged is not None:
             log.warning("topic file is damaged, using the previous one", extra={"file": str(damaged.path)})
@@ -115,6 +119,11 @@ def _parse(path: Path, number: int, data: bytes) -> TopicFile:
         why = f"{error.detail}; correct it, or run the program that wrote it"
         raise Unusable(path, why, later=True) from error
     return TopicFile(number, uuid.UUID(state["id"]), partitions, configs, bool(state.get(_GAPS, False)))
+
+
+def _is_incomplete(data: bytes) -> bool:
+    """Whether the disk lacks parts of a file: its end, or sectors, which read as zeros."""
+    return not data.endswith(b"}") or b"\0" in data
 
 
 def drop_older(disk: Disk, folder: Path, number: int) -> None:

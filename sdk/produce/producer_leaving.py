@@ -6,10 +6,12 @@
 
 Rules:
 - An open transaction is aborted first: otherwise readers would wait for its timeout.
+- A request for the next epoch is answered before the end: if it reached the coordinator late, it would abort the open
+  transaction of the next producer with this transactional id. Kafka compares epochs only if no transaction is open.
 - An error that ends the block is raised unchanged; undelivered records are added to it as notes, and logged: no record
   is lost silently.
 
-Source: KafkaProducer.java (close).
+Source: KafkaProducer.java (close); TransactionCoordinator.scala (handleInitProducerId).
 """
 
 from typing import Any, Protocol
@@ -60,7 +62,7 @@ class ProducerLeaving:
     def leave(self, error: BaseException | None) -> Steps[None]:
         """End the user's block, with the ``error`` that ended it."""
         try:
-            yield from self._abort_transaction()
+            yield from self._end_transactions()
             if error is None:
                 yield from self._normally()
             else:
@@ -74,14 +76,15 @@ class ProducerLeaving:
         finally:
             self._producer.close(Closed("the producer is closed"))
 
-    def _abort_transaction(self) -> Steps[None]:
-        transactions = self._transactions
-        if transactions is None or not transactions.is_open:
-            return
-        log.warning("transaction aborted: its producer was closed", extra={"id": transactions.transactional_id})
-        transactions.stop()
-        self._producer.withdraw(Closed("the producer was closed before the transaction had ended"))
-        yield from wait_shielded(self._core, transactions.abort(self._core.now), self._core.now + CLOSE_TIMEOUT)
+    def _end_transactions(self) -> Steps[None]:
+        transactions, until = self._transactions, self._core.now + CLOSE_TIMEOUT
+        if transactions is not None and transactions.is_open:
+            log.warning("transaction aborted: its producer was closed", extra={"id": transactions.transactional_id})
+            transactions.stop()
+            self._producer.withdraw(Closed("the producer was closed before the transaction had ended"))
+            yield from wait_shielded(self._core, transactions.abort(self._core.now), until)
+        if transactions is not None and transactions.renews:
+            yield from wait_shielded(self._core, transactions.ready(self._core.now), until)
 
     def _normally(self) -> Steps[None]:
         """Flush all records, also records that callbacks send meanwhile, then refuse records."""

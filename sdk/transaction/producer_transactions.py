@@ -206,6 +206,12 @@ class ProducerTransactions:
         )
 
     @property
+    def renews(self) -> bool:
+        """Whether the producer asks for its next epoch, or will do so in the next poll."""
+        asks = self.state in (TransactionalProducerState.NONE, TransactionalProducerState.ASKING)
+        return asks and self.current is not None
+
+    @property
     def cause(self) -> OttlaError | None:
         """Why the open or last transaction cannot be committed; ``None`` if it can."""
         return self._cause

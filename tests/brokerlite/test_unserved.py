@@ -74,6 +74,34 @@ def test_a_topic_whose_file_is_damaged_is_not_served_and_nothing_of_it_is_lost(
     machine.folder.abandon()
 
 
+@pytest.mark.parametrize("damage", ["empty", "cut", "noise"])
+def test_a_topic_whose_creation_a_power_cut_interrupted_is_removed(
+    machine: Machine, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No client knows the topic yet. Its name must be free: the client that creates it will ask again."""
+    machine.core.create_topic("new", 2, {"retention.ms": "86400000"})
+    machine.folder.abandon()
+    file = machine.folder.path / "new-0" / "topic-0.json"
+    file.write_bytes(TOPIC_DAMAGES[damage](file.read_bytes()) or b"")
+    machine = Machine(machine.folder.path)
+    (line,) = [each.getMessage() for each in caplog.records if "new" in each.getMessage()]
+    assert line == "topic new was being created when the power failed: removing it, it is empty"
+    assert not list(machine.folder.path.glob("new-*"))
+    machine.core.create_topic("new", 1, {})
+    machine.folder.abandon()
+
+
+@pytest.mark.parametrize("damage", ["empty", "another valid number"])
+def test_an_empty_topic_is_kept_if_no_power_cut_explains_its_damaged_file(machine: Machine, damage: str) -> None:
+    machine.core.create_topic("kept", 1, {"retention.ms": "86400000"})
+    (machine.folder.close if damage == "empty" else machine.folder.abandon)()
+    file = machine.folder.path / "kept-0" / "topic-0.json"
+    file.write_bytes(TOPIC_DAMAGES[damage](file.read_bytes()) or b"")
+    machine = Machine(machine.folder.path)
+    assert codes_of_unserved(machine, "kept") == {KafkaStorageError.code} and file.exists()
+    machine.folder.abandon()
+
+
 def leaders(machine: Machine, name: str) -> dict[int, int]:
     """Partition -> leader of a topic, which must be the same in all Metadata responses."""
     (all_topics,) = [each for each in machine.ask(MetadataRequest(topics=None)).topics if each.name == name]

@@ -9,6 +9,7 @@ Rules:
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from random import Random
 from typing import Any, Protocol
 
@@ -192,6 +193,7 @@ class ModelBrokers:
             if not self.cluster.verifies and not self._belongs(place, log.batches[-1]):
                 self.features["a batch is appended that belongs to no transaction"] += 1
                 self.astray |= {record.value or b"" for record in parse_batch(records).records()}
+                self.clock.later(self.scan, partial(self._abort_hanging, place))
             else:
                 self.appended(place, log.batches[-1])
         return result
@@ -240,15 +242,22 @@ class ModelBrokers:
         self.cluster.transactions.reluctance = 0.0
 
     def end(self) -> None:
-        """Abort, as an administrator, hanging transactions, which the coordinator does not know and will not end."""
-        for place, log in self.cluster.logs.items():
-            for producer_id, state in list(log.producers.items()):
-                if state.ongoing is not None and not self.cluster.verifies:
-                    log.mark(
-                        (producer_id, state.epoch),
-                        commits=False,
-                        coordinator_epoch=state.coordinator_epoch,
-                        leader_epoch=self.cluster.leaders[place].epoch,
-                        rises=False,
-                    )
-                    log.high_watermark = log.end
+        """Abort all hanging transactions."""
+        for place in self.cluster.logs:
+            self._abort_hanging(place)
+
+    def _abort_hanging(self, place: Place) -> None:
+        """Abort, as an administrator, transactions that the coordinator does not know, and so will not end."""
+        log, known = self.cluster.logs[place], self.cluster.transactions.known.values()
+        for producer_id, state in list(log.producers.items()):
+            ends_itself = any(each.producer_id == producer_id and place in each.places for each in known)
+            if state.ongoing is None or self.cluster.verifies or ends_itself:
+                continue
+            log.mark(
+                (producer_id, state.epoch),
+                commits=False,
+                coordinator_epoch=state.coordinator_epoch,
+                leader_epoch=self.cluster.leaders[place].epoch,
+                rises=False,
+            )
+            log.high_watermark = log.end

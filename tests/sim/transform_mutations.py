@@ -17,6 +17,7 @@ from ottla.sdk.transaction import offsets, transform
 from ottla.sdk.transaction.core import TransactionCore
 from ottla.sdk.transaction.explicit_joining import ExplicitJoining
 from ottla.sdk.transaction.offsets import TransactionOffsets
+from ottla.sdk.transaction.producer_transactions import ProducerTransactions
 from ottla.sdk.transaction.transform import TransformCore, TransformTransactionCore
 from tests.sim.mutations import Mutations
 
@@ -168,6 +169,10 @@ _mutation(
 _mutation("a seek is forgotten when the transaction is committed", (Assignment, "rewind", _seek_forgotten))
 _mutation("offsets of a transaction overtake an OffsetCommit", (CommitQueue, "ended", _always_ended))
 _mutation("a transaction whose beginning was refused stays open", (TransformTransactionCore, "undo", _nothing))
+_mutation(
+    "a producer is closed while it asks for its next epoch",
+    (ProducerTransactions, "renews", lambda _: property(lambda self: False)),
+)
 
 
 # -- batches -----------------------------------------------------------------------------------------------------------
