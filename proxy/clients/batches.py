@@ -248,6 +248,10 @@ class ClientBatch(Numbered):
     def stored_in_part(self) -> bool:
         return self.stored_beside(0)
 
+    @property
+    def is_told(self) -> bool:
+        return bool(self.waiting)
+
     def fingerprints(self) -> Iterable[tuple[int, bool | None]]:
         unstored: dict[int, bool | None] = {
             each.offset: None if unknown else False for part, unknown in self.unstored for each in part.records

@@ -221,7 +221,7 @@ class RoutedTopics:
         if routes is not None and routes.topic_id == NO_UUID:
             routes = replace(routes, topic_id=known.topic_id)  # the first metadata had no topic id
             self._pinned(topic, routes)
-        if routes is None or routes.topic_id != known.topic_id:
+        if routes is None or known.topic_id not in (NO_UUID, routes.topic_id):
             rule = self._rules.of(topic)
             assert rule is not None, "only topics with a rule have routes"
             if routes is not None:
@@ -231,6 +231,8 @@ class RoutedTopics:
             log.info("partitions pinned", extra={"topic": topic, "partitions": routes.partitions})
             if known.topic_id == NO_UUID:  # from a Metadata version without topic ids, which a client used
                 self._control.request_topics(topic)
+        elif known.topic_id == NO_UUID != routes.topic_id:  # the same, after a restart: it may be another topic
+            self._control.request_topics(topic)
         if count != routes.partitions and (topic, count) not in self._alerted:
             self._alerted.add((topic, count))
             what = "keys use the pinned number of partitions" if count > routes.partitions else "records are refused"

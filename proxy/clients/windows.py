@@ -17,6 +17,8 @@ Rules:
   acknowledged, and never stored.
 - Some records of a refused batch may be stored. The client sends them again with other sequences, in other batches or
   in another epoch. So the proxy recognises them by their content, until a batch has none of the refused records.
+- The same holds for a batch that is stored after its request was answered with REQUEST_TIMED_OUT, until a retry has
+  learned of that: if a later batch fails, Java's client sends the first one again in its next epoch.
 - A batch with an unknown outcome fences its producer, because a retry might duplicate it. In the next epoch only its
   records are refused.
 - Transactions do not need this: a batch that fails, or whose outcome is unknown, has its transaction aborted.
@@ -72,11 +74,19 @@ class AnsweredBatch(Journaled):
     Attributes:
         sequence: the sequence of its first record.
         count: how many records it has.
+        untold: the fingerprints of its records, if they are stored, and the client does not know that yet.
     """
 
     sequence: int
     count: int
     outcome: ClientResult
+    untold: tuple[int, ...] = ()
+
+    def tell(self) -> ClientResult:
+        """The outcome, for a retry."""
+        self.untold = ()
+        self.changed()
+        return self.outcome
 
 
 GAP = ClientResult(OutOfOrderSequenceNumber.code, error_message="a batch before it failed")
@@ -137,6 +147,11 @@ class Numbered(Journaled):
     def stored_in_part(self) -> bool:
         """Whether some of its records are stored, if it is settled."""
         return False
+
+    @property
+    def is_told(self) -> bool:
+        """Whether a request waits for its outcome."""
+        return True
 
     def refuse(self, ahead: PartResult | None = None) -> None:
         """Have it not stored, because it or a batch before it, ``ahead``, has failed: unsent parts are never sent."""
@@ -276,7 +291,7 @@ class Window(Generic[B]):
             raise ProducerFenced(_OUTCOME_UNKNOWN)
         for told in self.done:
             if (told.sequence, told.count) == (base_sequence, count):
-                return told.outcome
+                return told.tell()
         ahead = (base_sequence - self.next_sequence) % _SEQUENCES < _SEQUENCES // 2
         if base_sequence != self.next_sequence and ahead and self.refusal is not None:
             raise broker_error(self.refusal.error_code, self.refusal.message)
@@ -298,6 +313,7 @@ class Window(Generic[B]):
         """Add a batch for which `look_up` returned ``None``; `due` returns it when it can be sent."""
         if batch.epoch > self.epoch:
             self.epoch, self.fenced = batch.epoch, False
+            self._remember((each, True) for told in self.done for each in told.untold)
             self.done.clear()
         self.next_sequence, self.refusal = batch.next_sequence, None
         self.under_way.append(batch)
@@ -335,8 +351,12 @@ class Window(Generic[B]):
         """The outcome for the client of a settled batch, which is remembered for retries."""
         outcome = batch.outcome()
         if not batch.refused:
+            untold = () if batch.is_told or batch.transactional else tuple(each for each, _ in batch.fingerprints())
             if batch.epoch == self.epoch:
-                self.done = [*self.done, AnsweredBatch(batch.base_sequence, batch.count, outcome)][-REMEMBERED_BATCHES:]
+                answered = AnsweredBatch(batch.base_sequence, batch.count, outcome, untold)
+                self.done = [*self.done, answered][-REMEMBERED_BATCHES:]
+            else:
+                self._remember((each, True) for each in untold)
             return outcome
         if not batch.transactional:  # the abort of a transaction removes its stored records, so all are sent again
             self._remember(batch.fingerprints())

@@ -374,6 +374,7 @@ def _outcome(told: "AnsweredBatch") -> NotedOutcome:
         base_offset=told.outcome.base_offset,
         append_time=told.outcome.append_time,
         message=told.outcome.error_message,
+        untold=told.untold,
     )
 
 

@@ -110,6 +110,7 @@ class NotedOutcome:
     base_offset: int = wire(Int64)
     append_time: int = wire(Int64, default=-1)
     message: str | None = wire(String, null="0+")
+    untold: tuple[int, ...] = wire(Array(Int64))
 
 
 @struct

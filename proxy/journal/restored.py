@@ -178,6 +178,7 @@ def _window(noted: NotedWindow) -> "Window[ClientBatch]":
                 each.sequence,
                 each.count,
                 ClientResult(each.error_code, each.base_offset, each.message, each.append_time),
+                each.untold,
             )
             for each in noted.done
         ],

@@ -31,7 +31,7 @@ from ottla.proxy.journal.restored import Noted
 
 log = logging.getLogger("ottla.proxy")
 
-FORMAT = "ottla proxy journal 4"
+FORMAT = "ottla proxy journal 5"
 _PARTS = min(1024, os.sysconf("SC_IOV_MAX"))
 """The most parts that the operating system writes in one call."""
 _LOCK, _DAMAGED = "ottla-proxy.lock", ".damaged"

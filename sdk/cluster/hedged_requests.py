@@ -62,8 +62,9 @@ class HedgedRequests:
 
     def ask(self, now: float) -> None:
         """Send the next question, unless one in flight covers it and its node may still answer soon."""
-        # A node whose hedge delay has passed may be down: it does not keep the client from asking others.
-        if not any(each.hedge.call for each in self._asked.values()):
+        # A node whose hedge delay has passed may be down: it does not keep the client from asking others. Nor does a
+        # request for some topics, whose answer would leave the refresh of all still due.
+        if self._questions.refresh_is_due(now) or not any(each.hedge.call for each in self._asked.values()):
             self._ask_another(now)
         elif self._questions.wait_behind(each.question for each in self._asked.values()):
             self._ask_another(now, waits_alone=True)

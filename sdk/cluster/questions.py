@@ -104,6 +104,10 @@ class Questions:
             not any(question.concerns(wait) for question in asked) for wait in new
         )
 
+    def refresh_is_due(self, now: float) -> bool:
+        """Whether a refresh of all held topics is due, and no request for one is in flight."""
+        return self._all_asked is None and now >= self.all_at
+
     def next(self, now: float, *, waits_alone: bool = False) -> Question:
         """The content of the next request.
 

@@ -15,6 +15,8 @@ class SimulatedProcess(Client):
         self.alive = True
         self.thawed = 0.0
         """The end of the last freeze."""
+        self._held_back: list[Callable[[], object]] = []
+        """Calls held until the process thaws."""
 
     @property
     def frozen(self) -> bool:
@@ -35,7 +37,21 @@ class SimulatedProcess(Client):
         self.network.abandon(self)
 
     def held(self, call: Callable[[], object]) -> bool:
-        """Whether ``call`` must not run now: a dead process never runs it, a frozen one runs it when it thaws."""
-        if self.alive and self.frozen:
-            self.clock.at(self.thawed, call)
-        return not self.alive or self.frozen
+        """Whether ``call`` must not run now: a dead process never runs it, a frozen one when it thaws, in their order.
+
+        A second freeze may follow before the end of the first. Then the calls of both wait for the later end.
+        """
+        if not self.alive or not (self.frozen or self._held_back):
+            return not self.alive
+        if not self._held_back:
+            self.clock.at(self.thawed, self._thaw)
+        self._held_back.append(call)
+        return True
+
+    def _thaw(self) -> None:
+        if self.frozen:
+            self.clock.at(self.thawed, self._thaw)
+            return
+        waiting, self._held_back = self._held_back, []
+        for call in waiting:
+            call()

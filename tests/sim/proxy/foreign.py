@@ -1,9 +1,10 @@
 """A producer that behaves like Java's: it sends, and handles errors, by Java's rules.
 
 Rules of Java's idempotent producer (Sender.java, TransactionManager.java, Kafka 4.3):
-- At most five requests of a connection are unanswered, and five batches of a partition. (Java has more batches in
-  flight if a leader moves while the old leader is silent, but then Kafka does not keep its promises either.) A batch
-  gets its sequence when it is first sent, and keeps it.
+- At most five requests of a connection are unanswered, and five batches of a partition. A batch gets its sequence when
+  it is first sent, and keeps it.
+- After a leader has moved, new batches wait for those that the old leader has not answered. (Java's do not wait. But if
+  five of them are stored before a silent leader's are sent again, Kafka does not keep its promises either.)
 - After a retriable error or a lost connection the batch is sent again. Retried batches of a partition go one by one,
   the lowest sequence first.
 - OUT_OF_ORDER_SEQUENCE_NUMBER for the next batch makes it fail; for any other batch, or for a renumbered one, the batch
@@ -66,6 +67,8 @@ class _Batch:
     attempts: int = 0
     renumbered: bool = False
     in_flight: bool = False
+    node: int = -1
+    """Where it was last sent."""
     not_before: float = 0.0
     damaged: bool = False
     """Its records cannot be decoded."""
@@ -92,6 +95,11 @@ class _Partition:
     acknowledged: int = -1
     """The last acknowledged sequence."""
     epoch: int = 0
+
+    def may_number(self, node: int) -> bool:
+        """Whether a new batch can be sent to this node."""
+        at_another_node = any(each.node != node for each in self.numbered)
+        return bool(self.fresh) and len(self.numbered) < IN_FLIGHT and not at_another_node
 
 
 class _Wire:
@@ -202,6 +210,8 @@ class JavaLike(SimulatedProcess):
 
     def _refresh(self) -> None:
         wire = next((each for each in self._wires.values() if each.ready and len(each.unanswered) < IN_FLIGHT), None)
+        if not self._wires:
+            self._wire(1 + self._correlation % self.nodes)
         if wire is not None and self.clock.now > self._asked + BACKOFF:
             self._ask_metadata(wire)
 
@@ -215,7 +225,7 @@ class JavaLike(SimulatedProcess):
                 batch = waiting[0]
                 if batch is not partition.numbered[0] or self.clock.now < batch.not_before:
                     return  # retried batches go one by one
-            elif not partition.fresh or len(partition.numbered) >= IN_FLIGHT:
+            elif not partition.may_number(wire.node):
                 return
             else:
                 batch = partition.fresh.popleft()
@@ -224,7 +234,7 @@ class JavaLike(SimulatedProcess):
                 batch.sequence, batch.epoch = partition.next_sequence, partition.epoch
                 partition.next_sequence += len(batch.records)
                 partition.numbered.append(batch)
-            batch.in_flight, batch.attempts = True, batch.attempts + 1
+            batch.in_flight, batch.node, batch.attempts = True, wire.node, batch.attempts + 1
             data = PartitionProduceData(index=place[1], records=batch.data(self.producer_id))
             topic = TopicProduceData(name=place[0], partition_data=(data,))
             self._send(wire, ProduceRequest(acks=-1, timeout_ms=1000, topic_data=(topic,)), PRODUCE, "produce", [batch])
