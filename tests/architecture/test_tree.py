@@ -52,7 +52,7 @@ HEAVY = ("trio", "zeroconf", "typer", "rich", "pyspark", "pyarrow", "confluent_k
     [
         ("ottla", {*HEAVY, "construct", "ottla.codec", "ottla.sdk", "ottla.proxy", "ottla.brokerlite", "ottla.spark"}),
         ("ottla.errors", {*HEAVY, "construct", "ottla.codec", "ottla.sdk"}),
-        ("ottla.codec", {*HEAVY, "ottla.sdk", "ottla.proxy", "ottla.brokerlite", "ottla.spark"}),
+        ("ottla.codec", {*HEAVY, "construct", "ottla.sdk", "ottla.proxy", "ottla.brokerlite", "ottla.spark"}),
         ("ottla.sdk.core", {*HEAVY, "ottla.proxy", "ottla.brokerlite", "ottla.spark"}),
         ("ottla.sdk", {*HEAVY} - {"trio"} | {"ottla.proxy", "ottla.brokerlite", "ottla.spark"}),
         ("ottla.sync", {*HEAVY, "asyncio", "ottla.proxy", "ottla.brokerlite", "ottla.spark"}),
@@ -63,7 +63,7 @@ HEAVY = ("trio", "zeroconf", "typer", "rich", "pyspark", "pyarrow", "confluent_k
             {*HEAVY} - {"trio"} | {"ottla.brokerlite.handlers.fetch", "ottla.codec.apis.produce"},
         ),
         ("ottla.proxy", {*HEAVY} - {"trio"} | {"ottla.brokerlite", "ottla.spark"}),
-        ("ottla.spark", {*HEAVY} - {"pyspark", "pyarrow"} | {"ottla.proxy", "ottla.brokerlite"}),
+        ("ottla.spark", {*HEAVY, "construct"} - {"pyspark", "pyarrow"} | {"ottla.proxy", "ottla.brokerlite"}),
         ("pyspark_ottla", {*HEAVY} - {"pyspark", "pyarrow"} | {"ottla.proxy", "ottla.brokerlite"}),
         ("ottla.testing", {*HEAVY, "pytest", "construct", "ottla.sdk", "ottla.brokerlite"}),
         ("ottla.pytest_plugin", {*HEAVY, "construct", "ottla.sdk", "ottla.brokerlite"}),  # every pytest run loads it
@@ -77,7 +77,7 @@ def test_a_part_does_not_load_what_it_does_not_need(module: str, absent: set[str
 
 
 READS_ONLY = {
-    "importlib.metadata", "pydantic", "scramp", "ottla.sdk.calls.groups", "ottla.sdk.calls.topics",
+    "construct", "importlib.metadata", "pydantic", "scramp", "ottla.sdk.calls.groups", "ottla.sdk.calls.topics",
     "ottla.sdk.calls.transactions", "ottla.sdk.group.classic_member", "ottla.sdk.produce.core",
     "ottla.sdk.transaction.core", "ottla.sdk.transaction.transform",
 }  # fmt: skip
@@ -102,10 +102,10 @@ print(len(generated), *sys.modules)
 @pytest.mark.parametrize(
     ("module", "absent", "modules", "classes"),
     [
-        ("ottla.codec", {*HEAVY, "importlib.metadata", "pydantic"}, 20, 5),
-        ("ottla.sdk.client", {*HEAVY, *READS_ONLY, "asyncio"}, 150, 15),
-        ("ottla.aio", {*HEAVY, *READS_ONLY}, 155, 15),
-        ("ottla.sync", {*HEAVY, *READS_ONLY, "asyncio"}, 162, 15),
+        ("ottla.codec", {*HEAVY, "construct", "importlib.metadata", "pydantic"}, 20, 5),
+        ("ottla.sdk.client", {*HEAVY, *READS_ONLY, "asyncio"}, 152, 15),
+        ("ottla.aio", {*HEAVY, *READS_ONLY}, 157, 15),
+        ("ottla.sync", {*HEAVY, *READS_ONLY, "asyncio"}, 164, 15),
         ("ottla.sdk.drivers.blocking", {*HEAVY, *READS_ONLY, "asyncio"}, 105, 12),
         ("ottla.cli.consume", {"trio", "rich", "pydantic", "construct", "ottla.sdk", "ottla.codec"}, 15, 10),
     ],
