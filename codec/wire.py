@@ -139,7 +139,6 @@ _versions = functools.cache(Versions)
 # Wire types, which declarations name.
 
 
-@dataclass(frozen=True)
 class WireType:
     """A type in Kafka's message definitions. `ottla.codec.trees` has the construct of each name.
 
@@ -148,9 +147,8 @@ class WireType:
         item: the elements of an array, which are of a wire type or of a declared struct; the struct that is nested.
     """
 
-    name: str
-    zero: Any
-    item: Any = None
+    def __init__(self, name: str, zero: Any, item: Any = None) -> None:
+        self.name, self.zero, self.item = name, zero, item
 
 
 Boolean = WireType("Boolean", False)
@@ -335,13 +333,11 @@ def unknown_tags(value: Any) -> Mapping[int, bytes]:
     return cast(Mapping[int, bytes], getattr(value, UNKNOWN_TAGS))
 
 
-@dataclass(frozen=True)
 class Api:
     """The declaration of `@message`: the API's key, the versions that exist, and which of them are flexible."""
 
-    key: int
-    versions: Versions
-    flexible: Versions
+    def __init__(self, key: int, versions: Versions, flexible: Versions) -> None:
+        self.key, self.versions, self.flexible = key, versions, flexible
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(wire,))
