@@ -3,9 +3,9 @@
 `dataclasses` compiles them, which takes up to a millisecond for each class. Most programs use few of the classes that
 they import. So a class is created at once, with its slots, and each attribute that `dataclasses` would compile is a
 descriptor, `_Late`. The first use of one has `dataclasses` generate it for a stand-in of the class, and moves it into
-the class. Many objects are created, and never compared or shown: so the constructor is generated apart from the rest.
-It is written here (`_constructor`), because `dataclasses` takes three times as long, for forty classes before a
-client's first record.
+the class. Many objects are created, and never compared or shown: so fields and constructor are generated apart from
+the rest. The constructor is written here (`_constructor`), because `dataclasses` takes three times as long, for forty
+classes before a client's first record.
 
 Rules:
 - `dataclasses` finds mistakes of a declaration (a mutable default, a missing one) only when the class is first used.
@@ -22,19 +22,28 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field
 from functools import partial
 from itertools import chain
-from types import MemberDescriptorType
+from types import SimpleNamespace
 from typing import Any, TypeVar, cast, dataclass_transform
 
 T = TypeVar("T")
+Generate = Callable[[], Mapping[str, Any]]
+"""Returns attributes by their names."""
 
-_OF_BASES = ("__dataclass_fields__", "__dataclass_params__")
-"""The attributes that `dataclasses` reads of bases."""
+
+def _whole(base: Any) -> dict[str, Any]:
+    """The attributes that `dataclasses` reads of a base."""
+    return {"__dataclass_fields__": base.__dataclass_fields__, "__dataclass_params__": base.__dataclass_params__}
+
+
+def _fields(base: Any) -> dict[str, Any]:
+    """Only the fields of a base. It may be frozen: that makes no difference to fields."""
+    return {"__dataclass_fields__": base.__dataclass_fields__, "__dataclass_params__": SimpleNamespace(frozen=False)}
 
 
 class _Late:
     """An attribute of a class that is generated, with the others of the same ``generate``, when one is first used."""
 
-    def __init__(self, name: str, generate: Callable[[], Mapping[str, Any]]) -> None:
+    def __init__(self, name: str, generate: Generate) -> None:
         self._name, self._generate = name, generate
 
     def __set_name__(self, owner: type[Any], name: str) -> None:
@@ -69,26 +78,24 @@ def dataclass(
         fields = cls.__annotations__
         read = ("__module__", "__annotations__", "__post_init__", "__setattr__", "__delattr__", *names, *fields)
         copied = {name: declared[name] for name in read if name in declared} | {"__qualname__": cls.__qualname__}
-        copied["__doc__"] = (
-            "A stand-in."  # without one, `dataclasses` writes the signature, which takes half of its time
-        )
+        # Without a docstring `dataclasses` would write one, of the signature, which takes half of its time.
+        copied["__doc__"] = "A stand-in."
         for name in ("__post_init__", *fields):  # as it is inherited
             if name not in copied and hasattr(cls, name):
                 copied[name] = getattr(cls, name)
 
-        def others() -> Mapping[str, Any]:
-            bases = tuple(
-                type(base.__name__, (), {name: getattr(base, name) for name in _OF_BASES})
-                for base in cls.__mro__[1:]
-                if dataclasses.is_dataclass(base)
-            )
-            return vars(dataclasses.dataclass(**whole)(type(cls.__name__, bases, dict(copied))))
+        def generate(of_bases: Callable[[Any], dict[str, Any]], **options: bool) -> Mapping[str, Any]:
+            bases = [base for base in cls.__mro__[1:] if dataclasses.is_dataclass(base)]
+            stand_ins = tuple(type(base.__name__, (), of_bases(base)) for base in bases)
+            return vars(dataclasses.dataclass(**options)(type(cls.__name__, stand_ins, dict(copied))))
 
-        creating = partial(_constructor, cls, copied, frozen=frozen, slots=slots, kw_only=kw_only)
+        fields_alone = {"init": False, "repr": False, "eq": False, "kw_only": kw_only}
+        generators: dict[str, Generate] = dict.fromkeys(names, partial(generate, _whole, **whole))
+        generators["__dataclass_fields__"] = partial(generate, _fields, **fields_alone)
+        if init:
+            generators["__init__"] = lambda: {"__init__": _constructor(made, frozen=frozen, slots=slots)}
         late: dict[str, _Late | None] = {
-            name: _Late(name, creating if name == "__init__" else others)
-            for name in names
-            if declared.get(name) is None
+            name: _Late(name, each) for name, each in generators.items() if declared.get(name) is None
         }
         if eq and not frozen and "__hash__" not in declared:
             late["__hash__"] = None
@@ -110,21 +117,9 @@ class _Factory:
 _FACTORY = _Factory()
 
 
-def _constructor(
-    cls: type[Any], declared: Mapping[str, Any], *, frozen: bool, slots: bool, kw_only: bool
-) -> Mapping[str, Any]:
+def _constructor(cls: type[Any], *, frozen: bool, slots: bool) -> Callable[..., None]:
     """The constructor that `dataclasses` would compile."""
-    fields: dict[str, Field[Any]] = {}
-    for base in reversed(cls.__mro__[1:]):
-        fields |= getattr(base, "__dataclass_fields__", {})
-    types = {name: each.type for name, each in fields.items()} | cls.__annotations__
-    for name in cls.__annotations__:
-        value = declared.get(name, MISSING)
-        if not isinstance(value, Field):
-            value = dataclasses.field(default=MISSING if isinstance(value, MemberDescriptorType) else value)
-        if value.kw_only is MISSING:
-            value.kw_only = kw_only
-        fields[name] = value
+    fields: dict[str, Field[Any]] = cls.__dataclass_fields__
     known: dict[str, Any] = {"__name__": cls.__module__, "_FACTORY": _FACTORY, "_set": object.__setattr__}
     body: list[str] = []
     for name, each in fields.items():
@@ -137,17 +132,17 @@ def _constructor(
             given = name if each.init else f"_default_{name}"
         if each.init or each.default_factory is not MISSING or (slots and each.default is not MISSING):
             body.append(f"_set(self, {name!r}, {given})" if frozen else f"self.{name} = {given}")
-    if "__post_init__" in declared:
+    if hasattr(cls, "__post_init__"):
         body.append("self.__post_init__()")
     taken = {name: each for name, each in fields.items() if each.init}
     parameters = [_parameter(name, each) for name, each in taken.items() if not each.kw_only]
     if keywords := [_parameter(name, each) for name, each in taken.items() if each.kw_only]:
         parameters += ["*", *keywords]
     exec(f"def __init__({', '.join(['self', *parameters])}):\n " + "\n ".join(body or ["pass"]), known)
-    made = known["__init__"]
-    made.__annotations__ = {name: types[name] for name in taken} | {"return": None}
+    made: Callable[..., None] = known["__init__"]
+    made.__annotations__ = {name: each.type for name, each in taken.items()} | {"return": None}
     made.__qualname__ = f"{cls.__qualname__}.__init__"
-    return {"__init__": made}
+    return made
 
 
 def _parameter(name: str, field: "Field[Any]") -> str:
