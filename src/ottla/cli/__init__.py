@@ -1,7 +1,7 @@
 """The command line: `ottla broker`, `proxy`, `topics`, `produce`, `consume`, `dump`, `demo`.
 
 Rules of this package:
-- Starting is cheap: a command imports its dependencies when it runs; ``ottla --help`` imports neither trio nor Spark. A
+- Starting is cheap: a command imports its dependencies when it runs; ``ottla --help`` imports no command (`help.py`). A
   server, `consume` and `produce` import no other command, and do not parse by Typer unless something is wrong
   (`plain.py`).
 - A command runs once, even if Typer has to print its error: its files may be pipes, which are empty the second time.
@@ -41,6 +41,11 @@ def main() -> None:
         gc.disable()  # until everything is imported: collections would scan the same modules and classes repeatedly
         if any(word.startswith("--config") for word in sys.argv) and hasattr(signal, "SIGHUP"):
             signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it has a file to reload, which is read later anyway
+    if sys.argv[1:] in (["--help"], ["-h"]):
+        from ottla.cli import help
+
+        if help.shown():
+            return
     refused = None
     if module := _PLAIN.get(*sys.argv[1:2] or [""]):
         refused = _run(module, *sys.argv[1:])
