@@ -20,6 +20,8 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from ottla.uncollected import uncollected
+
 if TYPE_CHECKING:
     from typer import BadParameter
 
@@ -49,7 +51,8 @@ def main() -> None:
     refused = None
     if module := _PLAIN.get(*sys.argv[1:2] or [""]):
         refused = _run(module, *sys.argv[1:])
-    from ottla.cli import commands
+    with uncollected():
+        from ottla.cli import commands
 
     if refused is None:
         commands.app(prog_name="ottla")
@@ -63,11 +66,12 @@ def _run(module: str, name: str, *words: str) -> "BadParameter | None":
     Returns:
         ``None`` if Typer has to parse the command line, or refuse it; the error of a command that refused it.
     """
-    import typer
+    with uncollected():
+        import typer
 
-    from ottla.cli import plain
+        from ottla.cli import plain
 
-    command = getattr(import_module(module), name)
+        command = getattr(import_module(module), name)
     try:
         arguments = plain.arguments(command, words)
     except (plain.NotPlain, typer.BadParameter):
