@@ -1,4 +1,4 @@
-"""What a program consists of: `program.py` has the theory of operation."""
+"""The parts of a program: `program.py` has the theory of operation."""
 
 from collections.abc import Iterable
 from enum import IntEnum

@@ -1,4 +1,4 @@
-"""Programs: what the machines execute, one for each message and version.
+"""Programs, which the machines execute: one for each message and version.
 
 Theory of operation. A message is declared once, as a class (`wire.py`). For each version, `trees.py` makes a construct
 tree without conditions: it describes the bytes exactly, and construct can interpret it, slowly. `flatten.py` walks the

@@ -2,7 +2,7 @@
 
 Rules:
 - A text has the fields of a struct in the order of their bytes, then its tagged fields in the order of their tags. Each
-  has its name and the words of its op; an array's are followed by those of its elements.
+  field has its name and the words of its op. In an array, the words of its elements follow.
 - Everything else that a program needs is in the declaration of the struct: classes, tags, defaults, absent fields.
 - Versions with the same text share it.
 
@@ -90,7 +90,7 @@ class Texts:
 
     def op(self, op: Op) -> Iterator[str]:
         word = word_of(op)
-        least = op.least if op.code != Code.STRUCT or op.null else 0  # that of a struct is the sum of its fields'
+        least = op.least if op.code != Code.STRUCT or op.null else 0  # a struct takes the sum of its fields
         its = int(op.code), op.null, least, int(op.length), op.longest
         if self.words.setdefault(word, its) != its:
             raise ValueError(f"{word} would mean {its} and {self.words[word]}: give one of them another word")

@@ -139,10 +139,10 @@ def _constructor(cls: type[Any], *, frozen: bool, slots: bool) -> Callable[..., 
     if keywords := [_parameter(name, each) for name, each in taken.items() if each.kw_only]:
         parameters += ["*", *keywords]
     exec(f"def __init__({', '.join(['self', *parameters])}):\n " + "\n ".join(body or ["pass"]), known)
-    made: Callable[..., None] = known["__init__"]
-    made.__annotations__ = {name: each.type for name, each in taken.items()} | {"return": None}
-    made.__qualname__ = f"{cls.__qualname__}.__init__"
-    return made
+    method: Callable[..., None] = known["__init__"]
+    method.__annotations__ = {name: each.type for name, each in taken.items()} | {"return": None}
+    method.__qualname__ = f"{cls.__qualname__}.__init__"
+    return method
 
 
 def _parameter(name: str, field: "Field[Any]") -> str:

@@ -49,7 +49,7 @@ def shown() -> bool:
     terminal = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     try:
         print("\n".join(lines(width, colored=terminal)), flush=True)
-    except BrokenPipeError:  # the interpreter would flush once more at its end
+    except BrokenPipeError:  # the interpreter flushes stdout again at its end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return True
 
