@@ -9,7 +9,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
 .PHONY: help setup check test deep demo bench chaos extension clean lint types arrows quick clients servers spark documents programs \
-    deep-worlds deep-clients deep-interop deep-brokerlite deep-proxy deep-spark deep-codec deep-programs deep-examples pure other fuzz sim kills reference figure faces
+    deep-worlds deep-clients deep-interop deep-brokerlite deep-proxy deep-spark deep-codec deep-programs deep-examples pure other fuzz sim kills reference figure faces flattened
 
 # These tests run again with the codec in Python, and on other Pythons: the tests of the codec, and of the code on top of
 # it that depends most on the interpreter.
@@ -64,6 +64,9 @@ figure: $(VENV)/.dev ## draw the parts in docs/design.md from the import contrac
 faces: $(VENV)/.dev ## generate sdk/client_parts.py from the options, and sdk/sync from sdk/client.py, producer.py and consumer.py
 	@$(BIN)/python -m tools.options
 	@$(BIN)/python -m tools.faces
+
+flattened: $(VENV)/.dev ## generate codec/flattened.py, the programs of all messages, from their declarations
+	@$(BIN)/python -m tools.flattened
 
 extension: $(VENV)/.dev ## build the C of codec/ and sdk/ if a .pyx file was edited; check, test and bench do it too
 	@$(BIN)/python tests/packaging/extension.py

@@ -10,7 +10,7 @@ Rules:
   been compared with the bytes that are left.
 - Parsing keeps a chain of `Step`s on the C stack, one for each struct and array that it is in. Only an error uses it,
   to say where it was.
-- Building only notices that a value does not fit, and leaves it to the reference (`wire.build`) to say why. Such a
+- Building only notices that a value does not fit, and leaves it to the reference (`reference.build`) to say why. Such a
   value is the caller's mistake and may be slow; bad bytes come from a peer and must not be.
 - Building may run foreign code (`__index__`, `__eq__`), which may change the objects that are being built. So each
   value is held by its own reference while it is written, and a list by a copy.
@@ -27,8 +27,8 @@ from libc.string cimport memcpy, memmove
 
 import uuid
 
+from ottla.codec import ops, wire
 from ottla.codec import program as programs
-from ottla.codec import wire
 from ottla.errors import DecodeError, EncodeError
 
 cdef extern from *:
@@ -87,13 +87,13 @@ cdef extern from "Python.h":
     void PyObject_GC_Track(object)
     double PyFloat_AsDouble(object) except? -1
 
-# The codes of `program.Code`.
+# The codes of `ops.Code`.
 cdef enum:
     INT8, INT16, INT32, INT64, UINT16, UINT32, UNSIGNED, ZIGZAG32, ZIGZAG64
     FLOAT64, BOOL, UUID, STRING, BYTES, WINDOW, ARRAY, STRUCT
 
-if [BOOL, UUID, STRUCT] != [programs.Code.BOOL, programs.Code.UUID, programs.Code.STRUCT] or STRUCT + 1 != len(programs.Code):
-    raise ImportError("this extension was built for another ottla.codec.program: build it again (make extension)")
+if [BOOL, UUID, STRUCT] != [ops.Code.BOOL, ops.Code.UUID, ops.Code.STRUCT] or STRUCT + 1 != len(ops.Code):
+    raise ImportError("this extension was built for another ottla.codec.ops: build it again (make extension)")
 
 cdef int[9] SIZES = [1, 2, 4, 8, 2, 4, 0, 0, 0]
 
@@ -521,7 +521,7 @@ cdef int parse_tags(Cursor* c, Struct struct, object made) except -1:
 def parse(cls, version, data, offset=0):
     """Parse a message of ``cls`` from ``data[offset:]``; return it and the offset of its end.
 
-    See `ottla.codec.wire.parse`.
+    See `ottla.codec.reference.parse`.
     """
     cdef Struct struct = message(cls, version)
     cdef Py_buffer buffer
@@ -843,7 +843,7 @@ cdef int build_sized(Writer* w, Op* op, object value) except -1:
 
 
 def build(value, version):
-    """Build ``value`` at ``version``; see `ottla.codec.wire.build`."""
+    """Build ``value`` at ``version``; see `ottla.codec.reference.build`."""
     return written(value, version, None, 0)
 
 
@@ -878,6 +878,8 @@ cdef bytes written(object value, object version, list apart, Py_ssize_t least):
     except MemoryError:
         raise
     except Exception:  # a value that does not fit, or an error in a foreign `__index__` or `__eq__`
-        raise wire.misfit(value, version) from None
+        from ottla.codec import reference  # only for an error: it needs construct
+
+        raise reference.misfit(value, version) from None
     finally:
         Py_XDECREF(w.out)

@@ -9,7 +9,8 @@ from typing import Any, cast
 
 from ottla.codec.apis import APIS
 from ottla.codec.frames import RequestHeader, asked, header_version, is_known
-from ottla.codec.program import Code, Op, Program, program
+from ottla.codec.ops import Code, Op, Program
+from ottla.codec.program import program
 from ottla.codec.wire import Buffer
 
 _FIXED = frozenset(Code) - {

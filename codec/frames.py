@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from ottla.codec import messages, wire
 from ottla.codec.apis import APIS
-from ottla.codec.wire import INT16, Buffer, Int16, Int32, M, Part, Text, WireType, message
+from ottla.codec.wire import Buffer, Int16, Int32, LegacyString, M, Part, message
 from ottla.errors import DecodeError, EncodeError, RemoteProtocolError
 
 MAX_FRAME = 100 * 2**20
@@ -28,9 +28,6 @@ LARGE_FIELD = 64 * 2**10
 _LENGTH = struct.Struct(">i")
 _ASKED = struct.Struct(">hh")
 """API key and version. Every version of the request header begins with them."""
-
-LegacyString = WireType(lambda version, flexible, null: Text(INT16, null), "")
-"""A string whose length stays two bytes in flexible versions too."""
 
 
 @message(key=-1, versions="1-2", flexible="2+")

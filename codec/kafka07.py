@@ -31,7 +31,6 @@ from ottla.codec.compression import DECOMPRESSED, DECOMPRESSED_LIMIT, Compressio
 from ottla.codec.frames import framed
 from ottla.codec.records import NO_TIMESTAMP, Record
 from ottla.codec.wire import (
-    INT16,
     Array,
     Buffer,
     Int8,
@@ -40,13 +39,11 @@ from ottla.codec.wire import (
     Int64,
     M,
     Records,
-    Sequence,
+    ShortArray,
     String,
     UInt32,
-    WireType,
     api,
     message,
-    tree,
     wire,
 )
 from ottla.errors import ChecksumMismatch, DecodeError, EncodeError, MemoryLimitExceeded
@@ -271,11 +268,6 @@ def build_messages(
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Requests.
-
-
-def ShortArray(item: Any) -> WireType:  # reads as a type in declarations
-    """An array of a declared struct with a 2-byte count."""
-    return WireType(lambda version, flexible, null: Sequence(INT16, null, tree(item, version, flexible)), ())
 
 
 @message(versions="0")

@@ -22,34 +22,25 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
 from ottla.codec import wire
-from ottla.codec.program import Code, Op, Program, TaggedField, program
+from ottla.codec.ops import LETTERS, Code, Op, Program, TaggedField
+from ottla.codec.program import program
 from ottla.codec.wire import NO_TAGS, UNKNOWN_TAGS, Buffer, Declared, M, Part, Unread, in_memory
-
-LETTERS = {
-    Code.INT8: "b",
-    Code.INT16: "h",
-    Code.INT32: "l",
-    Code.INT64: "q",
-    Code.UINT16: "H",
-    Code.UINT32: "L",
-    Code.FLOAT64: "d",
-    Code.BOOL: "?",
-}
-"""The `struct` letters of the ops of fixed size."""
 
 
 def parse(cls: type[M], version: int, data: Buffer, offset: int = 0) -> tuple[M, int]:
-    """Parse as `wire.parse` does."""
+    """Parse as `reference.parse` does."""
     read = parser(cast(Any, cls), version)
     try:
         return cast(tuple[M, int], read(data if type(data) is bytes else _whole(data), offset, data))
     except Exception as error:  # the reference explains the error, and decides if the two disagree
         error.with_traceback(None)  # releases the objects parsed so far
-    return wire.parse(cls, version, data, offset)
+    from ottla.codec import reference  # only for an error: it needs construct
+
+    return reference.parse(cls, version, data, offset)
 
 
 def build(value: Declared, version: int) -> bytes:
-    """Build as `wire.build` does."""
+    """Build as `reference.build` does."""
     return _joined(_pieces(value, version))
 
 
@@ -76,7 +67,9 @@ def _pieces(value: Declared, version: int) -> list[Part]:
     except MemoryError:
         raise
     except Exception:  # the reference explains the error
-        raise wire.misfit(value, version) from None
+        from ottla.codec import reference
+
+        raise reference.misfit(value, version) from None
 
 
 @functools.cache

@@ -1,6 +1,6 @@
 """The access point to `parse` and `build`, in whichever engine runs.
 
-Both behave as `wire.parse` and `wire.build`, which are the reference that the tests compare each engine with.
+Both behave as those of `reference.py`, which the tests compare each engine with.
 """
 
 from typing import TYPE_CHECKING

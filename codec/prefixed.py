@@ -6,10 +6,10 @@ the rest.
 """
 
 from ottla.codec import messages
-from ottla.codec.wire import INT16, Buffer, Declared, M, api
+from ottla.codec.wire import Buffer, Declared, M, api
 from ottla.errors import DecodeError
 
-SIZE = INT16.sizeof()
+SIZE = 2
 """Size of the version in bytes."""
 
 

@@ -53,6 +53,8 @@ from ottla.codec.compression import (
 )
 from ottla.codec.layout import Headers
 from ottla.codec.messages import build, parse
+from ottla.codec.ops import LETTERS
+from ottla.codec.program import program
 from ottla.codec.wire import Buffer, Int8, Int16, Int32, Int64, UInt32, VarArray, VarBytes, VarInt, VarLong, VarString
 from ottla.errors import ChecksumMismatch, DecodeError, EncodeError, MemoryLimitExceeded
 
@@ -173,18 +175,18 @@ class _RawRecordBody:
     headers: tuple[_RawRecordHeader, ...] = wire.wire(VarArray(_RawRecordHeader))
 
 
-_FIELDS = wire.tree(BatchHeader, 2, False).members
+_FIELDS = program(BatchHeader, 2).fields
 
 
 def _end_of(field: str) -> int:
     """Return the position at which a field of `BatchHeader` ends."""
     index = [name for name, _ in _FIELDS].index(field)
-    return sum(node.sizeof() for _, node in _FIELDS[: index + 1])
+    return sum(op.least for _, op in _FIELDS[: index + 1])
 
 
 def _packer(start: int, stop: int) -> struct.Struct:
     """Return a `struct` for the fields of `BatchHeader` between two positions."""
-    return struct.Struct(">" + "".join(node.fmtstr[1] for name, node in _FIELDS if start < _end_of(name) <= stop))
+    return struct.Struct(">" + "".join(LETTERS[op.code] for name, op in _FIELDS if start < _end_of(name) <= stop))
 
 
 LENGTH_END = _end_of("length")
@@ -336,7 +338,7 @@ class RecordBatch(BatchHead):
                 headers = (
                     RecordHeader(key=each.key.decode(errors="replace"), value=each.value) for each in raw.headers
                 )
-                fields = {name: getattr(raw, name) for name, _ in wire.tree(_RawRecordBody, 2, False).members}
+                fields = {name: getattr(raw, name) for name, _ in program(_RawRecordBody, 2).fields}
                 record = build(RecordBody(**fields | {"headers": tuple(headers)}), 2)
                 parts += [build(RecordLength(length=len(record)), 2), record]
         except DecodeError:

@@ -9,12 +9,12 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from difflib import SequenceMatcher, get_close_matches
 from functools import partial
 from numbers import Integral
 from typing import Any, TypeVar
 
 from ottla.errors import ConfigurationError
+from ottla.unknown_options import nearest
 
 V = TypeVar("V")
 
@@ -74,8 +74,8 @@ def known(kind: str, names: Sequence[str], given: Iterable[str]) -> list[str]:
     folded, wanted = {each.casefold(): each for each in names}, {each.casefold(): each for each in given}
     for fold, each in wanted.items():
         if fold not in folded:
-            near = get_close_matches(fold, folded, 1)
-            advice = f"do you mean {folded[near[0]]!r}?" if near else f"there are {', '.join(names)}"
+            near = nearest(fold, folded)
+            advice = f"do you mean {folded[near]!r}?" if near else f"there are {', '.join(names)}"
             raise ConfigurationError(f"{each!r} is not a known {kind}: {advice}")
     return [name for fold, name in folded.items() if fold in wanted]
 
@@ -137,7 +137,11 @@ def _misspelt(name: str, meant: str) -> bool:
     if word[:1] != wanted[:1]:
         return False  # short words are alike by their ends: "post" would count as "lost"
     short = len(word) > 2 and wanted.startswith(word)
-    return short or SequenceMatcher(None, word, wanted).ratio() >= _ALMOST
+    if short:
+        return True
+    from difflib import SequenceMatcher  # hardly any listener has such a method
+
+    return SequenceMatcher(None, word, wanted).ratio() >= _ALMOST
 
 
 def _gist(name: str) -> str:

@@ -4,8 +4,9 @@ Python's own errors name neither the right block nor, to code that catches them,
 exist at run time only, so type checkers refuse such code as before.
 """
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
+
+from ottla.unknown_options import nearest
 
 
 class Suggesting:
@@ -22,8 +23,8 @@ class Suggesting:
         def __getattr__(self, name):
             if not (name.startswith("_") or hasattr(type(self), name)):
                 public = [each for each in dir(type(self)) if not each.startswith("_")]
-                if near := get_close_matches(name, public, 1):
-                    raise AttributeError(f"a {type(self).__name__} has no {name}: do you mean {near[0]}?")
+                if near := nearest(name, public):
+                    raise AttributeError(f"a {type(self).__name__} has no {name}: do you mean {near}?")
             return object.__getattribute__(self, name)  # raises Python's error, or the one of a property
 
 

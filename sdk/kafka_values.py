@@ -143,13 +143,13 @@ def assignors(value: Any) -> tuple[str, ...]:
     return tuple(_assignor(each) for each in text(value).split(",") if each.strip())
 
 
-_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:([\d.]+)S)?)?", re.IGNORECASE)
+_DURATION = r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:([\d.]+)S)?)?"
 
 
 def start(value: Any) -> str | timedelta:
     word = text(value)
     if word.startswith("by_duration:"):
-        found = _DURATION.fullmatch(word.removeprefix("by_duration:"))
+        found = re.fullmatch(_DURATION, word.removeprefix("by_duration:"), re.IGNORECASE)
         if not found or not any(found.groups()):
             raise ConfigurationError(f"{word!r} has no duration such as P1DT6H")
         try:

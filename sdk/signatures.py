@@ -11,11 +11,11 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from difflib import get_close_matches
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, cast
 
 from ottla.errors import ConfigurationError
+from ottla.unknown_options import nearest
 
 R = TypeVar("R")
 Given = TypeVar("Given")
@@ -96,8 +96,8 @@ def advising_call(function: Callable[P, R]) -> Callable[P, R]:
     def check(given: Mapping[str, object]) -> None:
         if not given.keys() <= known.keys():
             unknown = next(each for each in given if each not in known)
-            near = get_close_matches(unknown, known, 1)
-            advice = _OF_CALLS.get(unknown) or (f"do you mean {near[0]}?" if near else f"there are {', '.join(known)}")
+            near = nearest(unknown, known)
+            advice = _OF_CALLS.get(unknown) or (f"do you mean {near}?" if near else f"there are {', '.join(known)}")
             raise TypeError(f"{function.__name__}() has no option {unknown}: {advice}")
 
     if inspect.iscoroutinefunction(function):
@@ -125,8 +125,7 @@ def _advice(function: Callable[..., Any], name: str, value: object) -> str:
     return (
         _of_kafkas_name(function, name, value)
         or _OTHERS.get(name)
-        or next((f"do you mean {each}?" for each in get_close_matches(name, known, 1)), "")
-        or f"there are {', '.join(known)}"
+        or (f"do you mean {near}?" if (near := nearest(name, known)) else f"there are {', '.join(known)}")
     )
 
 

@@ -85,7 +85,7 @@ def test_nothing_is_generated_before_it_is_used(monkeypatch: pytest.MonkeyPatch)
     real: Callable[..., Any] = dataclasses.dataclass
 
     def noting(**options: bool) -> Any:
-        generated.append(options["eq"])
+        generated.append(options["init"])
         return real(**options)
 
     monkeypatch.setattr(dataclasses, "dataclass", noting)
@@ -94,9 +94,10 @@ def test_nothing_is_generated_before_it_is_used(monkeypatch: pytest.MonkeyPatch)
     class Fresh:
         size: int
 
-    assert generated == []
+    assert not inspect.isfunction(vars(Fresh)["__init__"])
     one, two = Fresh(1), Fresh(1)
-    assert generated == [False]
+    assert inspect.isfunction(vars(Fresh)["__init__"])
+    assert generated == [False], "the fields alone"
     assert one == two
     assert generated == [False, True]
 
@@ -236,5 +237,6 @@ def test_every_class_of_the_repository_is_like_one_of_the_standard_library() -> 
         json.loads(subprocess.check_output([sys.executable, "-c", DESCRIBE, kind, *sorted(sources)]))
         for kind in ("standard", "late")
     )
+    sources.remove("ottla.codec.wire")  # it has no class of its own, but decorates messages
     assert len(late) > 80 and {name.rpartition(".")[0] for name in late} == sources
     assert late == standard

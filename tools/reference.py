@@ -429,7 +429,8 @@ PAGES: dict[str, Page] = {
         "The codec",
         (
             Part("codec/__init__.py"),
-            Part("codec/wire.py", ("parse", "build", "unknown_tags")),
+            Part("codec/reference.py", ("parse", "build")),
+            Part("codec/wire.py", ("unknown_tags",)),
             Part("codec/message_sets.py", ("read_record_set", "Message")),
             Part("codec/records.py", ("read_batches", "read_columns", "BatchHeader", "RecordBatch", "BatchBuilder")),
             Part("codec/_loops.py", ("Appender", "Records")),

@@ -20,7 +20,7 @@ from enum import IntEnum
 from json.encoder import encode_basestring
 from typing import Any
 
-from ottla.codec import wire
+from ottla.codec import trees, wire
 from ottla.codec.apis import NAMES
 from ottla.codec.apis.create_acls import AclOperation, AclPermissionType, PatternType, ResourceType
 from ottla.codec.compression import Compression
@@ -163,7 +163,7 @@ class PlainValues:
         stream.seek(offset)
         hashable: Any = cls
         with suppress(DecodeError):  # always raised, at the end of the intact bytes
-            self._begin(wire.message_tree(hashable, self.version), stream, made)
+            self._begin(trees.message_tree(hashable, self.version), stream, made)
         return made
 
     def record_sets_at(self, cls: type[Any], data: Buffer, offset: int) -> list[int]:
@@ -175,7 +175,7 @@ class PlainValues:
         stream.seek(offset)
         hashable: Any = cls
         reads = PlainValues(self.version, record_set=lambda path, records: starts.append(stream.tell() - len(records)))
-        reads._begin(wire.message_tree(hashable, self.version), stream, {})
+        reads._begin(trees.message_tree(hashable, self.version), stream, {})
         return starts
 
     def _struct(self, struct: Any, path: str) -> dict[str, Any]:
@@ -229,9 +229,9 @@ class PlainValues:
         """Parse into ``made``, as far as the bytes go."""
         for name, member in node.members:
             match member:
-                case wire.Structure(null=False):
+                case trees.Structure(null=False):
                     self._begin(member, stream, made.setdefault(name, {}))
-                case wire.Sequence(item=wire.Structure()):
+                case trees.Sequence(item=trees.Structure()):
                     count = member._parse_length(stream)
                     made[name] = None if count < 0 else []
                     for _ in range(count):

@@ -165,7 +165,10 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if home := _HOMES.get(name):
-        found: object = getattr(importlib.import_module(home), name)
+        from ottla.uncollected import uncollected
+
+        with uncollected():
+            found: object = getattr(importlib.import_module(home), name)
         globals()[name] = found
         return found
     if name in _MODULES:

@@ -1,5 +1,8 @@
 """The client on asyncio: see `ottla.sdk.aio`."""
 
-from ottla.sdk.aio import Client, connect
+from ottla.uncollected import uncollected
+
+with uncollected():
+    from ottla.sdk.aio import Client, connect
 
 __all__ = ["Client", "connect"]

@@ -3,8 +3,9 @@
 `dataclasses` compiles them, which takes up to a millisecond for each class. Most programs use few of the classes that
 they import. So a class is created at once, with its slots, and each attribute that `dataclasses` would compile is a
 descriptor, `_Late`. The first use of one has `dataclasses` generate it for a stand-in of the class, and moves it into
-the class. The constructor is generated apart from the rest, because many objects are created, and never compared or
-shown.
+the class. Many objects are created, and never compared or shown: so fields and constructor are generated apart from
+the rest. The constructor is written here (`_constructor`), because `dataclasses` takes three times as long, for forty
+classes before a client's first record.
 
 Rules:
 - `dataclasses` finds mistakes of a declaration (a mutable default, a missing one) only when the class is first used.
@@ -17,21 +18,32 @@ Rules:
 
 import dataclasses
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field
 from functools import partial
 from itertools import chain
+from types import SimpleNamespace
 from typing import Any, TypeVar, cast, dataclass_transform
 
 T = TypeVar("T")
+Generate = Callable[[], Mapping[str, Any]]
+"""Returns attributes by their names."""
 
-_OF_BASES = ("__dataclass_fields__", "__dataclass_params__")
-"""The attributes that `dataclasses` reads of bases."""
+
+def _whole(base: Any) -> dict[str, Any]:
+    """The attributes that `dataclasses` reads of a base."""
+    return {"__dataclass_fields__": base.__dataclass_fields__, "__dataclass_params__": base.__dataclass_params__}
+
+
+def _fields(base: Any) -> dict[str, Any]:
+    """Only the fields of a base. It may be frozen: that makes no difference to fields."""
+    return {"__dataclass_fields__": base.__dataclass_fields__, "__dataclass_params__": SimpleNamespace(frozen=False)}
 
 
 class _Late:
     """An attribute of a class that is generated, with the others of the same ``generate``, when one is first used."""
 
-    def __init__(self, name: str, generate: Callable[[], type[Any]]) -> None:
+    def __init__(self, name: str, generate: Generate) -> None:
         self._name, self._generate = name, generate
 
     def __set_name__(self, owner: type[Any], name: str) -> None:
@@ -42,7 +54,7 @@ class _Late:
         # Two threads may do this at once: the second replaces the first one's methods by the same.
         for name, late in list(vars(owner).items()):
             if isinstance(late, _Late) and late._generate is self._generate:
-                setattr(owner, name, vars(made)[name])
+                setattr(owner, name, made[name])
         found = vars(owner)[self._name]
         return found.__get__(instance, asked) if callable(found) else found
 
@@ -59,7 +71,6 @@ def dataclass(
 ) -> Callable[[type[T]], type[T]]:
     """The decorator `dataclasses.dataclass`, with the options that ottla uses."""
     whole = {"init": init, "repr": repr, "eq": eq, "frozen": frozen, "kw_only": kw_only, "slots": slots}
-    to_create = whole | {"repr": False, "eq": False}
     names = _generated(**whole)
 
     def decorate(cls: type[T]) -> type[T]:
@@ -67,23 +78,24 @@ def dataclass(
         fields = cls.__annotations__
         read = ("__module__", "__annotations__", "__post_init__", "__setattr__", "__delattr__", *names, *fields)
         copied = {name: declared[name] for name in read if name in declared} | {"__qualname__": cls.__qualname__}
+        # Without a docstring `dataclasses` would write one, of the signature, which takes half of its time.
+        copied["__doc__"] = "A stand-in."
         for name in ("__post_init__", *fields):  # as it is inherited
             if name not in copied and hasattr(cls, name):
                 copied[name] = getattr(cls, name)
 
-        def generate(options: dict[str, bool]) -> type[Any]:
-            bases = tuple(
-                type(base.__name__, (), {name: getattr(base, name) for name in _OF_BASES})
-                for base in cls.__mro__[1:]
-                if dataclasses.is_dataclass(base)
-            )
-            return dataclasses.dataclass(**options)(type(cls.__name__, bases, dict(copied)))
+        def generate(of_bases: Callable[[Any], dict[str, Any]], **options: bool) -> Mapping[str, Any]:
+            bases = [base for base in cls.__mro__[1:] if dataclasses.is_dataclass(base)]
+            stand_ins = tuple(type(base.__name__, (), of_bases(base)) for base in bases)
+            return vars(dataclasses.dataclass(**options)(type(cls.__name__, stand_ins, dict(copied))))
 
-        creating, others = partial(generate, to_create), partial(generate, whole)
+        fields_alone = {"init": False, "repr": False, "eq": False, "kw_only": kw_only}
+        generators: dict[str, Generate] = dict.fromkeys(names, partial(generate, _whole, **whole))
+        generators["__dataclass_fields__"] = partial(generate, _fields, **fields_alone)
+        if init:
+            generators["__init__"] = lambda: {"__init__": _constructor(made, frozen=frozen, slots=slots)}
         late: dict[str, _Late | None] = {
-            name: _Late(name, creating if name == "__init__" else others)
-            for name in names
-            if declared.get(name) is None
+            name: _Late(name, each) for name, each in generators.items() if declared.get(name) is None
         }
         if eq and not frozen and "__hash__" not in declared:
             late["__hash__"] = None
@@ -95,11 +107,55 @@ def dataclass(
     return decorate
 
 
+class _Factory:
+    """The default of an argument for which the constructor calls the field's factory."""
+
+    def __repr__(self) -> str:
+        return "<factory>"
+
+
+_FACTORY = _Factory()
+
+
+def _constructor(cls: type[Any], *, frozen: bool, slots: bool) -> Callable[..., None]:
+    """The constructor that `dataclasses` would compile."""
+    fields: dict[str, Field[Any]] = cls.__dataclass_fields__
+    known: dict[str, Any] = {"__name__": cls.__module__, "_FACTORY": _FACTORY, "_set": object.__setattr__}
+    body: list[str] = []
+    for name, each in fields.items():
+        given = name
+        if each.default_factory is not MISSING:
+            known[f"_make_{name}"] = each.default_factory
+            given = f"_make_{name}() if {name} is _FACTORY else {name}" if each.init else f"_make_{name}()"
+        elif each.default is not MISSING:
+            known[f"_default_{name}"] = each.default
+            given = name if each.init else f"_default_{name}"
+        if each.init or each.default_factory is not MISSING or (slots and each.default is not MISSING):
+            body.append(f"_set(self, {name!r}, {given})" if frozen else f"self.{name} = {given}")
+    if hasattr(cls, "__post_init__"):
+        body.append("self.__post_init__()")
+    taken = {name: each for name, each in fields.items() if each.init}
+    parameters = [_parameter(name, each) for name, each in taken.items() if not each.kw_only]
+    if keywords := [_parameter(name, each) for name, each in taken.items() if each.kw_only]:
+        parameters += ["*", *keywords]
+    exec(f"def __init__({', '.join(['self', *parameters])}):\n " + "\n ".join(body or ["pass"]), known)
+    method: Callable[..., None] = known["__init__"]
+    method.__annotations__ = {name: each.type for name, each in taken.items()} | {"return": None}
+    method.__qualname__ = f"{cls.__qualname__}.__init__"
+    return method
+
+
+def _parameter(name: str, field: "Field[Any]") -> str:
+    if field.default is not MISSING:
+        return f"{name}=_default_{name}"
+    return name if field.default_factory is MISSING else f"{name}=_FACTORY"
+
+
 def _extended(cls: type[T], late: "dict[str, _Late | None]") -> type[T]:
     """The class itself; a field with a default gets it as class variable, and others none."""
     for name in cls.__annotations__:
-        if isinstance(field := vars(cls).get(name), dataclasses.Field):
-            if field.default is dataclasses.MISSING:
+        if isinstance(field := vars(cls).get(name), Field):
+            if field.default is MISSING:
                 delattr(cls, name)
             else:
                 setattr(cls, name, field.default)

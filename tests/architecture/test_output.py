@@ -12,6 +12,7 @@ ALLOWED = {
     "demo/tables.py": "the demo is for people at a terminal",
     "dump.py": "it runs without a loop",
     "exits.py": "the loop has ended",
+    "help.py": "it runs without a loop",
     "journal.py": "it runs without a loop",
     "report.py": "it runs without a loop",
     "tables.py": "rich prints into a text, which `stdio` writes",

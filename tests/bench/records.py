@@ -15,7 +15,7 @@ from crc32c import crc32c
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
 
-from ottla.codec import wire
+from ottla.codec import reference
 from ottla.codec.compression import Compression
 from ottla.codec.records import BatchHeader, RecordBody, build_batch, parse_batch, rebased
 from tests.bench.case import Case
@@ -75,11 +75,11 @@ def read_theirs(batch: Any) -> int:
 
 
 def decode_construct() -> int:
-    head, at = wire.parse(BatchHeader, 2, BATCH)
+    head, at = reference.parse(BatchHeader, 2, BATCH)
     assert crc32c(BATCH[21:]) == head.crc
     for _ in range(head.count):
         _, at = read_varint(BATCH, at)
-        _, at = wire.parse(RecordBody, 2, BATCH, at)
+        _, at = reference.parse(RecordBody, 2, BATCH, at)
     return head.count
 
 
@@ -147,7 +147,7 @@ def append_construct() -> int:
     parts: list[bytes] = []
     for index, key in enumerate(KEYS):
         body = RecordBody(attributes=0, timestamp_delta=0, offset_delta=index, key=key, value=VALUE, headers=())
-        record = wire.build(body, 2)
+        record = reference.build(body, 2)
         parts += (zigzag(len(record)), record)
     crc32c(b"".join(parts))
     return COUNT

@@ -10,7 +10,9 @@ from typer.testing import CliRunner
 
 import ottla
 import ottla.codec
+from ottla.cli import help
 from ottla.cli.commands import app
+from tests.cli.program import ENVIRONMENT
 
 COMMANDS = [
     ["broker"],
@@ -57,6 +59,46 @@ def test_without_a_command_help_is_shown() -> None:
 def test_the_version_and_the_engine_are_printed() -> None:
     expected = f"ottla {ottla.__version__} (codec: {ottla.codec.engine})\n"
     assert CliRunner().invoke(app, ["--version"]).output == expected
+
+
+def words(text: str) -> list[str]:
+    """The words of a help without its boxes; Typer shows that some of its own options are flags."""
+    return re.sub("[╭╮╰╯│─]|<bool>", " ", text).split()
+
+
+@pytest.mark.parametrize("width", [50, 80, 200])
+def test_the_help_of_the_program_has_the_words_of_typers(width: int) -> None:
+    lines = list(help.lines(width, colored=False))
+    assert max(map(len, lines)) == width
+    typers = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200", "TERM": "dumb"}).output
+    assert words("\n".join(lines)) == words(typers)
+    colored = "\n".join(help.lines(width, colored=True))
+    assert re.sub("\33\\[[0-9;]*m", "", colored) == "\n".join(lines) != colored
+
+
+def printed(*arguments: str, **env: str) -> "subprocess.CompletedProcess[str]":
+    code = (
+        "import sys, ottla.cli\n"
+        "try: ottla.cli.main()\n"
+        "finally: print(*[m for m in ('typer', 'rich', 'inspect', 'ottla.cli.commands') if m in sys.modules],"
+        " file=sys.stderr)"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, env=ENVIRONMENT | env
+    )
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_the_help_of_the_program_imports_no_command(flag: str) -> None:
+    done = printed(flag)
+    assert done.stdout.splitlines() == list(help.lines(100, colored=False))
+    assert (done.returncode, done.stderr.strip()) == (0, "")
+
+
+@pytest.mark.parametrize("env", [{"COLUMNS": "49"}, {"PYTHONIOENCODING": "ascii"}])
+def test_typer_prints_the_help_where_it_does_not_fit(env: dict[str, str]) -> None:
+    done = printed("--help", **env)
+    assert done.returncode == 0 and "Usage: ottla" in done.stdout and "ottla.cli.commands" in done.stderr
 
 
 def test_help_loads_nothing_heavy() -> None:

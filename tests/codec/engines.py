@@ -8,7 +8,7 @@ import importlib
 import importlib.util
 from typing import Any, Protocol
 
-from ottla.codec import machine, wire
+from ottla.codec import machine, reference
 from ottla.codec.wire import Buffer
 
 
@@ -20,6 +20,6 @@ class Engine(Protocol):
     def build(self, value: Any, version: int) -> bytes: ...
 
 
-ENGINES: dict[str, Engine] = {"construct": wire, "python": machine}
+ENGINES: dict[str, Engine] = {"construct": reference, "python": machine}
 if importlib.util.find_spec("ottla.codec._machine"):
     ENGINES["c"] = importlib.import_module("ottla.codec._machine")

@@ -11,7 +11,7 @@ from typing import Any
 
 from construct import Construct
 
-from ottla.codec import wire
+from ottla.codec import trees
 
 Names = Mapping[tuple[str, str], str]
 """Names that do not follow the rule: (struct, ottla's name) -> Kafka's."""
@@ -50,22 +50,22 @@ def to_json(value: Any, node: Construct, names: Names = NAMES, *, records: bool 
     if value is None:
         return None
     match node:
-        case wire.Structure(cls=cls):
+        case trees.Structure(cls=cls):
             present = list(node.members)
             present += [(name, each) for _, name, each, default in node.tagged or () if getattr(value, name) != default]
             fields = {}
             for name, each in present:
                 key = kafkas_name(cls, name, names)
                 inner = getattr(value, name)
-                only_size = isinstance(each, wire.BlobView) and inner is not None and not records
+                only_size = isinstance(each, trees.BlobView) and inner is not None and not records
                 fields[key + "SizeInBytes" * only_size] = to_json(inner, each, names, records=records)
             return fields
-        case wire.Sequence(item=item):
+        case trees.Sequence(item=item):
             return [to_json(each, item, names, records=records) for each in value]
-        case wire.BlobView() if not records:
+        case trees.BlobView() if not records:
             return len(value)
-        case wire.Blob():
+        case trees.Blob():
             return base64.b64encode(value).decode()
-        case wire.Id():
+        case trees.Id():
             return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
     return value

@@ -12,7 +12,7 @@ from construct import Construct
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from ottla.codec import wire
+from ottla.codec import trees, wire
 
 PACKAGES = ("apis", "stored")
 
@@ -70,9 +70,9 @@ def named(case: object) -> str:
     return case.__name__ if isinstance(case, type) else f"v{case}"
 
 
-def tree(cls: type[Any], version: int) -> wire.Structure:
+def tree(cls: type[Any], version: int) -> trees.Structure:
     hashable: Any = cls
-    return wire.tree(hashable, version, version in wire.api(cls).flexible)
+    return trees.tree(hashable, version, version in wire.api(cls).flexible)
 
 
 def messages(cls: type[Any], version: int) -> st.SearchStrategy[Any]:
@@ -84,27 +84,27 @@ def messages(cls: type[Any], version: int) -> st.SearchStrategy[Any]:
 def values(node: Construct) -> st.SearchStrategy[Any]:
     """Any value of ``node``."""
     match node:
-        case wire.Integer(signed=signed, length=length):
+        case trees.Integer(signed=signed, length=length):
             return integers(8 * length, signed)
-        case wire.ZigZag(bits=bits):
+        case trees.ZigZag(bits=bits):
             return integers(bits, True)
-        case wire.Float():
+        case trees.Float():
             return st.floats(
                 allow_nan=False, allow_infinity=False
             )  # NaN is unequal to itself, and JSON has no infinity
-        case wire.Bool():
+        case trees.Bool():
             return st.booleans()
-        case wire.Id():
+        case trees.Id():
             return st.uuids()
-        case wire.Text():
+        case trees.Text():
             return _or_null(node, st.text("aé漢\0😀", max_size=5))
-        case wire.BlobView():
+        case trees.BlobView():
             return _or_null(node, st.binary(max_size=5).map(memoryview))
-        case wire.Blob():
+        case trees.Blob():
             return _or_null(node, st.binary(max_size=5))
-        case wire.Sequence(item=item):
+        case trees.Sequence(item=item):
             return _or_null(node, st.lists(values(item), max_size=2).map(tuple))
-        case wire.Structure(cls=cls, members=members, tagged=tagged):
+        case trees.Structure(cls=cls, members=members, tagged=tagged):
             fields = {name: values(each) for name, each in members}
             if tagged is not None:
                 fields |= {each.name: st.just(each.default) | values(each.node) for each in tagged}
@@ -131,23 +131,23 @@ def _or_null(node: Any, strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[A
 def example(node: Construct) -> Any:
     """A value of ``node`` without nulls, empty values or defaults."""
     match node:
-        case wire.Integer() | wire.ZigZag():
+        case trees.Integer() | trees.ZigZag():
             return 7
-        case wire.Float():
+        case trees.Float():
             return 7.5
-        case wire.Bool():
+        case trees.Bool():
             return True
-        case wire.Id():
+        case trees.Id():
             return uuid.UUID(int=7)
-        case wire.Text():
+        case trees.Text():
             return "seven"
-        case wire.BlobView():
+        case trees.BlobView():
             return memoryview(b"seven")
-        case wire.Blob():
+        case trees.Blob():
             return b"seven"
-        case wire.Sequence(item=item):
+        case trees.Sequence(item=item):
             return (example(item),)
-        case wire.Structure(cls=cls, members=members, tagged=tagged):
+        case trees.Structure(cls=cls, members=members, tagged=tagged):
             fields = {name: example(each) for name, each in members}
             if tagged is not None:
                 fields |= {each.name: example(each.node) for each in tagged}
@@ -159,11 +159,11 @@ def example(node: Construct) -> Any:
 def nulls(node: Construct) -> Any:
     """A value of ``node`` in which every nullable part is null, and no other part has its default."""
     match node:
-        case wire.Sized(null=True) | wire.Structure(null=True):
+        case trees.Sized(null=True) | trees.Structure(null=True):
             return None
-        case wire.Sequence(item=item):
+        case trees.Sequence(item=item):
             return (nulls(item),)
-        case wire.Structure(cls=cls, members=members, tagged=tagged):
+        case trees.Structure(cls=cls, members=members, tagged=tagged):
             fields = {name: nulls(each) for name, each in members}
             return cls(**fields | {each.name: nulls(each.node) for each in tagged or ()})
     return example(node)
@@ -172,24 +172,24 @@ def nulls(node: Construct) -> Any:
 def least(node: Construct) -> Any:
     """The value of ``node`` that takes the fewest bytes."""
     match node:
-        case wire.Sized(null=True) | wire.Structure(null=True):
+        case trees.Sized(null=True) | trees.Structure(null=True):
             return None
-        case wire.Integer() | wire.ZigZag():
+        case trees.Integer() | trees.ZigZag():
             return 0
-        case wire.Float():
+        case trees.Float():
             return 0.0
-        case wire.Bool():
+        case trees.Bool():
             return False
-        case wire.Id():
+        case trees.Id():
             return wire.NO_UUID
-        case wire.Text():
+        case trees.Text():
             return ""
-        case wire.BlobView():
+        case trees.BlobView():
             return memoryview(b"")
-        case wire.Blob():
+        case trees.Blob():
             return b""
-        case wire.Sequence():
+        case trees.Sequence():
             return ()
-        case wire.Structure(cls=cls, members=members):
+        case trees.Structure(cls=cls, members=members):
             return cls(**{name: least(each) for name, each in members})
     raise TypeError(f"no least value for {node!r}")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from construct import Construct
 
-from ottla.codec import apis, wire
+from ottla.codec import apis, trees, wire
 from ottla.codec.apis import APIS, NAMES, ApiMessages
 from tests.codec import strategies
 
@@ -87,9 +87,9 @@ def test_every_struct_of_a_file_is_used_by_its_messages(key: int) -> None:
 
 
 def structs_in(node: Construct) -> Iterator[type[Any]]:
-    if isinstance(node, wire.Sequence):
+    if isinstance(node, trees.Sequence):
         yield from structs_in(node.item)
-    elif isinstance(node, wire.Structure):
+    elif isinstance(node, trees.Structure):
         yield node.cls
         for inner in [each for _, each in node.members] + [each.node for each in node.tagged or ()]:
             yield from structs_in(inner)

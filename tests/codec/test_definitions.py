@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from construct import Construct
 
-from ottla.codec import wire
+from ottla.codec import trees, wire
 from ottla.codec.apis import NAMES
 from ottla.codec.wire import Array, Boolean, Int8, Int32, Int64, String, message, struct
 from tests.codec import strategies
@@ -59,7 +59,7 @@ NOT_DEFINED = {
 
 INTEGERS = {"b": "int8", "h": "int16", "H": "uint16", "l": "int32", "L": "uint32", "q": "int64"}
 SIZED = ("string", "bytes", "records")
-PLAIN = {wire.Float: "float64", wire.Bool: "bool", wire.Id: "uuid", wire.Text: "string", wire.BlobView: "records"}
+PLAIN = {trees.Float: "float64", trees.Bool: "bool", trees.Id: "uuid", trees.Text: "string", trees.BlobView: "records"}
 
 
 def differences(definition: Definition, cls: type[Any]) -> Iterator[str]:
@@ -81,7 +81,7 @@ class Comparison:
     def __init__(self, release: str, version: int, flexible: bool) -> None:
         self.release, self.version, self.flexible = release, version, flexible
 
-    def struct(self, node: wire.Structure, fields: tuple[Field, ...], path: str) -> Iterator[str]:
+    def struct(self, node: trees.Structure, fields: tuple[Field, ...], path: str) -> Iterator[str]:
         declared: dict[str, wire.Field] = {each.name: each for each in node.cls.__wire__}
         present = [each for each in fields if self.version in each.versions]
         tagged = {each.tag: each for each in present if self.version in each.tagged}
@@ -105,7 +105,7 @@ class Comparison:
                     yield f"{path}.{field.name}: {'' if absent.ignorable else 'not '}ignorable"
 
     def field(
-        self, parent: wire.Structure, declared: wire.Field, node: Construct, field: Field, path: str
+        self, parent: trees.Structure, declared: wire.Field, node: Construct, field: Field, path: str
     ) -> Iterator[str]:
         path = f"{path}.{field.name}"
         if (name := self.name(parent, declared.name)) != field.name:
@@ -121,10 +121,10 @@ class Comparison:
         if (ours := described(node)) != theirs:
             yield f"{path}: {ours}; and Kafka: {theirs}"
             return
-        inner = node.item if isinstance(node, wire.Sequence) else node
-        if isinstance(inner, wire.Structure):
+        inner = node.item if isinstance(node, trees.Sequence) else node
+        if isinstance(inner, trees.Structure):
             yield from self.struct(inner, field.fields, path)
-        elif field.array and isinstance(inner, wire.Sized) and (inner.compact != flexible or inner.null):
+        elif field.array and isinstance(inner, trees.Sized) and (inner.compact != flexible or inner.null):
             yield f"{path}: elements {described(inner)}"
 
     def default(self, declared: wire.Field, field: Field, path: str) -> Iterator[str]:
@@ -136,10 +136,10 @@ class Comparison:
         if not hasattr(value, "__wire__"):
             return value
         cls: Any = type(value)
-        node = wire.tree(cls, self.version, self.flexible)
+        node = trees.tree(cls, self.version, self.flexible)
         return {self.name(node, each.name): self.plain(getattr(value, each.name)) for each in value.__wire__}
 
-    def name(self, node: wire.Structure, name: str) -> str:
+    def name(self, node: trees.Structure, name: str) -> str:
         """The name of a field of ottla's in this release."""
         name = kafkas_name(node.cls, name, names_of(self.release))
         return name[0].upper() + name[1:]
@@ -147,13 +147,13 @@ class Comparison:
 
 def described(node: Construct) -> str:
     """A node in the words of Kafka's definitions."""
-    nullable = "nullable " if isinstance(node, wire.Sized | wire.Structure) and node.null else ""
-    compact = "compact " if isinstance(node, wire.Sized) and node.compact else ""
-    if isinstance(node, wire.Sequence):
+    nullable = "nullable " if isinstance(node, trees.Sized | trees.Structure) and node.null else ""
+    compact = "compact " if isinstance(node, trees.Sized) and node.compact else ""
+    if isinstance(node, trees.Sequence):
         kind = f"[]{described(node.item).split()[-1]}"
-    elif isinstance(node, wire.Structure):
+    elif isinstance(node, trees.Structure):
         kind = "struct"
-    elif isinstance(node, wire.Integer):
+    elif isinstance(node, trees.Integer):
         kind = INTEGERS[node.fmtstr[1:]]
     else:
         kind = next((name for cls, name in PLAIN.items() if isinstance(node, cls)), "bytes")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
-from ottla.codec import frames, kafka07, parse, prefixed, wire
+from ottla.codec import frames, kafka07, parse, prefixed, trees
 from ottla.codec.apis import APIS, NAMES
 from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -695,7 +695,7 @@ def _fields(node: Any) -> Iterator[str]:
     for name, member in [*node.members, *((each.name, each.node) for each in node.tagged or ())]:
         yield f"{node.cls.__name__}.{name}"
         inner = getattr(member, "item", member)
-        if isinstance(inner, wire.Structure):
+        if isinstance(inner, trees.Structure):
             yield from _fields(inner)
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.codec import wire
+from ottla.codec import trees
 from ottla.codec.apis import APIS
 from ottla.codec.elements import has_more_elements
 from ottla.codec.frames import build_request, parse_request
@@ -25,9 +25,9 @@ def frame_of(message: Any, version: int) -> bytes:
 def elements(value: Any, node: Any) -> int:
     """The elements of all arrays in ``value``, and its tagged fields."""
     match node:
-        case wire.Sequence(item=item) if value is not None:
+        case trees.Sequence(item=item) if value is not None:
             return len(value) + sum(elements(each, item) for each in value)
-        case wire.Structure(members=members, tagged=tagged) if value is not None:
+        case trees.Structure(members=members, tagged=tagged) if value is not None:
             sent = [each for each in tagged or () if getattr(value, each.name) != each.default]
             within = sum(elements(getattr(value, name), each) for name, each in members)
             within += sum(1 + elements(getattr(value, each.name), each.node) for each in sent)

@@ -24,7 +24,7 @@ from construct import Construct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.codec import wire
+from ottla.codec import reference, trees, wire
 from ottla.codec.wire import Array, Boolean, Int16, Int32, Nested, String, message, struct
 from ottla.codec.wire import wire as field
 from ottla.errors import DecodeError, EncodeError, UnknownVersion
@@ -137,7 +137,7 @@ def test_the_same_values_and_the_same_bytes(cls: type[Any], version: int, data: 
 
 @IN_A_SAMPLE
 def test_any_buffer_from_any_offset(cls: type[Any], version: int) -> None:
-    data = wire.build(strategies.example(strategies.tree(cls, version)), version)
+    data = reference.build(strategies.example(strategies.tree(cls, version)), version)
     around = b"head" + data + b"tail"
     for buffer in (around, bytearray(around), memoryview(around), memoryview(bytearray(around)).toreadonly()):
         assert isinstance(agree_on_bytes(cls, version, buffer, type(buffer), 4), Done)
@@ -163,7 +163,7 @@ def test_a_version_that_does_not_exist_is_a_key_error(engine: Engine) -> None:
 
 @IN_EVERY_VERSION
 def test_what_is_cut_at_any_byte(cls: type[Any], version: int) -> None:
-    data = wire.build(strategies.example(strategies.tree(cls, version)), version)
+    data = reference.build(strategies.example(strategies.tree(cls, version)), version)
     for size in range(len(data)):
         outcome = agree_on_bytes(cls, version, data[:size], data[:size])
         assert isinstance(outcome, Refused)
@@ -173,7 +173,7 @@ def test_what_is_cut_at_any_byte(cls: type[Any], version: int) -> None:
 
 @IN_THE_OLDEST_AND_THE_NEWEST
 def test_every_length_and_count_replaced_by_a_lie(cls: type[Any], version: int) -> None:
-    data = wire.build(strategies.example(strategies.tree(cls, version)), version)
+    data = reference.build(strategies.example(strategies.tree(cls, version)), version)
     for start, end, coding in lengths(cls, version, data):
         for lie in lies(coding, len(data) - end):
             damaged = data[:start] + lie + data[end:]
@@ -184,7 +184,7 @@ def test_every_length_and_count_replaced_by_a_lie(cls: type[Any], version: int) 
 @given(data=st.data())
 @strategies.examples(2)
 def test_bytes_damaged_anywhere(cls: type[Any], version: int, data: st.DataObject) -> None:
-    whole = wire.build(data.draw(strategies.messages(cls, version)), version) or b"\0"
+    whole = reference.build(data.draw(strategies.messages(cls, version)), version) or b"\0"
     damages = st.tuples(st.integers(0, len(whole) - 1), st.binary(min_size=1, max_size=2), st.integers(0, 3))
     for at, put, cut in data.draw(st.lists(damages, min_size=10, max_size=20)):
         damaged = whole[:at] + put + whole[at + cut :]
@@ -212,21 +212,21 @@ def lengths(cls: type[Any], version: int, data: bytes) -> list[tuple[int, int, C
         return noted
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wire.Unsigned, "_parse", noting(wire.Unsigned._parse, lambda node: node))
-        patch.setattr(wire.ZigZag, "_parse", noting(wire.ZigZag._parse, lambda node: node))
-        patch.setattr(wire.Sized, "_parse_length", noting(wire.Sized._parse_length, lambda node: node.length))
-        wire.parse(cls, version, data)
+        patch.setattr(trees.Unsigned, "_parse", noting(trees.Unsigned._parse, lambda node: node))
+        patch.setattr(trees.ZigZag, "_parse", noting(trees.ZigZag._parse, lambda node: node))
+        patch.setattr(trees.Sized, "_parse_length", noting(trees.Sized._parse_length, lambda node: node.length))
+        reference.parse(cls, version, data)
     return list(dict.fromkeys(found))
 
 
 def lies(coding: Construct, left: int) -> list[bytes]:
     """Lengths that are impossible with ``left`` bytes behind them, and some that nearly are."""
-    if isinstance(coding, wire.Integer):
+    if isinstance(coding, trees.Integer):
         most = (1 << 8 * coding.length - 1) - 1
         return [n.to_bytes(coding.length, "big", signed=True) for n in (-2, -1, 0, most, -most - 1, left, left + 1)]
     unsigned = (0, 1, 2, 7, left, left + 1, left + 2, (1 << 31) - 1, 1 << 31, (1 << 32) - 1)
     coded = []
-    for number in unsigned if isinstance(coding, wire.Unsigned) else (-2, -1, 0, left, left + 1, (1 << 31) - 1):
+    for number in unsigned if isinstance(coding, trees.Unsigned) else (-2, -1, 0, left, left + 1, (1 << 31) - 1):
         coding._build(number, stream := io.BytesIO(), None, "")
         coded.append(stream.getvalue())
     overlong = [b"\x80\0", b"\x81\0", b"\x80" * 4 + b"\0", b"\x80" * 4 + b"\x10", b"\xff" * 5, b"\x80" * 9 + b"\x02"]
@@ -291,16 +291,16 @@ def wrong_values(node: Any) -> Iterator[Any]:
         uuid.UUID(int=9),
     )
     yield from (-1, -(1 << 70), 127, 128, -128, -129, (1 << 15) - 1, 1 << 15, (1 << 31) - 1, 1 << 31, 1 << 32, 1 << 63)
-    if isinstance(node, wire.Text):
+    if isinstance(node, trees.Text):
         yield from ("", "\ud800", "é漢\0\U0001f600", "x" * 127, "x" * 128, "é" * 16383, "é" * 16384, "x" * 32768)
-    elif isinstance(node, wire.Blob):
+    elif isinstance(node, trees.Blob):
         released = memoryview(b"gone")
         released.release()
         yield from (released, memoryview(b"abcd")[::2], memoryview(bytes(8)).cast("i"), memoryview(b"")[0:0])
-    elif isinstance(node, wire.Sequence):
+    elif isinstance(node, trees.Sequence):
         right = strategies.example(node.item)
         yield from ([right, right], (right, None), [right, object()], iter(()))
-    elif isinstance(node, wire.Structure):
+    elif isinstance(node, trees.Structure):
         yield from (node.cls, dataclasses.make_dataclass(node.cls.__name__, [])())
 
 
@@ -312,16 +312,16 @@ WRONG_TAGS: tuple[Any, ...] = (
 )
 
 
-def places(value: Any, node: wire.Structure) -> Iterator[tuple[Any, str, Any]]:
+def places(value: Any, node: trees.Structure) -> Iterator[tuple[Any, str, Any]]:
     """Every field of a message and of the structs in it: the struct, the name, and the node (`Field` where absent)."""
     for absent in node.absent:
         yield value, absent.name, absent
     for name, child in (*node.members, *((each.name, each.node) for each in node.tagged or ())):
         yield value, name, child
         inner, item = getattr(value, name), child
-        if isinstance(child, wire.Sequence):
+        if isinstance(child, trees.Sequence):
             [inner], item = inner, child.item
-        if isinstance(item, wire.Structure):
+        if isinstance(item, trees.Structure):
             yield from places(inner, item)
 
 

@@ -19,7 +19,7 @@ from typing import Any, cast
 import pytest
 from construct import Construct
 
-from ottla.codec import kafka07, machine, message_sets, wire
+from ottla.codec import kafka07, machine, message_sets, reference, trees
 from ottla.codec.columns import Columns
 from ottla.codec.compression import Compression, compress, decompress
 from ottla.codec.frames import FrameReader
@@ -78,12 +78,12 @@ def refused(work: Callable[[], Any]) -> Callable[[], None]:
 # --- memory of messages
 
 
-def structs(node: wire.Structure) -> Iterator[wire.Structure]:
+def structs(node: trees.Structure) -> Iterator[trees.Structure]:
     """``node`` and all structs within."""
     yield node
     for inner in (*(each for _, each in node.members), *(each.node for each in node.tagged or ())):
-        item = inner.item if isinstance(inner, wire.Sequence) else inner
-        if isinstance(item, wire.Structure):
+        item = inner.item if isinstance(inner, trees.Sequence) else inner
+        if isinstance(item, trees.Structure):
             yield from structs(item)
 
 
@@ -93,13 +93,13 @@ def test_no_struct_is_much_larger_than_its_least_bytes() -> None:
     for cls, version in strategies.EVERY_VERSION:
         _, *within = structs(strategies.tree(cls, version))  # a message has only one root
         for node in within:
-            least = sum(wire.least_size(each) for _, each in node.members) + (node.tagged is not None) + node.null
+            least = sum(trees.least_size(each) for _, each in node.members) + (node.tagged is not None) + node.null
             size = node.cls.__basicsize__ + COLLECTED + 2 * 8
             assert size < RATIO * max(1, least), node.cls
             assert node.tagged is None or size + tags < RATIO * (least + 2), node.cls
 
 
-def crowded(node: wire.Structure) -> Iterator[Any]:
+def crowded(node: trees.Structure) -> Iterator[Any]:
     """Values of ``node`` with as many elements as possible in one of the arrays that it holds, directly or not."""
     for name, member in (*node.members, *((each.name, each.node) for each in node.tagged or ())):
         for value in _crowds(member):
@@ -110,32 +110,32 @@ def crowded(node: wire.Structure) -> Iterator[Any]:
 
 def _crowds(member: Construct) -> Iterator[Any]:
     match member:
-        case wire.Sequence(item=wire.Structure() as item):
+        case trees.Sequence(item=trees.Structure() as item):
             yield (present(item),) * ELEMENTS
             if item.tagged is not None:
                 tagged = present(item)
                 tagged.unknown_tags = {100: b""}
                 yield (tagged,) * ELEMENTS
             yield from ((inner,) for inner in crowded(item))
-        case wire.Sequence(item=item):
+        case trees.Sequence(item=item):
             yield (strategies.least(item),) * ELEMENTS
             yield (LARGER[type(item)],) * ELEMENTS
-        case wire.Structure():
+        case trees.Structure():
             yield from crowded(member)
 
 
 LARGER: dict[type[Construct], Any] = {
-    wire.Text: "é漢",
-    wire.Blob: b"xy",
-    wire.Integer: -100,
-    wire.Id: strategies.example(wire.Id()),
-    wire.Bool: True,
-    wire.Float: 0.5,
+    trees.Text: "é漢",
+    trees.Blob: b"xy",
+    trees.Integer: -100,
+    trees.Id: strategies.example(trees.Id()),
+    trees.Bool: True,
+    trees.Float: 0.5,
 }
 """Values that are short on the wire, and of which Python has no object ready."""
 
 
-def present(node: wire.Structure) -> Any:
+def present(node: trees.Structure) -> Any:
     """The smallest value that is not null."""
     return node.cls(**{name: strategies.least(each) for name, each in node.members})
 
@@ -168,7 +168,7 @@ def test_a_message_takes_linear_time(engine: Any) -> None:
 
     def parse(tags: bytes) -> Any:
         count = len(tags) // 4
-        head = wire.build(strategies.least(strategies.tree(cls, version)), version)[:-1]
+        head = reference.build(strategies.least(strategies.tree(cls, version)), version)[:-1]
         coded = bytes((count & 0x7F | 0x80, count >> 7 & 0x7F | 0x80, count >> 14))
         numbered = (bytes((n & 0x7F | 0x80, n >> 7 & 0x7F | 0x80, 1 + (n >> 14), 0)) for n in range(count))
         return engine.parse(cls, version, head + coded + b"".join(numbered))

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
-from ottla.codec import build, parse, wire
+from ottla.codec import build, parse, trees
 from ottla.codec.wire import NO_UUID
 from tests.codec import strategies
 from tests.codec.kafka_json import OLD_NAMES, kafkas_name
@@ -81,7 +81,7 @@ def to_kio(value: Any, node: Construct, field: "dataclasses.Field[Any] | type[An
     if value is None:
         return None
     match node:
-        case wire.Structure(cls=cls, members=members, tagged=tagged):
+        case trees.Structure(cls=cls, members=members, tagged=tagged):
             entity = field if isinstance(field, type) else entity_of(field.type)
             theirs = {each.name: each for each in dataclasses.fields(entity)}
             nodes = dict(members) | {each.name: each.node for each in tagged or ()}
@@ -91,11 +91,11 @@ def to_kio(value: Any, node: Construct, field: "dataclasses.Field[Any] | type[An
             return entity(
                 **{name: to_kio(getattr(value, ours), nodes[ours], theirs[name]) for name, ours in named.items()}
             )
-        case wire.Sequence(item=item):
+        case trees.Sequence(item=item):
             return tuple(to_kio(each, item, field) for each in value)
-        case wire.Id():
+        case trees.Id():
             return None if value == NO_UUID else value
-        case wire.Blob():
+        case trees.Blob():
             return bytes(value)
     assert not isinstance(field, type)
     match field.metadata["kafka_type"]:
@@ -166,7 +166,7 @@ def to_kafka_python(value: Any, node: Construct, field: Any, version: int) -> An
     if value is None or value == NO_UUID:
         return None
     match node:
-        case wire.Structure(cls=cls, members=members, tagged=tagged):
+        case trees.Structure(cls=cls, members=members, tagged=tagged):
             made: Any = field if isinstance(field, type) else field.data_class
             nodes = dict(members) | {
                 each.name: each.node for each in tagged or () if getattr(value, each.name) != each.default
@@ -181,9 +181,9 @@ def to_kafka_python(value: Any, node: Construct, field: Any, version: int) -> An
                     for name, ours in named.items()
                 },
             )
-        case wire.Sequence(item=item):
+        case trees.Sequence(item=item):
             return [to_kafka_python(each, item, field, version) for each in value]
-        case wire.Blob():
+        case trees.Blob():
             return bytes(value)
     if field.type_str == "bitfield":
         return None if value == -(1 << 31) else field._type.from_32_bit_field(value & 0xFFFF_FFFF)

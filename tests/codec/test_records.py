@@ -14,7 +14,7 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.codec import build, kafka07, parse, wire
+from ottla.codec import build, kafka07, parse, trees
 from ottla.codec._loops import LEAST_RECORD
 from ottla.codec.compression import Compression, compress
 from ottla.codec.message_sets import build_message_set
@@ -273,7 +273,7 @@ def fields(declared: BatchHeader) -> list[tuple[str, int]]:
 
 
 def test_the_shortest_record_is_as_short_as_it_is_declared() -> None:
-    assert wire.least_size(wire.tree(RecordBody, 2, False)) + 1 == LEAST_RECORD == len(zigzag(6) + bytes(6))
+    assert trees.least_size(trees.tree(RecordBody, 2, False)) + 1 == LEAST_RECORD == len(zigzag(6) + bytes(6))
     assert len(batch_of((zigzag(6) + bytes(6)) * 3, 3).records()) == 3
 
 

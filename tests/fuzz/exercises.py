@@ -101,12 +101,12 @@ def message(codec: Codec, name: str, data: bytes) -> Any:
 def _ask_reference(codec: Codec, name: str, data: bytes, parsed: tuple[Any, int] | None) -> None:
     """Interpreted construct must give the same verdict, value and bytes."""
     cls, version = codec.declared[name]
-    error, wanted = attempt(codec.wire.parse, cls, version, data)
+    error, wanted = attempt(codec.reference.parse, cls, version, data)
     check((wanted is None) == (parsed is None), f"the reference says {error or wanted}")
     if wanted is not None and parsed is not None:
         check(shape(wanted[0]) == shape(parsed[0]) and wanted[1] == parsed[1], f"the reference reads {wanted}")
         built = codec.messages.build(parsed[0], version)
-        check(codec.wire.build(parsed[0], version) == built, "the reference builds different bytes")
+        check(codec.reference.build(parsed[0], version) == built, "the reference builds different bytes")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -182,10 +182,10 @@ def _declared_rows(codec: Codec, batch: Any, content: bytes) -> list[Any] | None
         return None
     try:
         for _ in range(batch.count):
-            head, at = codec.wire.parse(codec.records.RecordLength, 2, content, at)
+            head, at = codec.reference.parse(codec.records.RecordLength, 2, content, at)
             if not 0 <= head.length <= len(content) - at:
                 return None
-            read, end = codec.wire.parse(codec.records.RecordBody, 2, content[at : at + head.length])
+            read, end = codec.reference.parse(codec.records.RecordBody, 2, content[at : at + head.length])
             at += head.length
             offset, timestamp = batch.base_offset + read.offset_delta, batch.base_timestamp + read.timestamp_delta
             timestamp = timestamp if stamp is None else stamp

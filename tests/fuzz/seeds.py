@@ -152,7 +152,7 @@ def _examples(codec: Codec) -> Iterator[Input]:
 
     def examples(cls: type[Any], version: int) -> Iterator[bytes]:
         for make in (strategies.example, strategies.least):
-            yield codec.wire.build(make(strategies.tree(cls, version)), version)
+            yield codec.reference.build(make(strategies.tree(cls, version)), version)
 
     for name, (cls, version) in codec.declared.items():
         for data in examples(cls, version):

@@ -14,7 +14,6 @@ Rules:
 Source: UnifiedLog.java (lastStableOffset, activeProducers); KIP-664.
 """
 
-import shlex
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import partial
@@ -196,6 +195,8 @@ class StableOffsets:
         producer, owner = f"producer id {holder.producer_id}, epoch {holder.epoch}", holder.owner
         if owner is None:
             return f"the transaction of {producer} is open there, until it ends it or its timeout expires; {later}"
+        from shlex import quote  # only here, as hardly any consumer waits for a transaction
+
         from ottla.sdk.calls.transactions import why_hanging  # only here, as in `_find`
 
         whose = f"the transaction of transactional id {owner.transactional_id!r} ({producer}) is open there"
@@ -205,7 +206,7 @@ class StableOffsets:
         if owner.start_timestamp is not None and self._wall is not None:
             age = f", for {self._wall() - owner.start_timestamp / 1000:.0f} s"
         end = f"until that ends it or its timeout of {owner.timeout:g} s expires"
-        return f"{whose}{age}, {end}; `ottla transactions fence {shlex.quote(owner.transactional_id)}` ends it now"
+        return f"{whose}{age}, {end}; `ottla transactions fence {quote(owner.transactional_id)}` ends it now"
 
     # -- offsets that do not move -------------------------------------------------------------------------------------
 

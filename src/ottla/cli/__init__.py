@@ -1,7 +1,7 @@
 """The command line: `ottla broker`, `proxy`, `topics`, `produce`, `consume`, `dump`, `demo`.
 
 Rules of this package:
-- Starting is cheap: a command imports its dependencies when it runs; ``ottla --help`` imports neither trio nor Spark. A
+- Starting is cheap: a command imports its dependencies when it runs; ``ottla --help`` imports no command (`help.py`). A
   server, `consume` and `produce` import no other command, and do not parse by Typer unless something is wrong
   (`plain.py`).
 - A command runs once, even if Typer has to print its error: its files may be pipes, which are empty the second time.
@@ -19,6 +19,8 @@ import signal
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
+
+from ottla.uncollected import uncollected
 
 if TYPE_CHECKING:
     from typer import BadParameter
@@ -41,10 +43,16 @@ def main() -> None:
         gc.disable()  # until everything is imported: collections would scan the same modules and classes repeatedly
         if any(word.startswith("--config") for word in sys.argv) and hasattr(signal, "SIGHUP"):
             signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it has a file to reload, which is read later anyway
+    if sys.argv[1:] in (["--help"], ["-h"]):
+        from ottla.cli import help
+
+        if help.shown():
+            return
     refused = None
     if module := _PLAIN.get(*sys.argv[1:2] or [""]):
         refused = _run(module, *sys.argv[1:])
-    from ottla.cli import commands
+    with uncollected():
+        from ottla.cli import commands
 
     if refused is None:
         commands.app(prog_name="ottla")
@@ -58,11 +66,12 @@ def _run(module: str, name: str, *words: str) -> "BadParameter | None":
     Returns:
         ``None`` if Typer has to parse the command line, or refuse it; the error of a command that refused it.
     """
-    import typer
+    with uncollected():
+        import typer
 
-    from ottla.cli import plain
+        from ottla.cli import plain
 
-    command = getattr(import_module(module), name)
+        command = getattr(import_module(module), name)
     try:
         arguments = plain.arguments(command, words)
     except (plain.NotPlain, typer.BadParameter):

@@ -17,6 +17,7 @@ from ottla.cli import (
     dump,
     exits,
     groups,
+    help,
     journal,
     offsets,
     perf,
@@ -126,8 +127,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 done, 1 refused or failed, 2 an option, address or file cannot be used, 3 unreachable or "
-    "timed out, 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP. The broker and the proxy end with 0 on SIGTERM and SIGHUP.",
+    epilog=help.EXIT_CODES,
 )
 _OF_BROKER: Subcommands = {
     "check": (configuration.check_broker, configuration.BROKER_CHECK_EXAMPLE),
@@ -163,7 +163,7 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(help=help.ABOUT)
 def ottla(
     version: Annotated[
         bool,
@@ -172,7 +172,7 @@ def ottla(
         ),
     ] = False,
 ) -> None:
-    """Kafka's little sister: a broker, a proxy that puts equal keys together, and tools for any Kafka."""
+    """The program itself, without a command."""
 
 
 _show_values(app)

@@ -31,6 +31,7 @@ from ottla.errors import (
     RequestTimedOut,
     TimeoutExpired,
 )
+from ottla.uncollected import uncollected
 
 if TYPE_CHECKING:
     import trio
@@ -124,7 +125,8 @@ def run(command: Callable[[], Awaitable[None]]) -> None:
     Raises:
         typer.Exit: with the exit code, unless that is 0.
     """
-    import trio
+    with uncollected():
+        import trio
 
     told: list[int] = []
     stop = _Stop()
