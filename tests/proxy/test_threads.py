@@ -183,7 +183,7 @@ def test_a_batch_that_says_it_is_small_is_not_decompressed_beyond(world: World) 
 
 def test_a_large_batch_for_upstream_is_built_in_a_thread_and_others_go_on(world: World) -> None:
     own = world.producer_id(1)
-    fat = [(key_at(3), b"v" * 3000), *SMALL]
+    fat = [(key_at(3), b"v" * 3000), *SMALL, (key_at(5), b"")]
     reply = world.produce(1, {FLIGHTS: batch(fat, own, 0, 0)})
     world.finish(world.work[0])
     [building] = world.work
