@@ -134,6 +134,8 @@ class ClientBatch(Numbered):
     """All its records stay in the partition that the client chose; in mode `fan-out` it chooses none."""
     unstored: list[tuple[Part, bool]] = field(default_factory=list)
     """Failed parts, and whether their outcome is unknown."""
+    late: bool = False
+    """A request got an answer before its outcome was known."""
 
     def opened(self, found: Opened | None) -> int:
         """Take the records that were read, ``None`` if that failed; returns by how many bytes its size changes."""
@@ -227,7 +229,12 @@ class ClientBatch(Numbered):
         """Answer the requests that must not wait longer; the others still get the outcome."""
         late = [each for each in self.waiting if each.until <= now]
         self.waiting = [each for each in self.waiting if each.until > now]
+        self.late = self.late or bool(late)
         _answer(late, outcome, now)
+
+    @property
+    def untold(self) -> bool:
+        return self.late and not self.waiting
 
     @property
     def awaited(self) -> bool:

@@ -17,6 +17,8 @@ Rules:
   acknowledged, and never stored.
 - Some records of a refused batch may be stored. The client sends them again with other sequences, in other batches or
   in another epoch. So the proxy recognises them by their content, until a batch has none of the refused records.
+- So does a stored batch whose client got REQUEST_TIMED_OUT: if a later batch fails before the retry, Java's client bumps
+  the epoch, and sends the first one with another sequence.
 - A batch with an unknown outcome fences its producer, because a retry might duplicate it. In the next epoch only its
   records are refused.
 - Transactions do not need this: a batch that fails, or whose outcome is unknown, has its transaction aborted.
@@ -167,6 +169,11 @@ class Numbered(Journaled):
             error_message=self.failure.message,
             record_errors=self.failure.record_errors,
         )
+
+    @property
+    def untold(self) -> bool:
+        """Whether its client was told that upstream has not confirmed it in time, and has not sent it again since."""
+        return False
 
     def fingerprints(self) -> Iterable[tuple[int, bool | None]]:
         """For each record the hash of its content, and whether it is stored (``None``: unknown)."""
@@ -334,6 +341,8 @@ class Window(Generic[B]):
     def judged(self, batch: B) -> ClientResult:
         """The outcome for the client of a settled batch, which is remembered for retries."""
         outcome = batch.outcome()
+        if not batch.refused and batch.untold and not batch.transactional:
+            self._remember(batch.fingerprints())
         if not batch.refused:
             if batch.epoch == self.epoch:
                 self.done = [*self.done, AnsweredBatch(batch.base_sequence, batch.count, outcome)][-REMEMBERED_BATCHES:]
