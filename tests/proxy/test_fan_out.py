@@ -307,7 +307,8 @@ def test_versions_with_topic_ids_are_not_offered(world: World) -> None:
     def newest(world: World) -> int:
         request = ApiVersionsRequest(client_software_name="c", client_software_version="1")
         answer = world.request(3, request, 3).parsed(ApiVersionsResponse)
-        return {each.api_key: each.max_version for each in answer.api_keys}[1]
+        versions: dict[int, int] = {each.api_key: each.max_version for each in answer.api_keys}
+        return versions[1]
 
     assert newest(world) == 12
     assert newest(world_of(rule="flights=rewrite")) == 15
