@@ -66,7 +66,8 @@ def test_a_member_of_a_group_gets_an_authorization_error(ottla_broker: Broker) -
         consumer.subscribe(["flights"])
         found = consumer.poll(HUNG)
         assert found is not None, "no error came"
-        assert found.error().code() == confluent_kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED, found.error()
+        error = found.error()
+        assert error is not None and error.code() == confluent_kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED, error
         consumer.close()
         with pytest.raises(KafkaError, match="TopicAuthorizationFailed"):
             asyncio.run(_read(proxy.bootstrap))
