@@ -225,7 +225,7 @@ def _check(key: int, version: int, frame: Buffer, *, read: bool, with_names: boo
         raise RemoteProtocolError(f"{NAMES.get(key, f'API key {key}')} version {version} was not offered: {why}")
     if size > MOST_READ and (read or CARRIED[key].way is not Way.OPAQUE) and key not in (PRODUCE, METADATA):
         raise RemoteProtocolError(f"{CARRIED[key].name} of {size} bytes; the proxy accepts at most {MOST_READ}")
-    if key in _SHORT and size > _SHORT[key] and has_more_elements(frame, MOST_PARTS):
+    if size > _SHORT.get(key, MOST_PARTS if read else size) and has_more_elements(frame, MOST_PARTS):
         raise RemoteProtocolError(f"{CARRIED[key].name} names more than {MOST_PARTS} topics, partitions or groups")
 
 

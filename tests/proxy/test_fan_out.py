@@ -39,6 +39,7 @@ from ottla.codec.consumer_protocol import ConsumerProtocolSubscription, build_su
 from ottla.codec.partitioners import murmur2_partition
 from ottla.errors import ConfigurationError, NotLeaderOrFollower, TopicAuthorizationFailed
 from ottla.proxy.clients import address_handler
+from ottla.proxy.clients.client_session import MOST_PARTS
 from ottla.proxy.clients.one_partition import narrowed_description
 from ottla.proxy.routing import Routes, TopicRules
 from ottla.proxy.serve import RunningProxy
@@ -315,6 +316,16 @@ def test_versions_with_topic_ids_are_not_offered(world: World) -> None:
     topic = FetchTopic(topic_id=UUID(int=7), partitions=())
     world.request(3, FetchRequest(max_wait_ms=0, min_bytes=0, topics=(topic,)), 13)
     assert "topic ids instead of names" in world.closed[3]
+
+
+@pytest.mark.parametrize("rule", ["flights=fan-out", "flights=rewrite"])
+def test_a_request_that_is_read_names_a_bounded_number_of_topics(rule: str) -> None:
+    world = world_of(rule=rule)
+    reply = world.request(1, fetch(*["plain"] * MOST_PARTS), 12)
+    if rule == "flights=fan-out":
+        assert "names more than 10000" in world.closed[1] and reply.frame is None
+    else:
+        assert len(reply.parsed(FetchResponse).responses) > 0
 
 
 def test_a_refusal_is_logged_once_with_the_way_out(world: World, caplog: pytest.LogCaptureFixture) -> None:
