@@ -1,5 +1,6 @@
 """Mode `fan-out`: clients see one partition, its records are spread by key, and nobody reads it through the proxy."""
 
+import json
 from collections import Counter
 from typing import Any
 from uuid import UUID
@@ -41,6 +42,7 @@ from ottla.errors import ConfigurationError, NotLeaderOrFollower, TopicAuthoriza
 from ottla.proxy.clients import address_handler
 from ottla.proxy.clients.client_session import MOST_PARTS
 from ottla.proxy.clients.one_partition import narrowed_description
+from ottla.proxy.report_page import report
 from ottla.proxy.routing import Routes, TopicRules
 from ottla.proxy.serve import RunningProxy
 from ottla.proxy.topic_rule import parse_rule
@@ -362,3 +364,19 @@ def test_pins_stay_between_rewrite_and_fan_out() -> None:
 def test_a_rule_for_the_brokers_own_topics_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="the brokers' own"):
         parse_rule("__consumer_offsets=fan-out")
+
+
+# -- what is counted
+
+
+def test_no_key_counts_as_misplaced_because_clients_choose_no_partition() -> None:
+    world = world_of(report="127.0.0.1:0")
+    for number in range(10):
+        assert world.produce(1, {("flights", 0): batch([*pairs(40, 40 * number), *keyless(b"a")])}).code == 0
+    tally = world.core.tallies["flights"]
+    assert (tally.records, tally.keyless, tally.misplaced) == (410, 10, 0)
+    [topic] = json.loads("".join(report(world.core, 1.0)))["topics"]
+    [client] = topic["clients"]
+    assert (topic["mode"], client["keys"], client["misplaced"]) == ("fan-out", 400, 0)
+    assert topic["looked_at"] and topic["hot_keys"], "hot keys matter here, too"
+    assert (client["partitioner"], client["keys_in_several_partitions"]["keys"]) == (None, 0)
