@@ -17,6 +17,9 @@ def test_a_rule_may_state_the_number_of_partitions() -> None:
     assert parse_rule("flights=rewrite:crc32:6") == TopicRule(
         glob="flights", mode=Mode.REWRITE, partitioner="crc32", partitions=6
     )
+    assert parse_rule("flights=fan-out:crc32:6") == TopicRule(
+        glob="flights", mode=Mode.FAN_OUT, partitioner="crc32", partitions=6
+    )
     assert parse_rule("flights=rewrite::6") == TopicRule(glob="flights", mode=Mode.REWRITE, partitions=6)
 
 
