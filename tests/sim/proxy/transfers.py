@@ -76,7 +76,7 @@ class ProxiedTransfers(Transfers):
     hasty: list[Hasty]
 
     def _drawn_topics(self) -> dict[str, int]:
-        self.fans_out = Random(f"{self.seed} fan-out").random() < FANS_OUT
+        self.fans_out = Random(f"{self.seed} fan").random() < FANS_OUT
         self.shift = self.chance.randrange(MOST_SHIFTED)
         """Offset from the partition of a record's key to the partition where it is sent."""
         return {"a": self.chance.choice((2, 3, 6)), "b": 2}
@@ -242,6 +242,7 @@ class ProxiedTransfers(Transfers):
             *named(self.seed, self.cluster),
         )
         self.bugs = Bugs()
+        self.features["clients see one partition of a topic"] += self.fans_out
         with logged_to(self.bugs), changed(*changes):
             self.proxy.start()
             super()._play()

@@ -148,7 +148,7 @@ class Simulation:
         nodes = chance.choice((1, 2, 3))
         self.rewritten = {"a": chance.choice((3, 6, 12))}
         self.topics = {**self.rewritten, "plain": 2}
-        self.fans_out = Random(f"{seed} fan-out").random() < FANS_OUT
+        self.fans_out = Random(f"{seed} clients see one partition").random() < FANS_OUT
         self.seen = {"a": 1} if self.fans_out else self.rewritten
         """The topics with keys, and the number of partitions that clients see."""
         self.rejects = Random(f"{seed} policed").random() < REJECTS
@@ -399,6 +399,7 @@ class Simulation:
             *counted(self.cluster.data.features),
             *named(self.seed, self.cluster),
         )
+        self.cluster.data.features["clients see one partition of a topic"] += self.fans_out
         bugs = Bugs()
         with logged_to(bugs), changed(*changes):
             try:
