@@ -27,6 +27,7 @@ from ottla.proxy.clients.client_link import ClientLink
 from ottla.proxy.clients.one_partition import narrowed
 from ottla.proxy.clients.steps import Steps, UpstreamFrame, run, until
 from ottla.proxy.clients.walks import LongMetadata
+from ottla.proxy.contained import as_ottla_error
 from ottla.proxy.routing import TopicRules
 from ottla.proxy.threads import Threads
 from ottla.proxy.upstream.cluster import UpstreamCluster
@@ -108,8 +109,8 @@ class AddressHandler:
                 spread = tuple(topic for topic in topics if fans_out(topic.name))
                 built = build_response(response, request.version, request.correlation_id)
                 return built, MetadataResponse(brokers=(), topics=spread)
-            except OttlaError as error:
-                return error
+            except Exception as error:
+                return as_ottla_error(error)
 
         self._shared.threads.run(work, lambda result, now: done.succeed(result))
         result = yield from until(done)

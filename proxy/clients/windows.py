@@ -17,8 +17,9 @@ Rules:
   acknowledged, and never stored.
 - Some records of a refused batch may be stored. The client sends them again with other sequences, in other batches or
   in another epoch. So the proxy recognises them by their content, until a batch has none of the refused records.
-- It also recognises a stored batch whose client got REQUEST_TIMED_OUT: if a later batch fails before the retry, Java's
-  client bumps the epoch, and sends the first batch with another sequence.
+- The same goes, in the next epoch, for a stored batch whose client got REQUEST_TIMED_OUT and has not sent it again: when
+  a later batch fails before the retry, Java's client bumps the epoch, and sends the first batch with another sequence. In
+  the same epoch, equal records are new ones. A restart forgets this.
 - A batch with an unknown outcome fences its producer, because a retry might duplicate it. In the next epoch only its
   records are refused.
 - Transactions do not need this: a batch that fails, or whose outcome is unknown, has its transaction aborted.
@@ -239,7 +240,7 @@ class Window(Generic[B]):
         fenced: a retry might duplicate records, because the outcome of a batch is unknown.
     """
 
-    __slots__ = ("_refused", "done", "epoch", "fenced", "next_sequence", "refusal", "under_way")
+    __slots__ = ("_refused", "_untold", "done", "epoch", "fenced", "next_sequence", "refusal", "under_way")
 
     def __init__(
         self,
@@ -255,6 +256,8 @@ class Window(Generic[B]):
         self.done = [*done][-REMEMBERED_BATCHES:]
         self.refusal: PartResult | None = None
         self._refused: _RefusedRecords | None = None
+        self._untold: dict[int, list[tuple[int, bool | None]]] = {}
+        """First sequence -> the records of a stored batch whose client does not know it, and has not sent it again."""
         for kind, fingerprints in zip((True, False, None), refused, strict=True):
             self._remember((each, kind) for each in fingerprints)
 
@@ -283,6 +286,7 @@ class Window(Generic[B]):
             raise ProducerFenced(_OUTCOME_UNKNOWN)
         for told in self.done:
             if (told.sequence, told.count) == (base_sequence, count):
+                self._untold.pop(base_sequence, None)
                 return told.outcome
         ahead = (base_sequence - self.next_sequence) % _SEQUENCES < _SEQUENCES // 2
         if base_sequence != self.next_sequence and ahead and self.refusal is not None:
@@ -306,6 +310,7 @@ class Window(Generic[B]):
         if batch.epoch > self.epoch:
             self.epoch, self.fenced = batch.epoch, False
             self.done.clear()
+            self._remember_untold()
         self.next_sequence, self.refusal = batch.next_sequence, None
         self.under_way.append(batch)
 
@@ -341,9 +346,13 @@ class Window(Generic[B]):
     def judged(self, batch: B) -> ClientResult:
         """The outcome for the client of a settled batch, which is remembered for retries."""
         outcome = batch.outcome()
-        if not batch.refused and batch.untold and not batch.transactional:
-            self._remember(batch.fingerprints())
         if not batch.refused:
+            if batch.untold and not batch.transactional:
+                self._untold[batch.base_sequence] = [*batch.fingerprints()]
+                if batch.epoch != self.epoch:
+                    self._remember_untold()
+                elif len(self._untold) > REMEMBERED_BATCHES:
+                    del self._untold[next(iter(self._untold))]
             if batch.epoch == self.epoch:
                 self.done = [*self.done, AnsweredBatch(batch.base_sequence, batch.count, outcome)][-REMEMBERED_BATCHES:]
             return outcome
@@ -354,6 +363,12 @@ class Window(Generic[B]):
             self.next_sequence = batch.base_sequence
             self.refusal = batch.failure if batch.failure.passed_on else None
         return outcome
+
+    def _remember_untold(self) -> None:
+        """Recognise stored batches whose client does not know that they are stored, because it has bumped its epoch."""
+        for fingerprints in self._untold.values():
+            self._remember(fingerprints)
+        self._untold.clear()
 
     def _remember(self, fingerprints: Iterable[tuple[int, bool | None]]) -> None:
         for each, stored in fingerprints:
