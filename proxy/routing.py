@@ -8,7 +8,7 @@ Rules:
   Only a recreated topic (with another topic id) gets a new pin. A restart without a journal forgets the pin, so a rule
   may state the count. Records for a topic with fewer partitions than that are refused.
 - A record without a key stays in the partition that its client chose; an empty key is a key. In mode `fan-out` clients
-  choose no partition: all records of a batch without a key go to one that the batch's checksum chooses. So a restart
+  choose no partition: the checksum of a batch chooses the partition of all its records without a key. So a restart
   finds the same partition for a batch from the journal.
 """
 

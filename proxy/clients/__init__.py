@@ -11,7 +11,7 @@ steps                 runs requests that take several steps
 pending_produce       the response to a Produce request, from the results of its partitions
 carried               the APIs and versions that the proxy offers
 dialects              the error codes for each kind of client
-one_partition         what clients see of a topic in mode `fan-out`, and the refusals
+one_partition         topics in mode `fan-out` as clients see them, and the refusals
 walks                 reads only the brokers of long Metadata responses
 routed_topics         topics with a rule, and their metadata
 admission             checks who may send to a rewritten topic, and with which producer

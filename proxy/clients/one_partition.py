@@ -6,8 +6,8 @@ Rules:
   response has none.
 - Metadata does not tell whether a producer or a consumer asks. So consumers see one partition, too. Upstream's
   partition 0 is another one, with some of the records: its offsets would be wrong answers about the topic.
-- So a client that reads such a topic, or asks for its offsets, gets what a broker answers to a client that may write
-  but not read: TOPIC_AUTHORIZATION_FAILED. All clients pass this error on to their application.
+- So a client that reads such a topic, or asks for its offsets, gets the error that brokers have for clients that may
+  write but not read: TOPIC_AUTHORIZATION_FAILED. All clients pass this error on to their application.
 - Members of groups are refused when they join. Otherwise a member could get partitions that its Metadata does not have,
   from another member or from upstream, and would read nothing without an error.
 - Rules match names, so clients are not offered the versions of these requests that have topic ids instead.

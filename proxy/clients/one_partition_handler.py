@@ -29,7 +29,7 @@ class OnePartitionContext(Protocol):
 
 
 class OnePartitionHandler:
-    """Refuses what a client asks about topics in mode `fan-out`, and passes on what it asks about others.
+    """Refuses a client's requests about topics in mode `fan-out`, and passes on those about others.
 
     Args:
         peer: the client's ``host:port``, for logs.

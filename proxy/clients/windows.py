@@ -17,9 +17,9 @@ Rules:
   acknowledged, and never stored.
 - Some records of a refused batch may be stored. The client sends them again with other sequences, in other batches or
   in another epoch. So the proxy recognises them by their content, until a batch has none of the refused records.
-- The same goes, in the next epoch, for a stored batch whose client got REQUEST_TIMED_OUT and has not sent it again.
-  Java's client bumps the epoch if a later batch fails before the retry, and sends the first batch with another sequence.
-  In the same epoch, equal records are new ones. A restart forgets this.
+- In the next epoch, it also recognises a stored batch whose client got REQUEST_TIMED_OUT and has not retried it. If a
+  later batch fails before the retry, Java's client bumps the epoch and renumbers the first batch. In the same epoch,
+  equal records are new ones. A restart forgets this.
 - A batch with an unknown outcome fences its producer, because a retry might duplicate it. In the next epoch only its
   records are refused.
 - Transactions do not need this: a batch that fails, or whose outcome is unknown, has its transaction aborted.
@@ -173,7 +173,7 @@ class Numbered(Journaled):
 
     @property
     def untold(self) -> bool:
-        """Whether its client was told that upstream has not confirmed it in time, and has not sent it again since."""
+        """Whether its client got REQUEST_TIMED_OUT before the outcome was known, and has not retried it."""
         return False
 
     def fingerprints(self) -> Iterable[tuple[int, bool | None]]:

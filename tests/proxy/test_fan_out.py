@@ -1,4 +1,4 @@
-"""Mode `fan-out`: clients see one partition, its records are spread by key, and nobody reads it through the proxy."""
+"""Mode `fan-out`: clients see one partition, its records are spread by key, and clients cannot read it."""
 
 import json
 from collections import Counter
@@ -92,7 +92,7 @@ def places(world: World) -> dict[bytes | None, int]:
     }
 
 
-# -- what clients see
+# -- metadata
 
 
 @pytest.mark.parametrize("version", range(13))
@@ -366,7 +366,7 @@ def test_a_rule_for_the_brokers_own_topics_is_refused() -> None:
         parse_rule("__consumer_offsets=fan-out")
 
 
-# -- what is counted
+# -- counts
 
 
 def test_no_key_counts_as_misplaced_because_clients_choose_no_partition() -> None:
