@@ -23,11 +23,12 @@ from ottla.complaints import Complaints
 from ottla.errors import AuthenticationFailed, BrokerUnreachable, ConfigurationError, RemoteProtocolError
 from ottla.proxy.clients.acceptance import Acceptance
 from ottla.proxy.clients.admission import Admission
-from ottla.proxy.clients.batches import ClientBatch
+from ottla.proxy.clients.batches import ClientBatch, Origin
 from ottla.proxy.clients.buffered import Buffered
 from ottla.proxy.clients.client_session import ClientSession
 from ottla.proxy.clients.key_report import KeyReport
 from ottla.proxy.clients.observer import KeyCounts, Observer, Tallies
+from ottla.proxy.clients.one_partition import WHY
 from ottla.proxy.clients.opening import Opener
 from ottla.proxy.clients.producers import ClientProducers
 from ottla.proxy.clients.rejecter import Rejecter
@@ -333,6 +334,12 @@ class ProxyCore:
         text = f"requests of a disconnected client dropped: {why}"
         if self._complaints.is_new(now, "", text):
             log.warning("%s", text, extra={"bytes": size})
+
+    def refused_to_read(self, topic: str, request: str, client: Origin, now: float) -> None:
+        """Log that a client may not read a topic: most responses have no room for a reason."""
+        if self._complaints.is_new(now, client.host, f"topic in mode fan-out cannot be read here: {topic}, {request}"):
+            told = {"topic": topic, "request": request, "why": WHY}
+            log.warning("topic in mode fan-out cannot be read here", extra=told | client.facts)
 
     # -- inside
 

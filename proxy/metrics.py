@@ -22,15 +22,18 @@ RECORDS = ServerMetric(
     "ottla_proxy_records_total",
     _COUNTER,
     "records of topics that a rule matches, when the proxy sends them to upstream, which may still refuse them; "
-    "refused records that a client sends again are counted again; `mode`: of the rule, `rewrite`, `reject` or "
-    "`observe`; with `observe-sample`, the counts of observed topics are estimates",
+    "refused records that a client sends again are counted again; `mode`: of the rule, `rewrite`, "
+    "`fan-out`, `reject` or `observe`; with `observe-sample`, the counts of observed topics are estimates",
     ("topic", "mode"),
 )
 KEYLESS = ServerMetric(
     "ottla_proxy_keyless_records_total", _COUNTER, "records of these topics without a key", ("topic",)
 )
 MOVED = ServerMetric(
-    "ottla_proxy_moved_records_total", _COUNTER, "those of these records that it sends to another partition", ("topic",)
+    "ottla_proxy_moved_records_total",
+    _COUNTER,
+    "those of these records that it sends to another partition, in mode `rewrite`",
+    ("topic",),
 )
 MISPLACED = ServerMetric(
     "ottla_proxy_misplaced_records_total",

@@ -7,7 +7,9 @@ Rules:
 - The partition count is pinned when a rewritten topic is first seen: if it followed a growing topic, keys would move.
   Only a recreated topic (with another topic id) gets a new pin. A restart without a journal forgets the pin, so a rule
   may state the count. Records for a topic with fewer partitions than that are refused.
-- A record without a key stays in the partition that its client chose; an empty key is a key.
+- A record without a key stays in the partition that its client chose; an empty key is a key. In mode `fan-out` clients
+  choose no partition: the checksum of a batch chooses the partition of all its records without a key. So a restart
+  finds the same partition for a batch from the journal.
 """
 
 import fnmatch
@@ -44,6 +46,8 @@ class TopicRules:
     def change(self, rules: Sequence[TopicRule]) -> None:
         """Replace all rules."""
         self.all = tuple(rules)
+        self.any_fan_out = any(rule.mode is Mode.FAN_OUT for rule in rules)
+        """Whether any rule has mode `fan-out`."""
         self._patterns = [(re.compile(fnmatch.translate(rule.glob)), rule) for rule in rules]
         self.of = lru_cache(_REMEMBERED_TOPICS)(self._find)
         """The rule of a topic, or ``None``."""
@@ -56,7 +60,13 @@ class TopicRules:
         return next((rule for pattern, rule in self._patterns if pattern.match(topic)), None)
 
     def rewrites(self, topic: str) -> bool:
-        return self.mode(topic) is Mode.REWRITE
+        """Whether the proxy moves the records of a topic: modes `rewrite` and `fan-out`."""
+        mode = self.mode(topic)
+        return mode is not None and mode.moves
+
+    def fans_out(self, topic: str | None) -> bool:
+        """Whether clients see one partition of a topic."""
+        return self.any_fan_out and topic is not None and self.mode(topic) is Mode.FAN_OUT
 
     def mode(self, topic: str) -> Mode | None:
         """The mode of a topic; ``None``: no rule matches it."""
@@ -118,6 +128,17 @@ class Routes:
     partitions: int
     """The pinned number."""
     partitioner: str
+    fans_out: bool = False
+    """Clients see one partition, so they have chosen none for records without a key."""
+
+    def of_keyless(self, partition: int, checksum: int) -> int:
+        """The partition for a batch's records without a key.
+
+        Args:
+            partition: where the client put them.
+            checksum: of the batch.
+        """
+        return checksum % self.partitions if self.fans_out else partition
 
     def split(self, records: Records, partition: int) -> dict[int, Records]:
         """The records by destination partition; records without a key stay in ``partition``."""
@@ -126,4 +147,4 @@ class Routes:
 
 def routes_of(rule: TopicRule, topic_id: "UUID", partitions: int) -> Routes:
     """The routes of a topic: with the partition count of its rule, or else this one."""
-    return Routes(topic_id, rule.partitions or partitions, rule.partitioner)
+    return Routes(topic_id, rule.partitions or partitions, rule.partitioner, rule.mode is Mode.FAN_OUT)

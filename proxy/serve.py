@@ -29,6 +29,7 @@ from ottla.codec.wire import Buffer
 from ottla.config_file import Reloaded
 from ottla.errors import ConfigurationError, LocalProtocolError, OttlaError, reason
 from ottla.proxy.clients.observer import Tally
+from ottla.proxy.clients.routed_topics import MOST_NAMED
 from ottla.proxy.config import EVERY_ADDRESS, ProxyConfig
 from ottla.proxy.core import ProxyCore
 from ottla.proxy.descriptors import fitting
@@ -116,9 +117,19 @@ class RunningProxy:
 
         Idempotent and transactional producers that are open are fenced when they next write to a topic that is newly
         rewritten, or no longer: their applications must open new ones.
+
+        Raises:
+            ConfigurationError: a topic would leave mode `fan-out`, and its records would pass unchanged.
         """
         if self._core is None:
             raise LocalProtocolError("the proxy does not run yet")
+        if topics := self._core.topics.leaving_fan_out(rules):
+            more = f" and {len(topics) - MOST_NAMED} more" if len(topics) > MOST_NAMED else ""
+            raise ConfigurationError(
+                f"topics in mode fan-out may only change to rewrite: {', '.join(topics[:MOST_NAMED])}{more}; clients "
+                "know one partition of them, and would send all records to it; stop their producers, and restart the "
+                "proxy"
+            )
         if self._core.rules.all != tuple(rules):
             self._tell(RulesChanged(tuple(rules)))
 
@@ -179,7 +190,7 @@ def _core(config: ProxyConfig, bootstrap: tuple[Address, ...], state: StateDirec
     """Create a core, with the state of the journal if there is one."""
     offset = time.time() - trio.current_time()
     if state is None:
-        if any(rule.mode is Mode.REWRITE for rule in config.topics):
+        if any(rule.mode.moves for rule in config.topics):
             log.warning("no state directory: a restart fences the idempotent producers of rewritten topics")
         return ProxyCore(config, bootstrap, random.SystemRandom(), clock_offset=offset)
     found, segment = state.recover()

@@ -19,6 +19,13 @@ class Mode(Enum):
     """Batches with a key in another partition than the partitioner chooses are refused; all others pass unchanged."""
     REWRITE = "rewrite"
     """Records with a key go to the partition that the partitioner chooses."""
+    FAN_OUT = "fan-out"
+    """Clients see one partition, to which they can only write; its records are spread as in mode `rewrite`."""
+
+    @property
+    def moves(self) -> bool:
+        """Whether the proxy itself sends the records to the partitions of their keys."""
+        return self in (Mode.REWRITE, Mode.FAN_OUT)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,11 +5,13 @@ client_connection     a client's own connection: its responses and its end
 client_link           a client's upstream connection, and the requests that wait for it
 address_handler       requests whose responses have addresses of brokers: Metadata, FindCoordinator and others
 produce_handler       Produce: rewrites, passes or refuses record sets
+one_partition_handler requests that would read a topic in mode `fan-out`, or describe it
 transaction_handler   InitProducerId, AddPartitionsToTxn and EndTxn, step by step
 steps                 runs requests that take several steps
 pending_produce       the response to a Produce request, from the results of its partitions
 carried               the APIs and versions that the proxy offers
 dialects              the error codes for each kind of client
+one_partition         topics in mode `fan-out` as clients see them, and the refusals
 walks                 reads only the brokers of long Metadata responses
 routed_topics         topics with a rule, and their metadata
 admission             checks who may send to a rewritten topic, and with which producer

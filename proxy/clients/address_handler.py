@@ -5,6 +5,7 @@ Rules:
   is replaced by the proxy's for the same node, or left out if the proxy has no port for the node.
 - A client asks again if it needs a node that was left out. Meanwhile the proxy opens the node's port.
 - Other responses with addresses: those to Produce, in `ProduceHandler`.
+- Metadata of topics in mode `fan-out` names one partition (`ottla.proxy.clients.one_partition`).
 """
 
 from collections.abc import Callable
@@ -17,14 +18,18 @@ from ottla.codec.apis.find_coordinator import Coordinator, FindCoordinatorRespon
 from ottla.codec.apis.metadata import MetadataResponse
 from ottla.codec.apis.share_acknowledge import ShareAcknowledgeResponse
 from ottla.codec.apis.share_fetch import ShareFetchResponse
-from ottla.codec.frames import parse_response
+from ottla.codec.frames import build_response, parse_response
 from ottla.codec.wire import Buffer
-from ottla.errors import CoordinatorNotAvailable
+from ottla.errors import CoordinatorNotAvailable, OttlaError
 from ottla.proxy.clients.carried import DESCRIBE_CLUSTER, FIND_COORDINATOR, METADATA, SHARE_ACKNOWLEDGE, SHARE_FETCH
 from ottla.proxy.clients.client_connection import ClientConnection, ClientRequest
 from ottla.proxy.clients.client_link import ClientLink
+from ottla.proxy.clients.one_partition import narrowed
 from ottla.proxy.clients.steps import Steps, UpstreamFrame, run, until
 from ottla.proxy.clients.walks import LongMetadata
+from ottla.proxy.contained import as_ottla_error
+from ottla.proxy.routing import TopicRules
+from ottla.proxy.threads import Threads
 from ottla.proxy.upstream.cluster import UpstreamCluster
 from ottla.sdk.outcome import Outcome
 
@@ -39,6 +44,8 @@ class AddressContext(Protocol):
     """The parts of the proxy that these requests use."""
 
     cluster: UpstreamCluster
+    rules: TopicRules
+    threads: Threads
 
     def when_ports_are_open(self, then: Callable[[], None]) -> None:
         """Call ``then`` once the port of every known broker was opened, or could not be."""
@@ -68,6 +75,7 @@ class AddressHandler:
         """Have ports opened for the brokers in upstream's response, and answer with the addresses of these ports."""
         frame, now = yield from forwarded
         long: LongMetadata | None = None
+        fans_out = self._shared.rules.fans_out
         if len(frame) > LONG_ANSWER:  # the proxy requests the metadata of topics that it needs by itself
             long = LongMetadata(frame, request.version)
             answer = long.answer
@@ -76,10 +84,42 @@ class AddressHandler:
         self._shared.cluster.learn(answer, now)
         yield from self._ports()
         answer = self._shared.cluster.pointing_here(answer)
-        if long is not None:
+        if long is None:
+            self._client.respond(request, replace(answer, topics=narrowed(answer.topics, fans_out)))
+        elif not self._shared.rules.any_fan_out:
             self._client.pass_back(request, long.parts(answer), now)
         else:
-            self._client.respond(request, answer)
+            yield from self._answer_narrowed(request, frame, answer, now)
+
+    def _answer_narrowed(
+        self, request: ClientRequest, frame: bytes, answer: MetadataResponse, now: float
+    ) -> Steps[None]:
+        """Answer with a long response, which is parsed in a thread because of topics in mode `fan-out`.
+
+        Args:
+            answer: the response without topics.
+        """
+        fans_out = self._shared.rules.fans_out
+        done: Outcome[tuple[bytes, MetadataResponse] | OttlaError] = Outcome()
+
+        def work() -> tuple[bytes, MetadataResponse] | OttlaError:
+            try:
+                topics = parse_response(MetadataResponse, request.version, frame)[1].topics
+                response = replace(answer, topics=narrowed(topics, fans_out))
+                spread = tuple(topic for topic in topics if fans_out(topic.name))
+                built = build_response(response, request.version, request.correlation_id)
+                return built, MetadataResponse(brokers=(), topics=spread)
+            except Exception as error:
+                return as_ottla_error(error)
+
+        self._shared.threads.run(work, lambda result, now: done.succeed(result))
+        result = yield from until(done)
+        if isinstance(result, OttlaError):
+            self._client.close(str(result))
+            return
+        response, spread = result
+        self._shared.cluster.learn(spread, now)
+        self._client.answer(request.ticket, response)
 
     def _describe_cluster(self, request: ClientRequest, forwarded: UpstreamFrame) -> Steps[None]:
         """Do the same for DescribeCluster, which may also name fenced brokers: they get their ports before they run."""

@@ -131,7 +131,7 @@ class ClientBatch(Numbered):
     left_out: set[int] = field(default_factory=set)
     """Indexes of records that an earlier batch has stored."""
     in_place: bool = False
-    """All its records stay in the partition that the client chose."""
+    """All its records stay in the partition that the client chose; in mode `fan-out` it chooses none."""
     unstored: list[tuple[Part, bool]] = field(default_factory=list)
     """Failed parts, and whether their outcome is unknown."""
 
@@ -141,7 +141,7 @@ class ClientBatch(Numbered):
         if found is None:
             return 0
         self.records, self.parts = found.records, {**found.parts}
-        self.in_place = list(self.parts) == [self.partition]
+        self.in_place = list(self.parts) == [self.partition] and not self.routes.fans_out
         before, self.size = self.size, memory_of(self.batch, self.records)
         return self.size - before
 
@@ -174,7 +174,7 @@ class ClientBatch(Numbered):
         """``count`` of its records for a partition, from ``first`` on."""
         records = self.parts[partition][first : first + count]
         size = self.size // max(self.count, 1) * count
-        whole = self.batch if self.in_place and count == self.count else None
+        whole = self.batch if count == self.count else None
         kind = Compression(self.batch.compression)
         return Part(self, partition, records, size, kind, since, whole, first)
 

@@ -38,7 +38,9 @@ class Carried(NamedTuple):
 
 PRODUCE, FETCH, METADATA, FIND_COORDINATOR, API_VERSIONS, INIT_PRODUCER_ID = 0, 1, 3, 10, 18, 22
 ADD_PARTITIONS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT = 24, 26, 28
-DESCRIBE_CLUSTER, SHARE_FETCH, SHARE_ACKNOWLEDGE = 60, 78, 79
+LIST_OFFSETS, OFFSET_COMMIT, DELETE_RECORDS, OFFSET_FOR_LEADER_EPOCH = 2, 8, 21, 23
+JOIN_GROUP, CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT, STREAMS_GROUP_HEARTBEAT = 11, 68, 76, 88
+DESCRIBE_CLUSTER, DESCRIBE_TOPIC_PARTITIONS, SHARE_FETCH, SHARE_ACKNOWLEDGE = 60, 75, 78, 79
 
 ABORTABLE_SINCE = {PRODUCE: 11, END_TXN: 4}
 """The versions that know TRANSACTION_ABORTABLE (KIP-890)."""
@@ -46,12 +48,12 @@ ABORTABLE_SINCE = {PRODUCE: 11, END_TXN: 4}
 CARRIED: dict[int, Carried] = {
     PRODUCE: Carried("Produce", 12, Way.DECODED, "later ones have topic ids instead of names, and rules match names"),
     FETCH: Carried("Fetch", 15, limit="later ones have addresses of leaders behind the records (KIP-951)"),
-    2: Carried("ListOffsets", 11),
+    LIST_OFFSETS: Carried("ListOffsets", 11),
     METADATA: Carried("Metadata", 13, Way.ADDRESSED),
-    8: Carried("OffsetCommit", 10),
+    OFFSET_COMMIT: Carried("OffsetCommit", 10),
     9: Carried("OffsetFetch", 10),
     FIND_COORDINATOR: Carried("FindCoordinator", 6, Way.ADDRESSED),
-    11: Carried("JoinGroup", 9),
+    JOIN_GROUP: Carried("JoinGroup", 9),
     12: Carried("Heartbeat", 4),
     13: Carried("LeaveGroup", 5),
     14: Carried("SyncGroup", 5),
@@ -60,10 +62,10 @@ CARRIED: dict[int, Carried] = {
     API_VERSIONS: Carried("ApiVersions", 4, Way.HERE, "later ones name the node that the client expects (KIP-1242)"),
     19: Carried("CreateTopics", 7),
     20: Carried("DeleteTopics", 6),
-    21: Carried("DeleteRecords", 2),
+    DELETE_RECORDS: Carried("DeleteRecords", 2),
     # The proxy remembers the producer ids of clients.
     INIT_PRODUCER_ID: Carried("InitProducerId", 5, Way.DECODED, "later ones prepare transactions (KIP-939)"),
-    23: Carried("OffsetForLeaderEpoch", 4),
+    OFFSET_FOR_LEADER_EPOCH: Carried("OffsetForLeaderEpoch", 4),
     ADD_PARTITIONS_TO_TXN: Carried("AddPartitionsToTxn", 3, Way.DECODED, "later ones are for brokers"),
     25: Carried("AddOffsetsToTxn", 4),
     END_TXN: Carried("EndTxn", 5, Way.DECODED),  # waits until the transaction's records are settled
@@ -91,20 +93,20 @@ CARRIED: dict[int, Carried] = {
     61: Carried("DescribeProducers", 0),
     65: Carried("DescribeTransactions", 0),
     66: Carried("ListTransactions", 2),
-    68: Carried("ConsumerGroupHeartbeat", 1),
+    CONSUMER_GROUP_HEARTBEAT: Carried("ConsumerGroupHeartbeat", 1),
     69: Carried("ConsumerGroupDescribe", 1),
     # Upstream matches a client with subscriptions by its ids and its software, which pass with its requests and its
     # connection, and by its address, which is the proxy's. Any node answers.
     71: Carried("GetTelemetrySubscriptions", 0),
     72: Carried("PushTelemetry", 0),
     74: Carried("ListConfigResources", 1),
-    75: Carried("DescribeTopicPartitions", 0),
-    76: Carried("ShareGroupHeartbeat", 1),
+    DESCRIBE_TOPIC_PARTITIONS: Carried("DescribeTopicPartitions", 0),
+    SHARE_GROUP_HEARTBEAT: Carried("ShareGroupHeartbeat", 1),
     77: Carried("ShareGroupDescribe", 1),
     SHARE_FETCH: Carried("ShareFetch", 2, Way.ADDRESSED),
     SHARE_ACKNOWLEDGE: Carried("ShareAcknowledge", 2, Way.ADDRESSED),
     # Endpoints in these responses belong to the application's own instances (`application.server`, KIP-1071).
-    88: Carried("StreamsGroupHeartbeat", 1),
+    STREAMS_GROUP_HEARTBEAT: Carried("StreamsGroupHeartbeat", 1),
     89: Carried("StreamsGroupDescribe", 1),
     90: Carried("DescribeShareGroupOffsets", 1),
     91: Carried("AlterShareGroupOffsets", 0),
@@ -138,6 +140,9 @@ NOT_CARRIED: dict[int, str] = {
 }
 """The other APIs of `ottla.codec.apis`, and why the proxy does not offer them."""
 
+NEWEST_WITH_NAMES = {FETCH: 12, OFFSET_COMMIT: 9, TXN_OFFSET_COMMIT: 5}
+"""The newest versions that have names of topics, as rules do; later ones have ids."""
+
 Versions = Mapping[int, tuple[int, int]]
 """API key -> the oldest and the newest version."""
 TRANSACTION_VERSION = "transaction.version"
@@ -145,12 +150,18 @@ _OF_TRANSACTIONS = {PRODUCE: 12, END_TXN: 5, TXN_OFFSET_COMMIT: 5}
 """The API versions that transactions of version 2 need."""
 
 
-def offered(upstream: Versions) -> Versions:
+def newest(key: int, *, with_names: bool) -> int:
+    """The newest version of an API that the proxy carries; ``with_names``: only those with names of topics."""
+    carried = CARRIED[key].newest
+    return min(carried, NEWEST_WITH_NAMES.get(key, carried)) if with_names else carried
+
+
+def offered(upstream: Versions, *, with_names: bool = False) -> Versions:
     """The versions that clients are offered if ``upstream`` serves these; ApiVersions is the proxy's own."""
     both = {
-        key: (oldest, min(newest, CARRIED[key].newest))
-        for key, (oldest, newest) in sorted(upstream.items())
-        if key in CARRIED and oldest <= CARRIED[key].newest
+        key: (oldest, min(last, newest(key, with_names=with_names)))
+        for key, (oldest, last) in sorted(upstream.items())
+        if key in CARRIED and oldest <= newest(key, with_names=with_names)
     }
     return both | {API_VERSIONS: (0, CARRIED[API_VERSIONS].newest)}
 
@@ -166,13 +177,19 @@ def offers_feature(name: str, versions: Versions) -> bool:
     )
 
 
-def why_not(key: int, version: int) -> str | None:
-    """Why a request of an API in a version is not carried; ``None``: it is."""
+def why_not(key: int, version: int, *, with_names: bool = False) -> str | None:
+    """Why a request of an API in a version is not carried; ``None``: it is.
+
+    Args:
+        with_names: a rule has mode `fan-out`.
+    """
     if key in NOT_CARRIED:
         return NOT_CARRIED[key]
     if key not in CARRIED:
         return "the proxy does not know it"
     known = CARRIED[key]
+    if with_names and newest(key, with_names=True) < version <= known.newest:
+        return "it has topic ids instead of names, and rules in mode fan-out match names"
     if 0 <= version <= known.newest:
         return None
     return known.limit or f"the proxy knows versions up to {known.newest}"

@@ -22,7 +22,7 @@ from ottla.codec.wire import Buffer
 from ottla.errors import ConnectionLost, NotEnoughReplicas, OttlaError, TimeoutExpired
 from ottla.proxy.clients.buffered import Buffered
 from ottla.proxy.clients.carried import Versions
-from ottla.proxy.clients.client_connection import ClientConnection
+from ottla.proxy.clients.client_connection import ClientConnection, ClientRequest
 from ottla.proxy.clients.steps import Steps, UpstreamAnswer, UpstreamFrame, until
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.events import Address
@@ -106,6 +106,11 @@ class ClientLink:
             link.forward(frame, deadline=deadline, arrived=arrived, failed=failed, passed=passed, size=size)
 
         self._with_link(send, now, len(frame))
+
+    def pass_on(self, request: ClientRequest, frame: Buffer, now: float) -> None:
+        """Forward a request, and answer with upstream's response, unread."""
+        passed = partial(self._client.stream_back, request)
+        self.forward(frame, partial(self._client.pass_back, request), now, passed)
 
     @property
     def takes_passage(self) -> bool:

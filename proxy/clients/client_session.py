@@ -5,7 +5,7 @@ Rules:
   and so does a bug.
 - An API that is not in the table `CARRIED` closes the connection, as an unknown API does on a broker.
 - Most requests pass unread. The others have a method each: here, in `AddressHandler`, `ProduceHandler` or
-  `TransactionHandler`.
+  `TransactionHandler`. While a rule has mode `fan-out`, `OnePartitionHandler` reads some more.
 """
 
 import logging
@@ -40,6 +40,7 @@ from ottla.proxy.clients.carried import (
 from ottla.proxy.clients.client_connection import ClientConnection, ClientRequest
 from ottla.proxy.clients.client_link import ClientLink, LinkContext
 from ottla.proxy.clients.dialects import UNNAMED, Dialect, dialect_of
+from ottla.proxy.clients.one_partition_handler import OnePartitionContext, OnePartitionHandler
 from ottla.proxy.clients.produce_handler import ProduceContext, ProduceHandler
 from ottla.proxy.clients.request_line import RequestLine
 from ottla.proxy.clients.steps import Steps, run
@@ -64,7 +65,7 @@ _LONGEST_SOFTWARE = 100
 _HEAD = struct.Struct(">hhi")
 
 
-class ProxyContext(LinkContext, AddressContext, TransactionContext, ProduceContext, Protocol):
+class ProxyContext(LinkContext, AddressContext, OnePartitionContext, TransactionContext, ProduceContext, Protocol):
     """The parts of the proxy that all sessions share."""
 
     actions: list[Action]
@@ -83,6 +84,7 @@ class ClientSession:
         self._client = ClientConnection(client, shared.actions)
         self._link = ClientLink(self._client, node, shared)
         self._addresses = AddressHandler(self._client, self._link, shared)
+        self._one_partition = OnePartitionHandler(self._client, peer, self._link, shared)
         self._transactions = TransactionHandler(self._client, Origin(client, peer).host, self._link, shared)
         self._line = RequestLine(client, shared.buffered)
         self._produce = ProduceHandler(self._client, peer, self._link, self._line, shared)
@@ -157,11 +159,14 @@ class ClientSession:
             response = build_response(refusal, 0, request.correlation_id)
             self._client.answer(request.ticket, response, errors=(UnsupportedVersion.code,))
             return
-        _check(key, request.version, frame)
+        by_name = self._shared.rules.any_fan_out
+        _check(key, request.version, frame, read=self._one_partition.handles(key), with_names=by_name)
         if key == PRODUCE:
             self._produce.produce(request, frame, self._dialect, now)
         elif key == API_VERSIONS:
             run(self._api_versions(request, parse_request(frame).message, now), self._client)
+        elif self._one_partition.handles(key):
+            self._one_partition.handle(request, frame, now)
         elif CARRIED[key].way is Way.ADDRESSED:
             self._addresses.handle(request, frame, now)
         elif key == INIT_PRODUCER_ID:
@@ -171,8 +176,7 @@ class ClientSession:
         elif key == END_TXN:
             run(self._transactions.end(request, frame, now), self._client)
         else:
-            passed = partial(self._client.stream_back, request)
-            self._link.forward(frame, partial(self._client.pass_back, request), now, passed)
+            self._link.pass_on(request, frame, now)
 
     def _api_versions(self, request: ClientRequest, asked: ApiVersionsRequest, now: float) -> Steps[None]:
         """Answer with the versions and features that upstream and the proxy both have."""
@@ -181,7 +185,7 @@ class ClientSession:
         self._produce.runs(f"{name} {version}".strip()[:_LONGEST_SOFTWARE])
         named = _SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)
         upstream, features = yield from self._link.offered(Software(name, version) if named else OURS, now)
-        versions = offered(upstream)
+        versions = offered(upstream, with_names=self._shared.rules.any_fan_out)
         answer = ApiVersionsResponse(
             error_code=0,
             api_keys=_ranges(versions),
@@ -206,18 +210,22 @@ def _head(ticket: int, frame: Buffer) -> ClientRequest:
     return ClientRequest(ticket, *_HEAD.unpack_from(frame))
 
 
-def _check(key: int, version: int, frame: Buffer) -> None:
+def _check(key: int, version: int, frame: Buffer, *, read: bool, with_names: bool) -> None:
     """Check that the proxy accepts a request.
+
+    Args:
+        read: it is parsed, although other requests of its API pass unread.
+        with_names: a rule has mode `fan-out`, so versions with topic ids are not offered.
 
     Raises:
         RemoteProtocolError: it does not.
     """
     size = len(frame)
-    if why := why_not(key, version):
+    if why := why_not(key, version, with_names=with_names):
         raise RemoteProtocolError(f"{NAMES.get(key, f'API key {key}')} version {version} was not offered: {why}")
-    if size > MOST_READ and CARRIED[key].way is not Way.OPAQUE and key not in (PRODUCE, METADATA):
+    if size > MOST_READ and (read or CARRIED[key].way is not Way.OPAQUE) and key not in (PRODUCE, METADATA):
         raise RemoteProtocolError(f"{CARRIED[key].name} of {size} bytes; the proxy accepts at most {MOST_READ}")
-    if key in _SHORT and size > _SHORT[key] and has_more_elements(frame, MOST_PARTS):
+    if size > _SHORT.get(key, MOST_PARTS if read else size) and has_more_elements(frame, MOST_PARTS):
         raise RemoteProtocolError(f"{CARRIED[key].name} names more than {MOST_PARTS} topics, partitions or groups")
 
 

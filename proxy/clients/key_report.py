@@ -230,7 +230,8 @@ class KeyReport:
             for _, key, _ in found.looked:
                 shown = self._shown(key)
                 known.look(shown)
-                client.look(key, shown, partition, routes.partitions)
+                if not routes.fans_out:  # there the client chooses no partition
+                    client.look(key, shown, partition, routes.partitions)
 
     def _shown(self, key: bytes) -> str:
         if self.shows_keys:

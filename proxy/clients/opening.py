@@ -124,7 +124,7 @@ def opened(batch: RecordBatch, routes: Routes, partition: int) -> Opened | Broke
         records = batch.records(DECOMPRESSED_LIMIT, _decompressed(batch))
         if records.time_span > _FARTHEST:
             return InvalidTimestamp("the timestamps of a batch lie more than 63 bits apart")
-        return Opened(records, routes.split(records, partition))
+        return Opened(records, routes.split(records, routes.of_keyless(partition, batch.crc)))
     except DecodeError as error:
         return InvalidRecord(f"the records cannot be read: {error}")
     except Exception:

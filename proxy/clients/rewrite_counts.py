@@ -35,14 +35,18 @@ class RewriteCounts:
 
     def delivered(self, batch: ClientBatch, now: float) -> None:
         """Count the records of a batch that are handed to delivery; those left out were counted with another batch."""
-        records = batch.count - len(batch.left_out)
-        misplaced = records - len(batch.parts.get(batch.partition, ()))
+        records, chosen = batch.count - len(batch.left_out), not batch.routes.fans_out
+        misplaced = records - len(batch.parts.get(batch.partition, ())) if chosen else 0
         keyless = batch.records.keyless
         if batch.left_out:
             keyless = sum(each.key is None for part in batch.parts.values() for each in part)
         most, looks = self._keys.wanted(batch.topic, batch.routes, batch.origin, now)
         found = FoundKeys(
-            records, keyless, misplaced, _examples(batch, most) if most else (), _looked(batch) if looks else ()
+            records,
+            keyless,
+            misplaced,
+            _examples(batch, most) if most and chosen else (),
+            _looked(batch) if looks else (),
         )
         self._keys.count(batch.topic, batch.routes, batch.partition, batch.origin, found)
 

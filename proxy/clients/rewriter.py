@@ -212,7 +212,7 @@ class Rewriter:
         Raises:
             BrokerError: the batch is damaged.
         """
-        routes = Routes(noted.topic_id, noted.partitions, noted.partitioner)
+        routes = Routes(noted.topic_id, noted.partitions, noted.partitioner, noted.fans_out)
         self._numbers = count(max(next(self._numbers), noted.number + 1))
         data = checked(noted.data)
         batch = self._client_batch(data, NOBODY, producer, place, window, routes, noted.number, begun=begun)

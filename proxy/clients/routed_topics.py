@@ -175,6 +175,16 @@ class RoutedTopics:
             with contained("a topic is not described"):
                 call.give_up(why, now)
 
+    def leaving_fan_out(self, rules: Sequence[TopicRule]) -> list[str]:
+        """The known topics in mode `fan-out` whose records would pass unchanged under these rules.
+
+        Clients know one partition of such a topic: for a while they would send all records to upstream's partition 0.
+        """
+        after = TopicRules(rules)
+        return sorted(
+            topic for topic in self._cluster.topics if self._rules.fans_out(topic) and not after.rewrites(topic)
+        )
+
     def rewrites(self, topic: str) -> bool:
         return self._rules.rewrites(topic)
 
@@ -189,7 +199,7 @@ class RoutedTopics:
         if rule is None or not self._rules.rewrites(topic):
             self._unused[topic] = routes
         elif self._fits(topic, routes):
-            self._routes[topic] = routes
+            self._routes[topic] = replace(routes, fans_out=rule.mode is Mode.FAN_OUT)
         else:
             self._misfits.setdefault(topic, []).insert(0, routes)
             log.error(
@@ -275,7 +285,7 @@ class RoutedTopics:
         They follow the partition count, because clients do.
         """
         known, rule = self._cluster.topics.get(topic), self._rules.of(topic)
-        if known is None or rule is None or rule.mode is Mode.REWRITE:  # its number of partitions is pinned
+        if known is None or rule is None or rule.mode.moves:  # its number of partitions is pinned
             return None
         routes, count = self._routes.get(topic), len(known.leaders)
         if routes is None or routes.partitions != (rule.partitions or count):
@@ -285,4 +295,5 @@ class RoutedTopics:
 
 def _rule(routes: Routes) -> str:
     """The topic rule that gives these routes."""
-    return f"rewrite:{routes.partitioner}:{routes.partitions}"
+    mode = Mode.FAN_OUT if routes.fans_out else Mode.REWRITE
+    return f"{mode.value}:{routes.partitioner}:{routes.partitions}"

@@ -298,7 +298,13 @@ def framed(parts: Sequence[Buffer]) -> tuple[Buffer, ...]:
 
 
 def _topic(name: str, routes: "Routes") -> NotedTopic:
-    return NotedTopic(name=name, topic_id=routes.topic_id, partitions=routes.partitions, partitioner=routes.partitioner)
+    return NotedTopic(
+        name=name,
+        topic_id=routes.topic_id,
+        partitions=routes.partitions,
+        partitioner=routes.partitioner,
+        fans_out=routes.fans_out,
+    )
 
 
 def _batch(batch: JournaledBatch) -> NotedBatch:
@@ -308,6 +314,7 @@ def _batch(batch: JournaledBatch) -> NotedBatch:
         partitions=batch.routes.partitions,
         partitioner=batch.routes.partitioner,
         data=batch.batch.data,
+        fans_out=batch.routes.fans_out,
     )
 
 

@@ -48,6 +48,7 @@ class NotedTopic:
     topic_id: UUID = wire(Uuid, default=NO_UUID)
     partitions: int = wire(Int32)
     partitioner: str = wire(String)
+    fans_out: bool = wire(Boolean, default=False, tag=0)
 
 
 @struct
@@ -60,6 +61,8 @@ class NotedBatch:
     partitions: int = wire(Int32)
     partitioner: str = wire(String)
     data: Buffer = wire(Bytes)
+    fans_out: bool = wire(Boolean, default=False, tag=0)
+    """Its records without a key are spread, too."""
 
 
 @struct

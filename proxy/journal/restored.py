@@ -127,7 +127,7 @@ def restore(
         DecodeError: the journal contradicts itself.
     """
     for name, topic in found.topics.items():
-        topics.pin(name, Routes(topic.topic_id, topic.partitions, topic.partitioner))
+        topics.pin(name, Routes(topic.topic_id, topic.partitions, topic.partitioner, topic.fans_out))
     for producer_id, noted_producer in found.producers.items():
         if noted_producer.since >= len(found.rules):
             raise DecodeError(f"the journal lacks the rules of producer {producer_id}")

@@ -54,6 +54,25 @@ def test_a_rule_applies_from_a_reload_on(proxy_file: Path) -> None:
         assert told.stdout == b"applied: nothing has changed\nneeds a restart: max-connections\n"
 
 
+def test_a_topic_leaves_fan_out_only_to_be_rewritten(proxy_file: Path) -> None:
+    before = proxy_file.read_text()
+    proxy_file.write_text(before + '[topics]\nt = "fan-out"\n')
+    assert program.run("proxy", "check", proxy_file).returncode == 0
+    with running("proxy", "--config", proxy_file, "--json") as proxy:
+        facts = proxy.facts()
+        assert program.run("topics", "create", "t", "-b", facts["bootstrap"]).returncode == 0
+        assert produce_with_key(facts["bootstrap"], "one") == 0
+        proxy_file.write_text(before)
+        done = program.run("proxy", "reload", facts["health"])
+        assert done.returncode == 2 and b"may only change to rewrite: t;" in done.stderr, done.stderr
+        assert produce_with_key(facts["bootstrap"], "two") == 0
+        assert metric(facts["health"], 'ottla_proxy_records_total{mode="fan-out",topic="t"}') == "2.0"
+        proxy_file.write_text(before + '[topics]\nt = "rewrite"\n')
+        assert program.run("proxy", "reload", facts["health"]).returncode == 0
+        assert produce_with_key(facts["bootstrap"], "three") == 0
+        assert metric(facts["health"], 'ottla_proxy_records_total{mode="rewrite",topic="t"}') == "3.0"
+
+
 def test_a_file_that_cannot_be_used_changes_nothing(proxy_file: Path) -> None:
     with running("proxy", "--config", proxy_file, "--json") as proxy:
         facts = proxy.facts()

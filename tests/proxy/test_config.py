@@ -17,6 +17,9 @@ def test_a_rule_may_state_the_number_of_partitions() -> None:
     assert parse_rule("flights=rewrite:crc32:6") == TopicRule(
         glob="flights", mode=Mode.REWRITE, partitioner="crc32", partitions=6
     )
+    assert parse_rule("flights=fan-out:crc32:6") == TopicRule(
+        glob="flights", mode=Mode.FAN_OUT, partitioner="crc32", partitions=6
+    )
     assert parse_rule("flights=rewrite::6") == TopicRule(glob="flights", mode=Mode.REWRITE, partitions=6)
 
 
@@ -25,7 +28,7 @@ def test_a_rule_may_state_the_number_of_partitions() -> None:
     [
         ("flights", "GLOB=MODE"),
         ("=rewrite", "begins with the topics' name"),
-        ("flights=move", "is not observe, reject or rewrite"),
+        ("flights=move", "is not observe, reject, rewrite or fan-out"),
         ("flights=rewrite:md5", "is not one of murmur2, crc32"),
         ("flights=rewrite:", "is not one of murmur2"),
         ("flights=rewrite::", "'' is not a number of partitions"),
@@ -79,7 +82,7 @@ def test_options_override_the_file_and_their_rules_come_first(tmp_path: Path) ->
         ('upstream = "kafka:9092"\nmax-batch = 3000000', "must be at most 2097152, which is 2 MiB"),
         ('upstream = "kafka:9092"\nhealth = "127.0.0.1:9092"', "give the probes another port"),
         ('upstream = "kafka:9092"\ntopics = "flights"', r"\[topics\] is a table"),
-        ('upstream = "kafka:9092"\n[topics]\nflights = "move"', "is not observe, reject or rewrite"),
+        ('upstream = "kafka:9092"\n[topics]\nflights = "move"', "is not observe, reject, rewrite or fan-out"),
     ],
 )
 def test_a_file_that_cannot_be_used_says_why(tmp_path: Path, text: str, says: str) -> None:

@@ -3,7 +3,9 @@
 import pytest
 
 from ottla.codec.apis.api_versions import ApiVersionsRequest
-from ottla.errors import BrokerError, OutOfOrderSequenceNumber, ProducerFenced, UnknownProducerId
+from ottla.codec.records import parse_batch
+from ottla.codec.rewrite import numbered as renumbered
+from ottla.errors import BrokerError, OutOfOrderSequenceNumber, ProducerFenced, RequestTimedOut, UnknownProducerId
 from tests.proxy.simulated import ANSWERED, CUT_AFTER, Upstream, World, batch
 from tests.proxy.test_rewriting import key_at, pairs, world_of
 
@@ -216,3 +218,30 @@ def test_producers_of_other_topics_are_upstreams_own_affair() -> None:
     world = World(Upstream({"plain": 1}))
     assert world.produce(1, {("plain", 0): batch(pairs(1), 5, 0, 0)}).code == 0
     assert world.produce(1, {("plain", 0): batch(pairs(1, 7), 5, 0, 7)}).code == 45
+
+
+@pytest.mark.parametrize("told", [False, True])
+@pytest.mark.parametrize("rule", ["flights=rewrite", "flights=fan-out"])
+def test_a_stored_batch_that_its_client_took_for_late_is_not_stored_again_in_the_next_epoch(
+    rule: str, told: bool
+) -> None:
+    world = world_of(rule=rule)
+    producer_id = world.producer_id(1)
+    assert world.produce(1, {("flights", 0): batch(pairs(5), producer_id, 0, 0)}).code == 0
+    world.slow = True
+    data = batch(pairs(5, 5), producer_id, 0, 5)
+    late = world.produce(1, {("flights", 0): data}, timeout_ms=5000)
+    world.settle(10)
+    assert late.code == RequestTimedOut.code
+    world.slow = False
+    world.release()
+    equal = bytes(renumbered(parse_batch(data), producer_id, 0, 10))
+    if told:
+        assert world.produce(2, {("flights", 0): data}).code == 0
+        assert world.produce(2, {("flights", 0): equal}).code == 0
+        assert stored(world) == sorted([*range(10), *range(5, 10)]), "in the same epoch these are new records"
+        return
+    again = bytes(renumbered(parse_batch(data), producer_id, 1, 0))
+    assert world.produce(1, {("flights", 0): again}).code == 0
+    assert world.produce(1, {("flights", 0): batch(pairs(3, 10), producer_id, 1, 5)}).code == 0
+    assert stored(world) == [*range(13)]

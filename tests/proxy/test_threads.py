@@ -183,7 +183,7 @@ def test_a_batch_that_says_it_is_small_is_not_decompressed_beyond(world: World) 
 
 def test_a_large_batch_for_upstream_is_built_in_a_thread_and_others_go_on(world: World) -> None:
     own = world.producer_id(1)
-    fat = [(key_at(3), b"v" * 3000), *SMALL]
+    fat = [(key_at(3), b"v" * 2400), *SMALL, (key_at(5), b"")]
     reply = world.produce(1, {FLIGHTS: batch(fat, own, 0, 0)})
     world.finish(world.work[0])
     [building] = world.work
@@ -193,7 +193,7 @@ def test_a_large_batch_for_upstream_is_built_in_a_thread_and_others_go_on(world:
     assert (reply.frame, behind.frame) == (None, None)
     world.finish(building)
     assert (reply.code, behind.code) == (0, 0)
-    assert at(world, key_at(3)) == [b"v" * 3000, b"small", b"behind"]
+    assert at(world, key_at(3)) == [b"v" * 2400, b"small", b"behind"]
 
 
 def test_a_batch_that_a_thread_cannot_build_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

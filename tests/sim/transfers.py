@@ -458,11 +458,15 @@ class Transfers:
 
     # -- users -------------------------------------------------------------------------------------------------------
 
+    def network_of(self, process: str) -> Network:
+        """The network of a process of this name."""
+        return self.network
+
     def process(self, name: str, options: Options | None = None) -> Process:
         process = self.processes[name] = Process(
             name,
             self.clock,
-            self.network,
+            self.network_of(name),
             self.history,
             options or self.options,
             self.nodes,

@@ -57,8 +57,8 @@ class Configuration:
         path: the file.
         read_logs: returns the log settings of the file and the command line.
         read: returns their configuration, a dataclass.
-        live: names of fields that can change while the server runs -> how, in the order in which they are changed; the
-            first may raise `ConfigurationError`.
+        live: names of fields that can change while the server runs -> how, in the order in which they are changed.
+            Each may raise `ConfigurationError`; those before it are in effect then.
         name_of: returns a field's name in a file.
     """
 

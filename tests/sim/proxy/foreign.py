@@ -42,6 +42,7 @@ from tests.sim.history import History
 from tests.sim.network import PORT, Network
 from tests.sim.process import SimulatedProcess
 from tests.sim.proxy.ledger import Ledger, Sent
+from tests.sim.users import Violation
 
 PRODUCE, METADATA, INIT = 9, 9, 4
 """The versions that it uses."""
@@ -54,6 +55,8 @@ ATTEMPTS = 100
 after the client has renumbered it, the new epoch begins behind it, and Java's client tries for as long."""
 PATIENCE = 30.0
 """Seconds to wait for an answer."""
+
+SEEN = "a client sees several partitions of a topic in mode fan-out"
 
 Place = tuple[str, int]
 
@@ -127,10 +130,12 @@ class JavaLike(SimulatedProcess):
         count: int,
         seconds: float,
         keys: int,
+        keyed: float,
     ) -> None:
         super().__init__(name, clock, network, history)
         self.ledger, self.chance, self.topics, self.nodes = ledger, chance, topics, nodes
         self.count, self.pause, self.keys = count, seconds / count, keys
+        self._keyed = keyed
         self.batch_size = chance.choice((1, 3, 10))
         self._alike = Random(f"{name} {count} {seconds} alike").random() < 0.5
         self._damage = Random(f"{name} {count} {seconds} {self.batch_size} damage")
@@ -155,7 +160,7 @@ class JavaLike(SimulatedProcess):
         for _ in range(min(self.chance.choice((1, 3, 10, 30)), self.count - self._number)):
             self._number += 1
             topic = self.chance.choice(list(self.topics))
-            key = b"k%d" % self.chance.randrange(self.keys) if self.chance.random() < 0.95 else None
+            key = b"k%d" % self.chance.randrange(self.keys) if self.chance.random() < self._keyed else None
             place = topic, crc32(key or b"%d" % self.chance.randrange(99)) % self.topics[topic]
             value = b"%s-%d" % (self.name.encode(), self._number)
             sent = self.ledger.add(Sent(value, key, *place, self.name, self._number, True, self._alike))
@@ -283,6 +288,8 @@ class JavaLike(SimulatedProcess):
         if what == "metadata":
             _, metadata = frames.parse_response(MetadataResponse, METADATA, frame)
             for topic in metadata.topics:
+                if self.topics.get(topic.name or "") == 1 < len(topic.partitions):
+                    raise Violation(SEEN, f"{topic.name} has {len(topic.partitions)}")
                 for each in topic.partitions:
                     self._leaders[topic.name or "", each.partition_index] = each.leader_id
         elif what == "init":

@@ -280,7 +280,7 @@ class Hasty(SimulatedProcess):
 
     def _learn_leaders(self) -> Story:
         topics, nodes = self.world.topics, self.world.nodes
-        places = {(name, index) for name, count in topics.items() for index in range(count)}
+        places = {(name, index) for name in topics for index in range(self.world.visible(name))}
         asked = MetadataRequest(topics=tuple(MetadataRequestTopic(name=name) for name in topics))
         while True:
             answer = yield from self._asked(self.chance.randint(1, nodes), asked, METADATA)
@@ -354,7 +354,8 @@ class Hasty(SimulatedProcess):
 
     def _batch(self, place: Place, name: str) -> _Batch:
         topic, count = place[0], self.world.topics[place[0]]
-        keys = [key for n in range(KEYS * count) if _crc32_partition(key := b"%d" % n, count) == place[1]]
+        visible = self.world.visible(topic)
+        keys = [key for n in range(KEYS * count) if _crc32_partition(key := b"%d" % n, visible) == place[1]]
         records: list[tuple[Place, bytes, bytes]] = []
         builder = BatchBuilder()
         for _ in range(self.chance.choice((1, 2, 3))):

@@ -19,6 +19,9 @@ FENCED = "a producer is fenced"
 UNKNOWN = "a record is stored that no client sent"
 OFFSET = "a producer got another offset than its record has"
 STAMP = "a producer got another time than its record has"
+TOGETHER = "records without a key are not spread over the partitions of a topic in mode fan-out"
+MANY = 30
+"""So many records without a key are in several partitions, unless the proxy keeps them together."""
 TIME = 1_700_000_000_000
 ALIKE = b"as any other"
 """The value of records that differ only in a header."""
@@ -75,10 +78,14 @@ class Ledger:
     rewritten: dict[str, int]
     """Topic -> the number of partitions over which its keys are spread."""
     sent: dict[bytes, Sent] = field(default_factory=dict)
+    fans_out: bool = False
+    """Clients see one partition of topic ``a``, and choose none."""
     strict: dict[str, int] = field(default_factory=dict)
     """Topic in mode `reject` -> the number of its partitions."""
     fenced: Counter[str] = field(default_factory=Counter)
     """Producers that got PRODUCER_FENCED."""
+    _keyless: Counter[int] = field(default_factory=Counter)
+    """Partition -> the stored records of topic ``a`` without a key, if clients choose no partition."""
 
     def add(self, sent: Sent) -> Sent:
         self.sent[sent.value] = sent
@@ -112,6 +119,8 @@ class Ledger:
             for each in (*former, log):
                 for value, offset in self._check_log(place, each, ordered=by_id or not former).items():
                     stored[value].add(offset)
+        if len(self._keyless) == 1 and self._keyless.total() >= MANY:
+            raise Violation(TOGETHER, f"{self._keyless.total()} in {self.rewritten['a']} partitions: {self._keyless}")
         for sent in self.sent.values():
             if sent.acknowledged and sent.value not in stored:
                 raise Violation(LOST, f"{sent.value.decode()} of {sent.producer}")
@@ -151,6 +160,9 @@ class Ledger:
 
     def _check_place(self, sent: Sent, place: Place, where: str) -> None:
         wanted = sent.partition
+        if self.fans_out and sent.topic == "a" and sent.key is None:
+            self._keyless[place[1]] += 1
+            wanted = min(place[1], self.rewritten["a"] - 1)
         if sent.topic in self.rewritten and sent.key is not None:
             wanted = murmur2_partition(sent.key, self.rewritten[sent.topic])
         elif sent.topic in self.strict and sent.key is not None:

@@ -9,10 +9,11 @@ from uuid import UUID
 from ottla.codec.frames import MAX_FRAME
 from ottla.codec.wire import NO_UUID
 from ottla.errors import BY_CODE, NotLeaderOrFollower
-from ottla.proxy.clients import judging, pending_produce
+from ottla.proxy.clients import address_handler, judging, pending_produce
 from ottla.proxy.clients.batches import ClientBatch
 from ottla.proxy.clients.client_connection import ClientConnection
 from ottla.proxy.clients.client_link import ClientLink
+from ottla.proxy.clients.one_partition_handler import OnePartitionHandler
 from ottla.proxy.clients.produce_handler import ProduceHandler
 from ottla.proxy.clients.producers import ClientProducers
 from ottla.proxy.clients.rejecter import Rejecter
@@ -24,6 +25,7 @@ from ottla.proxy.core import ProxyCore
 from ottla.proxy.events import Store
 from ottla.proxy.journal import restored as journal
 from ottla.proxy.journal.journal import Journal
+from ottla.proxy.routing import Routes
 from ottla.proxy.upstream import cluster, connections, link, streams
 from ottla.proxy.upstream.batches import Part, UpstreamBatch
 from ottla.proxy.upstream.cluster import UpstreamCluster
@@ -159,8 +161,8 @@ def _never_stored(may_store: Any) -> Any:
     return lambda self, sender: False
 
 
-def _waits(puts_off: Any) -> Any:
-    return property(lambda self: False)
+def _always_told(is_told: Any) -> Any:
+    return property(lambda self: True)
 
 
 def _nothing_wrong(found: Any) -> Any:
@@ -271,6 +273,7 @@ _mutation("Metadata names the addresses of upstream", (UpstreamCluster, "pointin
 _mutation("what follows a refused batch is told as stored", (Window, "failed", _alone))
 _mutation("records that are stored of a refused batch are not known", (Window, "stored_already", _not_known))
 _mutation("a retry of what is stored is not known", (Window, "judged", _forgotten))
+_mutation("a late batch that is stored is not known in the next epoch", (ClientBatch, "is_told", _always_told))
 _mutation("batches are told of as they come", (Window, "pop_settled", _told_at_once))
 _mutation("a batch is told as stored with its first part", (ClientBatch, "settled", _with_the_first_part))
 _mutation("a refusal is told as a success", (Rewriter, "_fail", _success_all_the_same))
@@ -332,6 +335,36 @@ _mutation(
 )
 _mutation("a refused record set is passed all the same", (ProduceHandler, "_without", _whole))
 _mutation("requests overtake one whose records are being read", (RequestLine, "hold", _nothing))
+
+
+# -- mode `fan-out` ----------------------------------------------------------------------------------------------------
+
+
+def _all_partitions(_: Any) -> Any:
+    return lambda topics, fans_out: tuple(topics)
+
+
+def _where_the_client_put_them(_: Any) -> Any:
+    return lambda self, partition, checksum: partition
+
+
+def _without_its_mode(restored: Any) -> Any:
+    def broken(self: Rewriter, producer: Any, place: Any, window: Any, noted: Any, *, begun: bool) -> Any:
+        return restored(self, producer, place, window, replace(noted, fans_out=False), begun=begun)
+
+    return broken
+
+
+def _unread(_: Any) -> Any:
+    return lambda self, key: False
+
+
+_mutation("Metadata names all partitions of a topic in mode fan-out", (address_handler, "narrowed", _all_partitions))
+_mutation(
+    "records without a key stay in partition 0 in mode fan-out", (Routes, "of_keyless", _where_the_client_put_them)
+)
+_mutation("a restart leads records without a key elsewhere", (Rewriter, "restored", _without_its_mode))
+_mutation("a topic in mode fan-out can be read", (OnePartitionHandler, "handles", _unread))
 
 
 # -- frames that are passed on in pieces -------------------------------------------------------------------------------

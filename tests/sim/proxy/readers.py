@@ -10,6 +10,7 @@ from typing import Any
 
 from ottla.codec import frames
 from ottla.codec.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from ottla.errors import TopicAuthorizationFailed
 from ottla.sdk.events import Close, Connect, Connected, Event, Lost, Received, Send
 from tests.sim.clock import Clock
 from tests.sim.cluster import ModelCluster
@@ -28,6 +29,7 @@ PATIENCE = 60.0
 """Seconds after which it gives up a Fetch, and within which a response that has begun has ended: the proxy waits half
 as long for a piece."""
 CHANGED = "a response to Fetch has records that no broker has sent"
+READ = "a topic in mode fan-out can be read"
 LATE = "a response to Fetch has begun, and does not end"
 
 
@@ -37,6 +39,7 @@ class Reader(SimulatedProcess):
     Args:
         brought: the record sets in the responses of brokers.
         half_answered: returns whether the proxy has begun a response to the client of this name.
+        refused: the topic is in mode `fan-out`: no request gets any of its records.
 
     Attributes:
         done: it has.
@@ -53,11 +56,13 @@ class Reader(SimulatedProcess):
         topic: str,
         brought: set[bytes],
         half_answered: Callable[[str], bool],
+        *,
+        refused: bool,
     ) -> None:
         super().__init__(name, clock, network, history)
         self.done = False
         self._cluster, self._chance, self._topic, self._brought = cluster, chance, topic, brought
-        self._half_answered = half_answered
+        self._half_answered, self._refused = half_answered, refused
         self._numbers = 0
         self._asked_at: float | None = None
         self._key: tuple[int, str] | None = None
@@ -129,5 +134,7 @@ class Reader(SimulatedProcess):
     def _compare(self, answer: Any) -> None:
         for topic in answer.responses:
             for each in topic.partitions:
+                if self._refused and each.error_code != TopicAuthorizationFailed.code:
+                    raise Violation(READ, f"{topic.topic}-{each.partition_index}: error {each.error_code}")
                 if each.records and bytes(each.records) not in self._brought:
                     raise Violation(CHANGED, f"{topic.topic}-{each.partition_index}: {len(each.records)} bytes")

@@ -21,6 +21,7 @@ class Sending:
     Attributes:
         keys: the number of keys; the client's partitioner hashes them in another way than the proxy.
         alike: records of a key differ only in a header.
+        keyed: the fraction of records with a key.
         done: every record has an outcome.
     """
 
@@ -36,6 +37,7 @@ class Sending:
     """Seconds within which every record has an outcome."""
     idempotent: bool
     alike: bool = False
+    keyed: float = 0.95
     done: bool = False
     open: int = 0
     errors: list[str] = field(default_factory=list)
@@ -82,7 +84,7 @@ class Sending:
         self._number += 1
         name = self.process.name
         topic = self.chance.choice(list(self.topics))
-        key = b"k%d" % self.chance.randrange(self.keys) if self.chance.random() < 0.95 else None
+        key = b"k%d" % self.chance.randrange(self.keys) if self.chance.random() < self.keyed else None
         partition = crc32(key or b"%d" % self.chance.randrange(99)) % self.topics[topic]
         value = b"%s-%d" % (name.encode(), self._number)
         sent = Sent(value, key, topic, partition, name, self._number, self.idempotent, self.alike)

@@ -1,7 +1,8 @@
 """Transactional producers through the real proxy to a model cluster; `tests.sim.transfers` has the promises.
 
 Records of topic ``a`` have keys, and their producers may send them to partitions that do not match their keys. If the
-rule of topic ``b`` changes in a world, the same holds for ``b``.
+rule of topic ``b`` changes in a world, the same holds for ``b``. In some worlds the rule of topic ``a`` has mode
+`fan-out`: producers see one partition, and the consumer that reads all records reads them from the cluster itself.
 """
 
 from collections import Counter
@@ -42,6 +43,8 @@ UPSTREAM = ("cut", "silence", "swallow", "slow")
 MOST_SHIFTED = 6
 HASTY = 0.6
 """The fraction of worlds with producers that end their transactions with requests in flight."""
+FANS_OUT = 0.3
+"""The fraction of worlds with a topic in mode `fan-out`."""
 QUIET = 30.0
 """Seconds within which the proxy has to become idle."""
 
@@ -73,6 +76,7 @@ class ProxiedTransfers(Transfers):
     hasty: list[Hasty]
 
     def _drawn_topics(self) -> dict[str, int]:
+        self.fans_out = Random(f"{self.seed} fan").random() < FANS_OUT
         self.shift = self.chance.randrange(MOST_SHIFTED)
         """Offset from the partition of a record's key to the partition where it is sent."""
         return {"a": self.chance.choice((2, 3, 6)), "b": 2}
@@ -82,11 +86,18 @@ class ProxiedTransfers(Transfers):
         if topic != "a" and not self.rules_change:
             return super().record(place, value)
         count = self.topics[topic]
-        sent = (partition + self.shift) % count
+        sent = (partition + self.shift) % self.visible(topic)
         if topic != "a":
             self.ledger.moved[value] = place, (topic, sent)
         key = next(b"%d" % n for n in range(10_000) if murmur2_partition(b"%d" % n, count) == partition)
         return PendingRecord(topic, value, key, sent, (), 1000)
+
+    def visible(self, topic: str) -> int:
+        """How many partitions of a topic producers see."""
+        return 1 if topic == "a" and self.fans_out else self.topics[topic]
+
+    def network_of(self, process: str) -> Network:
+        return self.back if process == "reader" and self.fans_out else self.network
 
     def _model(self) -> ModelBrokers:
         chance, front = self.chance, self.network
@@ -97,7 +108,7 @@ class ProxiedTransfers(Transfers):
         config = ProxyConfig(
             upstream="n1:9092",
             listen="proxy:9092",
-            topics=(parse_rule("a=rewrite"),),
+            topics=(parse_rule("a=fan-out" if self.fans_out else "a=rewrite"),),
             connect_timeout=chance.choice((1.0, 10.0)),
             request_timeout=chance.choice((2.0, 10.0)),
             delivery_timeout=chance.choice((1.0, 3.0)) if (gives_up := chance.random() < 0.2) else 10_000.0,
@@ -231,6 +242,7 @@ class ProxiedTransfers(Transfers):
             *named(self.seed, self.cluster),
         )
         self.bugs = Bugs()
+        self.features["clients see one partition of a topic"] += self.fans_out
         with logged_to(self.bugs), changed(*changes):
             self.proxy.start()
             super()._play()

@@ -15,6 +15,8 @@ Promises:
 - Upstream, a producer has at most five unsettled batches per partition, and the first batch of an epoch travels alone.
 - Upstream gets records under the client id of their sender.
 - In some worlds, a client of a topic in mode `reject` has promises of its own (`tests.sim.proxy.strict`).
+- In some worlds, clients see one partition of topic ``a``, whose rule has mode `fan-out`. Its records without a key
+  are spread, too, and no client can read it.
 - Readers get the records that brokers have sent, and a response that has begun ends, or its connection does. No
   connection to a broker stays open behind the half of a request.
 - After upstream has refused a batch as too large, later batches are smaller. A thread may be building one more large
@@ -117,6 +119,8 @@ PIECES, LARGE = 0.4, 100
 """The fraction of worlds in which frames arrive in pieces, and the size from which the proxy then passes them on."""
 FILLS = 0.2
 """The fraction of worlds in which the proxy's disk is full for a while, and the proxy is killed later."""
+FANS_OUT, KEYLESS = 0.3, 0.3
+"""The fraction of worlds with a topic in mode `fan-out`, and there the fraction of records without a key."""
 REJECTS = 0.1
 """The fraction of worlds with a topic in mode `reject`."""
 BY_ID = "4.1"
@@ -145,6 +149,9 @@ class Simulation:
         nodes = chance.choice((1, 2, 3))
         self.rewritten = {"a": chance.choice((3, 6, 12))}
         self.topics = {**self.rewritten, "plain": 2}
+        self.fans_out = Random(f"{seed} clients see one partition").random() < FANS_OUT
+        self.seen = {"a": 1} if self.fans_out else self.rewritten
+        """The topics with keys, and the number of partitions that clients see."""
         self.rejects = Random(f"{seed} policed").random() < REJECTS
         self.release = release = chance.choice(("2.1", "2.8", "3.9", "4.3", "4.3"))
         self.network = Network(self.clock, Random(seed + 1), self.history)
@@ -162,7 +169,7 @@ class Simulation:
         """No fault leaves the proxy with an unknown outcome, so it has no reason to fence a producer."""
         if self.certain:
             self.cluster.data.max_message_bytes = MOST
-        self.ledger = Ledger(self.cluster, self.rewritten, strict=strict_topics)
+        self.ledger = Ledger(self.cluster, self.rewritten, strict=strict_topics, fans_out=self.fans_out)
         self.upstream = Upstream(self.clock, self.cluster, lambda: self.proxy.restarts)
         self.network.sent, self.network.delivered = self.upstream.sent, self._delivered
         self.brought: set[bytes] = set()
@@ -172,7 +179,8 @@ class Simulation:
             upstream="n1:9092",
             listen="proxy:9092",
             topics=(
-                *map(parse_rule, ("a=rewrite", "plain=observe", f"{COMPACTED}=rewrite")),
+                parse_rule("a=fan-out" if self.fans_out else "a=rewrite"),
+                *map(parse_rule, ("plain=observe", f"{COMPACTED}=rewrite")),
                 *(parse_rule(f"{topic}=reject") for topic in strict_topics),
             ),
             connect_timeout=chance.choice((1.0, 10.0)),
@@ -302,6 +310,11 @@ class Simulation:
     def producers(self) -> list[Any]:
         return []
 
+    @property
+    def keyed(self) -> float:
+        """The fraction of records with a key."""
+        return 1 - KEYLESS if self.fans_out else 0.95
+
     # -- users
 
     def _people(self) -> None:
@@ -314,8 +327,8 @@ class Simulation:
             if own.random() < 0.5 and idempotent:
                 nodes = len(self.cluster.nodes)
                 java = JavaLike(
-                    name, self.clock, self.front, self.history, self.ledger, own, self.rewritten, nodes, count,
-                    self.seconds, keys,
+                    name, self.clock, self.front, self.history, self.ledger, own, self.seen, nodes, count,
+                    self.seconds, keys, self.keyed,
                 )  # fmt: skip
                 self.processes[name] = java
                 self.sending.append(java)
@@ -339,8 +352,8 @@ class Simulation:
             )
             self.processes[name] = process
             sending = Sending(
-                process, self.ledger, options, own, self.topics, count, self.seconds, keys, 10_000.0, idempotent,
-                Random(f"{self.seed} {name} alike").random() < 0.5,
+                process, self.ledger, options, own, {**self.topics, **self.seen}, count, self.seconds, keys, 10_000.0,
+                idempotent, Random(f"{self.seed} {name} alike").random() < 0.5, self.keyed,
             )  # fmt: skip
             self.sending.append(sending)
             process.run(sending.script())
@@ -358,7 +371,7 @@ class Simulation:
             topic = own.choice(("plain", "a"))
             reader = Reader(
                 name, self.clock, self.front, self.history, self.cluster, own, topic, self.brought,
-                self.proxy.half_answered,
+                self.proxy.half_answered, refused=self.fans_out and topic == "a",
             )  # fmt: skip
             self.processes[name] = reader
             self.readers.append(reader)
@@ -387,6 +400,7 @@ class Simulation:
             *counted(self.cluster.data.features),
             *named(self.seed, self.cluster),
         )
+        self.cluster.data.features["clients see one partition of a topic"] += self.fans_out
         bugs = Bugs()
         with logged_to(bugs), changed(*changes):
             try:
