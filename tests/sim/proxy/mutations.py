@@ -161,8 +161,8 @@ def _never_stored(may_store: Any) -> Any:
     return lambda self, sender: False
 
 
-def _always_told(is_told: Any) -> Any:
-    return property(lambda self: True)
+def _waits(puts_off: Any) -> Any:
+    return property(lambda self: False)
 
 
 def _nothing_wrong(found: Any) -> Any:
@@ -273,7 +273,10 @@ _mutation("Metadata names the addresses of upstream", (UpstreamCluster, "pointin
 _mutation("what follows a refused batch is told as stored", (Window, "failed", _alone))
 _mutation("records that are stored of a refused batch are not known", (Window, "stored_already", _not_known))
 _mutation("a retry of what is stored is not known", (Window, "judged", _forgotten))
-_mutation("a late batch that is stored is not known in the next epoch", (ClientBatch, "is_told", _always_told))
+_mutation(
+    "a late batch that is stored is not known in the next epoch",
+    (ClientBatch, "is_told", lambda _: property(lambda self: True)),
+)
 _mutation("batches are told of as they come", (Window, "pop_settled", _told_at_once))
 _mutation("a batch is told as stored with its first part", (ClientBatch, "settled", _with_the_first_part))
 _mutation("a refusal is told as a success", (Rewriter, "_fail", _success_all_the_same))
