@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Generator
 from functools import partial
 
+from ottla.acl.rights import DESCRIBE_TOPIC
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.jobs import Work
 from ottla.brokerlite.machines.partitions.partition_log import PartitionLog
@@ -96,6 +97,7 @@ def _answer(
     broker: BrokerCore, call: Call, name: str, asked: ListOffsetsPartition, twice: bool
 ) -> Generator[Work, None, ListOffsetsPartitionResponse]:
     try:
+        broker.access.require(call.session, DESCRIBE_TOPIC, name)
         if twice:
             raise InvalidRequest("the partition is listed twice")
         if (log := broker.topics.partition(name, asked.partition_index)) is None:

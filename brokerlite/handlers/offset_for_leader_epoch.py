@@ -5,6 +5,7 @@ A consumer compares it with its position in that epoch (KIP-320). v3+: the reque
 Source: Partition.scala (lastOffsetForLeaderEpoch), LeaderEpochFileCache.java (endOffsetFor).
 """
 
+from ottla.acl.rights import CLUSTER_ACTION, DESCRIBE_TOPIC
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.codec.apis.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -18,18 +19,22 @@ from ottla.errors import BrokerError, UnknownTopicOrPartition
 
 def handle(broker: BrokerCore, call: Call) -> OffsetForLeaderEpochResponse:
     request: OffsetForLeaderEpochRequest = call.message
+    is_broker = broker.access.shows(call.session, CLUSTER_ACTION)
     return OffsetForLeaderEpochResponse(
         topics=tuple(
             OffsetForLeaderTopicResult(
-                topic=each.topic, partitions=tuple(_end(broker, each.topic, asked) for asked in each.partitions)
+                topic=each.topic,
+                partitions=tuple(_end(broker, call, each.topic, asked, is_broker) for asked in each.partitions),
             )
             for each in request.topics
         )
     )
 
 
-def _end(broker: BrokerCore, name: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+def _end(broker: BrokerCore, call: Call, name: str, asked: OffsetForLeaderPartition, is_broker: bool) -> EpochEndOffset:
     try:
+        if not is_broker:
+            broker.access.require(call.session, DESCRIBE_TOPIC, name)
         if (log := broker.topics.partition(name, asked.partition)) is None:
             raise UnknownTopicOrPartition
         log.epochs.check(asked.current_leader_epoch)
