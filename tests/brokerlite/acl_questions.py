@@ -509,7 +509,7 @@ def topics(asking: Asking) -> Iterator[Said]:
         topics=tuple(MetadataRequestTopic(name=None, topic_id=each) for each in ids),
         include_topic_authorized_operations=True,
     )
-    sets = {
+    sets: dict[str, tuple[str, ...]] = {
         "nothing": (),
         "Describe": ("allow alice Describe Topic orders",),
         "Read": ("allow alice Read Topic orders",),
@@ -558,7 +558,7 @@ def topics(asking: Asking) -> Iterator[Said]:
 
 
 def changes(asking: Asking) -> Iterator[Said]:
-    sets = {
+    sets: dict[str, tuple[str, ...]] = {
         "nothing": (),
         "Create": ("allow alice Create Topic new",),
         "Create and DescribeConfigs": ("allow alice Create Topic new", "allow alice DescribeConfigs Topic new"),
@@ -630,7 +630,7 @@ def _await_end_of(asking: Asking, name: str) -> None:
 
 
 def groups(asking: Asking) -> Iterator[Said]:
-    sets = {
+    sets: dict[str, tuple[str, ...]] = {
         "nothing": (),
         "Describe": ("allow alice Describe Group readers", "allow alice Describe Topic orders"),
         "Read": ("allow alice Read Group readers", "allow alice Read Topic orders"),
@@ -702,7 +702,7 @@ def groups(asking: Asking) -> Iterator[Said]:
 
 def transactions(asking: Asking) -> Iterator[Said]:
     producer_id, epoch = asking.producer
-    sets = {
+    sets: dict[str, tuple[str, ...]] = {
         "nothing": (),
         "Describe": ("allow alice Describe TransactionalId tx", "allow alice Describe Topic orders"),
         "Write": ("allow alice Write TransactionalId tx",),
@@ -843,7 +843,7 @@ def administration(asking: Asking) -> Iterator[Said]:
     asking.grant("allow alice Alter Cluster kafka-cluster")
     yield asking.said("Alter: DescribeAcls", all_acls(), 3)
     asking.grant(*some)
-    for name, changed in {
+    filters: dict[str, dict[str, Any]] = {
         "all": {},
         "a topic": {"resource_type_filter": ResourceType.TOPIC, "resource_name_filter": "orders"},
         "literal": {"pattern_type_filter": PatternType.LITERAL},
@@ -861,7 +861,8 @@ def administration(asking: Asking) -> Iterator[Said]:
         "denied": {"permission_type": AclPermissionType.DENY},
         "nothing": {"principal_filter": "User:nobody"},
         "an empty principal": {"principal_filter": ""},
-    }.items():
+    }
+    for name, changed in filters.items():
         request = all_acls()
         values = {field: getattr(request, field) for field in request.__dataclass_fields__} | changed
         yield asking.said(f"DescribeAcls of {name}", DescribeAclsRequest(**values), 3)

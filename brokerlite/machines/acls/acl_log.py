@@ -1,11 +1,13 @@
 """Stores ACLs as records of an internal topic, and loads them.
 
 A record's key is the id of an ACL. Its value is Kafka's AccessControlEntryRecord, or null if the ACL was deleted.
+
+Rule: after damage the ACLs that are left prove nothing, because one that denies may be lost.
 """
 
 import logging
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.acl.acls import Acl
 from ottla.brokerlite.machines.topics.keyed_log import KeyedLog
@@ -21,6 +23,18 @@ log = logging.getLogger("ottla.brokerlite")
 CONFIGS = {"cleanup.policy": "compact", "segment.bytes": str(4 * 2**20), "max.message.bytes": str(64 * 2**20)}
 """The topic's configuration, the same as that of `__consumer_offsets`."""
 _VERSION = 0
+
+
+class LoadedAcls(NamedTuple):
+    """The content of the log.
+
+    Attributes:
+        ids: each ACL and its id.
+        complete: whether no record is damaged or lost.
+    """
+
+    ids: dict[Acl, "UUID"]
+    complete: bool
 
 
 class AclLog:
@@ -47,20 +61,23 @@ class AclLog:
         """
         self._log.write((acl_id.bytes, None) for acl_id in ids)
 
-    def load(self) -> dict[Acl, "UUID"]:
-        """Return the stored ACLs and their ids.
+    def load(self) -> LoadedAcls:
+        """Return the stored ACLs.
 
         Raises:
             KafkaStorageError: the disk refused.
         """
-        acls = {}
-        for entry in self._log.load().entries:
+        acls: dict[Acl, UUID] = {}
+        loaded = self._log.load()
+        complete = loaded.complete
+        for entry in loaded.entries:
             try:
                 _, record, _ = parse_prefixed(AccessControlEntryRecord, entry.value or b"")
                 acls[_acl(record)] = record.id
             except (DecodeError, BrokerError) as error:
                 log.error("damaged record of %s skipped: %s", self._log.name, error)
-        return acls
+                complete = False
+        return LoadedAcls(acls, complete)
 
 
 def _record(acl: Acl, acl_id: "UUID") -> AccessControlEntryRecord:

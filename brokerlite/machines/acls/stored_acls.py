@@ -3,7 +3,7 @@
 Rules:
 - A change is stored before it is in effect, and before the client hears of it.
 - A request changes all of its ACLs or none; it deletes `MOST` at most.
-- If stored ACLs cannot be read, the broker does not start: without an ACL that denies, it would allow too much.
+- If stored ACLs are damaged or lost, only super users may do anything: an ACL that denies may be among them.
 
 Source: AclControlManager.java (createAcls, deleteAcls).
 """
@@ -38,9 +38,12 @@ class StoredAcls:
         self._authorizer = authorizer
         self._log = acl_log
         self._new_id = new_id
-        self._ids = acl_log.load()
+        self._ids, complete = acl_log.load()
         for acl in self._ids:
             authorizer.add(acl)
+        if not complete:
+            log.error("stored ACLs are damaged, so only super users may do anything")
+            authorizer.distrust()
 
     def create(self, acls: Iterable[Acl]) -> None:
         """Create ACLs; those that exist change nothing.

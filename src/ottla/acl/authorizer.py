@@ -84,11 +84,15 @@ class Authorizer:
     Args:
         super_users: principals with every right.
         allow_if_none: whether everyone has every right on a resource without ACLs.
+
+    Attributes:
+        only_super_users: whether nobody else has any right, whatever the ACLs are.
     """
 
     def __init__(self, acls: Iterable[Acl] = (), *, super_users: Iterable[str] = (), allow_if_none: bool = False):
         self._super_users = frozenset(super_users)
         self._allow_if_none = allow_if_none
+        self.only_super_users = False
         self._acls: dict[Acl, None] = {}
         self._by_type: dict[ResourceType, _AclsOfType] = {}
         self._decided: dict[tuple[str, str, Right, str | None], bool] = {}
@@ -114,6 +118,11 @@ class Authorizer:
             del self._acls[acl]
             self._by_type[acl.resource_type].remove(acl)
             self._decided.clear()
+
+    def distrust(self) -> None:
+        """Let only super users do anything, because an ACL that denies may be missing."""
+        self.only_super_users = True
+        self._decided.clear()
 
     def find(self, wanted: AclFilter) -> list[Acl]:
         """Return the ACLs that a filter matches."""
@@ -150,6 +159,8 @@ class Authorizer:
     def _decide(self, principal: str, host: str, right: Right, name: str) -> bool:
         if principal in self._super_users:
             return True
+        if self.only_super_users:
+            return False
         found = allowed = False
         if (of_type := self._by_type.get(right.resource_type)) is not None:
             for by_principal in of_type.applicable(name):
@@ -165,7 +176,7 @@ class Authorizer:
         return allowed or (self._allow_if_none and not found)
 
     def _decide_any(self, principal: str, host: str, right: Right) -> bool:
-        if (of_type := self._by_type.get(right.resource_type)) is None:
+        if self.only_super_users or (of_type := self._by_type.get(right.resource_type)) is None:
             return False
         allowed: list[Acl] = []
         denied: set[tuple[PatternType, str]] = set()
