@@ -13,6 +13,7 @@ from typing import Literal, Self
 from ottla.codec.apis.list_offsets import MAX_TIMESTAMP
 from ottla.errors import Closed, ConfigurationError, LocalProtocolError, OttlaError, PartialFailure
 from ottla.sdk import calls, mdns
+from ottla.sdk.acls import AclBinding, AclBindingFilter
 from ottla.sdk.admin import (
     BrokerDescription,
     CommittedOffset,
@@ -28,7 +29,7 @@ from ottla.sdk.admin import (
     TransactionDescription,
     TransactionListing,
 )
-from ottla.sdk.arguments import by_topic_partition, integer, listed, scoped, seconds, strings
+from ottla.sdk.arguments import by_topic_partition, integer, listed, scoped, seconds, several, strings
 from ottla.sdk.blocks import Suggesting
 from ottla.sdk.client import (
     _check_what_to_read,
@@ -415,6 +416,40 @@ class Client(Suggesting, ClientParts):
             UnknownTopicOrPartition: there is no such topic.
         """
         return self._driver.call(lambda now: calls.describe_topic(self._driver.core, name, now))
+
+    # -- administration of ACLs --------------------------------------------------------------------------------------
+
+    def create_acls(self, acls: Iterable[AclBinding]) -> None:
+        """Create ACLs; those that exist stay as they are.
+
+        Raises:
+            ConfigurationError: an ACL would have no effect: its operation does not fit its resource, for example.
+            SecurityDisabled: the brokers have no authorizer.
+            PartialFailure: some ACLs could not be created.
+        """
+        created = several("acls", AclBinding, acls)
+        self._driver.call(lambda now: calls.create_acls(self._driver.core, created, now))
+
+    def describe_acls(self, wanted: AclBindingFilter | None = None) -> tuple[AclBinding, ...]:
+        """The ACLs that a filter matches, sorted by resource; without a filter, all.
+
+        Raises:
+            SecurityDisabled: the brokers have no authorizer.
+        """
+        filtered = wanted if wanted is not None else AclBindingFilter()
+        return self._driver.call(lambda now: calls.describe_acls(self._driver.core, filtered, now))
+
+    def delete_acls(self, filters: Iterable[AclBindingFilter]) -> tuple[AclBinding, ...]:
+        """Delete the ACLs that any of the filters matches; return them, sorted by resource.
+
+        If a response is lost, the retry finds no ACLs, and the result lacks those that the first request deleted.
+
+        Raises:
+            SecurityDisabled: the brokers have no authorizer.
+            PartialFailure: some ACLs could not be deleted.
+        """
+        wanted = several("filters", AclBindingFilter, filters)
+        return self._driver.call(lambda now: calls.delete_acls(self._driver.core, wanted, now))
 
     # -- administration of groups ------------------------------------------------------------------------------------
 

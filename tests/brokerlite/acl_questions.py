@@ -343,12 +343,12 @@ def list_offsets(*names: str) -> ListOffsetsRequest:
 
 def offset_commit(group: str, *topics: str, ids: Iterable[uuid.UUID] = ()) -> OffsetCommitRequest:
     each = OffsetCommitRequestPartition(partition_index=0, committed_offset=0, committed_metadata="")
-    named = [{"name": topic} for topic in topics] or [{"topic_id": topic_id} for topic_id in ids]
+    named: list[dict[str, Any]] = [{"name": topic} for topic in topics] or [{"topic_id": each_id} for each_id in ids]
     return OffsetCommitRequest(
         group_id=group,
         generation_id_or_member_epoch=-1,
         member_id="",
-        topics=tuple(OffsetCommitRequestTopic(**name, partitions=(each,)) for name in named),  # type: ignore[arg-type]
+        topics=tuple(OffsetCommitRequestTopic(**name, partitions=(each,)) for name in named),
     )
 
 
@@ -367,23 +367,23 @@ def cluster_rights() -> MetadataRequest:
 def produce(asking: Asking, *names: str, ids: Iterable[uuid.UUID] = (), **others: Any) -> ProduceRequest:
     build = others.pop("build", {})
     data = PartitionProduceData(index=0, records=a_batch(b"v", timestamp=asking.broker.timestamp, **build))
-    named = [{"name": name} for name in names] or [{"topic_id": topic_id} for topic_id in ids]
+    named: list[dict[str, Any]] = [{"name": name} for name in names] or [{"topic_id": each_id} for each_id in ids]
     return ProduceRequest(
         acks=-1,
         timeout_ms=5000,
-        topic_data=tuple(TopicProduceData(**name, partition_data=(data,)) for name in named),  # type: ignore[arg-type]
+        topic_data=tuple(TopicProduceData(**name, partition_data=(data,)) for name in named),
         **others,
     )
 
 
 def fetch(*names: str, ids: Iterable[uuid.UUID] = (), **others: Any) -> FetchRequest:
     each = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=2**20)
-    named = [{"topic": name} for name in names] or [{"topic_id": topic_id} for topic_id in ids]
+    named: list[dict[str, Any]] = [{"topic": name} for name in names] or [{"topic_id": each_id} for each_id in ids]
     return FetchRequest(
         max_wait_ms=0,
         min_bytes=0,
         max_bytes=2**20,
-        topics=tuple(FetchTopic(**name, partitions=(each,)) for name in named),  # type: ignore[arg-type]
+        topics=tuple(FetchTopic(**name, partitions=(each,)) for name in named),
         **({"session_epoch": -1} | others),
     )
 
@@ -800,16 +800,15 @@ def transactions(asking: Asking) -> Iterator[Said]:
 def sessions(asking: Asking) -> Iterator[Said]:
     """Fetch sessions: each fetch checks again."""
     for name, request, version in (
-        ("by name", lambda **others: fetch("orders", "bills", **others), 11),
-        ("by id", lambda **others: fetch(ids=(asking.ids["orders"], asking.ids["bills"]), **others), 13),
+        ("by name", fetch("orders", "bills", session_epoch=0), 11),
+        ("by id", fetch(ids=(asking.ids["orders"], asking.ids["bills"]), session_epoch=0), 13),
     ):
         asking.grant("allow alice Read Topic orders")
-        first = asking.broker.ask(request(session_epoch=0), version, "alice")
+        first = asking.broker.ask(request, version, "alice")
         yield f"{name}: the first fetch", asking.summary(first)
 
         def again(epoch: int, session_id: int = first.session_id, version: int = version) -> Any:
-            others = {"session_id": session_id, "session_epoch": epoch}
-            empty = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=2**20, topics=(), **others)
+            empty = fetch(session_id=session_id, session_epoch=epoch)
             return asking.broker.ask(empty, version, "alice")
 
         asking.grant("allow alice Read Topic bills")
