@@ -1,7 +1,7 @@
 """ACLs: create, describe and delete them.
 
 Rules:
-- ACLs are a set: to create one that exists changes nothing, so a retry needs no care.
+- ACLs are a set: to create an existing ACL changes nothing, so a retry needs no care.
 - A retry of DeleteAcls may find nothing, because the first request has deleted the ACLs.
 - If all ACLs of a call fail for the same reason, its error is raised; otherwise `PartialFailure` has each.
 """

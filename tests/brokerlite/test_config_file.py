@@ -163,3 +163,20 @@ def test_a_mistake_is_named_with_its_file(tmp_path: Path, text: str, says: str) 
 def test_a_default_of_topics_with_a_field_of_its_own_is_named() -> None:
     with pytest.raises(ConfigurationError, match=r"topic_defaults has segment\.bytes: use segment_bytes"):
         BrokerConfig(topic_defaults={"segment.bytes": "1048576"})
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("broker.toml", 'acls = true\nsuper-users = ["User:admin", "User:ops"]\nallow-if-no-acl = true'),
+        (
+            "server.properties",
+            "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\n"
+            "super.users=User:admin; User:ops;\nallow.everyone.if.no.acl.found=true\n",
+        ),
+    ],
+)
+def test_acls_are_switched_on_by_our_names_and_kafkas(tmp_path: Path, name: str, text: str) -> None:
+    config = config_of(tmp_path, text, name)
+    assert (config.acls, config.super_users, config.allow_if_no_acl) == (True, ("User:admin", "User:ops"), True)
+    assert config_of(tmp_path, "").acls is False

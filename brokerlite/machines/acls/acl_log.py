@@ -2,7 +2,7 @@
 
 A record's key is the id of an ACL. Its value is Kafka's AccessControlEntryRecord, or null if the ACL was deleted.
 
-Rule: after damage the ACLs that are left prove nothing, because one that denies may be lost.
+Rule: after damage the remaining ACLs prove nothing, because an ACL that denies may be lost.
 """
 
 import logging

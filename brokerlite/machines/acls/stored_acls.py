@@ -1,7 +1,7 @@
 """The ACLs that are in effect, and their changes.
 
 Rules:
-- A change is stored before it is in effect, and before the client hears of it.
+- A change is stored before it is in effect, and before the client gets the response.
 - A request changes all of its ACLs or none; it deletes `MOST` at most.
 - If stored ACLs are damaged or lost, only super users may do anything: an ACL that denies may be among them.
 
@@ -44,9 +44,11 @@ class StoredAcls:
         if not complete:
             log.error("stored ACLs are damaged, so only super users may do anything")
             authorizer.distrust()
+        if not self._ids and authorizer.denies_everything:
+            log.warning("ACLs are on, but no super user may create one")
 
     def create(self, acls: Iterable[Acl]) -> None:
-        """Create ACLs; those that exist change nothing.
+        """Create ACLs, except existing ones.
 
         Raises:
             PolicyViolation: there are more than `MOST`.
@@ -67,7 +69,7 @@ class StoredAcls:
         return self._authorizer.find(wanted)
 
     def delete(self, filters: Sequence[AclFilter]) -> list[list[Acl]]:
-        """Delete ACLs; return those that each filter matches.
+        """Delete ACLs; return the ACLs that each filter matches.
 
         Raises:
             PolicyViolation: there are more than `MOST`.

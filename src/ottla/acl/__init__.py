@@ -3,6 +3,6 @@
 - `acls`: an ACL, and filters that find ACLs.
 - `rights`: the operations on types of resources that requests need.
 - `authorizer`: decides whether a principal has a right.
-- `access`: what the handlers of a server ask; without ACLs everyone may do everything.
+- `access`: answers the questions of a server's handlers; without ACLs everyone may do everything.
 - `audit`: logs and counts denials.
 """

@@ -1,8 +1,8 @@
-"""What the handlers of a server ask: may this client do that?
+"""Answers the questions of a server's handlers: may this client do that?
 
     access.require(call.session, READ_GROUP, group_id)     # raises the error of the response
     if access.allows(call.session, READ_TOPIC, name): ...  # the client asked for it: a denial is logged
-    if access.shows(call.session, DESCRIBE_TOPIC, name): … # the server filters a list: nothing is logged
+    if access.shows(call.session, DESCRIBE_TOPIC, name): … # the server filters a list: no audit line
 
 Rule: handlers ask always, and never whether ACLs are on: `Access` itself lets everyone do everything.
 """

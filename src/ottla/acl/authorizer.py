@@ -86,7 +86,7 @@ class Authorizer:
         allow_if_none: whether everyone has every right on a resource without ACLs.
 
     Attributes:
-        only_super_users: whether nobody else has any right, whatever the ACLs are.
+        only_super_users: whether all others have no right, whatever the ACLs are.
     """
 
     def __init__(self, acls: Iterable[Acl] = (), *, super_users: Iterable[str] = (), allow_if_none: bool = False):
@@ -99,21 +99,20 @@ class Authorizer:
         for acl in acls:
             self.add(acl)
 
-    def __len__(self) -> int:
-        return len(self._acls)
-
-    def __contains__(self, acl: Acl) -> bool:
-        return acl in self._acls
+    @property
+    def denies_everything(self) -> bool:
+        """Whether no principal has a right."""
+        return not (self._super_users or self._acls or self._allow_if_none)
 
     def add(self, acl: Acl) -> None:
-        """Add an ACL; one that exists changes nothing."""
+        """Add an ACL, unless it exists."""
         if acl not in self._acls:
             self._acls[acl] = None
             self._by_type.setdefault(acl.resource_type, _AclsOfType()).add(acl)
             self._decided.clear()
 
     def remove(self, acl: Acl) -> None:
-        """Remove an ACL; one that does not exist changes nothing."""
+        """Remove an ACL, if it exists."""
         if acl in self._acls:
             del self._acls[acl]
             self._by_type[acl.resource_type].remove(acl)

@@ -1,8 +1,8 @@
 """The rights that requests need: an operation on a type of resource.
 
 Rules:
-- Read, Write, Delete and Alter include Describe; AlterConfigs includes DescribeConfigs. That is so for ACLs that allow,
-  not for those that deny.
+- Read, Write, Delete and Alter include Describe; AlterConfigs includes DescribeConfigs. In an ACL that denies, an
+  operation includes no other.
 - Each type of resource has its own error for a denied request.
 
 Source: StandardAuthorizerData.java (IMPLIES_DESCRIBE), AclEntry.java (supportedOperations).

@@ -66,7 +66,7 @@ async def add(
     deny: Annotated[bool, typer.Option("--deny", help="Deny instead of allow; this wins over all that allow.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Add ACLs: one for each principal, operation and resource. To add an ACL that exists changes nothing."""
+    """Add ACLs: one for each principal, operation and resource. To add an existing ACL changes nothing."""
     from ottla.sdk.acls import AclBinding
 
     resources = list(_resources(topic, group, transactional_id, cluster))
