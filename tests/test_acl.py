@@ -171,6 +171,32 @@ def test_acls_with_invalid_codes_are_refused(position: int, code: object, says: 
             AclFilter.checked(*fields)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("written", "seen", "same"),
+    [
+        ("10.0.0.1", "::ffff:10.0.0.1", True),
+        ("::1", "0:0:0:0:0:0:0:1", True),
+        ("0:0:0:0:0:0:0:1", "::1", True),
+        ("FE80::A", "fe80::a", True),
+        ("10.0.0.1", "10.0.0.10", False),
+        ("localhost", "127.0.0.1", False),
+        ("", "127.0.0.1", False),
+    ],
+)
+def test_an_address_has_several_forms(written: str, seen: str, same: bool) -> None:
+    deny = allow(AclOperation.READ, "t")._replace(host=written, permission=AclPermissionType.DENY)
+    authorizer = Authorizer([allow(AclOperation.READ, "t"), deny])
+    assert authorizer.authorize(ALICE, seen, READ_TOPIC, "t") is not same
+    assert authorizer.authorize_any(ALICE, seen, READ_TOPIC) is not same
+
+
+def test_long_names_are_not_remembered() -> None:
+    authorizer = Authorizer([allow(AclOperation.READ, "*")])
+    for _ in range(2):
+        assert authorizer.authorize(ALICE, HERE, READ_TOPIC, "x" * 30_000)
+    assert not authorizer._decided
+
+
 # -- access and audit
 
 

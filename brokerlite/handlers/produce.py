@@ -58,7 +58,6 @@ from ottla.errors import (
     MessageTooLarge,
     RecordListTooLarge,
     RequestTimedOut,
-    TopicAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
     UnknownServerError,
     UnknownTopicId,
@@ -153,8 +152,9 @@ def handle(broker: BrokerCore, call: Call) -> ProduceResponse | NoAnswer | WorkF
     if any(map(_is_transactional, record_sets)):
         if request.transactional_id is None:
             return _refuse_all(call, record_sets, _NAMELESS)
-        if not broker.access.allows(call.session, WRITE_TRANSACTIONAL_ID, request.transactional_id):
-            return _refuse_all(call, record_sets, TransactionalIdAuthorizationFailed())
+        error = broker.access.refusal(call.session, WRITE_TRANSACTIONAL_ID, request.transactional_id)
+        if error is not None:
+            return _refuse_all(call, record_sets, error)
     for each in record_sets:
         _find(broker, call, each)
     at_once = broker.settings.work_at_once
@@ -228,8 +228,8 @@ def _find(broker: BrokerCore, call: Call, each: _RecordSet) -> None:
     name = topic.name if topic else each.topic.name
     if by_id and topic is None:
         each.refuse(UnknownTopicId())
-    elif not broker.access.allows(call.session, WRITE_TOPIC, name):
-        each.refuse(TopicAuthorizationFailed())
+    elif (denied := broker.access.refusal(call.session, WRITE_TOPIC, name)) is not None:
+        each.refuse(denied)
     elif acks not in (-1, 0, 1):
         each.refuse(InvalidRequiredAcks(f"acks is {acks}"))
     elif name in INTERNAL:

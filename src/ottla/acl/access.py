@@ -13,6 +13,7 @@ from ottla.acl.authorizer import Authorizer
 from ottla.acl.rights import OPERATIONS, Right
 from ottla.client_info import ClientInfo
 from ottla.codec.apis.create_acls import ResourceType
+from ottla.errors import BrokerError
 
 
 class Access:
@@ -29,6 +30,10 @@ class Access:
     def allows_any(self, client: ClientInfo, right: Right) -> bool:
         """Return whether the client has a right on at least one resource; a denial has no audit line."""
         return True
+
+    def refusal(self, client: ClientInfo, right: Right, name: str = CLUSTER_NAME) -> BrokerError | None:
+        """Return the error if the client does not have a right that its request needs."""
+        return None
 
     def require(self, client: ClientInfo, right: Right, name: str = CLUSTER_NAME) -> None:
         """Check a right that the request needs.
@@ -61,7 +66,12 @@ class AclAccess(Access):
     def allows_any(self, client: ClientInfo, right: Right) -> bool:
         return self._authorizer.authorize_any(client.principal, client.peer_host, right)
 
+    def refusal(self, client: ClientInfo, right: Right, name: str = CLUSTER_NAME) -> BrokerError | None:
+        if self.allows(client, right, name):
+            return None
+        operation, resource = kafkas_name(right.operation), kafkas_name(right.resource_type)
+        return right.denied(f"{client.principal} may not {operation} {resource} {name}")
+
     def require(self, client: ClientInfo, right: Right, name: str = CLUSTER_NAME) -> None:
-        if not self.allows(client, right, name):
-            resource = kafkas_name(right.resource_type)
-            raise right.denied(f"{client.principal} may not {kafkas_name(right.operation)} {resource} {name}")
+        if (error := self.refusal(client, right, name)) is not None:
+            raise error

@@ -11,6 +11,8 @@ ResourcePatternFilter.java, AccessControlEntryFilter.java.
 """
 
 import enum
+from functools import lru_cache
+from ipaddress import ip_address
 from typing import NamedTuple, TypeVar
 
 from ottla.codec.apis.create_acls import AclOperation, AclPermissionType, PatternType, ResourceType
@@ -132,6 +134,19 @@ class AclFilter(NamedTuple):
         if acl.pattern_type is PatternType.PREFIXED:
             return self.resource_name.startswith(acl.resource_name)
         return acl.resource_name == ANY_NAME
+
+
+@lru_cache(4096)
+def normal_host(host: str) -> str:
+    """Return an IP address in the form in which addresses are compared; other texts stay as they are.
+
+    IPv6 has several forms of one address, and a listener for IPv4 and IPv6 sees IPv4 addresses mapped to IPv6.
+    """
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host
+    return str(getattr(address, "ipv4_mapped", None) or address)
 
 
 def is_principal(text: str) -> bool:

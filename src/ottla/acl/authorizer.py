@@ -16,12 +16,14 @@ Source: StandardAuthorizerData.java (authorize, findAclRule), Authorizer.java (a
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator
 
-from ottla.acl.acls import ANY_HOST, ANY_NAME, EVERYONE, Acl, AclFilter
+from ottla.acl.acls import ANY_HOST, ANY_NAME, EVERYONE, Acl, AclFilter, normal_host
 from ottla.acl.rights import Right
 from ottla.codec.apis.create_acls import AclOperation, AclPermissionType, PatternType, ResourceType
 
 REMEMBERED = 20_000
 """Decisions that are remembered; then all are forgotten."""
+LONGEST_REMEMBERED = 249
+"""Characters of the longest name that is remembered, because clients choose names. A topic's name is not longer."""
 _UNNAMED = "hardcode"
 """A name that stands for no resource: only ACLs for all names apply to it. It is Kafka's own."""
 
@@ -150,9 +152,10 @@ class Authorizer:
         return known
 
     def _remember(self, key: tuple[str, str, Right, str | None], decision: bool) -> bool:
-        if len(self._decided) >= REMEMBERED:
-            self._decided.clear()
-        self._decided[key] = decision
+        if len(key[3] or "") <= LONGEST_REMEMBERED:
+            if len(self._decided) >= REMEMBERED:
+                self._decided.clear()
+            self._decided[key] = decision
         return decision
 
     def _decide(self, principal: str, host: str, right: Right, name: str) -> bool:
@@ -161,12 +164,13 @@ class Authorizer:
         if self.only_super_users:
             return False
         found = allowed = False
+        hosts = (ANY_HOST, normal_host(host))
         if (of_type := self._by_type.get(right.resource_type)) is not None:
             for by_principal in of_type.applicable(name):
                 found = True
                 for each in (principal, EVERYONE):
                     for acl in by_principal.get(each, ()):
-                        if acl.host not in (host, ANY_HOST):
+                        if normal_host(acl.host) not in hosts:
                             continue
                         if acl.permission is AclPermissionType.ALLOW:
                             allowed = allowed or acl.operation in right.granted_by
@@ -178,9 +182,10 @@ class Authorizer:
         if self.only_super_users or (of_type := self._by_type.get(right.resource_type)) is None:
             return False
         allowed: list[Acl] = []
+        hosts = (ANY_HOST, normal_host(host))
         denied: set[tuple[PatternType, str]] = set()
         for acl in of_type.of(principal):
-            if acl.host in (host, ANY_HOST) and acl.operation in (right.operation, AclOperation.ALL):
+            if normal_host(acl.host) in hosts and acl.operation in (right.operation, AclOperation.ALL):
                 if acl.permission is AclPermissionType.ALLOW:
                     allowed.append(acl)
                 else:
