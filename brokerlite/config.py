@@ -1,11 +1,10 @@
 """The configuration of a broker."""
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ottla.acl.acls import is_principal
 from ottla.addresses import parse_address
 from ottla.errors import ConfigurationError, InvalidConfig
 from ottla.unknown_options import naming_options
@@ -134,9 +133,8 @@ class BrokerConfig:
             object.__setattr__(self, "topic_defaults", _checked(self.topic_defaults))
         if self.data is not None and not isinstance(self.data, Path):
             raise ConfigurationError(f"data is {self.data!r}; it must be a pathlib.Path")
-        for each in self.super_users:
-            if not is_principal(each):
-                raise ConfigurationError(f"super_users has {each!r}; it must be a type and a name, as in User:admin")
+        if self.super_users:
+            _check_principals(self.super_users)
         if not self.acls and (self.super_users or self.allow_if_no_acl):
             which = "super_users" if self.super_users else "allow_if_no_acl"
             raise ConfigurationError(f"{which} has no effect without acls")
@@ -144,6 +142,14 @@ class BrokerConfig:
             parse_address(self.advertise, "advertise", default_port=self.port)
         if self.health is not None:
             parse_address(self.health, "health", any_port=True)
+
+
+def _check_principals(principals: Iterable[str]) -> None:
+    from ottla.acl.acls import is_principal  # only here: help need not load the codec
+
+    for each in principals:
+        if not is_principal(each):
+            raise ConfigurationError(f"super_users has {each!r}; it must be a type and a name, as in User:admin")
 
 
 def _checked(defaults: Mapping[str, str]) -> dict[str, str]:

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from ottla.codec.apis.list_offsets import MAX_TIMESTAMP
 from ottla.errors import Closed, ConfigurationError, LocalProtocolError, OttlaError, PartialFailure
 from ottla.sdk import calls, mdns
-from ottla.sdk.acls import AclBinding, AclBindingFilter
 from ottla.sdk.admin import (
     BrokerDescription,
     CommittedOffset,
@@ -39,7 +38,7 @@ from ottla.sdk.admin import (
     TransactionDescription,
     TransactionListing,
 )
-from ottla.sdk.arguments import by_topic_partition, integer, listed, scoped, seconds, several, strings
+from ottla.sdk.arguments import by_topic_partition, integer, listed, scoped, seconds, strings
 from ottla.sdk.blocks import Suggesting
 from ottla.sdk.client_parts import ClientParts
 from ottla.sdk.cluster.cluster import TopicPartition
@@ -67,6 +66,7 @@ from ottla.sdk.transform import Transform
 from ottla.topic_configs import of_strings
 
 if TYPE_CHECKING:
+    from ottla.sdk.acls import AclBinding, AclBindingFilter
     from ottla.sdk.calls.transactions import Writer
 
 log = logger("ottla.sdk.consumer")
@@ -454,7 +454,7 @@ class Client(Suggesting, ClientParts):
 
     # -- administration of ACLs --------------------------------------------------------------------------------------
 
-    async def create_acls(self, acls: Iterable[AclBinding]) -> None:
+    async def create_acls(self, acls: "Iterable[AclBinding]") -> None:
         """Create ACLs; those that exist stay as they are.
 
         Raises:
@@ -462,19 +462,17 @@ class Client(Suggesting, ClientParts):
             SecurityDisabled: the brokers have no authorizer.
             PartialFailure: some ACLs could not be created.
         """
-        created = several("acls", AclBinding, acls)
-        await self._driver.call(lambda now: calls.create_acls(self._driver.core, created, now))
+        await self._driver.call(lambda now: calls.create_acls(self._driver.core, acls, now))
 
-    async def describe_acls(self, wanted: AclBindingFilter | None = None) -> tuple[AclBinding, ...]:
+    async def describe_acls(self, wanted: "AclBindingFilter | None" = None) -> "tuple[AclBinding, ...]":
         """The ACLs that a filter matches, sorted by resource; without a filter, all.
 
         Raises:
             SecurityDisabled: the brokers have no authorizer.
         """
-        filtered = wanted if wanted is not None else AclBindingFilter()
-        return await self._driver.call(lambda now: calls.describe_acls(self._driver.core, filtered, now))
+        return await self._driver.call(lambda now: calls.describe_acls(self._driver.core, wanted, now))
 
-    async def delete_acls(self, filters: Iterable[AclBindingFilter]) -> tuple[AclBinding, ...]:
+    async def delete_acls(self, filters: "Iterable[AclBindingFilter]") -> "tuple[AclBinding, ...]":
         """Delete the ACLs that any of the filters matches; return them, sorted by resource.
 
         If a response is lost, the retry finds no ACLs, and the result lacks those that the first request deleted.
@@ -483,8 +481,7 @@ class Client(Suggesting, ClientParts):
             SecurityDisabled: the brokers have no authorizer.
             PartialFailure: some ACLs could not be deleted.
         """
-        wanted = several("filters", AclBindingFilter, filters)
-        return await self._driver.call(lambda now: calls.delete_acls(self._driver.core, wanted, now))
+        return await self._driver.call(lambda now: calls.delete_acls(self._driver.core, filters, now))
 
     # -- administration of groups ------------------------------------------------------------------------------------
 

@@ -39,18 +39,20 @@ from ottla.sdk.acls import (
     name_of,
     pattern_code,
 )
+from ottla.sdk.arguments import several
 from ottla.sdk.calls.task import Task
 from ottla.sdk.core import ClientCore
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Steps
 
 
-def create_acls(core: ClientCore, acls: Sequence[AclBinding], now: float) -> Outcome[None]:
+def create_acls(core: ClientCore, given: Iterable[AclBinding], now: float) -> Outcome[None]:
     """Create ACLs.
 
     Raises:
         ConfigurationError: an ACL would have no effect.
     """
+    acls = several("acls", AclBinding, given)
     for acl in acls:
         check_new(acl)
     request = CreateAclsRequest(creations=tuple(map(_creation, acls)))
@@ -70,9 +72,9 @@ def create_acls(core: ClientCore, acls: Sequence[AclBinding], now: float) -> Out
     return Task(core, "creating ACLs", now, work).outcome
 
 
-def describe_acls(core: ClientCore, wanted: AclBindingFilter, now: float) -> Outcome[tuple[AclBinding, ...]]:
-    """Return the ACLs that a filter matches, sorted by resource."""
-    asked = _filter(wanted)
+def describe_acls(core: ClientCore, wanted: AclBindingFilter | None, now: float) -> Outcome[tuple[AclBinding, ...]]:
+    """Return the ACLs that a filter matches, or all, sorted by resource."""
+    asked = _filter(wanted or AclBindingFilter())
     request = DescribeAclsRequest(**{field: getattr(asked, field) for field in asked.__dataclass_fields__})
 
     def judge(answer: DescribeAclsResponse) -> OttlaError | None:
@@ -85,8 +87,9 @@ def describe_acls(core: ClientCore, wanted: AclBindingFilter, now: float) -> Out
     return Task(core, "describing ACLs", now, work).outcome
 
 
-def delete_acls(core: ClientCore, filters: Sequence[AclBindingFilter], now: float) -> Outcome[tuple[AclBinding, ...]]:
+def delete_acls(core: ClientCore, given: Iterable[AclBindingFilter], now: float) -> Outcome[tuple[AclBinding, ...]]:
     """Delete the ACLs that filters match; return them, sorted by resource."""
+    filters = several("filters", AclBindingFilter, given)
     request = DeleteAclsRequest(filters=tuple(map(_filter, filters)))
 
     def judge(answer: DeleteAclsResponse) -> OttlaError | None:

@@ -8,12 +8,11 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from ottla.codec.apis.list_offsets import MAX_TIMESTAMP
 from ottla.errors import Closed, ConfigurationError, LocalProtocolError, OttlaError, PartialFailure
 from ottla.sdk import calls, mdns
-from ottla.sdk.acls import AclBinding, AclBindingFilter
 from ottla.sdk.admin import (
     BrokerDescription,
     CommittedOffset,
@@ -29,7 +28,7 @@ from ottla.sdk.admin import (
     TransactionDescription,
     TransactionListing,
 )
-from ottla.sdk.arguments import by_topic_partition, integer, listed, scoped, seconds, several, strings
+from ottla.sdk.arguments import by_topic_partition, integer, listed, scoped, seconds, strings
 from ottla.sdk.blocks import Suggesting
 from ottla.sdk.client import (
     _check_what_to_read,
@@ -62,6 +61,9 @@ from ottla.sdk.sync.producer import Producer
 from ottla.sdk.sync.transform import Transform
 from ottla.sdk.transaction.options import TransformOptions
 from ottla.topic_configs import of_strings
+
+if TYPE_CHECKING:
+    from ottla.sdk.acls import AclBinding, AclBindingFilter
 
 
 class Client(Suggesting, ClientParts):
@@ -419,7 +421,7 @@ class Client(Suggesting, ClientParts):
 
     # -- administration of ACLs --------------------------------------------------------------------------------------
 
-    def create_acls(self, acls: Iterable[AclBinding]) -> None:
+    def create_acls(self, acls: "Iterable[AclBinding]") -> None:
         """Create ACLs; those that exist stay as they are.
 
         Raises:
@@ -427,19 +429,17 @@ class Client(Suggesting, ClientParts):
             SecurityDisabled: the brokers have no authorizer.
             PartialFailure: some ACLs could not be created.
         """
-        created = several("acls", AclBinding, acls)
-        self._driver.call(lambda now: calls.create_acls(self._driver.core, created, now))
+        self._driver.call(lambda now: calls.create_acls(self._driver.core, acls, now))
 
-    def describe_acls(self, wanted: AclBindingFilter | None = None) -> tuple[AclBinding, ...]:
+    def describe_acls(self, wanted: "AclBindingFilter | None" = None) -> "tuple[AclBinding, ...]":
         """The ACLs that a filter matches, sorted by resource; without a filter, all.
 
         Raises:
             SecurityDisabled: the brokers have no authorizer.
         """
-        filtered = wanted if wanted is not None else AclBindingFilter()
-        return self._driver.call(lambda now: calls.describe_acls(self._driver.core, filtered, now))
+        return self._driver.call(lambda now: calls.describe_acls(self._driver.core, wanted, now))
 
-    def delete_acls(self, filters: Iterable[AclBindingFilter]) -> tuple[AclBinding, ...]:
+    def delete_acls(self, filters: "Iterable[AclBindingFilter]") -> "tuple[AclBinding, ...]":
         """Delete the ACLs that any of the filters matches; return them, sorted by resource.
 
         If a response is lost, the retry finds no ACLs, and the result lacks those that the first request deleted.
@@ -448,8 +448,7 @@ class Client(Suggesting, ClientParts):
             SecurityDisabled: the brokers have no authorizer.
             PartialFailure: some ACLs could not be deleted.
         """
-        wanted = several("filters", AclBindingFilter, filters)
-        return self._driver.call(lambda now: calls.delete_acls(self._driver.core, wanted, now))
+        return self._driver.call(lambda now: calls.delete_acls(self._driver.core, filters, now))
 
     # -- administration of groups ------------------------------------------------------------------------------------
 
