@@ -68,8 +68,9 @@ def test_librdkafka_creates_describes_and_deletes_acls(broker: Broker) -> None:
     )
     for future in admin.create_acls([acl]).values():
         future.result(HUNG)
+    of_none: Any = None  # its annotations allow no None, which stands for everything
     everything = AclBindingFilter(
-        ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+        ResourceType.ANY, of_none, ResourcePatternType.ANY, of_none, of_none, AclOperation.ANY, AclPermissionType.ANY
     )
     assert admin.describe_acls(everything).result(HUNG) == [acl]
     (deleted,) = admin.delete_acls([everything]).values()

@@ -160,3 +160,18 @@ def test_a_waiting_fetch_ends_if_the_right_is_gone_when_records_come(secured: Ma
 def test_denials_are_counted_by_right(secured: Machine) -> None:
     assert not describes(secured) and not describes(secured)
     assert {str(right): count for right, count in secured.core.audit.denials.items()} == {"Describe on Topic": 2}
+
+
+def test_a_compacted_log_of_acls_is_complete(secured: Machine, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(20):
+        create(secured, *(f"allow u{number} Read Topic t" for number in range(20)))
+        delete(secured)
+        secured.log(ACCESS_CONTROL).roll()
+    create(secured, "allow bob Read Topic t")
+    before = secured.log(ACCESS_CONTROL).segments.size
+    secured.pass_time(120)
+    assert secured.log(ACCESS_CONTROL).segments.size < before / 2, "tombstones stay for a day"
+    again = secured.restart()
+    assert describes(again, "User:bob") and not describes(again) and number(again) == 1
+    assert "damaged" not in caplog.text
+    again.folder.abandon()

@@ -26,7 +26,7 @@ def listed(broker: Broker, *arguments: str) -> list[tuple[str, str, str, str, bo
     code, out, err = ottla(broker, "acls", *arguments, "--json")
     assert (code, err) == (0, "")
     fields = ("principal", "operation", "resource_type", "name", "prefixed", "deny")
-    return [tuple(each[field] for field in fields) for each in json.loads(out)]  # type: ignore[misc]
+    return [tuple(each[field] for field in fields) for each in json.loads(out)]
 
 
 def test_acls_are_added_listed_and_deleted(broker: Broker) -> None:
