@@ -19,7 +19,7 @@ from ottla.codec.apis.delete_topics import (
     DeleteTopicState,
 )
 from ottla.codec.wire import NO_UUID
-from ottla.errors import BrokerError, InvalidRequest, UnknownTopicId
+from ottla.errors import BrokerError, InvalidRequest, TopicAuthorizationFailed, UnknownTopicId
 
 BY_STATE = 6
 """The version from which topics are named by name or by id."""
@@ -82,7 +82,7 @@ def _delete(broker: BrokerCore, call: Call, asked: DeleteTopicState, twice: bool
         name, topic_id = topic.name, topic.topic_id
         broker.delete_topic(topic)
     except BrokerError as error:
-        return DeletableTopicResult(
-            name=name, topic_id=topic_id, error_code=error.code, error_message=error.detail or None
-        )
+        is_hidden = name is None and isinstance(error, TopicAuthorizationFailed)  # its text shows which name the id has
+        message = None if is_hidden else error.detail or None
+        return DeletableTopicResult(name=name, topic_id=topic_id, error_code=error.code, error_message=message)
     return DeletableTopicResult(name=name, topic_id=topic_id, error_code=0)

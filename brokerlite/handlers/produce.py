@@ -58,6 +58,7 @@ from ottla.errors import (
     MessageTooLarge,
     RecordListTooLarge,
     RequestTimedOut,
+    TopicAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
     UnknownServerError,
     UnknownTopicId,
@@ -229,7 +230,9 @@ def _find(broker: BrokerCore, call: Call, each: _RecordSet) -> None:
     if by_id and topic is None:
         each.refuse(UnknownTopicId())
     elif (denied := broker.access.refusal(call.session, WRITE_TOPIC, name)) is not None:
-        each.refuse(denied)
+        each.refuse(
+            TopicAuthorizationFailed() if by_id else denied
+        )  # its text has the name, which the client may not know
     elif acks not in (-1, 0, 1):
         each.refuse(InvalidRequiredAcks(f"acks is {acks}"))
     elif name in INTERNAL:

@@ -12,8 +12,9 @@ from ottla.brokerlite.machines.topics.topics import ACCESS_CONTROL
 from ottla.client_info import ANONYMOUS
 from ottla.codec.apis.create_acls import AclCreation, CreateAclsRequest
 from ottla.codec.apis.delete_acls import DeleteAclsRequest
-from ottla.codec.apis.delete_topics import DeleteTopicsRequest
+from ottla.codec.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.codec.apis.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from ottla.codec.apis.produce import ProduceResponse
 from ottla.errors import (
     InvalidRequest,
@@ -23,7 +24,18 @@ from ottla.errors import (
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
-from tests.brokerlite.acl_questions import all_acls, filtering, list_offsets, rule
+from tests.brokerlite.acl_questions import (
+    AclsInProcess,
+    Asking,
+    all_acls,
+    deleting,
+    fetch,
+    filtering,
+    list_offsets,
+    offset_commit,
+    produce,
+    rule,
+)
 from tests.brokerlite.machine import Machine, a_batch, fetching, producing
 
 ALICE = "User:alice"
@@ -155,6 +167,29 @@ def test_a_waiting_fetch_ends_if_the_right_is_gone_when_records_come(secured: Ma
     (fetched,) = (each for each in secured.poll() if each.ticket == ticket)
     (partition,) = fetched.message.responses[0].partitions  # type: ignore[union-attr]
     assert (partition.error_code, bytes(partition.records)) == (TopicAuthorizationFailed.code, b"")
+
+
+def test_clients_that_know_an_id_do_not_learn_the_name(tmp_path: Path) -> None:
+    broker = AclsInProcess(tmp_path / "data")
+    asking = Asking(broker)
+    asking.grant("allow alice Read Group readers", "allow alice Delete Topic bills", "deny alice Describe Topic *")
+    secret = asking.ids["secret"]
+    by_id = OffsetFetchRequestTopics(topic_id=secret, partition_indexes=(0,))
+    requests: list[tuple[Any, int]] = [
+        (produce(asking, ids=(secret,)), 13),
+        (fetch(ids=(secret,)), 13),
+        (offset_commit("readers", ids=(secret,)), 10),
+        (OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="readers", topics=(by_id,)),)), 10),
+        (MetadataRequest(topics=(MetadataRequestTopic(name=None, topic_id=secret),)), 12),
+        (deleting(DeleteTopicState(name=None, topic_id=secret)), 6),
+    ]
+    for request, version in requests:
+        answer = broker.ask(request, version, "alice")
+        assert f"error_code={TopicAuthorizationFailed.code}" in repr(answer) and "secret" not in repr(answer)
+    bills = DeleteTopicState(name=None, topic_id=asking.ids["bills"])
+    (deleted,) = broker.ask(deleting(bills), 6, "alice").responses
+    assert deleted.error_code == 0, "Delete is enough, as in Apache Kafka"
+    broker.machine.folder.abandon()
 
 
 def test_denials_are_counted_by_right(secured: Machine) -> None:

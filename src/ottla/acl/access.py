@@ -16,6 +16,11 @@ from ottla.codec.apis.create_acls import ResourceType
 from ottla.errors import BrokerError
 
 
+_ALL_OPERATIONS = {
+    resource_type: sum(1 << right.operation for right in rights) for resource_type, rights in OPERATIONS.items()
+}
+
+
 class Access:
     """Lets everyone do everything: the access without ACLs."""
 
@@ -44,7 +49,7 @@ class Access:
 
     def operations(self, client: ClientInfo, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
         """Return the operations that the client may do on the resource: the bit ``1 << AclOperation`` for each."""
-        return sum(1 << right.operation for right in OPERATIONS[resource_type] if self.shows(client, right, name))
+        return _ALL_OPERATIONS[resource_type]
 
 
 class AclAccess(Access):
@@ -75,3 +80,6 @@ class AclAccess(Access):
     def require(self, client: ClientInfo, right: Right, name: str = CLUSTER_NAME) -> None:
         if (error := self.refusal(client, right, name)) is not None:
             raise error
+
+    def operations(self, client: ClientInfo, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
+        return sum(1 << right.operation for right in OPERATIONS[resource_type] if self.shows(client, right, name))
