@@ -230,9 +230,7 @@ def _find(broker: BrokerCore, call: Call, each: _RecordSet) -> None:
     if by_id and topic is None:
         each.refuse(UnknownTopicId())
     elif (denied := broker.access.refusal(call.session, WRITE_TOPIC, name)) is not None:
-        each.refuse(
-            TopicAuthorizationFailed() if by_id else denied
-        )  # its text has the name, which the client may not know
+        each.refuse(TopicAuthorizationFailed() if by_id else denied)  # a text would show which name the id has
     elif acks not in (-1, 0, 1):
         each.refuse(InvalidRequiredAcks(f"acks is {acks}"))
     elif name in INTERNAL:

@@ -15,7 +15,6 @@ from ottla.client_info import ClientInfo
 from ottla.codec.apis.create_acls import ResourceType
 from ottla.errors import BrokerError
 
-
 _ALL_OPERATIONS = {
     resource_type: sum(1 << right.operation for right in rights) for resource_type, rights in OPERATIONS.items()
 }
