@@ -1,6 +1,6 @@
 """ListGroups v0-5: lists the groups.
 
-Clients that may describe the cluster see all groups, others those that they may describe.
+Clients that may describe the cluster see all groups; other clients see the groups that they may describe.
 
 v4+: requests filter by state, ignoring case, and responses have it. v5+: the same for types; here all groups are
 classic.

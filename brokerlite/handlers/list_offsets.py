@@ -63,9 +63,12 @@ def _answers(broker: BrokerCore, call: Call) -> Generator[Work, None, ListOffset
     named = Counter((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
     answers: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
     for topic in request.topics:
+        denied = broker.access.refusal(call.session, DESCRIBE_TOPIC, topic.name)
         for each in topic.partitions:
             of_topic = answers.setdefault(topic.name, {})
-            if each.partition_index not in of_topic:
+            if denied is not None:
+                of_topic[each.partition_index] = _error(each.partition_index, denied.code)
+            elif each.partition_index not in of_topic:
                 twice = named[topic.name, each.partition_index] > 1
                 of_topic[each.partition_index] = yield from _answer(broker, call, topic.name, each, twice)
     return ListOffsetsResponse(
@@ -97,7 +100,6 @@ def _answer(
     broker: BrokerCore, call: Call, name: str, asked: ListOffsetsPartition, twice: bool
 ) -> Generator[Work, None, ListOffsetsPartitionResponse]:
     try:
-        broker.access.require(call.session, DESCRIBE_TOPIC, name)
         if twice:
             raise InvalidRequest("the partition is listed twice")
         if (log := broker.topics.partition(name, asked.partition_index)) is None:

@@ -3,7 +3,8 @@
 A missing topic is created if both the client (v4+; before that it always does) and the broker allow it.
 v0: an empty list means every topic; v1+: null does. v10+: topic ids. v12+: clients may request topics by id; a request
 with an id counts for its ids only, even if it also has names, and before v12 it is INVALID_REQUEST. v8+: authorized
-operations; -2147483648 if the client did not request them. A list of all topics has those that the client may describe.
+operations; -2147483648 if the client did not request them. A list of all topics leaves out topics
+that the client may not describe.
 
 Source: KafkaApis.scala (handleTopicMetadataRequest).
 """

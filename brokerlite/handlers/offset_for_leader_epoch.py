@@ -12,6 +12,7 @@ from ottla.codec.apis.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
     OffsetForLeaderTopicResult,
 )
 from ottla.errors import BrokerError, UnknownTopicOrPartition
@@ -22,19 +23,21 @@ def handle(broker: BrokerCore, call: Call) -> OffsetForLeaderEpochResponse:
     is_broker = broker.access.shows(call.session, CLUSTER_ACTION)
     return OffsetForLeaderEpochResponse(
         topics=tuple(
-            OffsetForLeaderTopicResult(
-                topic=each.topic,
-                partitions=tuple(_end(broker, call, each.topic, asked, is_broker) for asked in each.partitions),
-            )
+            OffsetForLeaderTopicResult(topic=each.topic, partitions=_ends(broker, call, each, is_broker))
             for each in request.topics
         )
     )
 
 
-def _end(broker: BrokerCore, call: Call, name: str, asked: OffsetForLeaderPartition, is_broker: bool) -> EpochEndOffset:
+def _ends(broker: BrokerCore, call: Call, topic: OffsetForLeaderTopic, is_broker: bool) -> tuple[EpochEndOffset, ...]:
+    denied = None if is_broker else broker.access.refusal(call.session, DESCRIBE_TOPIC, topic.topic)
+    if denied is not None:
+        return tuple(EpochEndOffset(error_code=denied.code, partition=each.partition) for each in topic.partitions)
+    return tuple(_end(broker, topic.topic, each) for each in topic.partitions)
+
+
+def _end(broker: BrokerCore, name: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
-        if not is_broker:
-            broker.access.require(call.session, DESCRIBE_TOPIC, name)
         if (log := broker.topics.partition(name, asked.partition)) is None:
             raise UnknownTopicOrPartition
         log.epochs.check(asked.current_leader_epoch)

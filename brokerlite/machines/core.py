@@ -404,6 +404,6 @@ class ServedApi(NamedTuple):
     """The lowest and highest versions that are answered."""
     handle: Handler
     needs: tuple[Right, ...]
-    """The rights that the handler asks for (`BrokerCore.access`), for the whole request or for parts of it."""
+    """The rights that the handler checks with `BrokerCore.access`: of the whole request, or of parts of it."""
     advertised_from: int = -1
     """The lowest version that ApiVersions advertises, if it is lower than `lowest`; else -1."""

@@ -422,7 +422,7 @@ class Client(Suggesting, ClientParts):
     # -- administration of ACLs --------------------------------------------------------------------------------------
 
     def create_acls(self, acls: "Iterable[AclBinding]") -> None:
-        """Create ACLs; those that exist stay as they are.
+        """Create ACLs; existing ACLs stay as they are.
 
         Raises:
             ConfigurationError: an ACL would have no effect: its operation does not fit its resource, for example.
@@ -442,7 +442,7 @@ class Client(Suggesting, ClientParts):
     def delete_acls(self, filters: "Iterable[AclBindingFilter]") -> "tuple[AclBinding, ...]":
         """Delete the ACLs that any of the filters matches; return them, sorted by resource.
 
-        If a response is lost, the retry finds no ACLs, and the result lacks those that the first request deleted.
+        If a response is lost, the retry finds no ACLs, and the result lacks the ACLs that the first request deleted.
 
         Raises:
             SecurityDisabled: the brokers have no authorizer.

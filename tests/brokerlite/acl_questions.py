@@ -957,9 +957,9 @@ SCENES: dict[str, Scene] = {
     "sessions": sessions,
     "administration": administration,
 }
-"""For brokers that allow what an ACL allows."""
+"""For brokers with ACLs."""
 SCENES_IF_NONE: dict[str, Scene] = {"without ACLs": without_acls}
-"""For brokers that also allow everything on resources without ACLs."""
+"""For brokers with ACLs that also allow everything on resources without ACLs."""
 
 
 def answers(broker: AclBroker, scenes: dict[str, Scene]) -> Iterator[tuple[str, str, Any]]:

@@ -1,4 +1,4 @@
-"""Other administrators' tools with a broker that applies ACLs, and what clients with few rights get."""
+"""Kafka's own tool, librdkafka, and clients with few rights, against a broker that applies ACLs."""
 
 from collections.abc import Iterator
 from pathlib import Path
