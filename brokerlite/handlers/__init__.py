@@ -85,6 +85,7 @@ SERVED: dict[int, ServedApi] = {
     37: ServedApi(0, 3, _in("create_partitions"), (ALTER_TOPIC,)),
     42: ServedApi(0, 2, _in("delete_groups"), (DELETE_GROUP,)),
     47: ServedApi(0, 0, _in("offset_delete"), (DELETE_GROUP, READ_TOPIC)),
+    60: ServedApi(0, 2, _in("describe_cluster"), (DESCRIBE_CLUSTER,)),
     61: ServedApi(0, 0, _in("describe_producers"), (READ_TOPIC,)),
     65: ServedApi(0, 0, _in("describe_transactions"), (DESCRIBE_TOPIC, DESCRIBE_TRANSACTIONAL_ID)),
     66: ServedApi(0, 1, _in("list_transactions"), (DESCRIBE_TRANSACTIONAL_ID,)),

@@ -55,16 +55,12 @@ def handle(broker: BrokerCore, call: Call) -> MetadataResponse:
         cluster_id=settings.cluster_id,
         controller_id=settings.node_id,
         topics=tuple(_topics(broker, call)),
-        cluster_authorized_operations=_cluster_operations(broker, call),
+        cluster_authorized_operations=(
+            broker.access.operations(call.session, ResourceType.CLUSTER, needs=DESCRIBE_CLUSTER)
+            if request.include_cluster_authorized_operations
+            else NOT_ASKED
+        ),
     )
-
-
-def _cluster_operations(broker: BrokerCore, call: Call) -> int:
-    if not call.message.include_cluster_authorized_operations:
-        return NOT_ASKED
-    if not broker.access.allows(call.session, DESCRIBE_CLUSTER):
-        return 0
-    return broker.access.operations(call.session, ResourceType.CLUSTER)
 
 
 def _operations(broker: BrokerCore, call: Call, name: str) -> int:

@@ -36,6 +36,7 @@ from ottla.codec.apis.delete_groups import DeleteGroupsRequest
 from ottla.codec.apis.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from ottla.codec.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.codec.apis.describe_acls import DescribeAclsRequest
+from ottla.codec.apis.describe_cluster import DescribeClusterRequest
 from ottla.codec.apis.describe_configs import BROKER, TOPIC, DescribeConfigsRequest, DescribeConfigsResource
 from ottla.codec.apis.describe_groups import DescribeGroupsRequest
 from ottla.codec.apis.describe_producers import DescribeProducersRequest
@@ -527,6 +528,9 @@ def topics(asking: Asking) -> Iterator[Said]:
         yield asking.said(f"{name}: Metadata by name", metadata("orders", "secret", "none", operations=True), 9)
         yield asking.said(f"{name}: Metadata by id", by_id, 12)
         yield asking.said(f"{name}: Metadata of the cluster", cluster_rights(), 9)
+        for endpoints in (1, 2, 9) if name == "cluster" else (1,):
+            cluster = DescribeClusterRequest(include_cluster_authorized_operations=True, endpoint_type=endpoints)
+            yield asking.said(f"{name}: DescribeCluster {endpoints}", cluster, 2)
         yield asking.said(f"{name}: Metadata v0", MetadataRequest(topics=()), 0)
         yield asking.said(f"{name}: Produce", produce(asking, "orders", "secret", "none"), 9)
         yield asking.said(f"{name}: Produce by id", produce(asking, ids=ids), 13)

@@ -46,8 +46,14 @@ class Access:
             BrokerError: `Right.denied`: the client does not have the right.
         """
 
-    def operations(self, client: ClientInfo, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
-        """Return the operations that the client may do on the resource: the bit ``1 << AclOperation`` for each."""
+    def operations(
+        self, client: ClientInfo, resource_type: ResourceType, name: str = CLUSTER_NAME, *, needs: Right | None = None
+    ) -> int:
+        """Return the operations that the client may do on the resource: the bit ``1 << AclOperation`` for each.
+
+        Args:
+            needs: a right without which the client gets none.
+        """
         return _ALL_OPERATIONS[resource_type]
 
 
@@ -80,5 +86,9 @@ class AclAccess(Access):
         if (error := self.refusal(client, right, name)) is not None:
             raise error
 
-    def operations(self, client: ClientInfo, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
+    def operations(
+        self, client: ClientInfo, resource_type: ResourceType, name: str = CLUSTER_NAME, *, needs: Right | None = None
+    ) -> int:
+        if needs is not None and not self.allows(client, needs, name):
+            return 0
         return sum(1 << right.operation for right in OPERATIONS[resource_type] if self.shows(client, right, name))
