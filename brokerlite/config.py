@@ -1,7 +1,7 @@
 """The configuration of a broker."""
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -94,6 +94,12 @@ class BrokerConfig:
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
     """Configurations of topics that have another default than Kafka's (`log.retention.ms` for `retention.ms`). Those
     that have a setting above cannot be here."""
+    acls: bool = False
+    """Whether ACLs apply (`authorizer.class.name`); without them everyone may do everything."""
+    super_users: tuple[str, ...] = ()
+    """Principals that may do everything, each as ``User:NAME`` (`super.users`)."""
+    allow_if_no_acl: bool = False
+    """Whether everyone may use a resource without ACLs (`allow.everyone.if.no.acl.found`)."""
     health: str | None = None
     """``host:port`` that serves ``/health``, ``/ready`` and ``/metrics``; ``None``: they are not served."""
     access_log: str | None = None
@@ -127,10 +133,23 @@ class BrokerConfig:
             object.__setattr__(self, "topic_defaults", _checked(self.topic_defaults))
         if self.data is not None and not isinstance(self.data, Path):
             raise ConfigurationError(f"data is {self.data!r}; it must be a pathlib.Path")
+        if self.super_users:
+            _check_principals(self.super_users)
+        if not self.acls and (self.super_users or self.allow_if_no_acl):
+            which = "super_users" if self.super_users else "allow_if_no_acl"
+            raise ConfigurationError(f"{which} has no effect without acls")
         if self.advertise is not None:
             parse_address(self.advertise, "advertise", default_port=self.port)
         if self.health is not None:
             parse_address(self.health, "health", any_port=True)
+
+
+def _check_principals(principals: Iterable[str]) -> None:
+    from ottla.acl.acls import is_principal  # only here: help need not load the codec
+
+    for each in principals:
+        if not is_principal(each):
+            raise ConfigurationError(f"super_users has {each!r}; it must be a type and a name, as in User:admin")
 
 
 def _checked(defaults: Mapping[str, str]) -> dict[str, str]:

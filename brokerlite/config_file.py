@@ -26,7 +26,8 @@ from ottla.errors import ConfigurationError
 log = logging.getLogger("ottla.brokerlite")
 
 _LISTENER = re.compile(r"([A-Za-z0-9_]+)://(.*):([0-9]+)")
-_SECURITY = ("ssl.", "sasl.", "authorizer.", "delegation.token.", "principal.builder.", "listener.name.", "super.users")
+_SECURITY = ("ssl.", "sasl.", "delegation.token.", "principal.builder.", "listener.name.")
+_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 _MINUTE, _HOUR = 60_000, 3_600_000
 """Milliseconds."""
 
@@ -88,6 +89,18 @@ def _sync(value: Any) -> Sync:
         raise ValueError(" or ".join(Sync)) from None
 
 
+def _authorizer(value: Any) -> bool:
+    if _text(value).strip() != _AUTHORIZER:
+        raise ValueError(_AUTHORIZER)
+    return True
+
+
+def _principals(value: Any) -> tuple[str, ...]:
+    """Principals in a list, or in a text as Kafka writes it: separated by semicolons."""
+    each = value if isinstance(value, list) else _text(value).split(";")
+    return tuple(filter(None, (_text(principal).strip() for principal in each if principal)))
+
+
 def _folder(value: Any) -> Path:
     return Path(_text(value))
 
@@ -107,6 +120,9 @@ OWN: dict[str, Setting] = {
     "auto-create": Setting("auto_create", _flag),
     "group-delay": Setting("group_initial_rebalance_delay", _seconds),
     "sync": Setting("sync", _sync),
+    "acls": Setting("acls", _flag),
+    "super-users": Setting("super_users", _principals),
+    "allow-if-no-acl": Setting("allow_if_no_acl", _flag),
     "health": Setting("health", _text),
     "access-log": Setting("access_log", _file_or_flag),
 }
@@ -132,6 +148,9 @@ KAFKAS: dict[str, Setting] = {
     "transaction.max.timeout.ms": Setting("transaction_max_timeout", _of_ms),
     "transactional.id.expiration.ms": Setting("transactional_id_expiration", _of_ms),
     "max.connections": Setting("max_connections", _integer),
+    "authorizer.class.name": Setting("acls", _authorizer),
+    "super.users": Setting("super_users", _principals),
+    "allow.everyone.if.no.acl.found": Setting("allow_if_no_acl", _flag),
 }
 """Kafka's names of settings; of two for one setting the later counts."""
 _TOPICS: dict[str, tuple[str, int]] = {
@@ -194,7 +213,7 @@ def _check_names(file: ConfigFile, kafkas: Mapping[str, Any]) -> None:
     """Refuse names about security and unknown ones, and log those without an effect."""
     for name in kafkas:
         if name.startswith(_SECURITY):
-            raise file.error(f"{name}: this broker has neither TLS nor SASL nor ACLs; leave it out")
+            raise file.error(f"{name}: this broker has neither TLS nor SASL; leave it out")
         if not any(name in known for known in (KAFKAS, _TOPICS, _DEFAULTS, _LISTENERS, UNUSED)):
             raise file.unknown(name, (*KAFKAS, *_TOPICS, *_DEFAULTS, *_LISTENERS, *sorted(UNUSED)))
     if unused := sorted(UNUSED & kafkas.keys()):

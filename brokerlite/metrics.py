@@ -11,6 +11,7 @@ Rules:
 
 from collections import Counter
 
+from ottla.acl.acls import kafkas_name
 from ottla.brokerlite.machines.core import BrokerCore
 from ottla.brokerlite.machines.groups.group import GroupState
 from ottla.brokerlite.machines.topics.topics import Topics
@@ -89,12 +90,19 @@ TRANSACTIONAL_IDS = ServerMetric(
 OPEN_TRANSACTIONS = ServerMetric(
     "ottla_broker_open_transactions", _GAUGE, "transactions that have begun and do not have all their markers yet"
 )
+DENIED = ServerMetric(
+    "ottla_broker_denied_total",
+    _COUNTER,
+    "rights that requests needed and their clients did not have, by Kafka's names of operations and resource types",
+    ("operation", "resource"),
+)
 BROKER_METRICS = (
     *_TRAFFIC,
     *(LOG_SIZE, LOG_START_OFFSET, LOG_END_OFFSET),
     *(TOPICS, PARTITIONS, UNSERVED_TOPICS, OFFLINE_PARTITIONS, FLUSH_DURATION),
     *(GROUPS, *GROUPS_IN_STATE.values(), GROUP_STATE, GROUP_MEMBERS, GROUP_LAG),
     *(TRANSACTIONAL_IDS, OPEN_TRANSACTIONS),
+    DENIED,
 )
 """The metrics of a broker. Its listener has `TRAFFIC_METRICS`."""
 
@@ -114,6 +122,9 @@ def collect(core: BrokerCore, listener: Listener, waited: Histogram, unwaited: H
     yield Sample(FLUSH_DURATION, unwaited, ("false",))
     yield from _of_groups(core)
     yield from _of_transactions(core.transactions)
+    for right in sorted({right for served in core.handlers.values() for right in served.needs}, key=str):
+        labels = kafkas_name(right.operation), kafkas_name(right.resource_type)
+        yield Sample(DENIED, core.audit.denials[right], labels)
 
 
 def _of_topics(topics: Topics) -> Samples:

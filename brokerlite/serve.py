@@ -27,6 +27,7 @@ from ottla.addresses import format_address, parse_address
 from ottla.brokerlite.config import BrokerConfig, Sync
 from ottla.brokerlite.handlers import SERVED, import_all
 from ottla.brokerlite.handlers.api_versions import unsupported
+from ottla.brokerlite.machines.acls.acl_settings import AclSettings
 from ottla.brokerlite.machines.clock import Clock
 from ottla.brokerlite.machines.core import Action, Answer, BrokerCore, Call, CloseConnection, HoldConnection, Settings
 from ottla.brokerlite.machines.groups.group_settings import GroupSettings
@@ -515,8 +516,15 @@ def _settings(config: BrokerConfig, cluster_id: str, port: int) -> Settings:
         transactions=TransactionSettings(
             max_timeout=config.transaction_max_timeout, expiration=config.transactional_id_expiration
         ),
+        acls=(
+            AclSettings(super_users=frozenset(config.super_users), allow_if_none=config.allow_if_no_acl)
+            if config.acls
+            else None
+        ),
         sync=config.sync is Sync.ALWAYS and config.data is not None,
         described={
+            "allow.everyone.if.no.acl.found": str(config.allow_if_no_acl).lower(),
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer" if config.acls else "",
             "auto.create.topics.enable": str(config.auto_create).lower(),
             "broker.id": str(config.node_id),
             "default.replication.factor": "1",
@@ -534,6 +542,7 @@ def _settings(config: BrokerConfig, cluster_id: str, port: int) -> Settings:
             "num.partitions": str(config.default_partitions),
             "offsets.retention.minutes": str(round(config.offsets_retention / 60)),
             "socket.request.max.bytes": str(config.max_request_bytes),
+            "super.users": ";".join(config.super_users),
             "transaction.max.timeout.ms": str(round(config.transaction_max_timeout * 1000)),
             "transactional.id.expiration.ms": str(round(config.transactional_id_expiration * 1000)),
         },

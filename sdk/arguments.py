@@ -52,6 +52,15 @@ def strings(name: str, given: Iterable[str]) -> list[str]:
     return [string(f"each of {name}", each) for each in _several(name, given)]
 
 
+def several(name: str, kind: type[V], given: Iterable[V]) -> list[V]:
+    """Check several objects of a class."""
+    found = list(_several(name, given))
+    for each in found:
+        if not isinstance(each, kind):
+            raise ConfigurationError(f"each of {name} must be an {kind.__name__}, not {each!r}")
+    return found
+
+
 def listed(name: str, given: Iterable[TopicPartition]) -> list[TopicPartition]:
     """Check several partitions."""
     return [_place(name, each) for each in _several(name, given)]

@@ -66,6 +66,7 @@ from ottla.sdk.transform import Transform
 from ottla.topic_configs import of_strings
 
 if TYPE_CHECKING:
+    from ottla.sdk.acls import AclBinding, AclBindingFilter
     from ottla.sdk.calls.transactions import Writer
 
 log = logger("ottla.sdk.consumer")
@@ -450,6 +451,37 @@ class Client(Suggesting, ClientParts):
             UnknownTopicOrPartition: there is no such topic.
         """
         return await self._driver.call(lambda now: calls.describe_topic(self._driver.core, name, now))
+
+    # -- administration of ACLs --------------------------------------------------------------------------------------
+
+    async def create_acls(self, acls: "Iterable[AclBinding]") -> None:
+        """Create ACLs; existing ACLs stay as they are.
+
+        Raises:
+            ConfigurationError: an ACL would have no effect: its operation does not fit its resource, for example.
+            SecurityDisabled: the brokers have no authorizer.
+            PartialFailure: some ACLs could not be created.
+        """
+        await self._driver.call(lambda now: calls.create_acls(self._driver.core, acls, now))
+
+    async def describe_acls(self, wanted: "AclBindingFilter | None" = None) -> "tuple[AclBinding, ...]":
+        """The ACLs that a filter matches, sorted by resource; without a filter, all.
+
+        Raises:
+            SecurityDisabled: the brokers have no authorizer.
+        """
+        return await self._driver.call(lambda now: calls.describe_acls(self._driver.core, wanted, now))
+
+    async def delete_acls(self, filters: "Iterable[AclBindingFilter]") -> "tuple[AclBinding, ...]":
+        """Delete the ACLs that any of the filters matches; return them, sorted by resource.
+
+        If a response is lost, the retry finds no ACLs, and the result lacks the ACLs that the first request deleted.
+
+        Raises:
+            SecurityDisabled: the brokers have no authorizer.
+            PartialFailure: some ACLs could not be deleted.
+        """
+        return await self._driver.call(lambda now: calls.delete_acls(self._driver.core, filters, now))
 
     # -- administration of groups ------------------------------------------------------------------------------------
 

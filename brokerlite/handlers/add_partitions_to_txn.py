@@ -8,6 +8,7 @@ Source: KafkaApis.scala (handleAddPartitionsToTxnRequest).
 
 from collections.abc import Sequence
 
+from ottla.acl.rights import CLUSTER_ACTION, WRITE_TOPIC, WRITE_TRANSACTIONAL_ID
 from ottla.brokerlite.handlers.known_errors import known
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.topics.topics import INTERNAL, TopicPartition
@@ -23,8 +24,10 @@ from ottla.codec.apis.add_partitions_to_txn import (
 )
 from ottla.errors import (
     BrokerError,
+    ClusterAuthorizationFailed,
     OperationNotAttempted,
     TopicAuthorizationFailed,
+    TransactionalIdAuthorizationFailed,
     UnknownTopicOrPartition,
 )
 
@@ -42,6 +45,8 @@ def handle(broker: BrokerCore, call: Call) -> AddPartitionsToTxnResponse:
         return AddPartitionsToTxnResponse(
             results_by_topic_v3_and_below=_add(broker, call, asked, request.v3_and_below_topics)
         )
+    if not broker.access.allows(call.session, CLUSTER_ACTION):
+        return AddPartitionsToTxnResponse(error_code=ClusterAuthorizationFailed.code, results_by_transaction=())
     return AddPartitionsToTxnResponse(
         results_by_transaction=tuple(
             AddPartitionsToTxnResult(
@@ -68,7 +73,11 @@ def _add(
     verify_only: bool = False,
 ) -> tuple[AddPartitionsToTxnTopicResult, ...]:
     places = [(topic.name, index) for topic in topics for index in topic.partitions]
-    refused = {place: code for place in dict.fromkeys(places) if (code := _refused(broker, place))}
+    if _comes_from_client(call) and not broker.access.allows(
+        call.session, WRITE_TRANSACTIONAL_ID, asked.transactional_id
+    ):
+        return _results(topics, dict.fromkeys(places, TransactionalIdAuthorizationFailed.code))
+    refused = {place: code for place in dict.fromkeys(places) if (code := _refused(broker, call, place))}
     codes = dict.fromkeys(places, OperationNotAttempted.code if refused else 0) | refused
     if not refused:
         try:
@@ -81,9 +90,16 @@ def _add(
     return _results(topics, codes)
 
 
-def _refused(broker: BrokerCore, place: TopicPartition) -> int:
+def _comes_from_client(call: Call) -> bool:
+    """Whether the client sends the request itself; brokers send later versions for their clients."""
+    return call.header.api_version < MANY_SINCE
+
+
+def _refused(broker: BrokerCore, call: Call, place: TopicPartition) -> int:
     """Return an error code if clients may not add the partition to a transaction, otherwise 0."""
     if place[0] in INTERNAL:
+        return TopicAuthorizationFailed.code
+    if _comes_from_client(call) and not broker.access.allows(call.session, WRITE_TOPIC, place[0]):
         return TopicAuthorizationFailed.code
     return UnknownTopicOrPartition.code if broker.topics.partition(*place) is None else 0
 

@@ -5,6 +5,7 @@ Source: ControllerApis.scala (createPartitions), ReplicationControlManager.java 
 
 from collections import Counter
 
+from ottla.acl.rights import ALTER_TOPIC
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.codec.apis.create_partitions import (
     CreatePartitionsRequest,
@@ -20,18 +21,19 @@ def handle(broker: BrokerCore, call: Call) -> CreatePartitionsResponse:
     named = Counter(topic.name for topic in request.topics)
     return CreatePartitionsResponse(
         results=tuple(
-            _create(broker, topic, request.validate_only, named[topic.name] > 1)
+            _create(broker, call, topic, request.validate_only, named[topic.name] > 1)
             for topic in {each.name: each for each in request.topics}.values()
         )
     )
 
 
 def _create(
-    broker: BrokerCore, asked: CreatePartitionsTopic, validate_only: bool, twice: bool
+    broker: BrokerCore, call: Call, asked: CreatePartitionsTopic, validate_only: bool, twice: bool
 ) -> CreatePartitionsTopicResult:
     try:
         if twice:
             raise InvalidRequest(f"{asked.name} is listed twice")
+        broker.access.require(call.session, ALTER_TOPIC, asked.name)
         if (topic := broker.topics.by_name.get(asked.name)) is None:
             raise broker.topics.missing(asked.name)
         broker.topics.check_growth(topic, asked.count)

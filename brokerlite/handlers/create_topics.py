@@ -1,13 +1,15 @@
 """CreateTopics v2-7: creates topics; each succeeds or fails by itself.
 
 v4+: -1 means the broker's default number of partitions or replicas; before that -1 needs `assignments`. v5+: the
-response has the configuration. v7: the response has the topic id. There is one broker, so topics have one replica.
+response has the configuration, if the client may describe it. v7: the response has the topic id. There is one broker,
+so topics have one replica.
 
 Source: ReplicationControlManager.java (createTopics).
 """
 
 from collections import Counter
 
+from ottla.acl.rights import CREATE_ON_CLUSTER, CREATE_TOPIC, DESCRIBE_TOPIC_CONFIGS
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.topics.configs import CONFIGS, check_asked
 from ottla.brokerlite.machines.topics.topics import CLUSTER_METADATA, INTERNAL, MAX_PARTITIONS
@@ -27,6 +29,7 @@ from ottla.errors import (
     InvalidRequest,
     PolicyViolation,
     TopicAlreadyExists,
+    TopicAuthorizationFailed,
 )
 
 
@@ -38,7 +41,7 @@ def handle(broker: BrokerCore, call: Call) -> CreateTopicsResponse:
         error = PolicyViolation(f"more than {MAX_PARTITIONS} partitions in one request: make fewer topics at a time")
         return CreateTopicsResponse(topics=tuple(_refused(topic, error) for topic in once.values()))
     return CreateTopicsResponse(
-        topics=tuple(_create(broker, topic, request.validate_only, named[topic.name] > 1) for topic in once.values())
+        topics=tuple(_create(broker, call, topic, named[topic.name] > 1) for topic in once.values())
     )
 
 
@@ -54,20 +57,32 @@ def _refused(asked: CreatableTopic, error: BrokerError) -> CreatableTopicResult:
     )
 
 
-def _create(broker: BrokerCore, asked: CreatableTopic, validate_only: bool, twice: bool) -> CreatableTopicResult:
+def _create(broker: BrokerCore, call: Call, asked: CreatableTopic, twice: bool) -> CreatableTopicResult:
+    request: CreateTopicsRequest = call.message
     try:
         if twice:
             raise InvalidRequest(f"{asked.name} is listed twice")
-        if asked.name in INTERNAL:
-            raise TopicAlreadyExists(f"{asked.name} is an internal topic; the broker creates it when it needs it")
         if asked.name == CLUSTER_METADATA:
             raise InvalidRequest(f"clients cannot create {asked.name}")
+        if not broker.access.shows(call.session, CREATE_ON_CLUSTER):
+            broker.access.require(call.session, CREATE_TOPIC, asked.name)
+        if asked.name in INTERNAL:
+            raise TopicAlreadyExists(f"{asked.name} is an internal topic; the broker creates it when it needs it")
         partitions = _partitions(broker, asked)
         configs = _configs(asked)
         check_asked(broker.topics.check(asked.name, partitions, configs))
-        topic_id = NO_UUID if validate_only else broker.create_topic(asked.name, partitions, configs).topic_id
+        topic_id = NO_UUID if request.validate_only else broker.create_topic(asked.name, partitions, configs).topic_id
     except BrokerError as error:
         return _refused(asked, error)
+    if not broker.access.shows(call.session, DESCRIBE_TOPIC_CONFIGS, asked.name):
+        return CreatableTopicResult(
+            name=asked.name,
+            topic_id=topic_id,
+            error_code=0,
+            error_message=None,
+            topic_config_error_code=TopicAuthorizationFailed.code,
+            configs=None,
+        )
     return CreatableTopicResult(
         name=asked.name,
         topic_id=topic_id,

@@ -10,6 +10,7 @@ Source: KafkaApis.scala (handleDeleteRecordsRequest), Partition.scala (deleteRec
 import logging
 from collections.abc import Mapping
 
+from ottla.acl.rights import DELETE_TOPIC
 from ottla.brokerlite.handlers.once import by_name
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.partitions.partition_log import PartitionLog
@@ -37,6 +38,7 @@ def handle(broker: BrokerCore, call: Call) -> DeleteRecordsResponse | Later:
     asked = {(topic.name, each.partition_index): each.offset for topic in request.topics for each in topic.partitions}
     for place, offset in asked.items():
         try:
+            broker.access.require(call.session, DELETE_TOPIC, place[0])
             partition = _partition(broker, place)
             start = partition.start_without(offset)
         except BrokerError as error:

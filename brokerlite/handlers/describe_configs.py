@@ -8,6 +8,7 @@ Source: ConfigHelper.scala.
 
 from collections.abc import Mapping
 
+from ottla.acl.rights import DESCRIBE_CLUSTER_CONFIGS, DESCRIBE_TOPIC_CONFIGS
 from ottla.brokerlite.handlers.create_topics import config_source
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.topics.configs import BOOLEAN, CONFIGS, INT, LIST, LONG, OF_BROKER, STRING
@@ -42,28 +43,28 @@ def handle(broker: BrokerCore, call: Call) -> DescribeConfigsResponse:
         for key, known in CONFIGS.items()
         if not known.internal
     }
-    return DescribeConfigsResponse(
-        results=tuple(_describe(broker, each, defaults, request.include_synonyms) for each in once.values())
-    )
+    return DescribeConfigsResponse(results=tuple(_describe(broker, call, each, defaults) for each in once.values()))
 
 
 def _describe(
     broker: BrokerCore,
+    call: Call,
     asked: DescribeConfigsResource,
     defaults: Mapping[str, DescribeConfigsResourceResult],
-    synonyms: bool,
 ) -> DescribeConfigsResult:
     error_code, message = 0, None
     configs: Mapping[str, DescribeConfigsResourceResult] = {}
-    name = asked.resource_name
+    name, synonyms = asked.resource_name, call.message.include_synonyms
     try:
         if asked.resource_type == TOPIC:
+            broker.access.require(call.session, DESCRIBE_TOPIC_CONFIGS, name)
             check_name(name)
             if (topic := broker.topics.by_name.get(name)) is None:
                 raise broker.topics.missing(name)
             own = {key: _of_topic(broker, key, value, synonyms) for key, value in topic.configs.items()}
             configs = {**defaults, **own}
         elif asked.resource_type == BROKER:
+            broker.access.require(call.session, DESCRIBE_CLUSTER_CONFIGS)
             configs = _of_broker(broker, name)
         else:
             raise InvalidRequest(f"resource type {asked.resource_type} is not supported")

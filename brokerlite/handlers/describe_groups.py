@@ -1,20 +1,22 @@
 """DescribeGroups v0-6: describes the state and the members of groups.
 
-Only a stable group's response has the protocol and the members' subscriptions. v3+: authorized operations, always all,
-because there is no authorizer. v4+: instance ids. v6: a group that does not exist is an error; before that ``Dead``.
+Only a stable group's response has the protocol and the members' subscriptions. v3+: authorized operations. v4+:
+instance ids. v6: a group that does not exist is an error; before that ``Dead``.
 
 Source: GroupMetadataManager.java (describeGroups), ClassicGroupMember.java (describe).
 """
 
+from ottla.acl.rights import DESCRIBE_GROUP
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.groups.group import DEAD, GroupState
+from ottla.codec.apis.create_acls import ResourceType
 from ottla.codec.apis.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from ottla.errors import CoordinatorLoadInProgress, GroupIdNotFound
+from ottla.errors import CoordinatorLoadInProgress, GroupAuthorizationFailed, GroupIdNotFound
 
 NOT_FOUND_SINCE = 6
 MOST_BYTES = 16 * 2**20
@@ -22,19 +24,16 @@ MOST_BYTES = 16 * 2**20
 _MEMBER = 100
 """Bytes counted for a member in addition to the data from its client."""
 NOT_ASKED = -(2**31)
-_GROUP_OPERATIONS = sum(1 << bit for bit in (3, 6, 8, 10, 11))
-"""READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS of AclOperation.java."""
 
 
 def handle(broker: BrokerCore, call: Call) -> DescribeGroupsResponse:
     request: DescribeGroupsRequest = call.message
-    operations = _GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     groups, size = [], 0
     for group_id in dict.fromkeys(request.groups):
         if size > MOST_BYTES:
             described = _undescribed(group_id, CoordinatorLoadInProgress.code, "too many groups at once")
         else:
-            described = _described(broker, call.header.api_version, group_id, operations)
+            described = _described(broker, call, group_id)
         groups.append(described)
         size += sum(map(_size_of, described.members))
     return DescribeGroupsResponse(groups=tuple(groups))
@@ -45,10 +44,14 @@ def _size_of(member: DescribedGroupMember) -> int:
     return _MEMBER + names + len(member.member_metadata) + len(member.member_assignment)
 
 
-def _described(broker: BrokerCore, version: int, group_id: str, operations: int) -> DescribedGroup:
+def _described(broker: BrokerCore, call: Call, group_id: str) -> DescribedGroup:
+    if not broker.access.allows(call.session, DESCRIBE_GROUP, group_id):
+        return _undescribed(group_id, GroupAuthorizationFailed.code, None, state="")
+    asks = call.message.include_authorized_operations
+    operations = broker.access.operations(call.session, ResourceType.GROUP, group_id) if asks else NOT_ASKED
     if (group := broker.groups.by_id.get(group_id)) is None:
-        if version < NOT_FOUND_SINCE:
-            return _undescribed(group_id, 0, None)
+        if call.header.api_version < NOT_FOUND_SINCE:
+            return _undescribed(group_id, 0, None, operations=operations)
         return _undescribed(group_id, GroupIdNotFound.code, f"Group {group_id} not found.")
     protocol = group.protocol if group.state is GroupState.STABLE else None
     return DescribedGroup(
@@ -72,13 +75,16 @@ def _described(broker: BrokerCore, version: int, group_id: str, operations: int)
     )
 
 
-def _undescribed(group_id: str, error_code: int, error_message: str | None) -> DescribedGroup:
+def _undescribed(
+    group_id: str, error_code: int, error_message: str | None, *, state: str = DEAD, operations: int = NOT_ASKED
+) -> DescribedGroup:
     return DescribedGroup(
         error_code=error_code,
         error_message=error_message,
         group_id=group_id,
-        group_state=DEAD,
+        group_state=state,
         protocol_type="",
         protocol_data="",
         members=(),
+        authorized_operations=operations,
     )

@@ -3,6 +3,7 @@
 Source: KafkaApis.scala (handleDescribeProducersRequest), UnifiedLog.java (activeProducers).
 """
 
+from ottla.acl.rights import READ_TOPIC
 from ottla.brokerlite.handlers.once import by_name
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.topics.topics import check_name
@@ -21,15 +22,16 @@ def handle(broker: BrokerCore, call: Call) -> DescribeProducersResponse:
     asked = by_name((topic.name, topic.partition_indexes) for topic in request.topics)
     return DescribeProducersResponse(
         topics=tuple(
-            TopicResponse(name=name, partitions=tuple(_described(broker, name, index) for index in indexes))
+            TopicResponse(name=name, partitions=tuple(_described(broker, call, name, index) for index in indexes))
             for name, indexes in asked.items()
         )
     )
 
 
-def _described(broker: BrokerCore, name: str, index: int) -> PartitionResponse:
+def _described(broker: BrokerCore, call: Call, name: str, index: int) -> PartitionResponse:
     try:
         check_name(name)
+        broker.access.require(call.session, READ_TOPIC, name)
         if (partition := broker.topics.partition(name, index)) is None:
             raise UnknownTopicOrPartition(f"there is no partition {index} of {name}")
     except BrokerError as error:

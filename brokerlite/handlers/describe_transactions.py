@@ -1,8 +1,10 @@
-"""DescribeTransactions v0: describes the state of transactional ids, and the partitions in their transactions.
+"""DescribeTransactions v0: describes the state of transactional ids, and the partitions in their transactions, if the
+client may describe their topics.
 
 Source: TransactionCoordinator.scala (handleDescribeTransactions).
 """
 
+from ottla.acl.rights import DESCRIBE_TOPIC, DESCRIBE_TRANSACTIONAL_ID
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.codec.apis.describe_transactions import (
     DescribeTransactionsRequest,
@@ -10,19 +12,22 @@ from ottla.codec.apis.describe_transactions import (
     TopicData,
     TransactionState,
 )
-from ottla.errors import InvalidRequest, TransactionalIdNotFound
+from ottla.errors import BrokerError, InvalidRequest, TransactionalIdNotFound
 
 
 def handle(broker: BrokerCore, call: Call) -> DescribeTransactionsResponse:
     request: DescribeTransactionsRequest = call.message
     return DescribeTransactionsResponse(
-        transaction_states=tuple(_described(broker, each) for each in dict.fromkeys(request.transactional_ids))
+        transaction_states=tuple(_described(broker, call, each) for each in dict.fromkeys(request.transactional_ids))
     )
 
 
-def _described(broker: BrokerCore, transactional_id: str) -> TransactionState:
-    if (transaction := broker.transactions.by_id.get(transactional_id)) is None:
-        error = TransactionalIdNotFound if transactional_id else InvalidRequest
+def _described(broker: BrokerCore, call: Call, transactional_id: str) -> TransactionState:
+    try:
+        broker.access.require(call.session, DESCRIBE_TRANSACTIONAL_ID, transactional_id)
+        if (transaction := broker.transactions.by_id.get(transactional_id)) is None:
+            raise TransactionalIdNotFound if transactional_id else InvalidRequest
+    except BrokerError as error:
         return TransactionState(
             error_code=error.code,
             transactional_id=transactional_id,
@@ -35,7 +40,8 @@ def _described(broker: BrokerCore, transactional_id: str) -> TransactionState:
         )
     topics: dict[str, list[int]] = {}
     for topic, partition in transaction.partitions:
-        topics.setdefault(topic, []).append(partition)
+        if broker.access.shows(call.session, DESCRIBE_TOPIC, topic):
+            topics.setdefault(topic, []).append(partition)
     return TransactionState(
         error_code=0,
         transactional_id=transactional_id,

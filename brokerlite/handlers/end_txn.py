@@ -6,6 +6,7 @@ producer's next epoch, and sometimes a new producer id.
 Source: KafkaApis.scala (handleEndTxnRequest).
 """
 
+from ottla.acl.rights import WRITE_TRANSACTIONAL_ID
 from ottla.brokerlite.handlers.known_errors import known
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.transactions.transaction_coordinator import Producing
@@ -21,6 +22,7 @@ def handle(broker: BrokerCore, call: Call) -> EndTxnResponse:
     asked = Producing(request.transactional_id, request.producer_id, request.producer_epoch)
     version = EPOCH_RISES if call.header.api_version >= EPOCH_RISES_SINCE else 0
     try:
+        broker.access.require(call.session, WRITE_TRANSACTIONAL_ID, request.transactional_id)
         producer_id, epoch = broker.transactions.end(asked, commit=request.committed, version=version)
     except BrokerError as error:
         return EndTxnResponse(error_code=known(error, call).code)

@@ -1,8 +1,8 @@
 """Fetch v4-18: returns batches from an offset on, after a wait if there are few.
 
-v7+: sessions (KIP-227). v12+: if a consumer has read records that the log no longer contains, the response has the
-diverging epoch and its end offset. v13+: topics by id. With read_committed the response ends at the last stable offset,
-and lists the aborted transactions.
+v7+: sessions (KIP-227); each fetch of a session checks the client's rights again. v12+: if a consumer has read records
+that the log no longer contains, the response has the diverging epoch and its end offset. v13+: topics by id. With
+read_committed the response ends at the last stable offset, and lists the aborted transactions.
 
 Source: ReplicaManager.java (readFromLog, fetchMessages), DelayedFetch.java.
 """
@@ -10,6 +10,7 @@ Source: ReplicaManager.java (readFromLog, fetchMessages), DelayedFetch.java.
 from typing import NamedTuple, cast
 from uuid import UUID
 
+from ottla.acl.rights import CLUSTER_ACTION, READ_TOPIC
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.partitions.partition_log import PartitionLog
 from ottla.brokerlite.machines.requests.fetch_sessions import Answers, Fetch, PartitionToFetch
@@ -24,7 +25,13 @@ from ottla.codec.apis.fetch import (
     PartitionData,
 )
 from ottla.codec.wire import Buffer, Part
-from ottla.errors import BrokerError, NotLeaderOrFollower, UnknownTopicId, UnknownTopicOrPartition
+from ottla.errors import (
+    BrokerError,
+    NotLeaderOrFollower,
+    TopicAuthorizationFailed,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
 
 BY_ID = 13
 """The first version with topic ids instead of names."""
@@ -70,6 +77,7 @@ def _read(broker: BrokerCore, call: Call, fetch: Fetch) -> _Read:
     by_id = call.header.api_version >= BY_ID
     replica = request.replica_state.replica_id if call.header.api_version >= REPLICA_STATE_SINCE else request.replica_id
     follower = replica >= 0  # this broker has no followers
+    is_broker = follower and broker.access.allows(call.session, CLUSTER_ACTION)
     limit = min(request.max_bytes, broker.settings.fetch_max_bytes)
     size, final = 0, False
     answers: list[tuple[PartitionToFetch, PartitionData]] = []
@@ -80,8 +88,12 @@ def _read(broker: BrokerCore, call: Call, fetch: Fetch) -> _Read:
         topic = broker.topics.by_id.get(each.topic_id) if by_id else broker.topics.by_name.get(each.topic)
         log = topic.partition(asked.partition) if topic else None
         try:
+            if follower and not is_broker:
+                raise TopicAuthorizationFailed
             if topic is None and by_id:
                 raise UnknownTopicId
+            if not follower:
+                broker.access.require(call.session, READ_TOPIC, each.topic if topic is None else topic.name)
             if log is None:
                 raise UnknownTopicOrPartition
             if follower:

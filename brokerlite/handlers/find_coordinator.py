@@ -5,6 +5,7 @@ Share groups are refused with INVALID_REQUEST.
 v1+: key types and messages. v4+: many keys at once.
 """
 
+from ottla.acl.rights import DESCRIBE_GROUP, DESCRIBE_TRANSACTIONAL_ID
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.topics.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from ottla.codec.apis.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -12,6 +13,7 @@ from ottla.errors import BrokerError, CoordinatorNotAvailable, InvalidRequest
 
 MANY_KEYS_SINCE = 4
 _GROUP, _TRANSACTION = 0, 1
+_NEEDS = {_GROUP: DESCRIBE_GROUP, _TRANSACTION: DESCRIBE_TRANSACTIONAL_ID}
 
 
 def handle(broker: BrokerCore, call: Call) -> FindCoordinatorResponse:
@@ -35,8 +37,9 @@ def handle(broker: BrokerCore, call: Call) -> FindCoordinatorResponse:
 def _find(broker: BrokerCore, call: Call, key: str, key_type: int) -> Coordinator:
     settings = broker.settings
     try:
-        if key_type not in (_GROUP, _TRANSACTION):
+        if key_type not in _NEEDS:
             raise InvalidRequest(f"this broker has no coordinators of type {key_type}")
+        broker.access.require(call.session, _NEEDS[key_type], key)
         if (own := CONSUMER_OFFSETS if key_type == _GROUP else TRANSACTION_STATE) in broker.topics.unserved:
             # A coordinator without its log would answer that no offset is committed.
             raise CoordinatorNotAvailable(broker.topics.missing(own).detail)

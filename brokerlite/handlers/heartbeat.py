@@ -3,6 +3,7 @@
 v3+: static members.
 """
 
+from ottla.acl.rights import READ_GROUP
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.codec.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.errors import BrokerError
@@ -11,6 +12,7 @@ from ottla.errors import BrokerError
 def handle(broker: BrokerCore, call: Call) -> HeartbeatResponse:
     request: HeartbeatRequest = call.message
     try:
+        broker.access.require(call.session, READ_GROUP, request.group_id)
         broker.groups.heartbeat(
             request.group_id, request.member_id, request.group_instance_id, request.generation_id, call.now
         )

@@ -5,11 +5,13 @@ v0: the rebalance timeout is the session timeout. v4+: the first response to a n
 reason, for the log. v9+: a restarted leader need not assign again (KIP-814).
 """
 
+from ottla.acl.rights import READ_GROUP
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.groups.group import Joined, Protocol
 from ottla.brokerlite.machines.groups.joins import JoinRequest
 from ottla.brokerlite.machines.requests.waits import Later
 from ottla.codec.apis.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from ottla.errors import GroupAuthorizationFailed
 
 REBALANCE_TIMEOUT_SINCE = 1
 MEMBER_ID_REQUIRED_SINCE = 4
@@ -17,9 +19,11 @@ NULL_PROTOCOL_SINCE = 7
 SKIP_ASSIGNMENT_SINCE = 9
 
 
-def handle(broker: BrokerCore, call: Call) -> Later:
+def handle(broker: BrokerCore, call: Call) -> JoinGroupResponse | Later:
     request: JoinGroupRequest = call.message
     version = call.header.api_version
+    if not broker.access.allows(call.session, READ_GROUP, request.group_id):
+        return _message(version, Joined(error=GroupAuthorizationFailed.code))
     later = Later()
     broker.groups.join(
         JoinRequest(

@@ -4,6 +4,7 @@ v0-2: one member; its error is the response's. v3+: many members, by member id o
 even if the group does not exist. v5+: a reason, for the log.
 """
 
+from ottla.acl.rights import READ_GROUP
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.groups.groups import LeavingMember
 from ottla.codec.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
@@ -21,6 +22,7 @@ def handle(broker: BrokerCore, call: Call) -> LeaveGroupResponse:
         else [LeavingMember(request.member_id)]
     )
     try:
+        broker.access.require(call.session, READ_GROUP, request.group_id)
         codes = broker.groups.leave(request.group_id, leavers, call.now)
     except UnknownMemberId as error:
         codes = [error.code] * len(leavers)

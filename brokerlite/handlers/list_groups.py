@@ -1,11 +1,14 @@
 """ListGroups v0-5: lists the groups.
 
+Clients that may describe the cluster see all groups; other clients see the groups that they may describe.
+
 v4+: requests filter by state, ignoring case, and responses have it. v5+: the same for types; here all groups are
 classic.
 
 Source: GroupMetadataManager.java (listGroups).
 """
 
+from ottla.acl.rights import DESCRIBE_CLUSTER, DESCRIBE_GROUP
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.codec.apis.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
@@ -16,6 +19,7 @@ def handle(broker: BrokerCore, call: Call) -> ListGroupsResponse:
     request: ListGroupsRequest = call.message
     states = {state.strip().lower() for state in request.states_filter}
     types = {each.strip().lower() for each in request.types_filter}
+    all_shown = broker.access.shows(call.session, DESCRIBE_CLUSTER)
     groups = broker.groups.by_id.values() if not types or CLASSIC in types else ()
     return ListGroupsResponse(
         error_code=0,
@@ -27,6 +31,7 @@ def handle(broker: BrokerCore, call: Call) -> ListGroupsResponse:
                 group_type=CLASSIC,
             )
             for group in groups
-            if not states or group.state.value.lower() in states
+            if (not states or group.state.value.lower() in states)
+            and (all_shown or broker.access.shows(call.session, DESCRIBE_GROUP, group.group_id))
         ),
     )

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Generator
 from functools import partial
 
+from ottla.acl.rights import DESCRIBE_TOPIC
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.jobs import Work
 from ottla.brokerlite.machines.partitions.partition_log import PartitionLog
@@ -62,9 +63,12 @@ def _answers(broker: BrokerCore, call: Call) -> Generator[Work, None, ListOffset
     named = Counter((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
     answers: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
     for topic in request.topics:
+        denied = broker.access.refusal(call.session, DESCRIBE_TOPIC, topic.name)
         for each in topic.partitions:
             of_topic = answers.setdefault(topic.name, {})
-            if each.partition_index not in of_topic:
+            if denied is not None:
+                of_topic[each.partition_index] = _error(each.partition_index, denied.code)
+            elif each.partition_index not in of_topic:
                 twice = named[topic.name, each.partition_index] > 1
                 of_topic[each.partition_index] = yield from _answer(broker, call, topic.name, each, twice)
     return ListOffsetsResponse(

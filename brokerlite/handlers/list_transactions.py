@@ -1,4 +1,4 @@
-"""ListTransactions v0-1: lists the transactional ids and their states.
+"""ListTransactions v0-1: lists the transactional ids and their states, if the client may describe them.
 
 v1+: a filter for transactions open longer than a duration. v2, which has patterns in RE2's syntax, is not served:
 Python's regular expressions differ, and may run without end.
@@ -6,6 +6,7 @@ Python's regular expressions differ, and may run without end.
 Source: TransactionStateManager.scala (listTransactionStates).
 """
 
+from ottla.acl.rights import DESCRIBE_TRANSACTIONAL_ID
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.transactions.transaction_metadata import TransactionalIdState
 from ottla.codec.apis.list_transactions import ListTransactionsRequest, ListTransactionsResponse, TransactionState
@@ -31,5 +32,6 @@ def handle(broker: BrokerCore, call: Call) -> ListTransactionsResponse:
             if (not states or each.state.value in states)
             and (not producers or each.producer_id in producers)
             and (request.duration_filter < 0 or each.started < began_before)
+            and broker.access.shows(call.session, DESCRIBE_TRANSACTIONAL_ID, each.transactional_id)
         ),
     )

@@ -3,7 +3,8 @@
 A missing topic is created if both the client (v4+; before that it always does) and the broker allow it.
 v0: an empty list means every topic; v1+: null does. v10+: topic ids. v12+: clients may request topics by id; a request
 with an id counts for its ids only, even if it also has names, and before v12 it is INVALID_REQUEST. v8+: authorized
-operations, always all, because there is no authorizer; -2147483648 if the client did not request them.
+operations; -2147483648 if the client did not request them. A list of all topics leaves out topics
+that the client may not describe.
 
 Source: KafkaApis.scala (handleTopicMetadataRequest).
 """
@@ -11,8 +12,17 @@ Source: KafkaApis.scala (handleTopicMetadataRequest).
 from collections.abc import Iterable, Iterator
 from uuid import UUID
 
+from ottla.acl.rights import CREATE_ON_CLUSTER, CREATE_TOPIC, DESCRIBE_CLUSTER, DESCRIBE_TOPIC
 from ottla.brokerlite.machines.core import BrokerCore, Call
-from ottla.brokerlite.machines.topics.topics import CONSUMER_OFFSETS, INTERNAL, TopicLogs, UnservedTopic, check_name
+from ottla.brokerlite.machines.topics.topics import (
+    CONSUMER_OFFSETS,
+    INTERNAL,
+    TRANSACTION_STATE,
+    TopicLogs,
+    UnservedTopic,
+    check_name,
+)
+from ottla.codec.apis.create_acls import ResourceType
 from ottla.codec.apis.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -22,16 +32,13 @@ from ottla.codec.apis.metadata import (
     MetadataResponseTopic,
 )
 from ottla.codec.wire import NO_UUID
-from ottla.errors import BrokerError, InvalidRequest, LeaderNotAvailable, UnknownTopicId
+from ottla.errors import BrokerError, InvalidRequest, LeaderNotAvailable, TopicAuthorizationFailed, UnknownTopicId
 
 BY_ID = 12
 """The first version in which clients request topics by id."""
 NOT_ASKED = -(2**31)
 _CREATED_AT_ONCE = 50
 """The most topics created by one request. Clients request the others again, as with topics that Kafka is creating."""
-_TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
-"""READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS of AclOperation.java."""
-_CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
 
 
 def handle(broker: BrokerCore, call: Call) -> MetadataResponse:
@@ -39,7 +46,6 @@ def handle(broker: BrokerCore, call: Call) -> MetadataResponse:
     if call.header.api_version < BY_ID and any(_has_id(each) for each in request.topics or ()):
         return _refused(request)
     settings = broker.settings
-    operations = _TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
     return MetadataResponse(
         brokers=(
             MetadataResponseBroker(
@@ -48,11 +54,19 @@ def handle(broker: BrokerCore, call: Call) -> MetadataResponse:
         ),
         cluster_id=settings.cluster_id,
         controller_id=settings.node_id,
-        topics=tuple(_topics(broker, request, call.header.api_version, operations)),
+        topics=tuple(_topics(broker, call)),
         cluster_authorized_operations=(
-            _CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            broker.access.operations(call.session, ResourceType.CLUSTER, needs=DESCRIBE_CLUSTER)
+            if request.include_cluster_authorized_operations
+            else NOT_ASKED
         ),
     )
+
+
+def _operations(broker: BrokerCore, call: Call, name: str) -> int:
+    if not call.message.include_topic_authorized_operations:
+        return NOT_ASKED
+    return broker.access.operations(call.session, ResourceType.TOPIC, name)
 
 
 def _has_id(asked: MetadataRequestTopic) -> bool:
@@ -78,62 +92,69 @@ def _asked(topics: Iterable[MetadataRequestTopic]) -> Iterable[tuple[str | None,
     return [(name, NO_UUID) for name in dict.fromkeys(each.name for each in topics)]
 
 
-def _topics(
-    broker: BrokerCore, request: MetadataRequest, version: int, operations: int
-) -> Iterator[MetadataResponseTopic]:
-    if request.topics is None or (version == 0 and not request.topics):
+def _topics(broker: BrokerCore, call: Call) -> Iterator[MetadataResponseTopic]:
+    request: MetadataRequest = call.message
+    if request.topics is None or (call.header.api_version == 0 and not request.topics):
         for topic in broker.topics.by_name.values():
-            yield _described(broker, topic, operations)
-        for each in broker.topics.unserved.items():
-            yield _leaderless(broker, *each, operations)
+            if broker.access.shows(call.session, DESCRIBE_TOPIC, topic.name):
+                yield _described(broker, call, topic)
+        for left, unserved in broker.topics.unserved.items():
+            if broker.access.shows(call.session, DESCRIBE_TOPIC, left):
+                yield _leaderless(broker, call, left, unserved)
         return
-    create = broker.settings.auto_create and request.allow_auto_topic_creation
     created = 0
     for name, topic_id in _asked(request.topics):
-        if (left := _unserved(broker, name, topic_id)) is not None:
-            yield _leaderless(broker, *left, operations)
-            continue
         asked = MetadataRequestTopic(name=name, topic_id=topic_id)
         try:
-            is_new = name is not None and name not in broker.topics.by_name
+            known = name if name is not None else _name_of(broker, topic_id)
+            broker.access.require(call.session, DESCRIBE_TOPIC, known)
+            if known in broker.topics.unserved:
+                yield _leaderless(broker, call, known, broker.topics.unserved[known])
+                continue
+            is_new = known not in broker.topics.by_name
             if is_new and created == _CREATED_AT_ONCE:
                 raise LeaderNotAvailable(f"{name} is created when its metadata is requested again")
-            topic = _found(broker, asked, create)
+            topic = _found(broker, call, known)
             created += is_new
-            yield _described(broker, topic, operations)
+            yield _described(broker, call, topic)
         except BrokerError as error:
-            yield MetadataResponseTopic(
-                error_code=error.code,
-                name=asked.name if asked.name is not None or version >= BY_ID else "",
-                topic_id=asked.topic_id,
-                partitions=(),
-                topic_authorized_operations=operations,
-            )
+            yield _failed(broker, call, asked, error)
 
 
-def _found(broker: BrokerCore, asked: MetadataRequestTopic, create: bool) -> TopicLogs:
-    if asked.name is None:
-        if topic := broker.topics.by_id.get(asked.topic_id):
-            return topic
-        raise UnknownTopicId(str(asked.topic_id))
-    if topic := broker.topics.by_name.get(asked.name):
+def _failed(broker: BrokerCore, call: Call, asked: MetadataRequestTopic, error: BrokerError) -> MetadataResponseTopic:
+    hidden = asked.name is None or isinstance(error, TopicAuthorizationFailed)
+    return MetadataResponseTopic(
+        error_code=error.code,
+        name=asked.name if asked.name is not None or call.header.api_version >= BY_ID else "",
+        topic_id=asked.topic_id,
+        partitions=(),
+        topic_authorized_operations=NOT_ASKED if hidden else _operations(broker, call, asked.name or ""),
+    )
+
+
+def _name_of(broker: BrokerCore, topic_id: UUID) -> str:
+    if topic := broker.topics.by_id.get(topic_id):
+        return topic.name
+    for name, unserved in broker.topics.unserved.items():
+        if unserved.topic_id == topic_id:
+            return name
+    raise UnknownTopicId(str(topic_id))
+
+
+def _found(broker: BrokerCore, call: Call, name: str) -> TopicLogs:
+    """Return the topic; create it if it does not exist, and client and broker allow that."""
+    if topic := broker.topics.by_name.get(name):
         return topic
-    check_name(asked.name)
-    if create and asked.name in INTERNAL:
-        return (broker.offsets_log if asked.name == CONSUMER_OFFSETS else broker.transactions_log).topic()
-    if not create:
-        raise broker.topics.missing(asked.name)
-    return broker.create_topic(asked.name, broker.settings.default_partitions, {})
+    check_name(name)
+    own = {CONSUMER_OFFSETS: broker.offsets_log, TRANSACTION_STATE: broker.transactions_log}
+    if not (broker.settings.auto_create and call.message.allow_auto_topic_creation) or name in INTERNAL - own.keys():
+        raise broker.topics.missing(name)
+    if not broker.access.shows(call.session, CREATE_ON_CLUSTER):
+        broker.access.require(call.session, CREATE_TOPIC, name)
+    return own[name].topic() if name in own else broker.create_topic(name, broker.settings.default_partitions, {})
 
 
-def _unserved(broker: BrokerCore, name: str | None, topic_id: UUID) -> tuple[str, UnservedTopic] | None:
-    if name is None:
-        return next((each for each in broker.topics.unserved.items() if each[1].topic_id == topic_id), None)
-    unserved = broker.topics.unserved.get(name)
-    return None if unserved is None else (name, unserved)
-
-
-def _leaderless(broker: BrokerCore, name: str, topic: UnservedTopic, operations: int) -> MetadataResponseTopic:
+def _leaderless(broker: BrokerCore, call: Call, name: str, topic: UnservedTopic) -> MetadataResponseTopic:
     """Describe a topic like Apache Kafka does when its disk is offline: clients wait for a leader."""
     node = broker.settings.node_id
     return MetadataResponseTopic(
@@ -152,11 +173,11 @@ def _leaderless(broker: BrokerCore, name: str, topic: UnservedTopic, operations:
             )
             for index in range(topic.partitions)
         ),
-        topic_authorized_operations=operations,
+        topic_authorized_operations=_operations(broker, call, name),
     )
 
 
-def _described(broker: BrokerCore, topic: TopicLogs, operations: int) -> MetadataResponseTopic:
+def _described(broker: BrokerCore, call: Call, topic: TopicLogs) -> MetadataResponseTopic:
     node = broker.settings.node_id
     return MetadataResponseTopic(
         error_code=0,
@@ -174,5 +195,5 @@ def _described(broker: BrokerCore, topic: TopicLogs, operations: int) -> Metadat
             )
             for index, log in enumerate(topic.partitions)
         ),
-        topic_authorized_operations=operations,
+        topic_authorized_operations=_operations(broker, call, topic.name),
     )

@@ -9,6 +9,10 @@ error of the group or the member, if there is one.
 Source: KafkaApis.scala (handleOffsetCommitRequest), OffsetMetadataManager.java (commitOffset).
 """
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ottla.acl.rights import READ_GROUP, READ_TOPIC
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.groups.offset_group import Committer
 from ottla.brokerlite.machines.groups.offsets import GROUP_ID_NOT_FOUND_SINCE, Committed
@@ -21,7 +25,14 @@ from ottla.codec.apis.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from ottla.errors import BrokerError, OffsetMetadataTooLarge, UnknownTopicId, UnknownTopicOrPartition
+from ottla.errors import (
+    BrokerError,
+    GroupAuthorizationFailed,
+    OffsetMetadataTooLarge,
+    TopicAuthorizationFailed,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
 
 BY_ID = 10
 """The version from which topics are named by id."""
@@ -29,38 +40,69 @@ _BROKERS_RETENTION = -1
 _LAST_TIMESTAMP = 2**63 - 1
 
 
+class _AskedTopic(NamedTuple):
+    """A topic of the request.
+
+    Attributes:
+        topic: ``None`` if it does not exist, or the client may not use it.
+        error: the error code of partitions that are not there.
+    """
+
+    asked: OffsetCommitRequestTopic
+    topic: TopicLogs | None
+    error: int
+
+    def refused(self, partition: OffsetCommitRequestPartition) -> int:
+        """Return an error code if the client cannot commit an offset of the partition, otherwise 0."""
+        return self.error if self.topic is None or self.topic.partition(partition.partition_index) is None else 0
+
+
 def handle(broker: BrokerCore, call: Call) -> OffsetCommitResponse:
     request: OffsetCommitRequest = call.message
-    by_id = call.header.api_version >= BY_ID
-    topics = [
-        (asked, broker.topics.by_id.get(asked.topic_id) if by_id else broker.topics.by_name.get(asked.name))
-        for asked in request.topics
-    ]
-    error = _commit(broker, call, topics)
+    if broker.access.allows(call.session, READ_GROUP, request.group_id):
+        topics = [_find(broker, call, asked) for asked in request.topics]
+        error = _commit(broker, call, topics)
+    else:
+        topics = [_AskedTopic(asked, None, GroupAuthorizationFailed.code) for asked in request.topics]
+        error = 0
     return OffsetCommitResponse(
         topics=tuple(
             OffsetCommitResponseTopic(
-                name=asked.name,
-                topic_id=asked.topic_id,
+                name=each.asked.name,
+                topic_id=each.asked.topic_id,
                 partitions=tuple(
                     OffsetCommitResponsePartition(
-                        partition_index=each.partition_index,
-                        error_code=_unknown(topic, each, by_id) or error or _too_large(broker, each),
+                        partition_index=partition.partition_index,
+                        error_code=each.refused(partition) or error or _too_large(broker, partition),
                     )
-                    for each in asked.partitions
+                    for partition in each.asked.partitions
                 ),
             )
-            for asked, topic in topics
-            if asked.partitions
+            for each in topics
+            if each.asked.partitions
         )
     )
 
 
-def _commit(broker: BrokerCore, call: Call, topics: list[tuple[OffsetCommitRequestTopic, TopicLogs | None]]) -> int:
+def _find(broker: BrokerCore, call: Call, asked: OffsetCommitRequestTopic) -> _AskedTopic:
+    by_id = call.header.api_version >= BY_ID
+    topic = broker.topics.by_id.get(asked.topic_id) if by_id else broker.topics.by_name.get(asked.name)
+    if by_id and topic is None:
+        return _AskedTopic(asked, None, UnknownTopicId.code)
+    if not broker.access.allows(call.session, READ_TOPIC, asked.name if topic is None else topic.name):
+        return _AskedTopic(asked, None, TopicAuthorizationFailed.code)
+    return _AskedTopic(asked, topic, UnknownTopicOrPartition.code)
+
+
+def _commit(broker: BrokerCore, call: Call, topics: Iterable[_AskedTopic]) -> int:
     """Commit the valid offsets; return the error code for all of them."""
     request: OffsetCommitRequest = call.message
     known = [
-        (topic, each) for asked, topic in topics if topic for each in asked.partitions if not _unknown(topic, each)
+        (asked.topic, each)
+        for asked in topics
+        if asked.topic
+        for each in asked.asked.partitions
+        if not asked.refused(each)
     ]
     if not known:
         return 0
@@ -86,13 +128,6 @@ def _commit(broker: BrokerCore, call: Call, topics: list[tuple[OffsetCommitReque
     except BrokerError as error:
         return error.code
     return 0
-
-
-def _unknown(topic: TopicLogs | None, asked: OffsetCommitRequestPartition, by_id: bool = False) -> int:
-    """Return an error code if the partition does not exist, otherwise 0."""
-    if topic is None:
-        return UnknownTopicId.code if by_id else UnknownTopicOrPartition.code
-    return UnknownTopicOrPartition.code if topic.partition(asked.partition_index) is None else 0
 
 
 def _too_large(broker: BrokerCore, asked: OffsetCommitRequestPartition) -> int:

@@ -6,6 +6,7 @@ exist is an error.
 Source: KafkaApis.scala (handleOffsetDeleteRequest), OffsetMetadataManager.java (deleteOffsets).
 """
 
+from ottla.acl.rights import DELETE_GROUP, READ_TOPIC
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.codec.apis.offset_delete import (
     OffsetDeleteRequest,
@@ -13,20 +14,33 @@ from ottla.codec.apis.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-from ottla.errors import BrokerError, GroupSubscribedToTopic, InvalidGroupId, UnknownTopicOrPartition
+from ottla.errors import (
+    BrokerError,
+    GroupSubscribedToTopic,
+    InvalidGroupId,
+    TopicAuthorizationFailed,
+    UnknownTopicOrPartition,
+)
 
 
 def handle(broker: BrokerCore, call: Call) -> OffsetDeleteResponse:
     request: OffsetDeleteRequest = call.message
-    named = [(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions]
-    known = [place for place in named if broker.topics.partition(*place) is not None]
     try:
+        broker.access.require(call.session, DELETE_GROUP, request.group_id)
         if not request.group_id:
             raise InvalidGroupId("the group id must not be empty")
+        errors = {
+            (topic.name, each.partition_index): TopicAuthorizationFailed.code
+            for topic in request.topics
+            if not broker.access.allows(call.session, READ_TOPIC, topic.name)
+            for each in topic.partitions
+        }
+        named = ((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
+        known = [place for place in named if place not in errors and broker.topics.partition(*place) is not None]
         forgotten = broker.offsets.delete(request.group_id, known)
     except BrokerError as error:
         return OffsetDeleteResponse(error_code=error.code, topics=())
-    errors = {place: 0 if free else GroupSubscribedToTopic.code for place, free in forgotten.items()}
+    errors |= {place: 0 if free else GroupSubscribedToTopic.code for place, free in forgotten.items()}
     return OffsetDeleteResponse(
         error_code=0,
         topics=tuple(

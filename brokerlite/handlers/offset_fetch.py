@@ -14,10 +14,13 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import NamedTuple
 from uuid import UUID
 
+from ottla.acl.access import Access
+from ottla.acl.rights import DESCRIBE_GROUP, DESCRIBE_TOPIC
 from ottla.brokerlite.handlers.once import by_name
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.groups.offsets import Committed
 from ottla.brokerlite.machines.topics.topics import TopicLogs, TopicPartition
+from ottla.client_info import ClientInfo
 from ottla.codec.apis.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestTopics,
@@ -29,8 +32,16 @@ from ottla.codec.apis.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from ottla.codec.wire import NO_UUID
-from ottla.errors import CoordinatorLoadInProgress, UnknownTopicId, UnstableOffsetCommit
+from ottla.errors import (
+    CoordinatorLoadInProgress,
+    GroupAuthorizationFailed,
+    TopicAuthorizationFailed,
+    UnknownTopicId,
+    UnstableOffsetCommit,
+)
 
+GROUP_ERROR_SINCE = 2
+"""The version from which the response has an error of the group."""
 MANY_GROUPS_SINCE = 8
 MOST_BYTES = 16 * 2**20
 """The most bytes of offsets in a response; the client has to request the remaining groups again."""
@@ -44,12 +55,16 @@ _NONE = Committed(-1, -1, "", -1)
 class _GroupOffsets(NamedTuple):
     """Holds a group's committed offsets, and the partitions with pending ones if the client wants stable offsets."""
 
+    access: Access
+    client: ClientInfo
     topics: Mapping[str, TopicLogs]
     offsets: Mapping[TopicPartition, Committed]
     unstable: Set[TopicPartition]
 
     def at(self, place: TopicPartition) -> tuple[Committed, int]:
         """Return the offset and an error code."""
+        if not self.access.allows(self.client, DESCRIBE_TOPIC, place[0]):
+            return _NONE, TopicAuthorizationFailed.code
         if place in self.unstable:
             return _NONE, UnstableOffsetCommit.code
         committed = self.offsets.get(place, _NONE)
@@ -61,15 +76,25 @@ class _GroupOffsets(NamedTuple):
         return topic is not None and committed.topic_id not in (None, topic.topic_id)
 
     def places(self) -> Iterator[TopicPartition]:
-        """Iterate over partitions with a valid offset; pending offsets of open transactions do not count."""
-        return (place for place, each in self.offsets.items() if not self._is_of_deleted_topic(place[0], each))
+        """Iterate over partitions with a valid offset; pending offsets of open transactions do not count.
+
+        Topics that the client may not describe are left out.
+        """
+        return (
+            place
+            for place, each in self.offsets.items()
+            if not self._is_of_deleted_topic(place[0], each)
+            and self.access.shows(self.client, DESCRIBE_TOPIC, place[0])
+        )
 
 
 def handle(broker: BrokerCore, call: Call) -> OffsetFetchResponse:
     request: OffsetFetchRequest = call.message
     if call.header.api_version >= MANY_GROUPS_SINCE:
         return OffsetFetchResponse(groups=tuple(_groups(broker, call)))
-    group = _known(broker, request.group_id, request.require_stable)
+    if not broker.access.allows(call.session, DESCRIBE_GROUP, request.group_id):
+        return _refused(call, GroupAuthorizationFailed.code)
+    group = _known(broker, call, request.group_id)
     if request.topics is None:
         asked = _all(group)
     else:
@@ -85,9 +110,24 @@ def handle(broker: BrokerCore, call: Call) -> OffsetFetchResponse:
     )
 
 
-def _known(broker: BrokerCore, group_id: str, require_stable: bool) -> _GroupOffsets:
-    unstable = broker.offsets.pending(group_id) if require_stable else set()
-    return _GroupOffsets(broker.topics.by_name, broker.offsets.of(group_id), unstable)
+def _refused(call: Call, error: int) -> OffsetFetchResponse:
+    """Return an error for the group: before v2, for each of the partitions."""
+    request: OffsetFetchRequest = call.message
+    if call.header.api_version >= GROUP_ERROR_SINCE:
+        return OffsetFetchResponse(error_code=error, topics=())
+    return OffsetFetchResponse(
+        topics=tuple(
+            OffsetFetchResponseTopic(
+                name=each.name, partitions=tuple(_partition(index, _NONE, error) for index in each.partition_indexes)
+            )
+            for each in request.topics or ()
+        )
+    )
+
+
+def _known(broker: BrokerCore, call: Call, group_id: str) -> _GroupOffsets:
+    unstable = broker.offsets.pending(group_id) if call.message.require_stable else set()
+    return _GroupOffsets(broker.access, call.session, broker.topics.by_name, broker.offsets.of(group_id), unstable)
 
 
 def _all(group: _GroupOffsets) -> dict[str, dict[int, None]]:
@@ -108,7 +148,6 @@ def _partition(index: int, committed: Committed, error: int) -> OffsetFetchRespo
 def _groups(broker: BrokerCore, call: Call) -> Iterator[OffsetFetchResponseGroup]:
     """Build the response for each group. A request may list a group several times, with different topics."""
     request: OffsetFetchRequest = call.message
-    by_id = call.header.api_version >= BY_ID
     wanted: dict[str, list[OffsetFetchRequestTopics] | None] = {}
     for asked in request.groups:
         topics = wanted.setdefault(asked.group_id, [])
@@ -121,19 +160,18 @@ def _groups(broker: BrokerCore, call: Call) -> Iterator[OffsetFetchResponseGroup
         if size > MOST_BYTES:
             yield OffsetFetchResponseGroup(group_id=group_id, topics=(), error_code=CoordinatorLoadInProgress.code)
             continue
-        answer = _group(broker, group_id, topics, by_id, request.require_stable)
+        answer = _group(broker, call, group_id, topics)
         size += sum(_OFFSET + len(each.metadata or "") for topic in answer.topics for each in topic.partitions)
         yield answer
 
 
 def _group(
-    broker: BrokerCore,
-    group_id: str,
-    wanted: Iterable[OffsetFetchRequestTopics] | None,
-    by_id: bool,
-    require_stable: bool,
+    broker: BrokerCore, call: Call, group_id: str, wanted: Iterable[OffsetFetchRequestTopics] | None
 ) -> OffsetFetchResponseGroup:
-    group = _known(broker, group_id, require_stable)
+    if not broker.access.allows(call.session, DESCRIBE_GROUP, group_id):
+        return OffsetFetchResponseGroup(group_id=group_id, topics=(), error_code=GroupAuthorizationFailed.code)
+    by_id = call.header.api_version >= BY_ID
+    group = _known(broker, call, group_id)
     if wanted is None:
         topics = {(name, _id_of(broker, name)): indexes for name, indexes in _all(group).items()}
     else:
@@ -148,13 +186,15 @@ def _topic(
     broker: BrokerCore, group: _GroupOffsets, name: str, topic_id: UUID, indexes: Iterable[int], by_id: bool
 ) -> OffsetFetchResponseTopics:
     topic = broker.topics.by_id.get(topic_id) if by_id else None
+    if by_id and topic is None:
+        partitions = tuple(_partitions(index, _NONE, UnknownTopicId.code) for index in indexes)
+        return OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=partitions)
     name = topic.name if topic else name
-    unknown = UnknownTopicId.code if by_id and topic is None else 0
     committed = ((index, *group.at((name, index))) for index in indexes)
     return OffsetFetchResponseTopics(
         name=name,
         topic_id=topic_id,
-        partitions=tuple(_partitions(index, each, unknown or error) for index, each, error in committed),
+        partitions=tuple(_partitions(index, each, error) for index, each, error in committed),
     )
 
 

@@ -5,12 +5,14 @@ A consumer compares it with its position in that epoch (KIP-320). v3+: the reque
 Source: Partition.scala (lastOffsetForLeaderEpoch), LeaderEpochFileCache.java (endOffsetFor).
 """
 
+from ottla.acl.rights import CLUSTER_ACTION, DESCRIBE_TOPIC
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.codec.apis.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
     OffsetForLeaderTopicResult,
 )
 from ottla.errors import BrokerError, UnknownTopicOrPartition
@@ -18,14 +20,20 @@ from ottla.errors import BrokerError, UnknownTopicOrPartition
 
 def handle(broker: BrokerCore, call: Call) -> OffsetForLeaderEpochResponse:
     request: OffsetForLeaderEpochRequest = call.message
+    is_broker = broker.access.shows(call.session, CLUSTER_ACTION)
     return OffsetForLeaderEpochResponse(
         topics=tuple(
-            OffsetForLeaderTopicResult(
-                topic=each.topic, partitions=tuple(_end(broker, each.topic, asked) for asked in each.partitions)
-            )
+            OffsetForLeaderTopicResult(topic=each.topic, partitions=_ends(broker, call, each, is_broker))
             for each in request.topics
         )
     )
+
+
+def _ends(broker: BrokerCore, call: Call, topic: OffsetForLeaderTopic, is_broker: bool) -> tuple[EpochEndOffset, ...]:
+    denied = None if is_broker else broker.access.refusal(call.session, DESCRIBE_TOPIC, topic.topic)
+    if denied is not None:
+        return tuple(EpochEndOffset(error_code=denied.code, partition=each.partition) for each in topic.partitions)
+    return tuple(_end(broker, topic.topic, each) for each in topic.partitions)
 
 
 def _end(broker: BrokerCore, name: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:

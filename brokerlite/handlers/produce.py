@@ -21,6 +21,7 @@ from functools import partial
 from itertools import islice
 from uuid import UUID
 
+from ottla.acl.rights import WRITE_TOPIC, WRITE_TRANSACTIONAL_ID
 from ottla.brokerlite.handlers.known_errors import known
 from ottla.brokerlite.machines.core import BrokerCore, Call, NoAnswer
 from ottla.brokerlite.machines.jobs import Work
@@ -57,6 +58,7 @@ from ottla.errors import (
     MessageTooLarge,
     RecordListTooLarge,
     RequestTimedOut,
+    TopicAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
     UnknownServerError,
     UnknownTopicId,
@@ -148,8 +150,12 @@ class _RecordSet:
 def handle(broker: BrokerCore, call: Call) -> ProduceResponse | NoAnswer | WorkFirst:
     request: ProduceRequest = call.message
     record_sets = _record_sets(request, call.header.api_version >= BY_ID)
-    if request.transactional_id is None and any(map(_is_transactional, record_sets)):
-        return _refuse_all(call, record_sets, _NAMELESS)
+    if any(map(_is_transactional, record_sets)):
+        if request.transactional_id is None:
+            return _refuse_all(call, record_sets, _NAMELESS)
+        error = broker.access.refusal(call.session, WRITE_TRANSACTIONAL_ID, request.transactional_id)
+        if error is not None:
+            return _refuse_all(call, record_sets, error)
     for each in record_sets:
         _find(broker, call, each)
     at_once = broker.settings.work_at_once
@@ -220,13 +226,16 @@ def _find(broker: BrokerCore, call: Call, each: _RecordSet) -> None:
     by_id = call.header.api_version >= BY_ID
     topic = broker.topics.by_id.get(each.topic.topic_id) if by_id else broker.topics.by_name.get(each.topic.name)
     index, acks = each.data.index, call.message.acks
-    if acks not in (-1, 0, 1):
+    name = topic.name if topic else each.topic.name
+    if by_id and topic is None:
+        each.refuse(UnknownTopicId())
+    elif (denied := broker.access.refusal(call.session, WRITE_TOPIC, name)) is not None:
+        each.refuse(TopicAuthorizationFailed() if by_id else denied)  # a text would show which name the id has
+    elif acks not in (-1, 0, 1):
         each.refuse(InvalidRequiredAcks(f"acks is {acks}"))
-    elif (name := topic.name if topic else each.topic.name) in INTERNAL:
+    elif name in INTERNAL:
         each.refuse(InvalidTopic(f"{name} is an internal topic"))
-    elif topic is None:
-        each.refuse(UnknownTopicId() if by_id else UnknownTopicOrPartition())
-    elif (partition := topic.partition(index)) is None:
+    elif topic is None or (partition := topic.partition(index)) is None:
         each.refuse(UnknownTopicOrPartition())
     else:
         each.go_to((topic.name, index), partition)

@@ -3,12 +3,13 @@
 v3+: static members. v5+: the request has the protocol type and name, which must be the group's.
 """
 
+from ottla.acl.rights import READ_GROUP
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.groups.group import Synced
 from ottla.brokerlite.machines.groups.groups import SyncRequest
 from ottla.brokerlite.machines.requests.waits import Later
 from ottla.codec.apis.sync_group import SyncGroupRequest, SyncGroupResponse
-from ottla.errors import InconsistentGroupProtocol
+from ottla.errors import GroupAuthorizationFailed, InconsistentGroupProtocol
 
 PROTOCOL_SINCE = 5
 
@@ -17,6 +18,8 @@ def handle(broker: BrokerCore, call: Call) -> SyncGroupResponse | Later:
     request: SyncGroupRequest = call.message
     if call.header.api_version >= PROTOCOL_SINCE and None in (request.protocol_type, request.protocol_name):
         return SyncGroupResponse(error_code=InconsistentGroupProtocol.code, assignment=b"")
+    if not broker.access.allows(call.session, READ_GROUP, request.group_id):
+        return SyncGroupResponse(error_code=GroupAuthorizationFailed.code, assignment=b"")
     later = Later()
     broker.groups.sync(
         SyncRequest(

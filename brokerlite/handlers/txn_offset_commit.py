@@ -6,6 +6,9 @@ INVALID_TXN_STATE. v5: the broker adds the offsets to the transaction (KIP-890).
 Source: KafkaApis.scala (handleTxnOffsetCommitRequest), OffsetMetadataManager.java (commitTransactionalOffset).
 """
 
+from collections.abc import Mapping
+
+from ottla.acl.rights import READ_GROUP, READ_TOPIC, WRITE_TRANSACTIONAL_ID
 from ottla.brokerlite.handlers.add_offsets_to_txn import OFFSETS
 from ottla.brokerlite.handlers.known_errors import known
 from ottla.brokerlite.machines.core import BrokerCore, Call
@@ -25,6 +28,7 @@ from ottla.errors import (
     BrokerError,
     InvalidGroupId,
     OffsetMetadataTooLarge,
+    TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
 
@@ -35,11 +39,19 @@ def handle(broker: BrokerCore, call: Call) -> TxnOffsetCommitResponse:
     request: TxnOffsetCommitRequest = call.message
     codes: dict[TopicPartition, int] = {}
     offsets: dict[TopicPartition, Committed] = {}
+    try:
+        broker.access.require(call.session, WRITE_TRANSACTIONAL_ID, request.transactional_id)
+        broker.access.require(call.session, READ_GROUP, request.group_id)
+    except BrokerError as error:
+        return _response(request, codes, error.code)
     for topic in request.topics:
+        allowed = broker.access.allows(call.session, READ_TOPIC, topic.name)
         for each in topic.partitions:
             place = topic.name, each.partition_index
             known, metadata = broker.topics.by_name.get(topic.name), each.committed_metadata or ""
-            if known is None or known.partition(each.partition_index) is None:
+            if not allowed:
+                codes[place] = TopicAuthorizationFailed.code
+            elif known is None or known.partition(each.partition_index) is None:
                 codes[place] = UnknownTopicOrPartition.code
             elif len(metadata) > broker.settings.groups.max_offset_metadata:
                 codes[place] = OffsetMetadataTooLarge.code
@@ -51,7 +63,13 @@ def handle(broker: BrokerCore, call: Call) -> TxnOffsetCommitResponse:
                     broker.clock.timestamp,
                     topic_id=known.topic_id,
                 )
-    code = _commit(broker, call, offsets) if offsets else 0
+    return _response(request, codes, _commit(broker, call, offsets) if offsets else 0)
+
+
+def _response(
+    request: TxnOffsetCommitRequest, codes: Mapping[TopicPartition, int], code: int
+) -> TxnOffsetCommitResponse:
+    """Return the response with the error codes of some partitions, and ``code`` for all others."""
     return TxnOffsetCommitResponse(
         topics=tuple(
             TxnOffsetCommitResponseTopic(

@@ -5,6 +5,7 @@ v2+: the transaction version (KIP-1228): in version 2 the marker's epoch must be
 Source: KafkaApis.scala (handleWriteTxnMarkersRequest).
 """
 
+from ottla.acl.rights import ALTER_CLUSTER, CLUSTER_ACTION
 from ottla.brokerlite.handlers.once import by_name
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.topics.topics import TopicPartition
@@ -17,15 +18,17 @@ from ottla.codec.apis.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from ottla.errors import BrokerError, UnknownServerError
+from ottla.errors import BrokerError, ClusterAuthorizationFailed, UnknownServerError
 
 
 def handle(broker: BrokerCore, call: Call) -> WriteTxnMarkersResponse:
     request: WriteTxnMarkersRequest = call.message
-    return WriteTxnMarkersResponse(markers=tuple(_write(broker, marker) for marker in request.markers))
+    access = broker.access
+    allowed = access.shows(call.session, ALTER_CLUSTER) or access.allows(call.session, CLUSTER_ACTION)
+    return WriteTxnMarkersResponse(markers=tuple(_write(broker, marker, allowed) for marker in request.markers))
 
 
-def _write(broker: BrokerCore, marker: WritableTxnMarker) -> WritableTxnMarkerResult:
+def _write(broker: BrokerCore, marker: WritableTxnMarker, allowed: bool) -> WritableTxnMarkerResult:
     return WritableTxnMarkerResult(
         producer_id=marker.producer_id,
         topics=tuple(
@@ -33,7 +36,10 @@ def _write(broker: BrokerCore, marker: WritableTxnMarker) -> WritableTxnMarkerRe
                 name=name,
                 partitions=tuple(
                     WritableTxnMarkerPartitionResult(
-                        partition_index=index, error_code=_code(broker, marker, (name, index))
+                        partition_index=index,
+                        error_code=(
+                            _code(broker, marker, (name, index)) if allowed else ClusterAuthorizationFailed.code
+                        ),
                     )
                     for index in indexes
                 ),

@@ -23,6 +23,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ottla.acl.access import Access, AclAccess
+from ottla.acl.audit import Audit
+from ottla.acl.authorizer import Authorizer
+from ottla.acl.rights import Right
+from ottla.brokerlite.machines.acls import acl_log
+from ottla.brokerlite.machines.acls.acl_settings import AclSettings
+from ottla.brokerlite.machines.acls.stored_acls import StoredAcls
 from ottla.brokerlite.machines.clock import Clock
 from ottla.brokerlite.machines.groups import group_log
 from ottla.brokerlite.machines.groups.group_settings import GroupSettings
@@ -38,6 +45,7 @@ from ottla.brokerlite.machines.timers import Timers
 from ottla.brokerlite.machines.topics.housekeeping import Housekeeping, HousekeepingSettings
 from ottla.brokerlite.machines.topics.keyed_log import KeyedLog
 from ottla.brokerlite.machines.topics.topics import (
+    ACCESS_CONTROL,
     CONSUMER_OFFSETS,
     TRANSACTION_STATE,
     Storage,
@@ -52,7 +60,7 @@ from ottla.brokerlite.machines.transactions.transaction_markers import Transacti
 from ottla.brokerlite.machines.transactions.transaction_settings import TransactionSettings
 from ottla.client_info import ClientInfo
 from ottla.codec.frames import RequestHeader
-from ottla.errors import RemoteProtocolError
+from ottla.errors import RemoteProtocolError, SecurityDisabled
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -77,6 +85,8 @@ class Settings:
     groups: GroupSettings = field(default_factory=GroupSettings)
     transactions: TransactionSettings = field(default_factory=TransactionSettings)
     housekeeping: HousekeepingSettings = field(default_factory=HousekeepingSettings)
+    acls: AclSettings | None = None
+    """``None``: no ACLs apply, and everyone may do everything."""
     sync: bool = False
     """No answer leaves before everything written before it is on disk."""
     work_at_once: int = 384 * 2**10
@@ -197,6 +207,9 @@ class BrokerCore:
             start=self._jobs.append,
         )
         self._request_work = RequestWork(self._jobs.append)
+        self._acls: StoredAcls | None = None
+        self.audit = Audit(lambda: self.clock.now, self.timers)
+        self.access = Access() if settings.acls is None else self._by_acls(settings.acls, new_id)
         groups.load(self.groups.by_id, self.offsets)
         transactions.load(self.transactions.by_id)
         self.groups.resume(clock.now)
@@ -207,6 +220,12 @@ class BrokerCore:
         self.transactions.resume(clock.now)
         self._hanging.check(clock.now)  # before a producer can end a transaction that misses a partition
         self.housekeeping.resume(clock.now)
+
+    def _by_acls(self, settings: AclSettings, new_id: "Callable[[], UUID]") -> Access:
+        stored = KeyedLog(ACCESS_CONTROL, acl_log.CONFIGS, self.topics, self.clock, self.grown)
+        authorizer = Authorizer(super_users=settings.super_users, allow_if_none=settings.allow_if_none)
+        self._acls = StoredAcls(authorizer, acl_log.AclLog(stored), new_id)
+        return AclAccess(authorizer, self.audit)
 
     # -- for the driver
 
@@ -311,6 +330,17 @@ class BrokerCore:
 
     # -- for the handlers
 
+    @property
+    def acls(self) -> StoredAcls:
+        """The ACLs.
+
+        Raises:
+            SecurityDisabled: no ACLs apply.
+        """
+        if self._acls is None:
+            raise SecurityDisabled("the broker runs without ACLs: start it with --acls")
+        return self._acls
+
     def grown(self, partition: PartitionLog) -> None:
         """Notice that records were added to ``partition``."""
         self._sync_waits.wrote()
@@ -373,5 +403,7 @@ class ServedApi(NamedTuple):
     highest: int
     """The lowest and highest versions that are answered."""
     handle: Handler
+    needs: tuple[Right, ...]
+    """The rights that the handler checks with `BrokerCore.access`: of the whole request, or of parts of it."""
     advertised_from: int = -1
     """The lowest version that ApiVersions advertises, if it is lower than `lowest`; else -1."""

@@ -39,6 +39,11 @@ class DamageReports:
         self._name = name
         self._told: set[_Place] = set()
 
+    @property
+    def any(self) -> bool:
+        """Whether there was any."""
+        return bool(self._told)
+
     def tell(self, segment: Segment, position: int, offset: int) -> None:
         """Log damage to the batch with ``offset``, once."""
         place = _Place(segment.base_offset, position)
@@ -70,6 +75,11 @@ class LogSegments:
 
     def __iter__(self) -> Iterator[Segment]:
         return iter(self._segments)
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether records are known to be damaged or missing."""
+        return bool(self._lost) or self._damage.any
 
     # -- changes
 

@@ -133,6 +133,11 @@ class PartitionSegments:
         return sum(segment.size for segment in self._segments)
 
     @property
+    def is_damaged(self) -> bool:
+        """See `ottla.brokerlite.machines.partitions.partition_log.Segments.is_damaged`."""
+        return self._segments.is_damaged
+
+    @property
     def synced_offset(self) -> int:
         """The records before it are on disk, not only in the page cache."""
         return self._sync.synced_offset

@@ -5,6 +5,7 @@ are first used, because most clients read or write, and administer nothing.
 
 task            `Task`: one call, with its deadline and its retries
 fan_out         one call to many nodes
+acls            create, describe and delete ACLs
 topics          create, grow, list, describe and delete topics
 groups          list, describe and delete groups, their members and lag
 offset_lookups  where logs begin and end, and offsets at a time
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ottla.sdk.calls import resets
+    from ottla.sdk.calls.acls import create_acls, delete_acls, describe_acls
     from ottla.sdk.calls.groups import (
         commit_offsets,
         committed,
@@ -56,11 +58,14 @@ _HOMES = {
     "brokers": "topics",
     "commit_offsets": "groups",
     "committed": "groups",
+    "create_acls": "acls",
     "create_partitions": "topics",
     "create_topic": "topics",
+    "delete_acls": "acls",
     "delete_groups": "groups",
     "delete_offsets": "groups",
     "delete_topic": "topics",
+    "describe_acls": "acls",
     "describe_groups": "groups",
     "describe_producers": "transactions",
     "describe_topic": "topics",
@@ -86,11 +91,14 @@ __all__ = [
     "brokers",
     "commit_offsets",
     "committed",
+    "create_acls",
     "create_partitions",
     "create_topic",
+    "delete_acls",
     "delete_groups",
     "delete_offsets",
     "delete_topic",
+    "describe_acls",
     "describe_groups",
     "describe_producers",
     "describe_topic",

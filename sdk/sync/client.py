@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from ottla.codec.apis.list_offsets import MAX_TIMESTAMP
 from ottla.errors import Closed, ConfigurationError, LocalProtocolError, OttlaError, PartialFailure
@@ -61,6 +61,9 @@ from ottla.sdk.sync.producer import Producer
 from ottla.sdk.sync.transform import Transform
 from ottla.sdk.transaction.options import TransformOptions
 from ottla.topic_configs import of_strings
+
+if TYPE_CHECKING:
+    from ottla.sdk.acls import AclBinding, AclBindingFilter
 
 
 class Client(Suggesting, ClientParts):
@@ -415,6 +418,37 @@ class Client(Suggesting, ClientParts):
             UnknownTopicOrPartition: there is no such topic.
         """
         return self._driver.call(lambda now: calls.describe_topic(self._driver.core, name, now))
+
+    # -- administration of ACLs --------------------------------------------------------------------------------------
+
+    def create_acls(self, acls: "Iterable[AclBinding]") -> None:
+        """Create ACLs; existing ACLs stay as they are.
+
+        Raises:
+            ConfigurationError: an ACL would have no effect: its operation does not fit its resource, for example.
+            SecurityDisabled: the brokers have no authorizer.
+            PartialFailure: some ACLs could not be created.
+        """
+        self._driver.call(lambda now: calls.create_acls(self._driver.core, acls, now))
+
+    def describe_acls(self, wanted: "AclBindingFilter | None" = None) -> "tuple[AclBinding, ...]":
+        """The ACLs that a filter matches, sorted by resource; without a filter, all.
+
+        Raises:
+            SecurityDisabled: the brokers have no authorizer.
+        """
+        return self._driver.call(lambda now: calls.describe_acls(self._driver.core, wanted, now))
+
+    def delete_acls(self, filters: "Iterable[AclBindingFilter]") -> "tuple[AclBinding, ...]":
+        """Delete the ACLs that any of the filters matches; return them, sorted by resource.
+
+        If a response is lost, the retry finds no ACLs, and the result lacks the ACLs that the first request deleted.
+
+        Raises:
+            SecurityDisabled: the brokers have no authorizer.
+            PartialFailure: some ACLs could not be deleted.
+        """
+        return self._driver.call(lambda now: calls.delete_acls(self._driver.core, filters, now))
 
     # -- administration of groups ------------------------------------------------------------------------------------
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     )
     from ottla.oidc import ClientCredentials
     from ottla.sasl import OAuthBearer, Plain, ScramSha256, ScramSha512, Token
+    from ottla.sdk.acls import AclBinding, AclBindingFilter
     from ottla.sdk.admin import (
         BrokerDescription,
         CommittedOffset,
@@ -60,6 +61,8 @@ if TYPE_CHECKING:
     from ottla.tls import TLS
 
 _HOMES = {
+    "AclBinding": "ottla.sdk.acls",
+    "AclBindingFilter": "ottla.sdk.acls",
     "AuthenticationFailed": "ottla.errors",
     "Batch": "ottla.sdk.consumer",
     "Batches": "ottla.sdk.transform",
@@ -114,6 +117,8 @@ _MODULES = {"aio", "codec", "errors", "spark", "sync", "testing"}
 
 __all__ = [
     "TLS",
+    "AclBinding",
+    "AclBindingFilter",
     "AuthenticationFailed",
     "Batch",
     "Batches",

@@ -14,7 +14,7 @@ from ottla.brokerlite.machines.partitions.validation import validated
 from ottla.brokerlite.machines.topics.housekeeping import HousekeepingSettings
 from ottla.brokerlite.storage.data_folder import DataFolder
 from ottla.brokerlite.storage.disk import Disk
-from ottla.client_info import ClientInfo
+from ottla.client_info import ANONYMOUS, ClientInfo
 from ottla.codec.apis.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.codec.frames import RequestHeader
@@ -103,8 +103,8 @@ def fetching(
     )
 
 
-def a_session() -> ClientInfo:
-    return ClientInfo(local_host="here", local_port=9092, peer_host="127.0.0.1", peer_port=50_000)
+def a_session(principal: str = ANONYMOUS) -> ClientInfo:
+    return ClientInfo(local_host="here", local_port=9092, peer_host="127.0.0.1", peer_port=50_000, principal=principal)
 
 
 def work_off(job: Generator[Work, None, T]) -> T:
@@ -171,9 +171,18 @@ class Machine:
             new_id=new_id,
             defaults=defaults,
         )
+        self._settings = settings
         self._tickets = 0
 
-    def send(self, message: Any, version: int | None = None, *, connection: int = 1, timestamp: int = TODAY) -> int:
+    def send(
+        self,
+        message: Any,
+        version: int | None = None,
+        *,
+        connection: int = 1,
+        timestamp: int = TODAY,
+        principal: str = ANONYMOUS,
+    ) -> int:
         """Hand in a request; return its ticket."""
         self._tickets += 1
         key = api(type(message)).key
@@ -183,7 +192,7 @@ class Machine:
             correlation_id=self._tickets,
             client_id=None,
         )
-        self.core.handle(self._tickets, Call(connection, a_session(), header, message, self.now, timestamp))
+        self.core.handle(self._tickets, Call(connection, a_session(principal), header, message, self.now, timestamp))
         return self._tickets
 
     def poll(self) -> list[Answer | CloseConnection]:
@@ -208,9 +217,9 @@ class Machine:
         """Whether no request is waiting; the broker's own housekeeping always has a deadline."""
         return self.core.deadline == START + HousekeepingSettings().cleaner_backoff
 
-    def ask(self, message: Any, version: int | None = None) -> Any:
+    def ask(self, message: Any, version: int | None = None, *, principal: str = ANONYMOUS) -> Any:
         """Hand in a request that is answered at once; return the answer."""
-        ticket = self.send(message, version)
+        ticket = self.send(message, version, principal=principal)
         (action,) = self.poll()
         assert isinstance(action, Answer) and action.ticket == ticket
         return action.message
@@ -227,4 +236,4 @@ class Machine:
     def restart(self, *, clean: bool = True) -> "Machine":
         """Another machine on the same folder, after the end of this one."""
         (self.folder.close if clean else self.folder.abandon)()
-        return Machine(self.folder.path, disk=self.disk)
+        return Machine(self.folder.path, disk=self.disk, **self._settings)

@@ -144,8 +144,10 @@ def test_every_setting_has_a_name() -> None:
         ('log.retention.ms = "soon"', "log.retention.ms is 'soon'; it must be an integer"),
         ('log.cleanup.policy = "never"', "cleanup.policy is 'never'; it must be delete or compact"),
         ('log.dirs = "/a,/b"', "log.dirs is '/a,/b'; it must be one folder"),
-        ('ssl.keystore.location = "k"', "this broker has neither TLS nor SASL nor ACLs"),
-        ('super.users = "User:admin"', "this broker has neither TLS nor SASL nor ACLs"),
+        ('ssl.keystore.location = "k"', "this broker has neither TLS nor SASL"),
+        ('super.users = "User:admin"', "super.users has no effect without acls"),
+        ('acls = true\nsuper-users = ["admin"]', "super-users has 'admin'; it must be a type and a name"),
+        ('authorizer.class.name = "kafka.security.authorizer.AclAuthorizer"', "it must be org.apache.kafka.metadata"),
         ('listeners = "SASL_SSL://:9092"', "is not PLAINTEXT"),
         ('listeners = "PLAINTEXT://a:1,PLAINTEXT://b:2"', "must have one listener for clients, and has 2"),
         ('listeners = "localhost:9092"', "is not a listener, as in PLAINTEXT://localhost:9092"),
@@ -161,3 +163,20 @@ def test_a_mistake_is_named_with_its_file(tmp_path: Path, text: str, says: str) 
 def test_a_default_of_topics_with_a_field_of_its_own_is_named() -> None:
     with pytest.raises(ConfigurationError, match=r"topic_defaults has segment\.bytes: use segment_bytes"):
         BrokerConfig(topic_defaults={"segment.bytes": "1048576"})
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("broker.toml", 'acls = true\nsuper-users = ["User:admin", "User:ops"]\nallow-if-no-acl = true'),
+        (
+            "server.properties",
+            "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\n"
+            "super.users=User:admin; User:ops;\nallow.everyone.if.no.acl.found=true\n",
+        ),
+    ],
+)
+def test_acls_are_switched_on_by_our_names_and_kafkas(tmp_path: Path, name: str, text: str) -> None:
+    config = config_of(tmp_path, text, name)
+    assert (config.acls, config.super_users, config.allow_if_no_acl) == (True, ("User:admin", "User:ops"), True)
+    assert config_of(tmp_path, "").acls is False

@@ -19,6 +19,7 @@ from ottla.codec.apis.create_topics import (
 )
 from ottla.codec.apis.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from ottla.codec.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.codec.apis.describe_cluster import DescribeClusterRequest
 from ottla.codec.apis.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ottla.codec.apis.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.codec.apis.find_coordinator import FindCoordinatorRequest
@@ -47,6 +48,7 @@ from ottla.errors import (
     InvalidTopic,
     InvalidTxnState,
     LeaderNotAvailable,
+    MismatchedEndpointType,
     NotEnoughReplicas,
     OffsetOutOfRange,
     PolicyViolation,
@@ -57,6 +59,7 @@ from ottla.errors import (
     UnknownLeaderEpoch,
     UnknownTopicId,
     UnknownTopicOrPartition,
+    UnsupportedEndpointType,
     UnsupportedVersion,
 )
 from tests.brokerlite.machine import TODAY, Machine, a_batch, a_session, fetching, producing, values_of
@@ -126,10 +129,14 @@ def test_api_versions_names_what_is_served_and_nothing_else(machine: Machine, ve
         26: (0, 5),
         27: (1, 2),
         28: (0, 5),
+        29: (1, 3),
+        30: (1, 3),
+        31: (1, 3),
         32: (1, 4),
         37: (0, 3),
         42: (0, 2),
         47: (0, 0),
+        60: (0, 2),
         61: (0, 0),
         65: (0, 0),
         66: (0, 1),
@@ -241,6 +248,19 @@ def test_who_is_told_no_host_is_told_the_address_they_came_by(tmp_path: Any) -> 
     machine = Machine(tmp_path / "other", host=None)
     assert asked(machine, MetadataRequest(topics=()), 13).brokers[0].host == "here"
     machine.folder.abandon()
+
+
+@pytest.mark.parametrize("version", versions(60))
+def test_describe_cluster_names_this_broker(machine: Machine, version: int) -> None:
+    answer = asked(machine, DescribeClusterRequest(include_cluster_authorized_operations=version > 0), version)
+    assert (answer.error_code, answer.cluster_id, answer.controller_id) == (0, "c", 1)
+    (broker,) = answer.brokers
+    assert (broker.broker_id, broker.host, broker.port, broker.is_fenced) == (1, "broker", 9092, False)
+    assert answer.cluster_authorized_operations == (8096 if version else NOT_ASKED)
+    for endpoints, error in ((2, MismatchedEndpointType), (9, UnsupportedEndpointType)) if version else ():
+        request = DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=endpoints)
+        answer = asked(machine, request, version)
+        assert (answer.error_code, answer.brokers) == (error.code, ())
 
 
 # -- Produce and Fetch
@@ -641,9 +661,10 @@ def test_configurations_of_topics_and_of_the_broker_are_described(machine: Machi
 
 
 def test_every_served_api_has_a_test_above() -> None:
-    """Adding an API to `SERVED` without a line here fails; group APIs have a file of their own."""
+    """Adding an API to `SERVED` without a line here fails; groups, transactions and ACLs have files of their own."""
     groups, transactions = {8, 9, 11, 12, 13, 14, 15, 16, 23, 37, 42, 47}, {24, 25, 26, 27, 28, 61, 65, 66}
-    assert set(SERVED) == {0, 1, 2, 3, 10, 18, 19, 20, 21, 22, 32} | groups | transactions
+    acls = {29, 30, 31}
+    assert set(SERVED) == {0, 1, 2, 3, 10, 18, 19, 20, 21, 22, 32, 60} | groups | transactions | acls
     for key, served in SERVED.items():
         known = api(APIS[key].request).versions
         assert served.lowest in known and served.highest in known

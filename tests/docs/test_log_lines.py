@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SDK, PAGE = ROOT / "sdk", ROOT / "docs/log-lines.md"
-PARTS = (SDK, ROOT / "brokerlite", ROOT / "proxy", ROOT / "src/ottla/serve", ROOT / "src/ottla/cli")
+PARTS = (SDK, *(ROOT / each for each in ("brokerlite", "proxy", "src/ottla/acl", "src/ottla/serve", "src/ottla/cli")))
 LEVELS = {"warning": "W", "error": "E", "exception": "E"}
 BUG = "a bug in the proxy, please report it"
 """The start of a text; the failed part of the proxy follows after a colon."""

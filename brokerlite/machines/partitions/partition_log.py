@@ -74,6 +74,10 @@ class Segments(Protocol):
     def size(self) -> int:
         """Bytes of all batches."""
 
+    @property
+    def is_damaged(self) -> bool:
+        """Whether records are known to be damaged or missing; `batches` looks at all of them."""
+
     def append(self, batch: RecordBatch) -> None:
         """Store the `parts` of a batch at the end.
 

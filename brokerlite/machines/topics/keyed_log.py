@@ -51,10 +51,12 @@ class Loaded:
 
     Attributes:
         entries: the last value of each key.
+        complete: whether no record is known to be damaged or missing.
         pending: producer id -> the records of its open transaction.
     """
 
     entries: list[KeyedRecord] = field(default_factory=list)
+    complete: bool = True
     pending: dict[int, list[KeyedRecord]] = field(default_factory=dict)
 
 
@@ -114,7 +116,7 @@ class KeyedLog:
             KafkaStorageError: the disk refused.
         """
         if (topic := self._topics.by_name.get(self.name)) is None:
-            return Loaded()
+            return Loaded(complete=self.name not in self._topics.unserved)
         self._topics.configure(topic, self._configs)
         newest: dict[bytes, KeyedRecord] = {}
         pending: dict[int, list[KeyedRecord]] = {}
@@ -130,7 +132,8 @@ class KeyedLog:
                 _take(newest, _entries(batch))
         for producer_id, entries in pending.items():
             pending[producer_id] = [each for each in entries if not _is_forgotten(each, newest)]
-        return Loaded([each for each in newest.values() if each.value is not None], pending)
+        complete = not topic.partitions[0].segments.is_damaged
+        return Loaded([each for each in newest.values() if each.value is not None], complete, pending)
 
 
 def _is_forgotten(pending: KeyedRecord, newest: Mapping[bytes, KeyedRecord]) -> bool:

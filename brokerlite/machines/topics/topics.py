@@ -42,9 +42,11 @@ TopicPartition = tuple[str, int]
 
 CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
+ACCESS_CONTROL = "__access_control"
+"""The log of ACLs. Apache Kafka has them in `CLUSTER_METADATA`."""
 CLUSTER_METADATA = "__cluster_metadata"
 """The log of Apache Kafka's controllers. This broker has none, and allows no topic of that name."""
-INTERNAL = frozenset((CONSUMER_OFFSETS, TRANSACTION_STATE))
+INTERNAL = frozenset((CONSUMER_OFFSETS, TRANSACTION_STATE, ACCESS_CONTROL))
 """Topics that only the broker writes. Clients may read them."""
 
 MAX_NAME = 249

@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 from typer.models import OptionInfo
 
 from ottla.cli import (
+    acls,
     configuration,
     consume,
     demo,
@@ -144,6 +145,7 @@ app.add_typer(_with_commands(servers.proxy, _OF_PROXY), name="proxy", epilog=ser
 app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")
 app.add_typer(transactions.app, name="transactions")
+app.add_typer(acls.app, name="acls")
 app.command("offsets", epilog=offsets.EXAMPLE)(offsets.offsets)
 app.command("produce", epilog=produce.EXAMPLE)(produce.produce)
 app.command("consume", epilog=consume.EXAMPLE)(consume.consume)

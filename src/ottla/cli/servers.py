@@ -134,6 +134,17 @@ def broker(
             "and at the end (segment, the default), or never."
         ),
     ] = None,
+    acls: Annotated[
+        bool | None, typer.Option("--acls/--no-acls", help="Apply ACLs, which say who may do what (no).")
+    ] = None,
+    super_user: Annotated[
+        list[str] | None,
+        typer.Option(metavar="User:NAME", help="With --acls: a principal that may do everything. May be repeated."),
+    ] = None,
+    allow_if_no_acl: Annotated[
+        bool | None,
+        typer.Option(help="With --acls: everyone may use a resource that has no ACL (no)."),
+    ] = None,
     health: Health = None,
     access_log: AccessLog = None,
     announce: Announce = False,
@@ -156,6 +167,9 @@ def broker(
         "auto_create": auto_create,
         "group_initial_rebalance_delay": group_delay,
         "sync": sync,
+        "acls": acls,
+        "super_users": tuple(super_user) if super_user else None,
+        "allow_if_no_acl": allow_if_no_acl,
         "health": health,
         "access_log": access_log,
     }
