@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from ottla.brokerlite.machines.topics.topics import INTERNAL, UnservedTopic
+from ottla.brokerlite.machines.topics.topics import HIDDEN, INTERNAL, UnservedTopic
 from ottla.brokerlite.storage.disk import Disk
 from ottla.brokerlite.storage.segment import LOG
 from ottla.brokerlite.storage.topic_files import (
@@ -82,7 +82,7 @@ def find_topics(disk: Disk, data: Path, listed: Mapping[str, TopicFile] | None, 
             if topic is None:
                 topic = found.known.get(name) or (_rebuilt(disk, data, name, ids, clean) if listed is None else None)
         except Unusable as unusable:
-            if unusable.later or name not in INTERNAL:
+            if unusable.later or name not in INTERNAL | HIDDEN:
                 log.error("topic %s is not served, its name and its folders are kept: %s", name, unusable)
                 known = next((each for each in ids.values() if each is not None), NO_UUID)
                 found.unserved[name] = UnservedTopic(known, 1 + max(ids), str(unusable))

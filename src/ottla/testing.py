@@ -81,8 +81,9 @@ class Broker:
         self._token: trio.lowlevel.TrioToken | None = None
         self._running: RunningBroker | None = None
         self._error: BaseException | None = None
-        if config.port == 0 and config.host == "127.0.0.1" and sys.platform == "linux":
-            self.config = replace(config, port=self._reserve_port(config.host))
+        main = config.all_listeners[0]
+        if main.port == 0 and main.host == "127.0.0.1" and sys.platform == "linux":
+            self.config = config.at_port(self._reserve_port(main.host))
         self.start()
 
     def __repr__(self) -> str:
@@ -135,7 +136,7 @@ class Broker:
             raise RuntimeError("the broker ended while it started")
         self.host, self.port, self.bootstrap = self._running.host, self._running.port, self._running.bootstrap
         self.data: Path = self._running.data
-        self.config = replace(self.config, port=self.port)
+        self.config = self.config.at_port(self.port)
 
     def stop(self) -> None:
         """Shut down cleanly, if it runs; raises errors of the broker's thread."""
