@@ -76,8 +76,8 @@ def read_listeners(file: ConfigFile, kafkas: Mapping[str, Any]) -> dict[str, Any
     addresses = _addresses(file, kafkas)
     for names, has, example in ((_OF_TLS, "has_tls", "SSL"), (_OF_SASL, "has_sasl", "SASL_SSL")):
         used = any(getattr(protocol, has) for _, protocol, *_ in addresses.values())
-        if not used and (name := next((each for each in given if _bare(each) in names), None)):
-            raise file.error(f"{name} is given, but no listener is {example}: write listeners={example}://:9093")
+        if not used and (unused := [each for each in given if _bare(each) in names]):
+            raise file.error(f"{unused[0]} is given, but no listener is {example}: write listeners={example}://:9093")
     plain = [each for each in addresses.values() if each[1] is SecurityProtocol.PLAINTEXT]
     if len(addresses) == len(plain) <= 1:
         return {

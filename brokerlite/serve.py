@@ -46,7 +46,7 @@ from ottla.codec.wire import Buffer
 from ottla.config_file import Reloaded
 from ottla.errors import ConfigurationError, RemoteProtocolError, UnsupportedVersion
 from ottla.listeners import ListenerConfig
-from ottla.sasl_server.scram import ScramCredential
+from ottla.sasl_server.scram import HASHES, LEAST_ITERATIONS, ScramCredential, credential_for
 from ottla.sasl_server.server import SaslServer
 from ottla.serve import (
     AcceptedConnection,
@@ -125,6 +125,15 @@ class RunningBroker:
         if not isinstance(partitions, int) or isinstance(partitions, bool):
             raise ConfigurationError(f"partitions must be an int, not {partitions!r}")
         self._core.create_topic(name, partitions, of_strings(configs))
+
+    def set_password(self, user: str, password: str) -> None:
+        """Give a user a password, for every mechanism; hashes it, so it blocks for some milliseconds.
+
+        Raises:
+            BrokerError: the name is not allowed, or the disk refused.
+        """
+        for mechanism in HASHES:
+            self._core.users.store(user, credential_for(mechanism, password, secrets.token_bytes(20), LEAST_ITERATIONS))
 
     def log_access(self, to: str | None) -> None:
         """Replace the access log (see `BrokerConfig.access_log`).

@@ -19,7 +19,7 @@ from ottla.errors import (
     UnacceptableCredential,
     UnsupportedSaslMechanism,
 )
-from ottla.sasl_server.scram import HASHES, LEAST_ITERATIONS, MOST_ITERATIONS, credential_of
+from ottla.sasl_server.scram import HASHES, LEAST_ITERATIONS, MOST_ITERATIONS, ScramCredential, credential_of
 from ottla.sasl_server.users import UserTable
 
 _LONGEST_NAME = 1000
@@ -64,14 +64,36 @@ class UserCredentials:
                 results[user] = None
             except BrokerError as error:
                 results[user] = error
-        if changes:
-            try:
-                self._log.store(self.table.secret, changes)
-            except BrokerError as error:
-                return results | {change.user: error for change in changes}
-            for change in changes:
-                self.table = self.table.changed(*change)
+        try:
+            self._change(changes)
+        except BrokerError as error:
+            results |= {change.user: error for change in changes}
         return results
+
+    def store(self, user: str, credential: ScramCredential) -> None:
+        """Store a credential of a user.
+
+        Raises:
+            BrokerError: the name is not allowed, or the disk refused.
+        """
+        _check_name(user)
+        self._change([UserChange(user, credential.mechanism, credential)])
+
+    def delete(self, user: str) -> None:
+        """Delete all credentials of a user.
+
+        Raises:
+            BrokerError: there is no such user, or the disk refused.
+        """
+        if not (theirs := self.table.credentials(user)):
+            raise ResourceNotFound(f"there is no user {user!r}")
+        self._change([UserChange(user, mechanism, None) for mechanism in theirs])
+
+    def _change(self, changes: Sequence[UserChange]) -> None:
+        if changes:
+            self._log.store(self.table.secret, changes)
+        for change in changes:
+            self.table = self.table.changed(*change)
 
     def _deletion(self, user: str, mechanism: int) -> UserChange:
         name = _checked(user, mechanism)
@@ -94,8 +116,12 @@ def _checked(user: str, mechanism: int) -> str:
     """The name of the mechanism."""
     if mechanism not in MECHANISMS:
         raise UnsupportedSaslMechanism("Unknown SCRAM mechanism")
+    _check_name(user)
+    return MECHANISMS[mechanism]
+
+
+def _check_name(user: str) -> None:
     if not user:
         raise UnacceptableCredential("Username must not be empty")
     if len(user) > _LONGEST_NAME:
         raise UnacceptableCredential(f"Username is longer than {_LONGEST_NAME} characters")
-    return MECHANISMS[mechanism]

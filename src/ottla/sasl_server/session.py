@@ -125,7 +125,8 @@ class SaslSession:
 
     def _go_on(self, given: Any, now: float, wall: float) -> Step:
         self._now, self._wall = now, wall
-        return self._life.send(given)
+        step: Step = self._life.send(given)
+        return step
 
     def _run(self) -> Generator[Any, Any, Never]:
         frame: Buffer = yield None
@@ -153,8 +154,8 @@ class SaslSession:
             said = SaslHandshakeResponse(error_code=Unsupported.code, mechanisms=tuple(self._mechanisms))
             yield from _end(Close(self._misfit(name), None, _answer(said, version, number, (Unsupported.code,))))
         welcome = SaslHandshakeResponse(error_code=0, mechanisms=tuple(self._mechanisms))
-        frame = yield _answer(welcome, version, number)
         self.expects_token = bare = version == 0
+        frame = yield _answer(welcome, version, number)
         token, reply = self._token(frame, bare)
         try:
             exchange = self._mechanisms[name](token)
@@ -174,7 +175,8 @@ class SaslSession:
             text = f"Cannot change principals during re-authentication from User:{self.login.user} to User:{login.user}"
             yield from _end(self._refusal(name, Refused(text, login.user), reply))
         lifetime = self._begin(name, login)
-        return (yield reply(0, None, login.token, lifetime))
+        frame = yield reply(0, None, login.token, lifetime)
+        return frame
 
     def _begin(self, mechanism: str, login: Login) -> int:
         """Begin a session; return its length in milliseconds, 0 if it has no end."""
