@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import given
@@ -36,6 +36,7 @@ USERS = UserTable(
         for user, password in ((ALICE, SECRET), ("bob", "bob's"))
     },
 )
+M = TypeVar("M")
 CLIENTS = {"PLAIN": Plain, "SCRAM-SHA-256": ScramSha256, "SCRAM-SHA-512": ScramSha512}
 
 
@@ -61,7 +62,8 @@ class Peer:
         return step
 
     def handshake(self, mechanism: str, version: int = 1) -> SaslHandshakeResponse:
-        return parsed(self.send(SaslHandshakeRequest(mechanism=mechanism), version), SaslHandshakeResponse, version)
+        step = self.send(SaslHandshakeRequest(mechanism=mechanism), version)
+        return parsed(step, SaslHandshakeResponse, version)
 
     def authenticate(self, token: bytes, version: int = 2) -> SaslAuthenticateResponse:
         step = self.send(SaslAuthenticateRequest(auth_bytes=token), version)
@@ -80,7 +82,7 @@ class Peer:
         return answer
 
 
-def parsed(step: Step, kind: Any, version: int) -> Any:
+def parsed(step: Step, kind: type[M], version: int) -> M:
     if isinstance(step, Close):
         assert step.answer is not None
         step = step.answer

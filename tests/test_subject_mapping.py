@@ -26,7 +26,7 @@ def test_the_first_rule_that_fits_counts(rules: str, name: str) -> None:
 
 
 def test_a_rule_has_to_match_the_whole_subject() -> None:
-    with pytest.raises(AuthenticationFailed, match="no rule of ssl[.]principal[.]mapping[.]rules fits"):
+    with pytest.raises(AuthenticationFailed, match=r"no rule of ssl\.principal\.mapping\.rules fits"):
         SubjectMapping.parse("RULE:CN=Duke/admin/").name(SUBJECT)
 
 

@@ -61,7 +61,7 @@ def unsigned(header: dict[str, Any], provider: oidc.Provider, signature: bytes =
 def test_a_token_of_another_time_or_without_a_user_is_refused(
     provider: oidc.Provider, jwks: Path, claims: dict[str, Any]
 ) -> None:
-    with pytest.raises(Refused, match="^invalid_token$"):
+    with pytest.raises(Refused, match=r"^invalid_token$"):
         check(jwks, provider.token(**claims))
 
 

@@ -348,6 +348,7 @@ PAGES: dict[str, Page] = {
             Part("sdk/admin.py", ("ResetPlan", "PlannedOffset", "offsets_from_csv")),
             Part("sdk/admin.py", ("TransactionListing", "TransactionDescription", "ProducerState")),
             Part("sdk/admin.py", ("HangingTransaction", "ProducerIdAndEpoch")),
+            Part("sdk/admin.py", ("UserDescription", "ScramCredentialHash")),
             Part("sdk/events.py", ("Node",)),
             Part("sdk/consume/partitions/fetched.py", ("Fetched",)),
         ),

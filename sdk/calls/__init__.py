@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         find_hanging_transactions,
         list_transactions,
     )
+    from ottla.sdk.calls.users import delete_credential, describe_users, set_credential
 
 _HOMES = {
     "How": "reads",
@@ -58,6 +59,7 @@ _HOMES = {
     "committed": "groups",
     "create_partitions": "topics",
     "create_topic": "topics",
+    "delete_credential": "users",
     "delete_groups": "groups",
     "delete_offsets": "groups",
     "delete_topic": "topics",
@@ -65,6 +67,7 @@ _HOMES = {
     "describe_producers": "transactions",
     "describe_topic": "topics",
     "describe_transactions": "transactions",
+    "describe_users": "users",
     "fence_producers": "transactions",
     "fetch_many": "reads",
     "find_hanging_transactions": "transactions",
@@ -77,6 +80,7 @@ _HOMES = {
     "listed_topics": "topics",
     "offsets": "offset_lookups",
     "offsets_before": "offset_lookups",
+    "set_credential": "users",
     "topic_ids": "topics",
 }
 
@@ -88,6 +92,7 @@ __all__ = [
     "committed",
     "create_partitions",
     "create_topic",
+    "delete_credential",
     "delete_groups",
     "delete_offsets",
     "delete_topic",
@@ -95,6 +100,7 @@ __all__ = [
     "describe_producers",
     "describe_topic",
     "describe_transactions",
+    "describe_users",
     "fence_producers",
     "fetch_many",
     "find_hanging_transactions",
@@ -108,6 +114,7 @@ __all__ = [
     "offsets",
     "offsets_before",
     "resets",
+    "set_credential",
     "topic_ids",
 ]
 

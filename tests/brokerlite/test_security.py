@@ -25,10 +25,10 @@ from ottla.codec.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuth
 from ottla.codec.apis.sasl_handshake import SaslHandshakeRequest
 from ottla.errors import AuthenticationFailed, BrokerUnreachable, ConfigurationError, InvalidTopic
 from ottla.listeners import ListenerConfig, SecurityProtocol
-from ottla.sasl_server.settings import SaslSettings
+from ottla.sasl_server.settings import OAuthSettings, SaslSettings
 from ottla.subject_mapping import SubjectMapping
 from ottla.testing import Broker
-from tests import tls
+from tests import oidc, tls
 from tests.patience import HUNG
 
 USERS = {"alice": "correct horse", "bob, =1": "bob's"}
@@ -84,6 +84,42 @@ def test_our_client_hears_that_its_password_is_wrong(broker: Broker, mechanism: 
     with pytest.raises(AuthenticationFailed) as raised:
         by_ours(broker.bootstrap, OURS[mechanism]("alice", "wrong"))
     assert f"user 'alice' by {mechanism} is refused: Authentication failed" in str(raised.value)
+
+
+def test_our_client_logs_in_with_a_token_and_renews_it(tmp_path: Path) -> None:
+    provider = oidc.Provider(lasts=3600)
+    (tmp_path / "jwks.json").write_text(provider.keys())
+    oauth = OAuthSettings(jwks=str(tmp_path / "jwks.json"), issuer="ottla-tests")
+    sasl = SaslSettings(mechanisms=("OAUTHBEARER",), oauth=oauth)
+    listener = ListenerConfig(protocol=SecurityProtocol.SASL_PLAINTEXT, port=0, sasl=sasl)
+    with Broker(BrokerConfig(listeners=(listener,))) as broker:
+        broker.create_topic("t")
+        by_ours(broker.bootstrap, ottla.OAuthBearer(provider.token))
+        with pytest.raises(AuthenticationFailed, match=r'refused: \{"status":"invalid_token"\}'):
+            by_ours(broker.bootstrap, ottla.OAuthBearer(lambda: provider.token(iss="another")))
+
+
+def test_our_client_renews_its_session(broker: Broker) -> None:
+    sasl = SaslSettings(mechanisms=("SCRAM-SHA-256",), max_reauth={"SCRAM-SHA-256": 1.5})
+    listener = ListenerConfig(protocol=SecurityProtocol.SASL_PLAINTEXT, port=0, sasl=sasl)
+    with Broker(BrokerConfig(listeners=(listener,))) as broker:
+        broker._call(lambda running: running.set_password("alice", SECRET))
+        broker.create_topic("t")
+
+        async def work() -> None:
+            sasl = ottla.ScramSha256("alice", SECRET)
+            async with ottla.connect(broker.bootstrap, sasl=sasl) as client, client.producer() as producer:
+                until = trio.current_time() + 4
+                while trio.current_time() < until:
+                    await producer.send("t", b"value")
+
+        trio.run(work)
+        asked = dict.fromkeys(("SaslHandshake", "Produce"), 0)
+        assert broker._running is not None
+        for sample in broker._running._listener.samples():
+            if sample.metric.name.endswith("_requests_total") and sample.labels[0] in asked:
+                asked[sample.labels[0]] = int(sample.value)
+        assert asked["SaslHandshake"] >= 2 and asked["Produce"] > 1
 
 
 def test_our_client_hears_that_the_listener_has_no_sasl_and_that_it_needs_it(broker: Broker) -> None:

@@ -9,7 +9,8 @@ Source: ScramControlManager.java; KIP-554.
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from ottla.brokerlite.machines.users.user_log import MECHANISMS, UserChange, UserLog
 from ottla.errors import (
@@ -53,21 +54,25 @@ class UserCredentials:
         Returns:
             user -> the error, or ``None``.
         """
-        named = Counter([each[0] for each in (*deletions, *upsertions)])
+        wanted: list[tuple[str, Callable[[], UserChange]]] = [
+            *((each[0], partial(self._deletion, *each)) for each in deletions),
+            *((each[0], partial(self._upsertion, *each)) for each in upsertions),
+        ]
+        named = Counter(user for user, _ in wanted)
         results: dict[str, BrokerError | None] = {}
         changes = []
-        for user, *rest in (*deletions, *upsertions):
+        for user, change in wanted:
             try:
                 if named[user] > 1:
                     raise DuplicateResource("A user credential cannot be altered twice in the same request")
-                changes.append(self._deletion(user, *rest) if len(rest) == 1 else self._upsertion(user, *rest))
+                changes.append(change())
                 results[user] = None
             except BrokerError as error:
                 results[user] = error
         try:
             self._change(changes)
         except BrokerError as error:
-            results |= {change.user: error for change in changes}
+            results |= dict.fromkeys((each.user for each in changes), error)
         return results
 
     def store(self, user: str, credential: ScramCredential) -> None:
@@ -92,8 +97,8 @@ class UserCredentials:
     def _change(self, changes: Sequence[UserChange]) -> None:
         if changes:
             self._log.store(self.table.secret, changes)
-        for change in changes:
-            self.table = self.table.changed(*change)
+        for each in changes:
+            self.table = self.table.changed(*each)
 
     def _deletion(self, user: str, mechanism: int) -> UserChange:
         name = _checked(user, mechanism)

@@ -21,8 +21,9 @@ from functools import partial
 import trio
 
 from ottla.codec.wire import Buffer
+from ottla.sasl_server.exchanges import Check
 from ottla.sasl_server.server import SaslServer
-from ottla.sasl_server.session import Answer, Check, Close, PassOn, SaslSession, Step
+from ottla.sasl_server.session import Answer, Close, PassOn, SaslSession, Step
 from ottla.serve.connection import AcceptedConnection
 from ottla.serve.listener_context import ListenerContext
 from ottla.serve.pending_answer import PendingAnswer
