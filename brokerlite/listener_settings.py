@@ -232,7 +232,7 @@ def _sasl(settings: _Settings) -> Any:
 
     mechanisms = _listed(settings.text("sasl.enabled.mechanisms"))
     if not mechanisms:
-        raise ConfigurationError("give its mechanisms as sasl.enabled.mechanisms, such as SCRAM-SHA-512")
+        raise ConfigurationError("give its mechanisms as sasl.enabled.mechanisms, for example SCRAM-SHA-512")
     oauth = None
     if jwks := settings.text("sasl.oauthbearer.jwks.endpoint.url"):
         optional: dict[str, Any] = {

@@ -4,7 +4,7 @@ An exchange is a generator. It gets the client's tokens, and yields `Challenge` 
 with another one) or `Check` (work for a thread, whose result it gets). It returns a `Login`, or raises `Refused`.
 
 Rules:
-- The texts of refusals are Apache Kafka's. They say neither whether the user exists nor what was wrong with a secret.
+- The texts of refusals are Apache Kafka's. They do not tell an unknown user from a wrong password.
 
 Source: PlainSaslServer.java; ScramSaslServer.java; OAuthBearerSaslServer.java, OAuthBearerClientInitialResponse.java.
 """

@@ -30,7 +30,7 @@ class Malformed(ValueError):
 
 
 class ScramCredential(NamedTuple):
-    """What the server knows of a password; not enough to log in with.
+    """The salted hashes of a password; they do not suffice to log in.
 
     Attributes:
         mechanism: `SHA_256` or `SHA_512`.

@@ -56,7 +56,7 @@ class Close(NamedTuple):
     Attributes:
         why: for the log.
         who: the user, as far as the client has named one.
-        answer: what the client gets first; empty if nothing.
+        answer: the last one for the client; ``None``: there is none.
     """
 
     why: str

@@ -2,7 +2,7 @@
 
 Rules:
 - Only algorithms with a public key are allowed (`_ALGORITHMS`): with HMAC anyone who knows the public key could sign,
-  and with ``none`` nobody has to.
+  and a token of ``none`` has no signature.
 - The header's ``kid`` names the key. A token without one is accepted if there is only one key.
 - ``exp`` and the subject are required; ``nbf`` and ``iat`` are checked if the token has them.
 - The client learns ``invalid_token`` only (RFC 7628); the server's log has the reason, without the token.

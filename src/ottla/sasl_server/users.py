@@ -8,14 +8,14 @@ from typing import Protocol
 from ottla.sasl_server.scram import HASHES, LEAST_ITERATIONS, SHA_512, ScramCredential, credential_of
 
 _SALT = 20
-"""Bytes of a derived salt; about as long as those that Kafka's tools and ours create."""
+"""Bytes of a derived salt, if there is no user yet."""
 
 
 class Users(Protocol):
     """Finds credentials."""
 
     def credential(self, mechanism: str, user: str) -> ScramCredential:
-        """The credential for a mechanism of SCRAM; of an unknown user one that no password matches."""
+        """The credential for a mechanism of SCRAM. No password matches the credential of an unknown user."""
         ...
 
     def any_credential(self, user: str) -> ScramCredential:
@@ -28,7 +28,7 @@ class UserTable:
 
     Rules:
     - The credentials that unknown users seem to have are derived from the name and `secret`, so that they stay the same
-      over restarts. They look like those of the other users as long as these have equally many iterations.
+      over restarts. They look like real ones as long as all users have equally many iterations.
 
     Args:
         secret: random bytes of this server.
@@ -59,12 +59,13 @@ class UserTable:
 
     def credential(self, mechanism: str, user: str) -> ScramCredential:
         """See `Users.credential`."""
-        return self.credentials(user).get(mechanism) or self._unknown(mechanism, user)
+        unknown = self._unknown(mechanism, user)  # also for users that exist, so that both take the same time
+        return self.credentials(user).get(mechanism, unknown)
 
     def any_credential(self, user: str) -> ScramCredential:
         """See `Users.any_credential`."""
-        theirs = self.credentials(user)
-        return theirs.get(SHA_512) or next(iter(theirs.values()), None) or self._unknown(self._usual(), user)
+        theirs, unknown = self.credentials(user), self._unknown(self._usual(), user)
+        return theirs.get(SHA_512) or next(iter(theirs.values()), unknown)
 
     def _usual(self) -> str:
         """The mechanism that the first user has."""

@@ -12,7 +12,7 @@ the rest that the socket does not accept at once. The service's methods are plai
     pending_answer.py  `PendingAnswer`, the position of an answer
     receiver.py     reads from a socket, turn by turn
     incoming.py     bytes from a socket, cut into frames
-    sasl_gate.py    passes on requests of authenticated clients only
+    sasl_service.py    passes on requests of authenticated clients only
     outbox.py       parts for a socket that are not written yet
     listener_context.py  `ListenerLimits`, and the shared state of all connections
     memory.py       the memory that they may use together

@@ -21,7 +21,7 @@ from ottla.serve.listener_context import ListenerContext, ListenerLimits
 from ottla.serve.memory import Budget, Memory
 from ottla.serve.outbox import bare, hang_up
 from ottla.serve.port_security import PLAINTEXT, PortSecurity
-from ottla.serve.sasl_gate import SaslGate
+from ottla.serve.sasl_service import SaslService
 from ottla.serve.service import Service
 from ottla.serve.tracing import Spans, configured_tracer
 from ottla.serve.traffic import Refusal
@@ -68,12 +68,12 @@ class Listener:
         self._shared = ListenerContext(self._limits, self._connections, budget)
         self._numbers = itertools.count(1)
         self._ports: list[_Port] = []
-        self._gates: list[SaslGate] = []
+        self._sasl_services: list[SaslService] = []
         self._departures = trio.lowlevel.ParkingLot()
         """Tasks that wait for connections to end."""
         self._nursery: trio.Nursery | None = None
-        self._gating: trio.Nursery | None = None
-        """Runs the gates, until the last connection has ended."""
+        self._authenticating: trio.Nursery | None = None
+        """Runs them, until the last connection has ended."""
         self._draining = trio.Event()
 
     async def open(self, host: str, port: int, service: Service, security: PortSecurity = PLAINTEXT) -> int:
@@ -84,16 +84,16 @@ class Listener:
         """
         listeners = await listen(host, port)
         bound: int = listeners[0].socket.getsockname()[1]
-        gate = None if security.sasl is None else SaslGate(service, security.sasl, self._shared)
-        if gate is not None:
-            self._gates.append(gate)
-            if self._gating is not None:
-                self._gating.start_soon(gate.run)
+        sasl = None if security.sasl is None else SaslService(service, security.sasl, self._shared)
+        if sasl is not None:
+            self._sasl_services.append(sasl)
+            if self._authenticating is not None:
+                self._authenticating.start_soon(sasl.run)
         for each in listeners:
             if self._draining.is_set():
                 each.socket.close()
                 continue
-            self._ports.append(opened := _Port(each.socket, gate or service, security))
+            self._ports.append(opened := _Port(each.socket, sasl or service, security))
             if self._nursery is not None:
                 self._nursery.start_soon(self._accept, opened)
         return bound
@@ -108,13 +108,13 @@ class Listener:
         if tracer := configured_tracer():
             self._shared.observe(Spans(tracer))
         try:
-            async with trio.open_nursery() as self._gating:
-                for gate in self._gates:
-                    self._gating.start_soon(gate.run)
+            async with trio.open_nursery() as self._authenticating:
+                for sasl in self._sasl_services:
+                    self._authenticating.start_soon(sasl.run)
                 await self._serve_all()
-                self._gating.cancel_scope.cancel()
+                self._authenticating.cancel_scope.cancel()
         finally:
-            self._nursery = self._gating = None
+            self._nursery = self._authenticating = None
             self._close_sockets()
             self._log_counted(0.0)
             await self._end_observers()

@@ -1,4 +1,4 @@
-"""Stands between connections and a service: the service gets requests of authenticated clients only.
+"""The service in front of a service: passes on the requests of authenticated clients only.
 
 Theory of operation: a `SaslSession` decides what happens to each request. While a thread checks a password or a token,
 and while the response to a failure is delayed, the connection is held, so its requests stay in order.
@@ -37,7 +37,7 @@ _LOOK = 1.0
 _TOKENS_AT_ONCE = 4
 
 
-class SaslGate(Service):
+class SaslService(Service):
     """Passes on the requests of clients that have authenticated."""
 
     def __init__(self, service: Service, server: SaslServer, shared: ListenerContext) -> None:
@@ -58,7 +58,7 @@ class SaslGate(Service):
                 for connection in [each for each, until in self._pending.items() if until <= now]:
                     self._refuse(connection, f"no authentication within {self._shared.limits.handshake:g} s")
 
-    # -- what a service does
+    # -- the methods of a service
 
     def connected(self, connection: AcceptedConnection) -> None:
         self._sessions[connection] = self._server.session()
