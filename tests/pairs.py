@@ -16,7 +16,7 @@ import trio.testing
 
 from ottla.client_info import ClientInfo
 from ottla.serve import Listener, ListenerLimits
-from ottla.serve.service import Service
+from ottla.serve.connection import Service
 from ottla.tls import ServerTLS
 from tests.serving import LIMITS, LOCAL
 

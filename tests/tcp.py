@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import trio
 
 from ottla.serve import Listener, ListenerLimits
-from ottla.serve.service import Service
+from ottla.serve.connection import Service
 from tests.serving import LIMITS, LOCAL
 
 

@@ -23,7 +23,7 @@ from ottla.sasl import Plain, SaslExchange, ScramSha256, ScramSha512
 from ottla.sasl_server.exchanges import Check
 from ottla.sasl_server.scram import HASHES, credential_for
 from ottla.sasl_server.server import SaslServer
-from ottla.sasl_server.session import Answer, Close, PassOn, SaslSession, Step
+from ottla.sasl_server.session import PassOn, SaslAnswer, SaslEnd, SaslSession, Step
 from ottla.sasl_server.settings import SaslSettings
 from ottla.sasl_server.users import UserTable
 
@@ -84,10 +84,10 @@ class Peer:
 
 
 def parsed(step: Step, kind: Any, version: int) -> Any:
-    if isinstance(step, Close):
+    if isinstance(step, SaslEnd):
         assert step.answer is not None
         step = step.answer
-    assert isinstance(step, Answer)
+    assert isinstance(step, SaslAnswer)
     return frames.parse_response(kind, version, step.frame[4:])[1]
 
 
@@ -142,7 +142,7 @@ def test_before_the_handshake_of_version_0_tokens_have_no_header() -> None:
     while token is not None:
         assert peer.session.expects_token
         step = peer.give(token)
-        assert isinstance(step, Answer)
+        assert isinstance(step, SaslAnswer)
         token = exchange.answered(step.frame[4:])
     assert peer.session.principal == "User:alice"
     assert not peer.session.expects_token
@@ -153,14 +153,14 @@ def test_a_wrong_token_of_version_0_is_answered_by_silence() -> None:
     peer = Peer()
     peer.handshake("PLAIN", 0)
     step = peer.give(b"\0alice\0wrong")
-    assert isinstance(step, Close) and step.answer == Answer(b"", (58,))
+    assert isinstance(step, SaslEnd) and step.answer == SaslAnswer(b"", (58,))
     assert (step.why, step.who) == ("user 'alice' is refused by PLAIN", "alice")
 
 
 def test_an_unknown_mechanism_is_refused_with_the_list() -> None:
     peer = Peer()
     step = peer.send(SaslHandshakeRequest(mechanism="GSSAPI"), 1)
-    assert isinstance(step, Close)
+    assert isinstance(step, SaslEnd)
     answer = parsed(step, SaslHandshakeResponse, 1)
     assert (answer.error_code, answer.mechanisms) == (33, SETTINGS.mechanisms)
 
@@ -231,7 +231,7 @@ def test_another_principal_or_mechanism_cannot_take_over_a_session() -> None:
     peer.log_in("PLAIN")
     peer.now += 2
     step = peer.send(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1)
-    assert isinstance(step, Close) and "wants to authenticate again by SCRAM-SHA-256" in step.why
+    assert isinstance(step, SaslEnd) and "wants to authenticate again by SCRAM-SHA-256" in step.why
 
 
 def test_a_client_authenticates_once_a_second_at_most() -> None:
@@ -334,7 +334,7 @@ def test_no_token_gets_in_or_breaks_the_machine(token: bytes, mechanism: str, ba
     peer = Peer()
     peer.handshake(mechanism, 0 if bare else 1)
     step = peer.give(token) if bare else peer.send(SaslAuthenticateRequest(auth_bytes=token), 2)
-    assert isinstance(step, Close | Answer)
+    assert isinstance(step, SaslEnd | SaslAnswer)
     assert peer.session.login is None
 
 
@@ -346,7 +346,7 @@ def test_no_frame_gets_in_or_breaks_the_machine(frame: bytes, known: int) -> Non
         step = peer.give(prefix + frame)
     except RemoteProtocolError:
         return
-    assert isinstance(step, PassOn | Answer | Close)
+    assert isinstance(step, PassOn | SaslAnswer | SaslEnd)
     assert peer.session.login is None
     if isinstance(step, PassOn):
         assert frames.asked(prefix + frame)[0] == frames.API_VERSIONS

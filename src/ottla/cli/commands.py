@@ -18,6 +18,7 @@ from ottla.cli import (
     exits,
     groups,
     journal,
+    offline_users,
     offsets,
     perf,
     produce,
@@ -141,7 +142,7 @@ _OF_PROXY: Subcommands = {
     "report": (report.report, report.EXAMPLE),
 }
 _broker = _with_commands(servers.broker, _OF_BROKER)
-_broker.add_typer(users.offline, name="users")
+_broker.add_typer(offline_users.app, name="users")
 app.add_typer(_broker, name="broker", epilog=servers.BROKER_EXAMPLE)
 app.add_typer(_with_commands(servers.proxy, _OF_PROXY), name="proxy", epilog=servers.PROXY_EXAMPLE)
 app.add_typer(topics.app, name="topics")

@@ -1,4 +1,4 @@
-"""`ottla users`: list, add and delete users of a broker; `ottla broker users`: the same in a stopped broker's folder.
+"""`ottla users`: list, add and delete users of a broker.
 
 Rules:
 - Passwords come from a prompt, from stdin or from a file, never from an argument: every user of the machine can see the
@@ -16,18 +16,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ottla.cli import exits, stdio, tables
+from ottla.cli import stdio, tables
 from ottla.cli.exits import BadInput
-from ottla.cli.logs import LogFormat, LogLevel, configure
 from ottla.cli.options import AsJson, Connect, at_cluster
 
 if TYPE_CHECKING:
     from ottla.sdk.admin import UserDescription
 
 app = typer.Typer(no_args_is_help=True, help="List, add and delete users that log in with a password.")
-offline = typer.Typer(no_args_is_help=True, help="List, add and delete users in the folder of a stopped broker.")
 
-_SALT = 20
+SALT = 20
 """Bytes."""
 _LONGEST = 1024
 """Characters of a password."""
@@ -44,8 +42,6 @@ PasswordFile = Annotated[
 Iterations = Annotated[
     int, typer.Option(min=4096, max=16384, metavar="N", help="How often the password is hashed.", show_default=True)
 ]
-Data = Annotated[Path, typer.Option("--data", metavar="DIR", help="The data folder; its broker must not run.")]
-NodeId = Annotated[int, typer.Option(min=0, metavar="ID", help="The broker's node id.", show_default=True)]
 
 
 @app.command("list", epilog="Example: ottla users list --command-config admin.properties")
@@ -63,16 +59,16 @@ async def add(connect: Connect, user: User, password_file: PasswordFile = None, 
     """Add a user, or change its password."""
     import trio
 
-    from ottla.sasl_server.scram import HASHES, salted_password
+    from ottla.sasl_server.scram import HASHES, saltedread_password
     from ottla.sdk.admin import ScramCredentialHash
 
-    password = await trio.to_thread.run_sync(_password, user, password_file, abandon_on_cancel=True)
+    password = await trio.to_thread.run_sync(read_password, user, password_file, abandon_on_cancel=True)
     async with connect() as client:
         for mechanism in HASHES:
-            salt = secrets.token_bytes(_SALT)
-            salted = salted_password(mechanism, password, salt, iterations)
+            salt = secrets.token_bytes(SALT)
+            salted = saltedread_password(mechanism, password, salt, iterations)
             await client.set_scram_credential(user, ScramCredentialHash(mechanism, salt, iterations, salted))
-    await stdio.say(f"added {_shown(user)}")
+    await stdio.say(f"added {shown(user)}")
 
 
 @app.command("delete", epilog="Example: ottla users delete alice")
@@ -83,59 +79,16 @@ async def delete(connect: Connect, user: User) -> None:
         [known] = await client.describe_users([user])
         for mechanism in known.iterations:
             await client.delete_scram_credential(user, mechanism)
-    await stdio.say(f"deleted {_shown(user)}")
+    await stdio.say(f"deleted {shown(user)}")
 
 
-@offline.command("list", epilog="Example: ottla broker users list --data ./kafka-data")
-def list_offline(data: Data, node_id: NodeId = 1, as_json: AsJson = False) -> None:
-    """Print the users and their mechanisms."""
-    from ottla.brokerlite.offline_users import opened_users
-
-    configure(LogFormat.TEXT, LogLevel.WARNING)
-    with exits.reported(), opened_users(data, node_id) as users:
-        table = users.table
-        found = {name: {key: each.iterations for key, each in table.credentials(name).items()} for name in table}
-    if as_json:
-        typer.echo(json.dumps([{"name": name, "mechanisms": theirs} for name, theirs in found.items()]))
-    else:
-        typer.echo("".join(f"{_shown(name)}: {', '.join(theirs)}\n" for name, theirs in found.items()), nl=False)
-
-
-@offline.command("add", epilog="Example: ottla broker users add admin --data ./kafka-data")
-def add_offline(
-    user: User, data: Data, password_file: PasswordFile = None, iterations: Iterations = 4096, node_id: NodeId = 1
-) -> None:
-    """Add a user, or change its password; creates the folder if it does not exist."""
-    from ottla.brokerlite.offline_users import opened_users
-    from ottla.sasl_server.scram import HASHES, credential_for
-
-    configure(LogFormat.TEXT, LogLevel.WARNING)
-    with exits.reported():
-        password = _password(user, password_file)
-        with opened_users(data, node_id) as users:
-            for mechanism in HASHES:
-                users.store(user, credential_for(mechanism, password, secrets.token_bytes(_SALT), iterations))
-    typer.echo(f"added {_shown(user)}")
-
-
-@offline.command("delete", epilog="Example: ottla broker users delete alice --data ./kafka-data")
-def delete_offline(user: User, data: Data, node_id: NodeId = 1) -> None:
-    """Delete a user."""
-    from ottla.brokerlite.offline_users import opened_users
-
-    configure(LogFormat.TEXT, LogLevel.WARNING)
-    with exits.reported(), opened_users(data, node_id) as users:
-        users.delete(user)
-    typer.echo(f"deleted {_shown(user)}")
-
-
-def _password(user: str, file: Path | None) -> str:
+def read_password(user: str, file: Path | None) -> str:
     """The password of a file, or of a prompt, or of stdin."""
     if file is not None:
         return _checked(file.read_bytes().partition(b"\n")[0], str(file))
     if not sys.stdin.isatty():
         return _checked(sys.stdin.buffer.readline().rstrip(b"\n"), "stdin")
-    first = getpass.getpass(f"Password of {_shown(user)}: ")
+    first = getpass.getpass(f"Password of {shown(user)}: ")
     if getpass.getpass("Again: ") != first:
         raise BadInput("the passwords differ")
     return _checked(first.encode(), "the prompt")
@@ -155,13 +108,13 @@ async def _show(users: "tuple[UserDescription, ...]", as_json: bool) -> None:
     if as_json:
         await stdio.say(json.dumps([{"name": each.name, "mechanisms": each.iterations} for each in users]))
     else:
-        await tables.show(("user", "mechanisms"), [(_shown(each.name), _listed(each.iterations)) for each in users])
+        await tables.show(("user", "mechanisms"), [(shown(each.name), _listed(each.iterations)) for each in users])
 
 
 def _listed(iterations: Mapping[str, int]) -> str:
     return ", ".join(iterations)
 
 
-def _shown(name: str) -> str:
+def shown(name: str) -> str:
     """A name without control characters, which a terminal would obey."""
     return name if name.isprintable() else repr(name)

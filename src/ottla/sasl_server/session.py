@@ -1,7 +1,7 @@
 """The authentication of one connection: a machine that gets its requests, and says what to do with each.
 
     session = SaslSession(mechanisms, settings)
-    step = session.take(frame, now, wall)        # PassOn, Answer, Check or Close
+    step = session.take(frame, now, wall)        # PassOn, SaslAnswer, Check or SaslEnd
     step = session.checked(result, now, wall)    # after a Check
 
 Rules:
@@ -39,7 +39,7 @@ class PassOn(NamedTuple):
     """The service gets the request."""
 
 
-class Answer(NamedTuple):
+class SaslAnswer(NamedTuple):
     """The client gets a frame.
 
     Attributes:
@@ -50,7 +50,7 @@ class Answer(NamedTuple):
     errors: tuple[int, ...] = ()
 
 
-class Close(NamedTuple):
+class SaslEnd(NamedTuple):
     """The connection ends after a delay.
 
     Attributes:
@@ -61,10 +61,10 @@ class Close(NamedTuple):
 
     why: str
     who: str | None
-    answer: Answer | None
+    answer: SaslAnswer | None
 
 
-Step = PassOn | Answer | Check | Close
+Step = PassOn | SaslAnswer | Check | SaslEnd
 PASS_ON = PassOn()
 Mechanism = Callable[[bytes], Exchange]
 """Begins an exchange with the client's first token."""
@@ -152,7 +152,7 @@ class SaslSession:
         name: str = request.mechanism
         if name not in self._mechanisms or (self.login is not None and name != self.mechanism):
             said = SaslHandshakeResponse(error_code=Unsupported.code, mechanisms=tuple(self._mechanisms))
-            yield from _end(Close(self._misfit(name), None, _answer(said, version, number, (Unsupported.code,))))
+            yield from _end(SaslEnd(self._misfit(name), None, _answer(said, version, number, (Unsupported.code,))))
         welcome = SaslHandshakeResponse(error_code=0, mechanisms=tuple(self._mechanisms))
         self.expects_token = bare = version == 0
         frame = yield _answer(welcome, version, number)
@@ -195,20 +195,22 @@ class SaslSession:
             return f"a client of {self.mechanism} wants to authenticate again by {mechanism}"
         return f"a client wants {mechanism!r:.50}, and the listener has {', '.join(self._mechanisms)}"
 
-    def _refusal(self, mechanism: str, error: Refused, reply: "Callable[..., Answer]") -> Close:
+    def _refusal(self, mechanism: str, error: Refused, reply: "Callable[..., SaslAnswer]") -> SaslEnd:
         who = "a client" if error.who is None else f"user {error.who!r:.200}"
         text = str(error)
         if self.login is not None:
             text = text.replace("during authentication", "during re-authentication")
-        return Close(f"{who} is refused by {mechanism}", error.who, reply(SaslAuthenticationFailed.code, text, b"", 0))
+        return SaslEnd(
+            f"{who} is refused by {mechanism}", error.who, reply(SaslAuthenticationFailed.code, text, b"", 0)
+        )
 
-    def _token(self, frame: Buffer, bare: bool) -> "tuple[bytes, Callable[..., Answer]]":
+    def _token(self, frame: Buffer, bare: bool) -> "tuple[bytes, Callable[..., SaslAnswer]]":
         """The client's token, and how to answer."""
         if bare:
             return bytes(frame), _bare_answer
         request, version, number = self._parsed(frame, AUTHENTICATE)
 
-        def reply(code: int, text: str | None, token: bytes, lifetime_ms: int) -> Answer:
+        def reply(code: int, text: str | None, token: bytes, lifetime_ms: int) -> SaslAnswer:
             said = SaslAuthenticateResponse(
                 error_code=code, error_message=text, auth_bytes=token, session_lifetime_ms=lifetime_ms
             )
@@ -235,16 +237,16 @@ class SaslSession:
         return request.message, version, request.header.correlation_id
 
 
-def _answer(message: Any, version: int, correlation_id: int, errors: tuple[int, ...] = ()) -> Answer:
-    return Answer(frames.build_response(message, version, correlation_id), errors)
+def _answer(message: Any, version: int, correlation_id: int, errors: tuple[int, ...] = ()) -> SaslAnswer:
+    return SaslAnswer(frames.build_response(message, version, correlation_id), errors)
 
 
-def _bare_answer(code: int, text: str | None, token: bytes, lifetime_ms: int) -> Answer:
+def _bare_answer(code: int, text: str | None, token: bytes, lifetime_ms: int) -> SaslAnswer:
     """A frame with a token alone; an error has none, and only closes the connection."""
-    return Answer(b"" if code else frames.framed(token), (code,) if code else ())
+    return SaslAnswer(b"" if code else frames.framed(token), (code,) if code else ())
 
 
-def _end(close: Close) -> Generator[Step, Any, Never]:
+def _end(close: SaslEnd) -> Generator[Step, Any, Never]:
     """Yield the last step."""
     yield close
     raise AssertionError("the connection has ended")

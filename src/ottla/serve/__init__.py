@@ -7,8 +7,7 @@ the rest that the socket does not accept at once. The service's methods are plai
 
     listener.py     `Listener`: addresses, accepting connections, draining
     port_security.py  `PortSecurity`: TLS and SASL of an address
-    connection.py   `AcceptedConnection`
-    service.py      `Service`, the code behind a listener
+    connection.py   `AcceptedConnection`, and `Service`, the code behind a listener
     pending_answer.py  `PendingAnswer`, the position of an answer
     receiver.py     reads from a socket, turn by turn
     incoming.py     bytes from a socket, cut into frames
@@ -46,7 +45,7 @@ Rules:
   progress, is not disconnected.
 """
 
-from ottla.serve.connection import AcceptedConnection
+from ottla.serve.connection import AcceptedConnection, Service
 from ottla.serve.health import serve_health
 from ottla.serve.listener import Listener
 from ottla.serve.listener_context import ListenerLimits
@@ -55,7 +54,6 @@ from ottla.serve.outbox import Outbox, bare, write_on
 from ottla.serve.pending_answer import PendingAnswer
 from ottla.serve.port_security import PortSecurity
 from ottla.serve.report_server import serve_report
-from ottla.serve.service import Service
 
 __all__ = [
     "AcceptedConnection",

@@ -16,13 +16,12 @@ from ottla.addresses import format_address
 from ottla.client_info import ClientInfo
 from ottla.complaints import INTERVAL
 from ottla.errors import ConfigurationError
-from ottla.serve.connection import AcceptedConnection
+from ottla.serve.connection import AcceptedConnection, Service
 from ottla.serve.listener_context import ListenerContext, ListenerLimits
 from ottla.serve.memory import Budget, Memory
 from ottla.serve.outbox import bare, hang_up
 from ottla.serve.port_security import PLAINTEXT, PortSecurity
 from ottla.serve.sasl_service import SaslService
-from ottla.serve.service import Service
 from ottla.serve.tracing import Spans, configured_tracer
 from ottla.serve.traffic import Refusal
 from ottla.server_metrics import Sample

@@ -2,15 +2,23 @@
 
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from ottla.client_info import ClientInfo
 from ottla.codec.wire import Buffer, Part
 from ottla.serve.answered import ObservedRequest
 from ottla.serve.listener_context import ListenerContext
 from ottla.serve.traffic import ApiTraffic
 
-if TYPE_CHECKING:
-    from ottla.serve.connection import AcceptedConnection
+
+class AnswersInOrder(Protocol):
+    """The connection of a request."""
+
+    session: ClientInfo
+
+    def answered(self, answer: "PendingAnswer", parts: tuple[Part, ...], left: int) -> None:
+        """See `AcceptedConnection.answered`."""
+        ...
 
 
 class PendingAnswer:
@@ -18,7 +26,7 @@ class PendingAnswer:
 
     __slots__ = ("_api", "_connection", "_since", "left", "parts")
 
-    def __init__(self, connection: "AcceptedConnection", api: ApiTraffic) -> None:
+    def __init__(self, connection: AnswersInOrder, api: ApiTraffic) -> None:
         self._connection, self._api = connection, api
         self._since = time.perf_counter()
         self.parts: tuple[Part, ...] | None = None
@@ -68,7 +76,7 @@ class ObservedAnswer(PendingAnswer):
 
     def __init__(
         self,
-        connection: "AcceptedConnection",
+        connection: AnswersInOrder,
         api: ApiTraffic,
         shared: ListenerContext,
         frame: Buffer,

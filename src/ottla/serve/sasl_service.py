@@ -23,11 +23,10 @@ import trio
 from ottla.codec.wire import Buffer
 from ottla.sasl_server.exchanges import Check
 from ottla.sasl_server.server import SaslServer
-from ottla.sasl_server.session import Answer, Close, PassOn, SaslSession, Step
-from ottla.serve.connection import AcceptedConnection
+from ottla.sasl_server.session import PassOn, SaslAnswer, SaslEnd, SaslSession, Step
+from ottla.serve.connection import AcceptedConnection, Service
 from ottla.serve.listener_context import ListenerContext
 from ottla.serve.pending_answer import PendingAnswer
-from ottla.serve.service import Service
 from ottla.serve.traffic import Refusal
 
 log = logging.getLogger("ottla.serve")
@@ -105,14 +104,14 @@ class SaslService(Service):
 
     def _act(self, connection: AcceptedConnection, session: SaslSession, answer: PendingAnswer, step: Step) -> None:
         match step:
-            case Answer(frame=frame, errors=errors):
+            case SaslAnswer(frame=frame, errors=errors):
                 if session.login is not None:
                     self._enters(connection, session)
                 answer.send(frame, errors=errors)
             case Check():
                 connection.hold(True)
                 self._start(partial(self._check, connection, session, answer, step), connection)
-            case Close():
+            case SaslEnd():
                 connection.hold(True)
                 self._count(connection, step.why)
                 self._start(partial(self._close, connection, answer, step), connection)
@@ -133,7 +132,7 @@ class SaslService(Service):
             step = session.checked(result, trio.current_time(), time.time())
             self._act(connection, session, answer, step)
 
-    async def _close(self, connection: AcceptedConnection, answer: PendingAnswer, close: Close) -> None:
+    async def _close(self, connection: AcceptedConnection, answer: PendingAnswer, close: SaslEnd) -> None:
         await trio.sleep(self._server.settings.failure_delay)
         if close.answer is not None and close.answer.frame:
             answer.send(close.answer.frame, errors=close.answer.errors)
