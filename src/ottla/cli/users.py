@@ -59,14 +59,14 @@ async def add(connect: Connect, user: User, password_file: PasswordFile = None, 
     """Add a user, or change its password."""
     import trio
 
-    from ottla.sasl_server.scram import HASHES, saltedread_password
+    from ottla.sasl_server.scram import HASHES, salted_password
     from ottla.sdk.admin import ScramCredentialHash
 
     password = await trio.to_thread.run_sync(read_password, user, password_file, abandon_on_cancel=True)
     async with connect() as client:
         for mechanism in HASHES:
             salt = secrets.token_bytes(SALT)
-            salted = saltedread_password(mechanism, password, salt, iterations)
+            salted = salted_password(mechanism, password, salt, iterations)
             await client.set_scram_credential(user, ScramCredentialHash(mechanism, salt, iterations, salted))
     await stdio.say(f"added {shown(user)}")
 
