@@ -175,7 +175,11 @@ async def run_broker(
             ListenerLimits(max_frame=config.max_request_bytes, max_connections=connections, pipeline=config.pipeline)
         )
         listener.log_access(config.access_log)
-        ports = [await _open(listener, each, service) for each in config.all_listeners]
+        try:
+            ports = [await _open(listener, each, service) for each in config.all_listeners]
+        except ConfigurationError:
+            await listener.drain()
+            raise
         folder = DataFolder(
             path,
             index_interval_bytes=config.index_interval_bytes,

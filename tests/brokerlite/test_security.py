@@ -433,3 +433,18 @@ def test_a_bare_token_is_not_in_the_access_log(tmp_path: Path) -> None:
         stranger.receive()
     text = to.read_text()
     assert "Metadata" in text and "correct" not in text and "horse" not in text
+
+
+def test_a_listener_that_cannot_open_leaves_none_behind(tmp_path: Path) -> None:
+    oauth = OAuthSettings(jwks=str(tmp_path / "no-such.json"))
+    listeners = (
+        ListenerConfig(port=0),
+        ListenerConfig(
+            protocol=SecurityProtocol.SASL_PLAINTEXT,
+            port=0,
+            sasl=SaslSettings(mechanisms=("OAUTHBEARER",), oauth=oauth),
+        ),
+    )
+    with pytest.raises(ConfigurationError, match=r"sasl: the keys of .*no-such.json cannot be read"):
+        Broker(BrokerConfig(listeners=listeners, data=tmp_path / "data"))
+    assert not (tmp_path / "data").exists()
