@@ -126,7 +126,7 @@ async def test_a_stranger_cannot_send_much(clock: MockClock) -> None:
 async def test_the_oldest_stranger_makes_room_for_the_next(clock: MockClock) -> None:
     desk = Desk(echo)
     async with guarded(desk) as (_, place):
-        strangers = []
+        strangers: list[trio.SocketStream] = []
         while len(strangers) < ROOMY.max_connections // 4:
             strangers.append(place.connect())
             await until(lambda: len(desk.connections) == len(strangers))
