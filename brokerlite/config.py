@@ -2,11 +2,12 @@
 
 import enum
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ottla.addresses import parse_address
 from ottla.errors import ConfigurationError, InvalidConfig
+from ottla.listeners import ListenerConfig
 from ottla.unknown_options import naming_options
 
 MAX_MESSAGE_BYTES = 2**20 + 12
@@ -48,6 +49,9 @@ class BrokerConfig:
     advertise: str | None = None
     """``host`` or ``host:port`` that Metadata responses give to clients. ``None``: the address that the broker listens
     on or, if it listens on every address, the one that the client connected to."""
+    listeners: tuple[ListenerConfig, ...] = ()
+    """The listeners; the first is the main one. ``()``: one in plain text, as ``host``, ``port`` and ``advertise`` say,
+    which must not be given otherwise."""
     data: Path | None = None
     """The data folder; ``None``: a temporary one, removed when the broker stops."""
     sync: Sync = Sync.SEGMENT
@@ -142,6 +146,26 @@ class BrokerConfig:
             parse_address(self.advertise, "advertise", default_port=self.port)
         if self.health is not None:
             parse_address(self.health, "health", any_port=True)
+        if self.listeners:
+            self._check_listeners()
+
+    def _check_listeners(self) -> None:
+        if (self.host, self.port, self.advertise) != (BrokerConfig.host, BrokerConfig.port, BrokerConfig.advertise):
+            raise ConfigurationError("listeners have addresses of their own: leave out host, port and advertise")
+        names = [each.name for each in self.listeners]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ConfigurationError(f"listeners has two of the name {twice}")
+
+    @property
+    def all_listeners(self) -> tuple[ListenerConfig, ...]:
+        """The listeners, the main one first."""
+        return self.listeners or (ListenerConfig(host=self.host, port=self.port, advertise=self.advertise),)
+
+    def at_port(self, port: int) -> "BrokerConfig":
+        """A copy whose main listener has this port."""
+        if not self.listeners:
+            return replace(self, port=port)
+        return replace(self, listeners=(replace(self.listeners[0], port=port), *self.listeners[1:]))
 
 
 def _check_principals(principals: Iterable[str]) -> None:

@@ -4,8 +4,8 @@ Rules:
 - Each setting of `BrokerConfig` has its name in Kafka; a default of topics has the broker's name in Kafka.
 - Of several names for one setting Kafka's order counts: `log.retention.ms`, then minutes, then hours. If a name of ours
   and one of Kafka's stand for the same setting, the file is refused, because no order is obvious.
-- Settings of Kafka that have no effect here are accepted and logged. Those about security are refused: a broker that
-  ignored them would be open to everyone.
+- Settings of Kafka that have no effect here are accepted and logged. Unknown ones about security are refused: a broker
+  that ignored them would be open to everyone.
 
 Source: AbstractKafkaConfig.java, KafkaConfig.scala (listeners, extractLogConfigMap).
 """
@@ -13,20 +13,21 @@ Source: AbstractKafkaConfig.java, KafkaConfig.scala (listeners, extractLogConfig
 import logging
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ottla.addresses import parse_address
 from ottla.brokerlite.config import BrokerConfig, Sync
+from ottla.brokerlite.listener_settings import LISTENERS, as_text, is_security, read_listeners
 from ottla.brokerlite.machines.topics.configs import OF_BROKER
 from ottla.brokerlite.unused_settings import UNUSED
 from ottla.config_file import ConfigFile, dashed
 from ottla.errors import ConfigurationError
+from ottla.listeners import ListenerConfig
 
 log = logging.getLogger("ottla.brokerlite")
 
-_LISTENER = re.compile(r"([A-Za-z0-9_]+)://(.*):([0-9]+)")
-_SECURITY = ("ssl.", "sasl.", "delegation.token.", "principal.builder.", "listener.name.")
 _AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 _MINUTE, _HOUR = 60_000, 3_600_000
 """Milliseconds."""
@@ -167,7 +168,6 @@ _TOPICS: dict[str, tuple[str, int]] = {
 """Kafka's name -> the topic's configuration, and milliseconds per unit; of several for one the last counts."""
 _DEFAULTS = {of_broker: key for key, of_broker in OF_BROKER.items() if of_broker not in KAFKAS}
 """Kafka's name -> the topic's configuration that has the same values."""
-_LISTENERS = ("listeners", "advertised.listeners", "controller.listener.names", "listener.security.protocol.map")
 
 
 def read_config(file: ConfigFile, **options: Any) -> BrokerConfig:
@@ -182,9 +182,9 @@ def read_config(file: ConfigFile, **options: Any) -> BrokerConfig:
     kafkas = {name: value for name, value in file.others() if "." in name or name == "listeners"}
     own = {dashed(name): value for name, value in file.others() if name not in kafkas}
     if unknown := next((name for name in own if name not in OWN), None):
-        raise file.unknown(unknown, (*OWN, *KAFKAS, *_TOPICS, *_DEFAULTS, *_LISTENERS))
+        raise file.unknown(unknown, (*OWN, *KAFKAS, *_TOPICS, *_DEFAULTS, *LISTENERS))
     _check_names(file, kafkas)
-    values = _listeners(file, kafkas)
+    values = read_listeners(file, kafkas)
     values |= _values(file, KAFKAS, kafkas)
     for name, setting in OWN.items():
         if name in own and setting.field in values:
@@ -192,7 +192,7 @@ def read_config(file: ConfigFile, **options: Any) -> BrokerConfig:
     values |= _values(file, OWN, own)
     values |= {name: value for name, value in options.items() if value is not None}
     if (listen := values.pop("listen", None)) is not None:
-        values["host"], values["port"] = parse_address(listen, "listen", any_port=True)
+        values |= _listening(file, values, *parse_address(listen, "listen", any_port=True))
     try:
         return BrokerConfig(topic_defaults=_topic_defaults(file, kafkas), **values)
     except ConfigurationError as error:
@@ -200,11 +200,23 @@ def read_config(file: ConfigFile, **options: Any) -> BrokerConfig:
         raise file.error(f"{name_of(field, file)}{space}{rest}") from None
 
 
+def _listening(file: ConfigFile, values: Mapping[str, Any], host: str, port: int) -> dict[str, Any]:
+    """The fields for an address that overrides the one of the file."""
+    listeners: tuple[ListenerConfig, ...] = values.get("listeners", ())
+    if not listeners:
+        return {"host": host, "port": port}
+    if len(listeners) > 1:
+        raise file.error("listeners has several addresses, which listen cannot override; change the file")
+    return {"listeners": (replace(listeners[0], host=host, port=port),)}
+
+
 def name_of(field: str, file: ConfigFile | None = None) -> str:
     """The name of a field of `BrokerConfig`: the name in the file, or else ours, or else Kafka's."""
     names = [name for name, setting in (*OWN.items(), *KAFKAS.items()) if setting.field == field]
     if field in ("host", "port"):
         return "listen"
+    if field == "listeners":
+        return field
     given = () if file is None else map(dashed, file.settings)
     return next((name for name in given if name in names), names[0] if names else dashed(field))
 
@@ -212,10 +224,10 @@ def name_of(field: str, file: ConfigFile | None = None) -> str:
 def _check_names(file: ConfigFile, kafkas: Mapping[str, Any]) -> None:
     """Refuse names about security and unknown ones, and log those without an effect."""
     for name in kafkas:
-        if name.startswith(_SECURITY):
-            raise file.error(f"{name}: this broker has neither TLS nor SASL; leave it out")
-        if not any(name in known for known in (KAFKAS, _TOPICS, _DEFAULTS, _LISTENERS, UNUSED)):
-            raise file.unknown(name, (*KAFKAS, *_TOPICS, *_DEFAULTS, *_LISTENERS, *sorted(UNUSED)))
+        if is_security(name):
+            continue  # `read_listeners` reads or refuses it
+        if not any(name in known for known in (KAFKAS, _TOPICS, _DEFAULTS, LISTENERS, UNUSED)):
+            raise file.unknown(name, (*KAFKAS, *_TOPICS, *_DEFAULTS, *LISTENERS, *sorted(UNUSED)))
     if unused := sorted(UNUSED & kafkas.keys()):
         log.warning("settings of Kafka without effect on this broker", extra={"names": ", ".join(unused)})
 
@@ -233,7 +245,7 @@ def _values(file: ConfigFile, known: Mapping[str, Setting], given: Mapping[str, 
 
 def _topic_defaults(file: ConfigFile, kafkas: Mapping[str, Any]) -> dict[str, str]:
     """The defaults of topics' configurations that a file changes; `BrokerConfig` checks their values."""
-    defaults = {key: _as_text(kafkas[name]) for name, key in _DEFAULTS.items() if name in kafkas}
+    defaults = {key: as_text(kafkas[name]) for name, key in _DEFAULTS.items() if name in kafkas}
     for name, (key, unit) in _TOPICS.items():
         if name in kafkas:
             try:
@@ -242,40 +254,3 @@ def _topic_defaults(file: ConfigFile, kafkas: Mapping[str, Any]) -> dict[str, st
                 raise file.error(f"{name} is {kafkas[name]!r}; it must be {error}") from None
             defaults[key] = str(value * unit if value > 0 else value)
     return defaults
-
-
-def _as_text(value: Any) -> str:
-    """A value as Kafka writes it."""
-    if isinstance(value, list):
-        return ",".join(map(str, value))
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _listeners(file: ConfigFile, kafkas: Mapping[str, Any]) -> dict[str, Any]:
-    """The address to listen on and the one to advertise, from Kafka's lists of listeners.
-
-    The controller's listener is left out: this broker has no controller that others connect to.
-    """
-    controllers = _as_text(kafkas.get("controller.listener.names", "")).split(",")
-    protocols = dict(
-        each.strip().partition(":")[::2]
-        for each in _as_text(kafkas.get("listener.security.protocol.map", "")).split(",")
-    )
-    found: dict[str, Any] = {}
-    for name, field in (("listeners", "listen"), ("advertised.listeners", "advertise")):
-        if name not in kafkas:
-            continue
-        addresses = []
-        for each in _as_text(kafkas[name]).split(","):
-            if (listener := _LISTENER.fullmatch(each.strip())) is None:
-                raise file.error(f"{name}: {each!r} is not a listener, as in PLAINTEXT://localhost:9092")
-            title, host, port = listener.groups()
-            if title in controllers:
-                continue
-            if protocols.get(title, title).upper() != "PLAINTEXT":
-                raise file.error(f"{name}: {each.strip()} is not PLAINTEXT, and this broker has neither TLS nor SASL")
-            addresses.append(f"{host or '0.0.0.0'}:{port}")
-        if len(addresses) != 1:
-            raise file.error(f"{name} must have one listener for clients, and has {len(addresses)}")
-        found[field] = addresses[0]
-    return found

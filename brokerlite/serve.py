@@ -10,6 +10,7 @@ and close its folder.
 
 import logging
 import math
+import secrets
 import tempfile
 import time
 import uuid
@@ -45,9 +46,20 @@ from ottla.codec.error_codes import error_codes
 from ottla.codec.wire import Buffer
 from ottla.config_file import Reloaded
 from ottla.errors import ConfigurationError, RemoteProtocolError, UnsupportedVersion
-from ottla.serve import AcceptedConnection, Listener, ListenerLimits, PendingAnswer, Service, serve_health
+from ottla.listeners import ListenerConfig
+from ottla.sasl_server.scram import HASHES, LEAST_ITERATIONS, ScramCredential, credential_for
+from ottla.sasl_server.server import SaslServer
+from ottla.serve import (
+    AcceptedConnection,
+    Listener,
+    ListenerLimits,
+    PendingAnswer,
+    PortSecurity,
+    Service,
+    serve_health,
+)
 from ottla.server_metrics import Histogram, Samples
-from ottla.tls import ServerTLS
+from ottla.subject_mapping import SubjectMapping
 from ottla.topic_configs import of_strings
 
 log = logging.getLogger("ottla.brokerlite")
@@ -61,7 +73,6 @@ _PAUSE_AFTER_BUG = 0.1
 """Seconds until the core is polled again after polling it failed; without a pause it would be polled in a busy loop."""
 _SLEEPLESS: int | None = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
 """A clock that continues while the machine sleeps, on Linux, macOS and the BSDs. On Windows trio's own clock does."""
-_WILDCARDS = ("", "0.0.0.0", "::")
 
 
 @dataclass(kw_only=True)
@@ -69,7 +80,8 @@ class RunningBroker:
     """Describes and controls a running broker.
 
     Attributes:
-        bootstrap: ``host:port``, for clients on this machine.
+        bootstrap: ``host:port`` of the main listener, for clients on this machine.
+        listeners: the same of each listener, by its name.
         listen: ``host:port`` that the broker listens on; the host may stand for every address.
         advertised: ``host:port`` in Metadata responses; empty if each client gets the address that it connected to.
         data: the data folder.
@@ -78,6 +90,7 @@ class RunningBroker:
     """
 
     bootstrap: str
+    listeners: Mapping[str, str]
     listen: str
     host: str
     port: int
@@ -114,6 +127,15 @@ class RunningBroker:
             raise ConfigurationError(f"partitions must be an int, not {partitions!r}")
         self._core.create_topic(name, partitions, of_strings(configs))
 
+    def set_password(self, user: str, password: str) -> None:
+        """Give a user a password, for every mechanism; hashes it, so it blocks for some milliseconds.
+
+        Raises:
+            BrokerError: the name is not allowed, or the disk refused.
+        """
+        for mechanism in HASHES:
+            self._core.users.store(user, credential_for(mechanism, password, secrets.token_bytes(20), LEAST_ITERATIONS))
+
     def log_access(self, to: str | None) -> None:
         """Replace the access log (see `BrokerConfig.access_log`).
 
@@ -135,14 +157,12 @@ class RunningBroker:
 async def run_broker(
     config: BrokerConfig,
     *,
-    tls: ServerTLS | None = None,
     reload: Callable[[RunningBroker], Reloaded] | None = None,
     task_status: "trio.TaskStatus[RunningBroker]" = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run a broker until it is drained or cancelled; then answer the open requests and close the folder.
 
     Args:
-        tls: TLS for the listener; by default connections are plain text.
         reload: reads the configuration again and applies it; called at ``POST /reload`` on the health port.
 
     Raises:
@@ -156,7 +176,11 @@ async def run_broker(
             ListenerLimits(max_frame=config.max_request_bytes, max_connections=connections, pipeline=config.pipeline)
         )
         listener.log_access(config.access_log)
-        port = await listener.open(config.host, config.port, service, tls)
+        try:
+            ports = [await _open(listener, each, service) for each in config.all_listeners]
+        except ConfigurationError:
+            await listener.drain()
+            raise
         folder = DataFolder(
             path,
             index_interval_bytes=config.index_interval_bytes,
@@ -171,7 +195,7 @@ async def run_broker(
             raise
         _log_recovery(folder, trio.current_time() - began)
         try:
-            await _serve(config, listener, port, folder, service, chores, reload, task_status)
+            await _serve(config, listener, ports, folder, service, chores, reload, task_status)
         except BaseExceptionGroup as group:  # the nursery wraps errors; the caller gets a ConfigurationError as it is
             raise _plain(group) from None
         finally:
@@ -184,14 +208,14 @@ async def run_broker(
 async def _serve(
     config: BrokerConfig,
     listener: Listener,
-    port: int,
+    ports: list[int],
     folder: DataFolder,
     service: "_BrokerService",
     chores: "_Chores",
     reload: Callable[[RunningBroker], Reloaded] | None,
     task_status: "trio.TaskStatus[RunningBroker]",
 ) -> None:
-    settings = _settings(config, folder.cluster_id, port)
+    settings = _settings(config, folder.cluster_id, ports)
     core = BrokerCore(
         settings,
         folder,
@@ -201,7 +225,7 @@ async def _serve(
         defaults=_topic_defaults(config),
     )
     service.serve(core)
-    running = _running(config, folder, core, listener, port, reload)
+    running = _running(config, folder, core, listener, ports, reload)
     async with trio.open_nursery() as nursery:
         work: trio.CancelScope = await nursery.start(_work, config, listener, folder, service, chores, running)
         task_status.started(running)
@@ -222,6 +246,19 @@ async def _serve(
                 with trio.CancelScope(shield=True):
                     await listener.drain()
             work.cancel()
+
+
+async def _open(listener: Listener, config: ListenerConfig, service: "_BrokerService") -> int:
+    """Open a listener; return its port."""
+    if config.is_open:
+        log.warning(
+            "listener without authentication: everyone who reaches it may use the broker",
+            extra={"listener": config.name, "listen": config.address},
+        )
+    subjects = None if config.tls is None else config.subjects or SubjectMapping()
+    sasl = None if config.sasl is None else SaslServer(config.sasl, service, secrets.token_bytes)
+    security = PortSecurity(name=config.name, tls=config.tls, subjects=subjects, sasl=sasl)
+    return await listener.open(config.host, config.port, service, security)
 
 
 async def _import_handlers() -> None:
@@ -312,6 +349,14 @@ class _BrokerService(Service):
         if not killed:
             self.core.drain()
             self.send()
+
+    def credential(self, mechanism: str, user: str) -> ScramCredential:
+        """See `ottla.sasl_server.users.Users.credential`."""
+        return self.core.users.table.credential(mechanism, user)
+
+    def any_credential(self, user: str) -> ScramCredential:
+        """See `ottla.sasl_server.users.Users.any_credential`."""
+        return self.core.users.table.any_credential(user)
 
     def connected(self, connection: AcceptedConnection) -> None:
         pass
@@ -492,15 +537,15 @@ def _asleep() -> float:
     return 0.0 if _SLEEPLESS is None else time.clock_gettime(_SLEEPLESS) - time.perf_counter()
 
 
-def _settings(config: BrokerConfig, cluster_id: str, port: int) -> Settings:
-    host, advertised_port = None if config.host in _WILDCARDS else config.host, port
-    if config.advertise is not None:
-        host, advertised_port = parse_address(config.advertise, "advertise", default_port=port)
+def _settings(config: BrokerConfig, cluster_id: str, ports: list[int]) -> Settings:
+    advertised = {each.name: each.advertised(port) for each, port in zip(config.all_listeners, ports, strict=True)}
+    host, port = advertised[config.all_listeners[0].name]
     return Settings(
         node_id=config.node_id,
         cluster_id=cluster_id,
         host=host,
-        port=advertised_port,
+        port=port,
+        advertised=advertised,
         default_partitions=config.default_partitions,
         auto_create=config.auto_create,
         fetch_max_bytes=config.fetch_max_bytes,
@@ -521,6 +566,7 @@ def _settings(config: BrokerConfig, cluster_id: str, port: int) -> Settings:
             if config.acls
             else None
         ),
+        secret=secrets.token_bytes(32),
         sync=config.sync is Sync.ALWAYS and config.data is not None,
         described={
             "allow.everyone.if.no.acl.found": str(config.allow_if_no_acl).lower(),
@@ -564,15 +610,20 @@ def _running(
     folder: DataFolder,
     core: BrokerCore,
     listener: Listener,
-    port: int,
+    ports: list[int],
     reload: Callable[[RunningBroker], Reloaded] | None,
 ) -> RunningBroker:
     settings = core.settings
-    near = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(config.host, config.host)
+    main, port = config.all_listeners[0], ports[0]
+    listeners = {
+        each.name: format_address(_near(each.host), bound)
+        for each, bound in zip(config.all_listeners, ports, strict=True)
+    }
     return RunningBroker(
-        bootstrap=format_address(near, port),
-        listen=format_address(config.host, port),
-        host=near,
+        bootstrap=listeners[main.name],
+        listeners=listeners,
+        listen=format_address(main.host, port),
+        host=_near(main.host),
         port=port,
         advertised=format_address(settings.host, settings.port) if settings.host else "",
         data=folder.path,
@@ -582,6 +633,11 @@ def _running(
         _listener=listener,
         _reload=reload,
     )
+
+
+def _near(host: str) -> str:
+    """The host by which clients on this machine reach a listener."""
+    return {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host)
 
 
 def _log_recovery(folder: DataFolder, seconds: float) -> None:

@@ -10,8 +10,8 @@ _NAMES = """
     add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms alter.config.policy.class.name
     alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
     auto.leader.rebalance.enable background.threads broker.heartbeat.interval.ms broker.rack
-    broker.session.timeout.ms client.quota.callback.class config.providers connection.failed.authentication.delay.ms
-    connections.max.idle.ms connections.max.reauth.ms controlled.shutdown.enable controller.quorum.append.linger.ms
+    broker.session.timeout.ms client.quota.callback.class config.providers
+    connections.max.idle.ms controlled.shutdown.enable controller.quorum.append.linger.ms
     controller.quorum.auto.join.enable controller.quorum.bootstrap.servers controller.quorum.election.backoff.max.ms
     controller.quorum.election.timeout.ms controller.quorum.fetch.max.bytes
     controller.quorum.fetch.snapshot.max.bytes controller.quorum.fetch.timeout.ms
@@ -70,6 +70,7 @@ _NAMES = """
     replica.fetch.wait.max.ms replica.high.watermark.checkpoint.interval.ms replica.lag.time.max.ms
     replica.selector.class replica.socket.receive.buffer.bytes replica.socket.timeout.ms
     replication.quota.window.num replication.quota.window.size.seconds request.timeout.ms
+    sasl.mechanism.inter.broker.protocol
     security.inter.broker.protocol security.providers share.coordinator.append.linger.ms
     share.coordinator.cached.buffer.max.bytes share.coordinator.load.buffer.size
     share.coordinator.snapshot.update.records.per.snapshot share.coordinator.state.topic.compression.codec

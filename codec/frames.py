@@ -192,6 +192,10 @@ class FrameReader:
         self._limit = limit
         self._buffer = bytearray()
 
+    def limit_frames(self, limit: int) -> None:
+        """Refuse frames above ``limit`` bytes from now on."""
+        self._limit = limit
+
     def feed(self, data: Buffer) -> Iterator[bytes]:
         """Add ``data``; iterate over the frames that are complete now, without their lengths.
 

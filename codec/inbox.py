@@ -75,6 +75,10 @@ class Inbox:
         self.under_way = 0
         """Size of the large frame under way; 0 if there is none."""
 
+    def limit_frames(self, limit: int) -> None:
+        """Refuse frames above ``limit`` bytes that begin from now on."""
+        self._reader.limit_frames(limit)
+
     def feed(self, data: Buffer) -> Iterator[Buffer]:
         """Add ``data``; iterate over the frames that are complete now, without their lengths.
 

@@ -76,6 +76,42 @@ class TopicDescription:
         return cls(topic.name, topic.topic_id, topic.internal, partitions, dict(configs))
 
 
+# -- users ------------------------------------------------------------------------------------------------------------
+
+SCRAM_MECHANISMS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
+"""Mechanism -> its number in requests (ScramMechanism.java)."""
+
+
+class UserDescription(NamedTuple):
+    """A user that logs in by SCRAM.
+
+    Attributes:
+        iterations: mechanism -> how often the password was hashed.
+    """
+
+    name: str
+    iterations: dict[str, int]
+
+
+class ScramCredentialHash(NamedTuple):
+    """A salted and hashed password, as `Client.set_scram_credential` sends it.
+
+    Attributes:
+        mechanism: ``SCRAM-SHA-256`` or ``SCRAM-SHA-512``.
+        salt: random bytes.
+        iterations: 4096 to 16384.
+        salted_password: PBKDF2 of the password, with the HMAC of the mechanism.
+    """
+
+    mechanism: str
+    salt: bytes
+    iterations: int
+    salted_password: bytes
+
+    def __repr__(self) -> str:
+        return f"<{self.mechanism} hash>"
+
+
 # -- offsets ----------------------------------------------------------------------------------------------------------
 
 

@@ -346,7 +346,7 @@ async def test_answers_that_others_do_not_take_hold_up_only_those_with_more_than
 
 def taken_up(desk: Desk) -> int:
     """The memory of all large requests that are still being read."""
-    inboxes = [connection._inbox for connection in desk.connections if connection not in desk.left]
+    inboxes = [connection._receiver._inbox for connection in desk.connections if connection not in desk.left]
     return sum(len(inbox._memory or b"") for inbox in inboxes)
 
 

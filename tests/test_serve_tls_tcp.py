@@ -11,6 +11,7 @@ import ottla
 from ottla.brokerlite.config import BrokerConfig, Sync
 from ottla.brokerlite.serve import run_broker
 from ottla.errors import AuthenticationFailed, BrokerUnreachable
+from ottla.listeners import ListenerConfig, SecurityProtocol
 from ottla.tls import TLS, ServerTLS
 from tests import tls
 from tests.patience import longer_and_longer
@@ -25,10 +26,12 @@ def ca() -> trustme.CA:
 @asynccontextmanager
 async def a_broker(its: ServerTLS | None) -> AsyncIterator[str]:
     async with trio.open_nursery() as nursery:
-        config = BrokerConfig(port=0, sync=Sync.NEVER, group_initial_rebalance_delay=0)
+        protocol = SecurityProtocol.PLAINTEXT if its is None else SecurityProtocol.SSL
+        listeners = (ListenerConfig(protocol=protocol, port=0, tls=its),)
+        config = BrokerConfig(listeners=listeners, sync=Sync.NEVER, group_initial_rebalance_delay=0)
 
         async def run(*, task_status: trio.TaskStatus[object]) -> None:
-            await run_broker(config, tls=its, task_status=task_status)
+            await run_broker(config, task_status=task_status)
 
         running = await nursery.start(run)
         running.create_topic("t", 1, {})

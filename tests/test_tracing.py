@@ -18,7 +18,7 @@ from ottla.codec.apis.metadata import MetadataRequest
 from ottla.codec.frames import build_request, framed
 from ottla.errors import NotLeaderOrFollower
 from ottla.serve import PendingAnswer, observer_thread, tracing
-from ottla.serve.connection import ObservedAnswer
+from ottla.serve.pending_answer import ObservedAnswer
 from ottla.serve.tracing import configured_tracer
 from tests.pairs import listening, peer
 from tests.patience import HUNG

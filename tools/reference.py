@@ -349,6 +349,7 @@ PAGES: dict[str, Page] = {
             Part("sdk/admin.py", ("TransactionListing", "TransactionDescription", "ProducerState")),
             Part("sdk/admin.py", ("HangingTransaction", "ProducerIdAndEpoch")),
             Part("sdk/acls.py", ("AclBinding", "AclBindingFilter")),
+            Part("sdk/admin.py", ("UserDescription", "ScramCredentialHash")),
             Part("sdk/events.py", ("Node",)),
             Part("sdk/consume/partitions/fetched.py", ("Fetched",)),
         ),
@@ -424,6 +425,10 @@ PAGES: dict[str, Page] = {
             Part("src/ottla/testing.py", ("Broker",)),
             Part("src/ottla/pytest_plugin.py", ("ottla_broker",)),
             Part("brokerlite/config.py", ("BrokerConfig", "Sync"), meanings=True),
+            Part("src/ottla/listeners.py", ("ListenerConfig", "SecurityProtocol")),
+            Part("src/ottla/tls.py", ("ServerTLS",)),
+            Part("src/ottla/sasl_server/settings.py", ("SaslSettings", "OAuthSettings")),
+            Part("src/ottla/subject_mapping.py", ("SubjectMapping",)),
         ),
     ),
     "codec": Page(

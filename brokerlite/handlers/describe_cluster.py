@@ -27,15 +27,12 @@ def handle(broker: BrokerCore, call: Call) -> DescribeClusterResponse:
     if request.endpoint_type != BROKERS:
         return _refused(UnsupportedEndpointType(f"there is no type {request.endpoint_type}"))
     settings = broker.settings
+    host, port = settings.address_for(call.session)
     return DescribeClusterResponse(
         error_code=0,
         cluster_id=settings.cluster_id,
         controller_id=settings.node_id,
-        brokers=(
-            DescribeClusterBroker(
-                broker_id=settings.node_id, host=settings.host or call.session.local_host, port=settings.port
-            ),
-        ),
+        brokers=(DescribeClusterBroker(broker_id=settings.node_id, host=host, port=port),),
         cluster_authorized_operations=(
             broker.access.operations(call.session, ResourceType.CLUSTER, needs=DESCRIBE_CLUSTER)
             if request.include_cluster_authorized_operations

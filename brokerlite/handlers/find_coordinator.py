@@ -47,11 +47,12 @@ def _find(broker: BrokerCore, call: Call, key: str, key_type: int) -> Coordinato
         return Coordinator(
             key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.detail or None
         )
+    host, port = settings.address_for(call.session)
     return Coordinator(
         key=key,
         node_id=settings.node_id,
-        host=settings.host or call.session.local_host,
-        port=settings.port,
+        host=host,
+        port=port,
         error_code=0,
         error_message=None,
     )

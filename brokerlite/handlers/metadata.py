@@ -46,12 +46,9 @@ def handle(broker: BrokerCore, call: Call) -> MetadataResponse:
     if call.header.api_version < BY_ID and any(_has_id(each) for each in request.topics or ()):
         return _refused(request)
     settings = broker.settings
+    host, port = settings.address_for(call.session)
     return MetadataResponse(
-        brokers=(
-            MetadataResponseBroker(
-                node_id=settings.node_id, host=settings.host or call.session.local_host, port=settings.port
-            ),
-        ),
+        brokers=(MetadataResponseBroker(node_id=settings.node_id, host=host, port=port),),
         cluster_id=settings.cluster_id,
         controller_id=settings.node_id,
         topics=tuple(_topics(broker, call)),

@@ -48,6 +48,7 @@ from ottla.brokerlite.machines.topics.topics import (
     ACCESS_CONTROL,
     CONSUMER_OFFSETS,
     TRANSACTION_STATE,
+    USER_CREDENTIALS,
     Storage,
     TopicLogs,
     TopicPartition,
@@ -58,6 +59,8 @@ from ottla.brokerlite.machines.transactions.hanging_transactions import HangingT
 from ottla.brokerlite.machines.transactions.transaction_coordinator import TransactionCoordinator
 from ottla.brokerlite.machines.transactions.transaction_markers import TransactionMarkers
 from ottla.brokerlite.machines.transactions.transaction_settings import TransactionSettings
+from ottla.brokerlite.machines.users import user_log
+from ottla.brokerlite.machines.users.user_credentials import UserCredentials
 from ottla.client_info import ClientInfo
 from ottla.codec.frames import RequestHeader
 from ottla.errors import RemoteProtocolError, SecurityDisabled
@@ -77,6 +80,8 @@ class Settings:
     host: str | None
     """The advertised host; ``None``: the address that the client connected to."""
     port: int
+    advertised: Mapping[str, tuple[str | None, int]] = field(default_factory=dict)
+    """The same by the name of a listener, for those that have others."""
     default_partitions: int = 1
     auto_create: bool = True
     fetch_max_bytes: int = 55 * 2**20
@@ -87,11 +92,18 @@ class Settings:
     housekeeping: HousekeepingSettings = field(default_factory=HousekeepingSettings)
     acls: AclSettings | None = None
     """``None``: no ACLs apply, and everyone may do everything."""
+    secret: bytes = field(default=b"", repr=False)
+    """Random bytes for a data folder that has none yet (`user_log`)."""
     sync: bool = False
     """No answer leaves before everything written before it is on disk."""
     work_at_once: int = 384 * 2**10
     """The most work (`validation.work`) of a Produce request that is validated on the loop, while all other requests
     wait: about a millisecond. More work goes to a thread."""
+
+    def address_for(self, client: ClientInfo) -> tuple[str, int]:
+        """The address of this broker, as a client of its listener finds it."""
+        host, port = self.advertised.get(client.listener) or (self.host, self.port)
+        return host or client.local_host, port
 
 
 class Call(NamedTuple):
@@ -180,6 +192,8 @@ class BrokerCore:
         groups = group_log.GroupLog(self.offsets_log)
         self.groups = Groups(settings.groups, groups.store_group, new_id, self.clock, self.timers)
         self.offsets = Offsets(self.groups, groups.store_offsets)
+        users = KeyedLog(USER_CREDENTIALS, user_log.CONFIGS, self.topics, self.clock, self.grown)
+        self.users = UserCredentials(user_log.UserLog(users), settings.secret)
         self.transactions_log = KeyedLog(
             TRANSACTION_STATE, transaction_log.CONFIGS, self.topics, self.clock, self.grown
         )

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from ottla.brokerlite.machines.topics.topics import INTERNAL, UnservedTopic
+from ottla.brokerlite.machines.topics.topics import HIDDEN, INTERNAL, UnservedTopic
 from ottla.brokerlite.storage.disk import Disk
 from ottla.brokerlite.storage.segment import LOG
 from ottla.brokerlite.storage.topic_files import (
@@ -85,7 +85,7 @@ def find_topics(disk: Disk, data: Path, listed: Mapping[str, TopicFile] | None, 
             if unusable.incomplete and not clean and not _any_records(disk, data, name, ids):
                 log.warning("topic %s was being created when the power failed: removing it, it is empty", name)
                 topic = None
-            elif unusable.later or name not in INTERNAL:
+            elif unusable.later or name not in INTERNAL | HIDDEN:
                 log.error("topic %s is not served, its name and its folders are kept: %s", name, unusable)
                 known = next((each for each in ids.values() if each is not None), NO_UUID)
                 found.unserved[name] = UnservedTopic(known, 1 + max(ids), str(unusable))

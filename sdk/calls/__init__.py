@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         find_hanging_transactions,
         list_transactions,
     )
+    from ottla.sdk.calls.users import delete_credential, describe_users, set_credential
 
 _HOMES = {
     "How": "reads",
@@ -62,6 +63,7 @@ _HOMES = {
     "create_partitions": "topics",
     "create_topic": "topics",
     "delete_acls": "acls",
+    "delete_credential": "users",
     "delete_groups": "groups",
     "delete_offsets": "groups",
     "delete_topic": "topics",
@@ -70,6 +72,7 @@ _HOMES = {
     "describe_producers": "transactions",
     "describe_topic": "topics",
     "describe_transactions": "transactions",
+    "describe_users": "users",
     "fence_producers": "transactions",
     "fetch_many": "reads",
     "find_hanging_transactions": "transactions",
@@ -82,6 +85,7 @@ _HOMES = {
     "listed_topics": "topics",
     "offsets": "offset_lookups",
     "offsets_before": "offset_lookups",
+    "set_credential": "users",
     "topic_ids": "topics",
 }
 
@@ -95,6 +99,7 @@ __all__ = [
     "create_partitions",
     "create_topic",
     "delete_acls",
+    "delete_credential",
     "delete_groups",
     "delete_offsets",
     "delete_topic",
@@ -103,6 +108,7 @@ __all__ = [
     "describe_producers",
     "describe_topic",
     "describe_transactions",
+    "describe_users",
     "fence_producers",
     "fetch_many",
     "find_hanging_transactions",
@@ -116,6 +122,7 @@ __all__ = [
     "offsets",
     "offsets_before",
     "resets",
+    "set_credential",
     "topic_ids",
 ]
 

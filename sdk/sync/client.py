@@ -14,6 +14,7 @@ from ottla.codec.apis.list_offsets import MAX_TIMESTAMP
 from ottla.errors import Closed, ConfigurationError, LocalProtocolError, OttlaError, PartialFailure
 from ottla.sdk import calls, mdns
 from ottla.sdk.admin import (
+    SCRAM_MECHANISMS,
     BrokerDescription,
     CommittedOffset,
     GroupDescription,
@@ -24,11 +25,13 @@ from ottla.sdk.admin import (
     ProducerIdAndEpoch,
     ProducerState,
     ResetPlan,
+    ScramCredentialHash,
     TopicDescription,
     TransactionDescription,
     TransactionListing,
+    UserDescription,
 )
-from ottla.sdk.arguments import by_topic_partition, integer, listed, scoped, seconds, strings
+from ottla.sdk.arguments import by_topic_partition, integer, known, listed, scoped, seconds, strings
 from ottla.sdk.blocks import Suggesting
 from ottla.sdk.client import (
     _check_what_to_read,
@@ -449,6 +452,40 @@ class Client(Suggesting, ClientParts):
             PartialFailure: some ACLs could not be deleted.
         """
         return self._driver.call(lambda now: calls.delete_acls(self._driver.core, filters, now))
+
+    # -- administration of users --------------------------------------------------------------------------------------
+
+    def describe_users(self, users: Iterable[str] = ()) -> tuple[UserDescription, ...]:
+        """The users that log in by SCRAM, sorted by name; or only ``users``.
+
+        Raises:
+            ResourceNotFound: one of ``users`` does not exist.
+            UnsupportedVersion: the broker is older than Kafka 2.7.
+        """
+        names = strings("users", users)
+        return self._driver.call(lambda now: calls.describe_users(self._driver.core, names, now))
+
+    def set_scram_credential(self, user: str, hashed: ScramCredentialHash) -> None:
+        """Create a user, or change its password for one mechanism; open connections of the user continue.
+
+        Use TLS: everyone who sees the salted password can log in with it.
+
+        Raises:
+            UnacceptableCredential: the name is empty, or there are too few or too many iterations.
+            UnsupportedVersion: the broker is older than Kafka 2.7.
+        """
+        self._driver.call(lambda now: calls.set_credential(self._driver.core, user, hashed, now))
+
+    def delete_scram_credential(self, user: str, mechanism: str) -> None:
+        """Take a user's password for one mechanism away; open connections of the user continue.
+
+        Raises:
+            ResourceNotFound: the user has none.
+            ConfigurationError: there is no such mechanism.
+            UnsupportedVersion: the broker is older than Kafka 2.7.
+        """
+        [name] = known("mechanism", tuple(SCRAM_MECHANISMS), (mechanism,))
+        self._driver.call(lambda now: calls.delete_credential(self._driver.core, user, name, now))
 
     # -- administration of groups ------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from ottla.addresses import format_address
+from ottla.subject_mapping import SubjectMapping
 
 ANONYMOUS = "User:ANONYMOUS"
 """Kafka's principal of a client that has not authenticated."""
@@ -15,7 +16,8 @@ class ClientInfo:
     Attributes:
         local_host, local_port: the local address to which the client connected.
         peer_host, peer_port: the client's address.
-        listener: the listener's name, as Kafka calls those without SASL: ``PLAINTEXT`` or ``SSL``.
+        listener: the listener's name.
+        subjects: turns the subject of the client's certificate into its principal; ``None``: it has no effect.
         principal: the client's principal, in Kafka's form ``type:name``.
         certificate_subject: the distinguished name of the client's certificate (``CN=app,O=ottla``), if it has
             presented a trusted one.
@@ -27,14 +29,25 @@ class ClientInfo:
     peer_host: str
     peer_port: int
     listener: str = "PLAINTEXT"
+    subjects: SubjectMapping | None = None
     principal: str = ANONYMOUS
     certificate_subject: str | None = None
     client_software_name: str = ""
     client_software_version: str = ""
 
     def presents(self, certificate_subject: str | None) -> None:
-        """Notice the certificate that the client presented in the TLS handshake; ``None``: none."""
+        """Notice the certificate that the client presented in the TLS handshake; ``None``: none.
+
+        Raises:
+            AuthenticationFailed: no rule of `subjects` fits.
+        """
         self.certificate_subject = certificate_subject
+        if self.subjects is not None and certificate_subject is not None:
+            self.principal = f"User:{self.subjects.name(certificate_subject)}"
+
+    def authenticated(self, principal: str) -> None:
+        """Notice that the client has authenticated by SASL."""
+        self.principal = principal
 
     def runs(self, software: str, version: str) -> None:
         """Notice the client's software, as its ApiVersions request names it."""

@@ -14,26 +14,22 @@ Source: RFC 6749, 2.3.1 and 4.4; KIP-768 (OAuthBearerLoginCallbackHandler.java, 
 """
 
 import base64
-import io
 import json
-import socket
 import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote_plus, urlencode, urlsplit
-from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, Request, build_opener
+from urllib.request import Request
 
+from ottla import bounded_http
 from ottla.errors import AuthenticationFailed, ConfigurationError, ConnectionLost
 from ottla.sasl import Token, jwt_expiry
 from ottla.tls import TLS
 
-_MOST = 2**20
-"""The most bytes of a response."""
 _REFUSED = (400, 401, 403)
 """HTTP statuses for a refused client; 404 and others may come from a proxy on the way."""
 
@@ -94,8 +90,8 @@ class ClientCredentials:
         """
         until = time.monotonic() + self.timeout
         try:
-            with self._opener(until).open(self._request(), timeout=self.timeout) as answer:
-                body = _read(answer)
+            with bounded_http.opener(self.tls, until).open(self._request(), timeout=self.timeout) as answer:
+                body = bounded_http.read(answer)
         except HTTPError as error:
             with error:
                 raise self._refusal(error) from None
@@ -121,13 +117,9 @@ class ClientCredentials:
         }
         return Request(self.endpoint, urlencode(form).encode(), headers, method="POST")
 
-    def _opener(self, until: float) -> Any:
-        context = self.tls.context() if self.tls else ssl.create_default_context()
-        return build_opener(_Http(until), _Https(until, context), _NoRedirects())
-
     def _refusal(self, error: HTTPError) -> Exception:
         try:
-            said = _parsed(_read(error))
+            said = _parsed(bounded_http.read(error))
         except (OSError, HTTPException):
             said = {}
         why = ": ".join(str(said[each])[:200] for each in ("error", "error_description") if said.get(each))
@@ -145,111 +137,6 @@ class ClientCredentials:
         if isinstance(cause, TimeoutError):
             cause = f"it has not answered within {self.timeout:g} s"
         return ConnectionLost(f"{self.endpoint} cannot be reached: {cause}")
-
-
-class _NoRedirects(HTTPRedirectHandler):
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
-class _Http(HTTPHandler):
-    """Makes connections that end at ``until``, a time of `time.monotonic`."""
-
-    def __init__(self, until: float) -> None:
-        super().__init__()
-        self._until = until
-
-    def http_open(self, req: Request) -> HTTPResponse:
-        return self.do_open(partial(_Connection, self._until), req)
-
-
-class _Https(HTTPSHandler):
-    """Like `_Http`, over TLS."""
-
-    def __init__(self, until: float, context: ssl.SSLContext) -> None:
-        super().__init__()
-        self._until, self._tls = until, context
-
-    def https_open(self, req: Request) -> HTTPResponse:
-        return self.do_open(partial(_SecureConnection, self._until), req, context=self._tls)
-
-
-class _Connection(HTTPConnection):
-    """Bounds the attempts at all addresses of the host together, and every read of a response, also from a proxy."""
-
-    def __init__(self, until: float, host: str, **options: Any) -> None:
-        super().__init__(host, **options)
-        self._until = until
-        self._create_connection = self._connected
-        self.response_class = partial(_Response, until)  # type: ignore[assignment]
-
-    def connect(self) -> None:
-        super().connect()
-        self.sock.settimeout(_left(self._until))
-
-    def _connected(self, address: tuple[str, int], *_: object) -> socket.socket:
-        """Like `socket.create_connection`, whose timeout applies to each address separately."""
-        failed = OSError("the host name has no address")
-        for family, kind, protocol, _name, found in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
-            connection: socket.socket | None = None
-            try:
-                connection = socket.socket(family, kind, protocol)
-                connection.settimeout(_left(self._until))
-                connection.connect(found)
-                connection.settimeout(_left(self._until))
-            except OSError as error:  # for example on a machine without IPv6
-                if connection is not None:
-                    connection.close()
-                failed = error
-            else:
-                return connection
-        raise failed
-
-
-class _SecureConnection(_Connection, HTTPSConnection):
-    """`HTTPSConnection` connects by `HTTPConnection`; its handshake is one call, within the socket's timeout."""
-
-
-class _Response(HTTPResponse):
-    """Reads no byte after ``until``: a socket's timeout applies to each read, which may bring a single byte."""
-
-    def __init__(self, until: float, connection: socket.socket, *args: Any, **options: Any) -> None:
-        super().__init__(connection, *args, **options)
-        self.fp = io.BufferedReader(_Reads(until, connection, self.fp.detach()))
-
-
-class _Reads(io.RawIOBase):
-    def __init__(self, until: float, connection: socket.socket, raw: io.RawIOBase) -> None:
-        super().__init__()
-        self._until, self._connection, self._raw = until, connection, raw
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int | None:
-        self._connection.settimeout(_left(self._until))
-        return self._raw.readinto(buffer)
-
-    def close(self) -> None:
-        self._raw.close()
-        super().close()
-
-
-def _left(until: float) -> float:
-    """Seconds until ``until``; raises `TimeoutError` if there are none left."""
-    if (left := until - time.monotonic()) <= 0:
-        raise TimeoutError
-    return left
-
-
-def _read(answer: HTTPResponse | HTTPError) -> bytes:
-    """The body."""
-    body = b""
-    while part := answer.read1(2**16):
-        body += part
-        if len(body) > _MOST:
-            raise OSError(f"the response has more than {_MOST} bytes")
-    return body
 
 
 def _parsed(body: bytes) -> Mapping[str, Any]:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from ottla.brokerlite.config import BrokerConfig
     from ottla.brokerlite.serve import RunningBroker
+    from ottla.tls import ServerTLS
 
 T = TypeVar("T")
 
@@ -46,12 +47,18 @@ class Broker:
 
     Without a ``with`` block, call `stop` at the end. A broker that still runs when the program ends is killed.
 
+    ``Broker(users={"alice": "secret"})`` has users who log in by PLAIN or SCRAM, and with ``tls=ServerTLS(…)`` clients
+    connect over TLS.
+
     Args:
         config: the broker's configuration, as in
             ``Broker(BrokerConfig(port=0, data=Path("kafka-data"), auto_create=False))``. By default the broker listens
             on a free port of the loopback address, syncs nothing to the disk, and lets the first member of a group
             begin without waiting for others. Without ``data`` the topics are in a temporary folder, which survives
             `stop`, `kill` and `restart`, and is removed at the end of the block or of the program.
+
+        users: name -> password: clients have to authenticate, in SASL_PLAINTEXT or, with ``tls``, in SASL_SSL.
+        tls: the certificate of the broker; with neither users nor this, connections are in plain text.
 
     Attributes:
         config: as given, with the actual port and folder.
@@ -60,7 +67,14 @@ class Broker:
         data: the folder of the topics.
     """
 
-    def __init__(self, config: "BrokerConfig | None" = None, **options: Never) -> None:
+    def __init__(
+        self,
+        config: "BrokerConfig | None" = None,
+        *,
+        users: Mapping[str, str] | None = None,
+        tls: "ServerTLS | None" = None,
+        **options: Never,
+    ) -> None:
         from ottla.brokerlite.config import BrokerConfig, Sync
 
         if options:
@@ -71,6 +85,9 @@ class Broker:
         if not isinstance(config, BrokerConfig):
             example = "Broker(BrokerConfig(port=0, data=Path('kafka-data')))"
             raise ConfigurationError(f"config must be a BrokerConfig, as in {example}, not {config!r}")
+        if users is not None or tls is not None:
+            config = _secured(config, users is not None, tls)
+        self._users = dict(users or {})
         self._remove_data: weakref.finalize[..., Broker] | None = None
         if config.data is None:
             folder = tempfile.mkdtemp(prefix="ottla-broker-")
@@ -81,8 +98,9 @@ class Broker:
         self._token: trio.lowlevel.TrioToken | None = None
         self._running: RunningBroker | None = None
         self._error: BaseException | None = None
-        if config.port == 0 and config.host == "127.0.0.1" and sys.platform == "linux":
-            self.config = replace(config, port=self._reserve_port(config.host))
+        main = config.all_listeners[0]
+        if main.port == 0 and main.host == "127.0.0.1" and sys.platform == "linux":
+            self.config = config.at_port(self._reserve_port(main.host))
         self.start()
 
     def __repr__(self) -> str:
@@ -135,7 +153,7 @@ class Broker:
             raise RuntimeError("the broker ended while it started")
         self.host, self.port, self.bootstrap = self._running.host, self._running.port, self._running.bootstrap
         self.data: Path = self._running.data
-        self.config = replace(self.config, port=self.port)
+        self.config = self.config.at_port(self.port)
 
     def stop(self) -> None:
         """Shut down cleanly, if it runs; raises errors of the broker's thread."""
@@ -216,7 +234,29 @@ class Broker:
         self._token = trio.lowlevel.current_trio_token()
         async with trio.open_nursery() as nursery:
             self._running = await nursery.start(run_broker, self.config)
+            for user, password in self._users.items():
+                self._running.set_password(user, password)
             ready.set()
+
+
+def _secured(config: "BrokerConfig", has_users: bool, tls: "ServerTLS | None") -> "BrokerConfig":
+    """The configuration with one listener, at the same address, that has users or TLS or both."""
+    from ottla.listeners import ListenerConfig, SecurityProtocol
+    from ottla.sasl_server.settings import SaslSettings
+
+    if config.listeners:
+        raise ConfigurationError("users and tls are for a config without listeners, which have their own security")
+    kind = ("SASL_" if has_users else "") + ("PLAINTEXT" if tls is None else "SSL")
+    sasl = SaslSettings(mechanisms=("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")) if has_users else None
+    listener = ListenerConfig(
+        protocol=SecurityProtocol(kind),
+        host=config.host,
+        port=config.port,
+        advertise=config.advertise,
+        tls=tls,
+        sasl=sasl,
+    )
+    return replace(config, listeners=(listener,), host="127.0.0.1", port=9092, advertise=None)
 
 
 def _remove(folder: str, process: int) -> None:

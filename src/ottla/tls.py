@@ -125,7 +125,9 @@ class TlsConnection:
     def subject(self) -> str | None:
         """The subject of the other side's certificate, in Kafka's notation (``CN=app,O=ottla``), if it has one."""
         parts = (self._tls.getpeercert() or {}).get("subject", ())
-        names = [_TYPES.get(kind, kind) + "=" + _escaped(value) for rdn in reversed(parts) for kind, value in rdn]
+        names = (
+            "+".join(_TYPES.get(kind, kind) + "=" + _escaped(value) for kind, value in rdn) for rdn in reversed(parts)
+        )
         return ",".join(names) or None
 
     def finish(self) -> bytes:

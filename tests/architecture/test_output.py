@@ -14,6 +14,7 @@ ALLOWED = {
     "exits.py": "the loop has ended",
     "help.py": "it runs without a loop",
     "journal.py": "it runs without a loop",
+    "offline_users.py": "it runs without a loop",
     "report.py": "it runs without a loop",
     "tables.py": "rich prints into a text, which `stdio` writes",
 }

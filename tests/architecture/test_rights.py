@@ -8,8 +8,8 @@ from ottla.brokerlite.handlers import SERVED
 from ottla.codec.apis import APIS
 
 HANDLERS = Path(__file__).parents[2] / "brokerlite" / "handlers"
-OPEN_TO_EVERYONE = {18}
-"""ApiVersions: clients send it before they authenticate."""
+OPEN_TO_EVERYONE = {17, 18, 36}
+"""SaslHandshake, ApiVersions, SaslAuthenticate: clients send them before they have a principal."""
 NAMES = {id(right): name for name, right in vars(rights).items() if isinstance(right, rights.Right)}
 
 
@@ -32,7 +32,7 @@ def test_each_handler_asks_for_the_rights_that_its_api_declares() -> None:
         assert uses_access(source) is bool(served.needs), name
 
 
-def test_only_api_versions_is_open_to_everyone() -> None:
+def test_only_requests_before_the_authentication_are_open_to_everyone() -> None:
     assert {key for key, served in SERVED.items() if not served.needs} == OPEN_TO_EVERYONE
 
 

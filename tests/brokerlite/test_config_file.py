@@ -5,11 +5,13 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+import trustme
 
 from ottla.brokerlite.config import BrokerConfig, Sync
 from ottla.brokerlite.config_file import KAFKAS, OWN, read_config
 from ottla.config_file import ConfigFile
 from ottla.errors import ConfigurationError
+from tests import tls
 
 # What Apache Kafka 4.3 ships as config/server.properties, without its comments.
 SHIPPED = """\
@@ -123,7 +125,7 @@ def test_options_override_the_file(tmp_path: Path) -> None:
 
 def test_every_setting_has_a_name() -> None:
     named = {setting.field for setting in (*OWN.values(), *KAFKAS.values())}
-    without = {"host", "port", "cluster_id", "pipeline", "topic_defaults"}
+    without = {"host", "port", "listeners", "cluster_id", "pipeline", "topic_defaults"}
     assert named - {"listen"} == {field.name for field in fields(BrokerConfig)} - without
 
 
@@ -144,12 +146,34 @@ def test_every_setting_has_a_name() -> None:
         ('log.retention.ms = "soon"', "log.retention.ms is 'soon'; it must be an integer"),
         ('log.cleanup.policy = "never"', "cleanup.policy is 'never'; it must be delete or compact"),
         ('log.dirs = "/a,/b"', "log.dirs is '/a,/b'; it must be one folder"),
-        ('ssl.keystore.location = "k"', "this broker has neither TLS nor SASL"),
         ('super.users = "User:admin"', "super.users has no effect without acls"),
         ('acls = true\nsuper-users = ["admin"]', "super-users has 'admin'; it must be a type and a name"),
         ('authorizer.class.name = "kafka.security.authorizer.AclAuthorizer"', "it must be org.apache.kafka.metadata"),
-        ('listeners = "SASL_SSL://:9092"', "is not PLAINTEXT"),
-        ('listeners = "PLAINTEXT://a:1,PLAINTEXT://b:2"', "must have one listener for clients, and has 2"),
+        ('ssl.keystore.location = "k"', "ssl.keystore.location is given, but no listener is SSL: write listeners=SSL"),
+        (
+            'listeners = "SASL_SSL://:9092"',
+            "listener SASL_SSL: give its certificate and its key, in PEM, as ssl.keystore",
+        ),
+        ('listeners = "SASL_PLAINTEXT://:9092"', "give its mechanisms as sasl.enabled.mechanisms"),
+        ('listeners = "PLAINTEXT://a:1,PLAINTEXT://b:2"', "has two listeners of the name PLAINTEXT"),
+        ('listeners = "CLIENTS://a:1"', "CLIENTS is not a security protocol: give CLIENTS:SSL or another one in"),
+        ('listeners = "SSL://:1"\nssl.keystore.type = "JKS"', "ssl.keystore.type is JKS; it must be PEM"),
+        ('listeners = "SSL://:1"\nssl.keystore.location = "/no/such.pem"', "certificate '/no/such.pem' cannot be read"),
+        ('ssl.cipher.suites = "x"', "ssl.cipher.suites: this broker has no such setting"),
+        ('listener.name.sasl.plain.sasl.jaas.config = "secret"', "passwords do not belong into this file"),
+        ('sasl.jaas.config = "secret"', "add users with ottla broker users add"),
+        (
+            'listeners = "SASL_PLAINTEXT://:1"\nsasl.enabled.mechanisms = "GSSAPI"',
+            "'GSSAPI' is not a mechanism: choose of PLAIN, SCRAM-SHA-256",
+        ),
+        (
+            'listeners = "SASL_PLAINTEXT://:1"\nsasl.enabled.mechanisms = "OAUTHBEARER"',
+            "OAUTHBEARER needs the keys that sign tokens: give sasl.oauthbearer.jwks.endpoint.url",
+        ),
+        (
+            'listeners = "SASL_PLAINTEXT://:1"\nsasl.enabled.mechanisms = "PLAIN"\nconnections.max.reauth.ms = "soon"',
+            "connections.max.reauth.ms is 'soon'; it must be an integer",
+        ),
         ('listeners = "localhost:9092"', "is not a listener, as in PLAINTEXT://localhost:9092"),
     ],
 )
@@ -180,3 +204,42 @@ def test_acls_are_switched_on_by_our_names_and_kafkas(tmp_path: Path, name: str,
     config = config_of(tmp_path, text, name)
     assert (config.acls, config.super_users, config.allow_if_no_acl) == (True, ("User:admin", "User:ops"), True)
     assert config_of(tmp_path, "").acls is False
+
+
+def test_listeners_have_settings_of_their_own(tmp_path: Path) -> None:
+    ca = trustme.CA()
+    (tmp_path / "server.pem").write_text(tls.text(ca.issue_cert("localhost").private_key_and_cert_chain_pem))
+    (tmp_path / "ca.pem").write_text(tls.text(ca.cert_pem))
+    text = f"""
+        listeners=PLAINTEXT://127.0.0.1:9092,APPS://:9093,USERS://:9094,CONTROLLER://:9095
+        advertised.listeners=APPS://apps.example:19093,USERS://users.example:19094
+        controller.listener.names=CONTROLLER
+        listener.security.protocol.map=PLAINTEXT:PLAINTEXT,APPS:SSL,USERS:SASL_SSL,CONTROLLER:PLAINTEXT
+        ssl.keystore.type=PEM
+        ssl.keystore.location={tmp_path}/server.pem
+        ssl.truststore.location={tmp_path}/ca.pem
+        ssl.client.auth=required
+        ssl.principal.mapping.rules=RULE:^CN=(.*?),.*$/$1/L,DEFAULT
+        sasl.enabled.mechanisms=SCRAM-SHA-512,PLAIN
+        connections.max.reauth.ms=3600000
+        listener.name.users.plain.connections.max.reauth.ms=1500
+        connection.failed.authentication.delay.ms=0
+    """
+    plain, apps, users = config_of(tmp_path, text, "server.properties").all_listeners
+    assert (plain.protocol, plain.tls, plain.sasl, plain.address) == ("PLAINTEXT", None, None, "127.0.0.1:9092")
+    assert (apps.name, apps.protocol, apps.advertised(9093)) == ("APPS", "SSL", ("apps.example", 19093))
+    assert apps.tls is not None and apps.tls.client_certificates == "required"
+    assert apps.subjects is not None and apps.subjects.name("CN=App One,O=ottla") == "app one"
+    assert users.tls is not None and users.tls.client_certificates == "none", "ssl.client.auth needs the name of one"
+    assert users.sasl is not None and users.sasl.mechanisms == ("SCRAM-SHA-512", "PLAIN")
+    assert users.sasl.max_reauth == {"SCRAM-SHA-512": 3600.0, "PLAIN": 1.5}
+    assert users.sasl.failure_delay == 0.0
+
+
+def test_an_option_overrides_the_address_of_the_only_listener(tmp_path: Path) -> None:
+    text = 'listeners = "SASL_PLAINTEXT://127.0.0.1:1"\nsasl.enabled.mechanisms = "PLAIN"\n'
+    [listener] = config_of(tmp_path, text, listen="127.0.0.1:2").all_listeners
+    assert (listener.port, listener.protocol) == (2, "SASL_PLAINTEXT")
+    with pytest.raises(ConfigurationError, match="listeners has several addresses, which listen cannot override"):
+        several = text.replace('"SASL_PLAINTEXT://', '"PLAINTEXT://:3,SASL_PLAINTEXT://')
+        config_of(tmp_path, several, listen="127.0.0.1:2")

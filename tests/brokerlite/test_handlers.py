@@ -118,6 +118,7 @@ def test_api_versions_names_what_is_served_and_nothing_else(machine: Machine, ve
         14: (0, 5),
         15: (0, 6),
         16: (0, 5),
+        17: (0, 1),
         18: (0, 4),
         19: (2, 7),
         20: (1, 6),
@@ -133,9 +134,12 @@ def test_api_versions_names_what_is_served_and_nothing_else(machine: Machine, ve
         30: (1, 3),
         31: (1, 3),
         32: (1, 4),
+        36: (0, 2),
         37: (0, 3),
         42: (0, 2),
         47: (0, 0),
+        50: (0, 0),
+        51: (0, 0),
         60: (0, 2),
         61: (0, 0),
         65: (0, 0),
@@ -661,10 +665,10 @@ def test_configurations_of_topics_and_of_the_broker_are_described(machine: Machi
 
 
 def test_every_served_api_has_a_test_above() -> None:
-    """Adding an API to `SERVED` without a line here fails; groups, transactions and ACLs have files of their own."""
+    """Adding an API to `SERVED` without a line here fails; APIs of groups, users and so on have files of their own."""
     groups, transactions = {8, 9, 11, 12, 13, 14, 15, 16, 23, 37, 42, 47}, {24, 25, 26, 27, 28, 61, 65, 66}
-    acls = {29, 30, 31}
-    assert set(SERVED) == {0, 1, 2, 3, 10, 18, 19, 20, 21, 22, 32, 60} | groups | transactions | acls
+    acls, users = {29, 30, 31}, {17, 36, 50, 51}
+    assert set(SERVED) == {0, 1, 2, 3, 10, 18, 19, 20, 21, 22, 32, 60} | groups | transactions | acls | users
     for key, served in SERVED.items():
         known = api(APIS[key].request).versions
         assert served.lowest in known and served.highest in known

@@ -111,7 +111,7 @@ class Housekeeping:
         self._left = iter(
             [
                 ((topic.name, index), partition)
-                for topic in self._topics.by_name.values()
+                for topic in self._topics.all()
                 for index, partition in enumerate(topic.partitions)
             ]
         )
@@ -168,7 +168,7 @@ class Housekeeping:
         return any(each is partition for each in self._partitions())
 
     def _partitions(self) -> Iterator[PartitionLog]:
-        return (partition for topic in self._topics.by_name.values() for partition in topic.partitions)
+        return (partition for topic in self._topics.all() for partition in topic.partitions)
 
     # -- compaction
 

@@ -88,7 +88,7 @@ class KeyedLog:
         Raises:
             KafkaStorageError: the disk refused.
         """
-        return self._topics.by_name.get(self.name) or self._topics.create(self.name, 1, self._configs)
+        return self._topics.own(self.name, self._configs)
 
     def write(self, pairs: Iterable[Pair], transactional: Transactional | None = None) -> int:
         """Store a batch; return the offset of the first record.
@@ -115,7 +115,7 @@ class KeyedLog:
         Raises:
             KafkaStorageError: the disk refused.
         """
-        if (topic := self._topics.by_name.get(self.name)) is None:
+        if (topic := self._topics.find_own(self.name)) is None:
             return Loaded(complete=self.name not in self._topics.unserved)
         self._topics.configure(topic, self._configs)
         newest: dict[bytes, KeyedRecord] = {}

@@ -14,7 +14,7 @@ Source: Topic.java.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -48,6 +48,9 @@ CLUSTER_METADATA = "__cluster_metadata"
 """The log of Apache Kafka's controllers. This broker has none, and allows no topic of that name."""
 INTERNAL = frozenset((CONSUMER_OFFSETS, TRANSACTION_STATE, ACCESS_CONTROL))
 """Topics that only the broker writes. Clients may read them."""
+USER_CREDENTIALS = "__user_credentials"
+HIDDEN = frozenset((USER_CREDENTIALS,))
+"""Topics that clients neither see nor read nor create."""
 
 MAX_NAME = 249
 MAX_PARTITIONS = 10_000
@@ -150,9 +153,11 @@ class Topics:
         self.defaults = dict(defaults)
         self.by_name: dict[str, TopicLogs] = {}
         self.by_id: dict[UUID, TopicLogs] = {}
+        self.hidden: dict[str, TopicLogs] = {}
+        """The topics in `HIDDEN`, which are in neither of the two."""
         self.deleted = LogTraffic()
         """The traffic of deleted topics."""
-        self._folded = {_folded(name): name for name in INTERNAL}
+        self._folded = {_folded(name): name for name in INTERNAL | HIDDEN}
         """Topic names by their names in Kafka's metrics, where ``.`` becomes ``_``."""
         self._folded.update((_folded(name), name) for name in storage.unserved)
         self._storage = storage
@@ -169,9 +174,34 @@ class Topics:
         kept = self.check(name, partitions, configs)
         return self._add(self._storage.create_topic(name, self._new_id(), partitions, kept))
 
+    def own(self, name: str, configs: Mapping[str, str]) -> TopicLogs:
+        """Return a topic of the broker's own, with one partition; create it if it does not exist.
+
+        Raises:
+            KafkaStorageError: the disk refused, or the topic is not served.
+        """
+        if found := self.find_own(name):
+            return found
+        if name not in HIDDEN:
+            return self.create(name, 1, configs)
+        if name in self.unserved:
+            raise self.missing(name)
+        return self._add(self._storage.create_topic(name, self._new_id(), 1, check_configs(configs)))
+
+    def find_own(self, name: str) -> TopicLogs | None:
+        """A topic of the broker's own, if it exists."""
+        return self.by_name.get(name) or self.hidden.get(name)
+
+    def all(self) -> Iterator[TopicLogs]:
+        """All topics, the hidden ones included."""
+        yield from self.by_name.values()
+        yield from self.hidden.values()
+
     def check(self, name: str, partitions: int, configs: Mapping[str, str]) -> dict[str, str]:
         """Check a topic as `create` does, with the same errors; return the configurations that would be stored."""
         check_name(name)
+        if name in HIDDEN:
+            raise InvalidTopic(f"{name} is reserved")
         if name in self.by_name:
             raise TopicAlreadyExists(f"{name} exists")
         if name in self.unserved:
@@ -256,6 +286,9 @@ class Topics:
                 for i, each in enumerate(stored.partitions)
             ],
         )
+        if topic.name in HIDDEN:
+            self.hidden[topic.name] = topic
+            return topic
         self.by_name[topic.name] = topic
         self._folded[_folded(topic.name)] = topic.name
         self.by_id[topic.topic_id] = topic

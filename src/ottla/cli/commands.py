@@ -20,6 +20,7 @@ from ottla.cli import (
     groups,
     help,
     journal,
+    offline_users,
     offsets,
     perf,
     produce,
@@ -27,6 +28,7 @@ from ottla.cli import (
     servers,
     topics,
     transactions,
+    users,
 )
 from ottla.cli.options import as_command
 
@@ -140,12 +142,15 @@ _OF_PROXY: Subcommands = {
     "journal": (journal.journal, journal.EXAMPLE),
     "report": (report.report, report.EXAMPLE),
 }
-app.add_typer(_with_commands(servers.broker, _OF_BROKER), name="broker", epilog=servers.BROKER_EXAMPLE)
+_broker = _with_commands(servers.broker, _OF_BROKER)
+_broker.add_typer(offline_users.app, name="users")
+app.add_typer(_broker, name="broker", epilog=servers.BROKER_EXAMPLE)
 app.add_typer(_with_commands(servers.proxy, _OF_PROXY), name="proxy", epilog=servers.PROXY_EXAMPLE)
 app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")
 app.add_typer(transactions.app, name="transactions")
 app.add_typer(acls.app, name="acls")
+app.add_typer(users.app, name="users")
 app.command("offsets", epilog=offsets.EXAMPLE)(offsets.offsets)
 app.command("produce", epilog=produce.EXAMPLE)(produce.produce)
 app.command("consume", epilog=consume.EXAMPLE)(consume.consume)

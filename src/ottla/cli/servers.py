@@ -194,6 +194,7 @@ def broker(
         return {
             "listen": None if running.listen == running.bootstrap else running.listen,
             "advertised": None if running.advertised in (running.bootstrap, "") else running.advertised,
+            "listeners": dict(running.listeners) if len(running.listeners) > 1 else None,
             "node_id": running.node_id,
             "cluster_id": running.cluster_id,
             "data": str(running.data),
@@ -201,7 +202,7 @@ def broker(
             "sync": None if settings.data is None else str(settings.sync),
         }
 
-    _serve("broker", server, told, settings.host, _announced_name(announce, name), as_json, reload)
+    _serve("broker", server, told, settings.all_listeners[0].host, _announced_name(announce, name), as_json, reload)
 
 
 def proxy(

@@ -6,8 +6,12 @@ Filled answers go to the socket at once, in the order of the requests, as Kafka'
 the rest that the socket does not accept at once. The service's methods are plain functions that must not block.
 
     listener.py     `Listener`: addresses, accepting connections, draining
-    connection.py   `AcceptedConnection`, `PendingAnswer`, `Service`
+    port_security.py  `PortSecurity`: TLS and SASL of an address
+    connection.py   `AcceptedConnection`, and `Service`, the code behind a listener
+    pending_answer.py  `PendingAnswer`, the position of an answer
+    receiver.py     reads from a socket, turn by turn
     incoming.py     bytes from a socket, cut into frames
+    sasl_service.py    passes on requests of authenticated clients only
     outbox.py       parts for a socket that are not written yet
     listener_context.py  `ListenerLimits`, and the shared state of all connections
     memory.py       the memory that they may use together
@@ -41,12 +45,14 @@ Rules:
   progress, is not disconnected.
 """
 
-from ottla.serve.connection import AcceptedConnection, PendingAnswer, Service
+from ottla.serve.connection import AcceptedConnection, Service
 from ottla.serve.health import serve_health
 from ottla.serve.listener import Listener
 from ottla.serve.listener_context import ListenerLimits
 from ottla.serve.memory import Budget, Memory
 from ottla.serve.outbox import Outbox, bare, write_on
+from ottla.serve.pending_answer import PendingAnswer
+from ottla.serve.port_security import PortSecurity
 from ottla.serve.report_server import serve_report
 
 __all__ = [
@@ -57,6 +63,7 @@ __all__ = [
     "Memory",
     "Outbox",
     "PendingAnswer",
+    "PortSecurity",
     "Service",
     "bare",
     "serve_health",

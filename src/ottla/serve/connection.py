@@ -5,31 +5,24 @@ import logging
 import math
 import select
 import socket
-import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Protocol
 
 import trio
 
 from ottla.client_info import ClientInfo
-from ottla.codec.inbox import Inbox
 from ottla.codec.wire import Buffer, Part, Unreadable
 from ottla.errors import AuthenticationFailed, ConnectionLost, RemoteProtocolError
-from ottla.serve.answered import ObservedRequest
-from ottla.serve.incoming import Incoming
 from ottla.serve.listener_context import ListenerContext
 from ottla.serve.outbox import Outbox, hang_up, write_on
-from ottla.serve.traffic import ApiTraffic, Refusal
+from ottla.serve.pending_answer import ObservedAnswer, PendingAnswer
+from ottla.serve.receiver import Receiver
+from ottla.serve.traffic import Refusal
 from ottla.tls import TlsConnection
 
 log = logging.getLogger("ottla.serve")
-
-_TURN = 2**20
-"""Bytes that a connection reads before others get their turn."""
-_PIECE = 256 * 2**10
-"""The most bytes of a frame that is passed on piece by piece."""
 
 
 class Service(Protocol):
@@ -75,89 +68,6 @@ class Service(Protocol):
     def disconnected(self, connection: "AcceptedConnection") -> None: ...
 
 
-class PendingAnswer:
-    """A position in a connection's order of answers; filled once."""
-
-    __slots__ = ("_api", "_connection", "_since", "left", "parts")
-
-    def __init__(self, connection: "AcceptedConnection", api: ApiTraffic) -> None:
-        self._connection, self._api = connection, api
-        self._since = time.perf_counter()
-        self.parts: tuple[Part, ...] | None = None
-        self.left = 0
-        """Bytes of the answer that are not given yet."""
-
-    def send(self, *parts: Part, errors: Iterable[int] = (), left: int = 0) -> None:
-        """Answer with the bytes of a frame (its length included), in as many parts as is convenient.
-
-        Parts are not copied: a part must not change until it is released, as soon as it is written.
-
-        Args:
-            errors: the error codes in the answer; the metrics count them.
-            left: bytes of the frame that further calls bring.
-        """
-        if self.parts is None:
-            self._api.durations.observe(time.perf_counter() - self._since)
-        if errors:
-            self._api.failed(errors)
-        self._connection.answered(self, parts, left)
-
-    def fill(self, parts: tuple[Part, ...], left: int) -> None:
-        """Keep a part of the answer, to which ``left`` bytes are missing, until the answers before it are written."""
-        self.parts = (*self.parts, *parts) if self.parts else parts
-        self.left = left
-
-    def release(self) -> None:
-        """Release the parts: the outbox has them, or nobody takes them."""
-        self.parts = ()
-
-    def nothing(self) -> None:
-        """End a request without a response (Produce with ``acks=0``)."""
-        self.send()
-
-    def abandon(self) -> None:
-        """Release it, because the connection has ended."""
-        self.release()
-
-
-class ObservedAnswer(PendingAnswer):
-    """A `PendingAnswer` that calls observers when all of it is given, or when its connection ends before."""
-
-    __slots__ = ("_errors", "_request", "_shared", "_size")
-
-    def __init__(
-        self,
-        connection: "AcceptedConnection",
-        api: ApiTraffic,
-        shared: ListenerContext,
-        frame: Buffer,
-        size: int,
-    ) -> None:
-        super().__init__(connection, api)
-        self._shared = shared
-        self._request: ObservedRequest | None = ObservedRequest(connection.session, frame, size)
-        self._size = 0
-        """Bytes of the answer so far."""
-        self._errors: tuple[int, ...] = ()
-
-    def send(self, *parts: Part, errors: Iterable[int] = (), left: int = 0) -> None:
-        codes = tuple(errors)
-        self._size += sum(map(len, parts))
-        self._errors += codes
-        if not left:
-            self._tell(self._size, self._errors)
-        super().send(*parts, errors=codes, left=left)
-
-    def abandon(self) -> None:
-        self._tell(None, ())
-        super().abandon()
-
-    def _tell(self, response: int | None, errors: tuple[int, ...]) -> None:
-        request, self._request = self._request, None
-        if request is not None:
-            request.answered(self._shared.observers, response, errors)
-
-
 class AcceptedConnection:
     """One accepted connection.
 
@@ -183,8 +93,7 @@ class AcceptedConnection:
         self._socket, self._service, self._shared, self._limits = sock, service, shared, shared.limits
         self._tls = tls
         self._outbox = Outbox(tls)
-        self._inbox = Inbox(shared.limits.max_frame, shared.blocks)
-        self._incoming = Incoming(self._inbox, shared.chunk, self._outbox, tls)
+        self._receiver = Receiver(sock, shared, self._outbox, tls)
         self._answers: deque[PendingAnswer] = deque()
         self._waiting = trio.lowlevel.ParkingLot()
         """Tasks that check again when an answer was filled or sent, or the reader was asked to hold or go on."""
@@ -195,14 +104,10 @@ class AcceptedConnection:
         self._agreed = tls is None
         """The TLS handshake is done, or there is none."""
         self._agree_by = trio.current_time() + self._limits.handshake
-        self._is_read = False
-        """The reader waits for bytes from the peer."""
         self._was_active = False
-        """Bytes arrived, or an answer was given, since the last `look`."""
+        """An answer was given since the last `look`."""
         self._active_at = -math.inf
         """The time of the last `look` at which that was so."""
-        self._turn = 0
-        """Bytes that may still be read in this turn; 0: as far as is known there is nothing more to read."""
         self._draining = False
         self._unhanded: Iterator[Buffer] | None = None
         """Frames that have arrived and wait until they may be passed to the service."""
@@ -226,6 +131,10 @@ class AcceptedConnection:
         """With ``True``, pass no more requests to the service, until this is called with ``False``."""
         self._held = held
         self._waiting.unpark_all()
+
+    def limit_frames(self, size: int | None = None) -> None:
+        """Refuse requests above ``size`` bytes from now on; ``None``: above `ListenerLimits.max_frame`."""
+        self._receiver.limit_frames(self._limits.max_frame if size is None else size)
 
     def pause(self, paused: bool) -> None:
         """With ``True``, read no more of a frame that is passed on piece by piece; ``False`` ends that."""
@@ -278,9 +187,9 @@ class AcceptedConnection:
 
     def look(self, now: float) -> None:
         """Close the connection if the peer has been silent for too long, or is gone; called now and then."""
-        if self._was_active:
+        if self._receiver.was_active() or self._was_active:
             self._was_active, self._active_at = False, now
-        if not self._is_read:
+        if not self._receiver.is_waiting:
             self._waiting.unpark_all()  # see `_unread`
         elif not self._agreed:
             if now >= self._agree_by:
@@ -291,7 +200,7 @@ class AcceptedConnection:
         elif (silent := now - self._active_at) >= self._limits.write:
             if self._passing:  # the service has a part of the request, and waits for the rest
                 self.close(f"sent nothing of a request for {silent:.0f} s")
-            elif self._incoming.granted and self._shared.frames.is_wanted:
+            elif self._receiver.granted and self._shared.frames.is_wanted:
                 self.close(f"sent nothing of a request for {silent:.0f} s, while others wait for its memory")
             elif silent >= self._limits.idle and not (self._answers or self.unsent):  # otherwise it waits, or reads
                 self.close(f"idle for {silent:.0f} s")
@@ -373,17 +282,17 @@ class AcceptedConnection:
         await trio.sleep_forever()  # the connection drains: the writer ends it
 
     async def _read_to_the_end(self) -> None:
-        while (frames := await self._receive()) is not None:
+        while (frames := await self._receiver.frames()) is not None:
             if self._tls is not None and not self._agreed and self._tls.agreed:
                 self._agreed = True
                 self.session.presents(self._tls.subject)
             await self._hand_out(frames)
-            if self._tls is None and (start := self._inbox.begun) is not None and await self._begins(start):
+            if self._tls is None and (start := self._receiver.begun) is not None and await self._begins(start):
                 if not await self._pass_on():
                     return
-            elif (size := self._inbox.needs) > self._incoming.granted:
+            elif (size := self._receiver.needs) > self._receiver.granted:
                 await self._reserve(size)
-            self._count_small(self._inbox.pending)
+            self._count_small(self._receiver.pending)
 
     async def _hand_out(self, frames: Iterator[Buffer]) -> None:
         for frame in frames:
@@ -395,7 +304,7 @@ class AcceptedConnection:
                 await trio.lowlevel.checkpoint()  # other tasks get their turn
                 await self._turn_comes()
             self._unhanded = None
-            if self._incoming.granted:
+            if self._receiver.granted:
                 self._release()
             self._corked = True
             answer = self._pending(frame)
@@ -412,7 +321,7 @@ class AcceptedConnection:
 
     async def _begins(self, start: bytes) -> bool:
         """Have the service decide over a large frame that has begun; return whether it is passed on piece by piece."""
-        size = self._inbox.under_way
+        size = self._receiver.under_way
         if not self._service.begins_passage(self, size, start):
             return False
         if len(self._answers) >= self._limits.pipeline or self._must_wait():
@@ -421,7 +330,7 @@ class AcceptedConnection:
                 return False
         answer = self._pending(start, size)
         self._answers.append(answer)
-        size, start = self._inbox.take_begun()
+        size, start = self._receiver.take_begun()
         self._passing = size - len(start)
         self._corked = True
         self._service.begin(self, size, start, answer)
@@ -433,26 +342,11 @@ class AcceptedConnection:
         while self._passing:
             while self._paused:
                 await self._unread()
-            if (data := await self._receive_piece(self._passing)) is None:
+            if (data := await self._receiver.piece(self._passing)) is None:
                 return False
             self._passing -= len(data)
             self._service.go_on(self, data)
         return True
-
-    async def _receive_piece(self, most: int) -> bytes | None:
-        """The next bytes, in memory of their own; ``None`` if the peer sends no more."""
-        while True:
-            await self._readable()
-            try:
-                data = self._socket.recv(wanted := min(most, _PIECE))
-            except BlockingIOError:
-                self._turn = 0
-                continue
-            except OSError:  # the peer is gone
-                return None
-            self._shared.traffic.read(len(data))
-            self._turn = self._turn - len(data) if len(data) == wanted else 0
-            return data or None
 
     async def _turn_comes(self) -> None:
         """Wait until the service may have the next request."""
@@ -476,7 +370,7 @@ class AcceptedConnection:
     def _release(self) -> None:
         """Release the memory reserved for a large request, which now belongs to the service."""
         self._shared.frames.give(self)
-        self._incoming.grant(0)
+        self._receiver.grant(0)
 
     async def _reserve(self, size: int) -> None:
         """Wait for the memory that the current large request needs to continue."""
@@ -487,7 +381,7 @@ class AcceptedConnection:
             memory.give_out()
             if self._lost:  # the rest of the frame will never arrive
                 raise ConnectionLost("the peer is gone")
-        self._incoming.grant(size)
+        self._receiver.grant(size)
 
     async def _unread(self) -> None:
         """Wait until `_waiting` is woken; `look` wakes it, too, while the peer is not read.
@@ -528,29 +422,6 @@ class AcceptedConnection:
                 or self._shared.is_greedy(self.unsent)
             )
         )
-
-    async def _readable(self) -> None:
-        """Wait for bytes, unless there may be more of the last ones and the turn is not over."""
-        if self._turn <= 0 and not self._incoming.stopped:
-            self._is_read = self._was_active = True
-            await trio.lowlevel.wait_readable(self._socket)
-            self._is_read, self._turn = False, _TURN
-
-    async def _receive(self) -> Iterator[Buffer] | None:
-        """The frames that are complete now; ``None`` if the peer sends no more."""
-        while True:
-            await self._readable()
-            try:
-                frames = self._incoming.read(self._socket)
-            except BlockingIOError:
-                self._turn = 0
-                continue
-            except OSError:  # the peer is gone
-                return None
-            finally:  # also bytes that are no TLS
-                self._shared.traffic.read(self._incoming.count)
-            self._turn = self._turn - self._incoming.count if self._incoming.more else 0
-            return frames
 
     # -- answers
 

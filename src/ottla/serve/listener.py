@@ -20,6 +20,8 @@ from ottla.serve.connection import AcceptedConnection, Service
 from ottla.serve.listener_context import ListenerContext, ListenerLimits
 from ottla.serve.memory import Budget, Memory
 from ottla.serve.outbox import bare, hang_up
+from ottla.serve.port_security import PLAINTEXT, PortSecurity
+from ottla.serve.sasl_service import SaslService
 from ottla.serve.tracing import Spans, configured_tracer
 from ottla.serve.traffic import Refusal
 from ottla.server_metrics import Sample
@@ -48,18 +50,13 @@ class _Port:
 
     socket: trio.socket.SocketType
     service: Service
-    tls: ServerTLS | None
-
-    @property
-    def name(self) -> str:
-        """The listener's name, as in `ClientInfo`."""
-        return "PLAINTEXT" if self.tls is None else "SSL"
+    security: PortSecurity
 
 
 class Listener:
     """Listening sockets and the connections that came in through them.
 
-    listener = Listener(Limits())
+    listener = Listener(ListenerLimits())
     port = await listener.open("127.0.0.1", 9092, service)
     await listener.run()        # until cancelled, or until `drain` has ended
     """
@@ -70,24 +67,32 @@ class Listener:
         self._shared = ListenerContext(self._limits, self._connections, budget)
         self._numbers = itertools.count(1)
         self._ports: list[_Port] = []
+        self._sasl_services: list[SaslService] = []
         self._departures = trio.lowlevel.ParkingLot()
         """Tasks that wait for connections to end."""
         self._nursery: trio.Nursery | None = None
+        self._authenticating: trio.Nursery | None = None
+        """Runs them, until the last connection has ended."""
         self._draining = trio.Event()
 
-    async def open(self, host: str, port: int, service: Service, tls: ServerTLS | None = None) -> int:
-        """Listen on another address (port 0: any free one), in plain text or over TLS; return the port.
+    async def open(self, host: str, port: int, service: Service, security: PortSecurity = PLAINTEXT) -> int:
+        """Listen on another address (port 0: any free one); return the port.
 
         Raises:
             ConfigurationError: the address is in use, not of this machine, or not allowed.
         """
         listeners = await listen(host, port)
         bound: int = listeners[0].socket.getsockname()[1]
+        sasl = None if security.sasl is None else SaslService(service, security.sasl, self._shared)
+        if sasl is not None:
+            self._sasl_services.append(sasl)
+            if self._authenticating is not None:
+                self._authenticating.start_soon(sasl.run)
         for each in listeners:
             if self._draining.is_set():
                 each.socket.close()
                 continue
-            self._ports.append(opened := _Port(each.socket, service, tls))
+            self._ports.append(opened := _Port(each.socket, sasl or service, security))
             if self._nursery is not None:
                 self._nursery.start_soon(self._accept, opened)
         return bound
@@ -102,19 +107,26 @@ class Listener:
         if tracer := configured_tracer():
             self._shared.observe(Spans(tracer))
         try:
-            async with trio.open_nursery() as self._nursery:
-                for port in self._ports:
-                    self._nursery.start_soon(self._accept, port)
-                async with trio.open_nursery() as telling:
-                    telling.start_soon(self._tell)
-                    telling.start_soon(self._look)
-                    await self._draining.wait()
-                    telling.cancel_scope.cancel()
+            async with trio.open_nursery() as self._authenticating:
+                for sasl in self._sasl_services:
+                    self._authenticating.start_soon(sasl.run)
+                await self._serve_all()
+                self._authenticating.cancel_scope.cancel()
         finally:
-            self._nursery = None
+            self._nursery = self._authenticating = None
             self._close_sockets()
             self._log_counted(0.0)
             await self._end_observers()
+
+    async def _serve_all(self) -> None:
+        async with trio.open_nursery() as self._nursery:
+            for port in self._ports:
+                self._nursery.start_soon(self._accept, port)
+            async with trio.open_nursery() as telling:
+                telling.start_soon(self._tell)
+                telling.start_soon(self._look)
+                await self._draining.wait()
+                telling.cancel_scope.cancel()
 
     async def _end_observers(self) -> None:
         """Wait in a thread until they have taken their last requests: the rest of the server goes on meanwhile."""
@@ -131,7 +143,7 @@ class Listener:
 
     def samples(self) -> Iterator[Sample]:
         """Yield the samples of `ottla.serve.traffic.TRAFFIC_METRICS`."""
-        listeners = dict.fromkeys((port.name for port in self._ports), 0)
+        listeners = dict.fromkeys((port.security.name for port in self._ports), 0)
         for each in self._connections:
             listeners[each.session.listener] = listeners.get(each.session.listener, 0) + 1
         yield from self._shared.traffic.samples(listeners)
@@ -168,11 +180,11 @@ class Listener:
                 continue
             _keep_alive(sock := bare(accepted))
             try:
-                session = _session(sock, address, port.name)
+                session = _session(sock, address, port.security)
             except OSError:  # on some systems, if the peer has already gone
                 sock.close()
             else:
-                self.serve(sock, session, port.service, port.tls)
+                self.serve(sock, session, port.service, port.security.tls)
 
     async def _refused(self, error: OSError) -> None:
         """Handle an error of accept: the system lacks resources, or the peer has already gone."""
@@ -243,14 +255,15 @@ def _keep_alive(sock: socket.socket) -> None:
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-def _session(sock: socket.socket, peer: Address, listener: str) -> ClientInfo:
+def _session(sock: socket.socket, peer: Address, security: PortSecurity) -> ClientInfo:
     local = sock.getsockname()  # the peer's address comes from `accept`: the system forgets it when the peer has gone
     return ClientInfo(
         local_host=local[0].removeprefix("::ffff:"),
         local_port=local[1],
         peer_host=peer[0].removeprefix("::ffff:"),
         peer_port=peer[1],
-        listener=listener,
+        listener=security.name,
+        subjects=security.subjects if security.sasl is None else None,
     )
 
 

@@ -23,6 +23,8 @@ class Refusal(enum.StrEnum):
     """Too many connections are open."""
     TLS = "tls"
     """The TLS handshake failed, or took too long. A peer that just hangs up has not been refused."""
+    SASL = "sasl"
+    """The client did not authenticate, or not in time."""
     REQUEST = "request"
     """The peer sent something else than Kafka's protocol, or a request that is answered by closing the connection."""
 
@@ -66,8 +68,9 @@ REFUSED = ServerMetric(
     "ottla_server_connections_refused_total",
     MetricKind.COUNTER,
     "connections that the server refused or closed, by reason: `limit` (too many are open), `tls` (the TLS handshake "
-    "failed or took too long; peers that hang up during it are not counted), `request` (not Kafka's protocol, or a "
-    "request that is answered by closing the connection)",
+    "failed or took too long; peers that hang up during it are not counted), `sasl` (wrong credentials, or no "
+    "authentication in time), `request` (not Kafka's protocol, or a request that is answered by closing the "
+    "connection)",
     ("reason",),
 )
 TRAFFIC_METRICS = (REQUESTS, ERRORS, DURATION, CONNECTIONS, ACCEPTED, RECEIVED, SENT, REFUSED)

@@ -1,0 +1,265 @@
+"""Reads the listeners of a configuration file, and their TLS and SASL, by Kafka's names.
+
+Rules:
+- ``listener.name.<name>.<setting>`` goes before ``<setting>``, and ``listener.name.<name>.<mechanism>.<setting>``
+  before both.
+- `ssl.client.auth` without the name of a listener has no effect on SASL_SSL, as in Apache Kafka.
+- Certificates and keys are PEM. Passwords of users are not in the file: `sasl.jaas.config` is refused.
+- Settings of TLS and SASL that no listener uses are refused: the file expects more security than it gets.
+- The controller's listener is left out: this broker has no controller that others connect to.
+
+Source: AbstractKafkaConfig.java, SocketServerConfigs.java, SslConfigs.java, SaslConfigs.java; KIP-103, KIP-651.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ottla.brokerlite.unused_settings import UNUSED
+from ottla.config_file import ConfigFile
+from ottla.errors import ConfigurationError
+from ottla.listeners import ListenerConfig, SecurityProtocol
+
+LISTENERS = ("listeners", "advertised.listeners", "controller.listener.names", "listener.security.protocol.map")
+_LISTENER = re.compile(r"([A-Za-z0-9_]+)://(.*):([0-9]+)")
+_PREFIX = "listener.name."
+_OF_TLS = (
+    "ssl.keystore.location",
+    "ssl.keystore.type",
+    "ssl.keystore.certificate.chain",
+    "ssl.keystore.key",
+    "ssl.key.password",
+    "ssl.truststore.location",
+    "ssl.truststore.type",
+    "ssl.truststore.certificates",
+    "ssl.client.auth",
+    "ssl.principal.mapping.rules",
+)
+_OF_SASL = (
+    "sasl.enabled.mechanisms",
+    "sasl.oauthbearer.jwks.endpoint.url",
+    "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+    "sasl.oauthbearer.expected.audience",
+    "sasl.oauthbearer.expected.issuer",
+    "sasl.oauthbearer.clock.skew.seconds",
+    "sasl.oauthbearer.sub.claim.name",
+    "sasl.server.max.receive.size",
+)
+_OF_LOGINS = ("connections.max.reauth.ms", "connection.failed.authentication.delay.ms")
+"""Settings of SASL that a file without SASL may have, too."""
+_ADVICE = {
+    "sasl.jaas.config": "passwords do not belong into this file, and there are no login modules: leave it out, and add "
+    "users with ottla broker users add",
+    "ssl.keystore.password": "PEM files have no password of their own: leave it out; ssl.key.password is the key's",
+    "ssl.truststore.password": "PEM files have no password: leave it out",
+}
+_SECURITY = ("ssl.", "sasl.", "delegation.token.", "principal.builder.", _PREFIX)
+
+
+def is_security(name: str) -> bool:
+    """Whether a setting is about TLS or SASL, and is read here."""
+    return (name.startswith(_SECURITY) and name not in UNUSED) or name in _OF_LOGINS
+
+
+def read_listeners(file: ConfigFile, kafkas: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of `BrokerConfig` about listeners: ``listen`` and ``advertise``, or ``listeners``.
+
+    Raises:
+        ConfigurationError: a setting cannot be used.
+    """
+    given = {name: value for name, value in kafkas.items() if is_security(name)}
+    for name in given:
+        if (advice := _ADVICE.get(_bare(name))) is not None:
+            raise file.error(f"{name}: {advice}")
+        if _bare(name) not in (*_OF_TLS, *_OF_SASL, *_OF_LOGINS):
+            raise file.error(f"{name}: this broker has no such setting; leave it out")
+    addresses = _addresses(file, kafkas)
+    for names, has, example in ((_OF_TLS, "has_tls", "SSL"), (_OF_SASL, "has_sasl", "SASL_SSL")):
+        used = any(getattr(protocol, has) for _, protocol, *_ in addresses.values())
+        if not used and (unused := [each for each in given if _bare(each) in names]):
+            raise file.error(f"{unused[0]} is given, but no listener is {example}: write listeners={example}://:9093")
+    plain = [each for each in addresses.values() if each[1] is SecurityProtocol.PLAINTEXT]
+    if len(addresses) == len(plain) <= 1:
+        return {
+            field: value
+            for _, _, listen, advertise in plain
+            for field, value in (("listen", listen), ("advertise", advertise))
+            if value is not None
+        }
+    return {"listeners": tuple(_listener(file, given, *each) for each in addresses.values())}
+
+
+def _bare(name: str) -> str:
+    """The name of a setting, without the listener and the mechanism."""
+    if not name.startswith(_PREFIX):
+        return name
+    _, _, rest = name.removeprefix(_PREFIX).partition(".")
+    mechanism, _, setting = rest.partition(".")
+    return setting if mechanism in ("plain", "scram-sha-256", "scram-sha-512", "oauthbearer") else rest
+
+
+Address = tuple[str, SecurityProtocol, str | None, str | None]
+"""Name, protocol, the address to listen on and the one to advertise."""
+
+
+def _addresses(file: ConfigFile, kafkas: Mapping[str, Any]) -> dict[str, Address]:
+    """The listeners for clients by name."""
+    controllers = as_text(kafkas.get("controller.listener.names", "")).split(",")
+    protocols = dict(
+        each.strip().partition(":")[::2]
+        for each in as_text(kafkas.get("listener.security.protocol.map", "")).split(",")
+    )
+    found: dict[str, Address] = {}
+    for setting in ("listeners", "advertised.listeners"):
+        if setting not in kafkas:
+            continue
+        count = 0
+        for each in as_text(kafkas[setting]).split(","):
+            if (listener := _LISTENER.fullmatch(each.strip())) is None:
+                raise file.error(f"{setting}: {each!r} is not a listener, as in PLAINTEXT://localhost:9092")
+            title, host, port = listener.groups()
+            if title in controllers:
+                continue
+            count += 1
+            try:
+                protocol = SecurityProtocol(protocols.get(title, title).upper())
+            except ValueError:
+                advice = f"give {title}:SSL or another one in listener.security.protocol.map"
+                raise file.error(f"{setting}: {title} is not a security protocol: {advice}") from None
+            address = f"{host or '0.0.0.0'}:{port}"
+            if setting == "listeners":
+                if title in found:
+                    raise file.error(f"{setting} has two listeners of the name {title}")
+                found[title] = title, protocol, address, None
+            elif title in found:
+                found[title] = (*found[title][:3], address)
+            elif "listeners" not in kafkas:
+                found[title] = title, protocol, None, address
+            else:
+                raise file.error(f"{setting} has {title}, which is not in listeners")
+        if not count:
+            raise file.error(f"{setting} must have a listener for clients, and has none")
+    return found
+
+
+def _listener(
+    file: ConfigFile,
+    given: Mapping[str, Any],
+    name: str,
+    protocol: SecurityProtocol,
+    listen: str | None,
+    advertise: str | None,
+) -> ListenerConfig:
+    from ottla.addresses import parse_address
+    from ottla.subject_mapping import SubjectMapping
+
+    settings = _Settings(file, given, name)
+    if listen is None:
+        raise file.error(f"advertised.listeners has {name}: give listeners, too")
+    try:
+        host, port = parse_address(listen, "listeners", any_port=True)
+        rules = settings.text("ssl.principal.mapping.rules")
+        return ListenerConfig(
+            protocol=protocol,
+            name=name,
+            host=host,
+            port=port,
+            advertise=advertise,
+            tls=_tls(settings, protocol) if protocol.has_tls else None,
+            subjects=SubjectMapping.parse(rules) if rules and protocol.has_tls else None,
+            sasl=_sasl(settings) if protocol.has_sasl else None,
+        )
+    except ConfigurationError as error:
+        text = str(error)
+        raise error if text.startswith(str(file.path)) else file.error(f"listener {name}: {text}") from None
+
+
+class _Settings:
+    """The settings of one listener."""
+
+    def __init__(self, file: ConfigFile, given: Mapping[str, Any], listener: str) -> None:
+        self._file, self._given, self._prefix = file, given, f"{_PREFIX}{listener.lower()}."
+
+    def text(self, name: str, *, own: bool = False, mechanism: str = "") -> str:
+        """A value; empty if there is none.
+
+        Args:
+            own: only the value that is given for this listener alone counts.
+            mechanism: a value for this mechanism goes first.
+        """
+        names = [self._prefix + name] if own else [self._prefix + name, name]
+        if mechanism:
+            names = [f"{self._prefix}{mechanism.lower()}.{name}", *names]
+        return as_text(next((self._given[each] for each in names if each in self._given), ""))
+
+    def number(self, name: str, unit: float = 1.0, mechanism: str = "") -> float | None:
+        """A number that is at least 0, times a unit."""
+        text = self.text(name, mechanism=mechanism)
+        if not text:
+            return None
+        if not re.fullmatch("[0-9]{1,15}", text):
+            raise self._file.error(f"{name} is {text!r}; it must be an integer that is at least 0")
+        return int(text) * unit
+
+
+def _tls(settings: _Settings, protocol: SecurityProtocol) -> Any:
+    from ottla.tls import ClientCertificates, ServerTLS
+
+    for name in ("ssl.keystore.type", "ssl.truststore.type"):
+        if (kind := settings.text(name)) and kind.upper() != "PEM":
+            raise ConfigurationError(f"{name} is {kind}; it must be PEM: convert the file with openssl")
+    certificate = settings.text("ssl.keystore.location") or settings.text("ssl.keystore.certificate.chain")
+    if not certificate:
+        raise ConfigurationError("give its certificate and its key, in PEM, as ssl.keystore.location")
+    auth = settings.text("ssl.client.auth", own=protocol.has_sasl) or "none"
+    if auth not in ("none", "requested", "required"):
+        raise ConfigurationError(f"ssl.client.auth is {auth!r}; it must be none, requested or required")
+    clients: ClientCertificates = auth  # type: ignore[assignment] # just checked
+    trusted = settings.text("ssl.truststore.location") or settings.text("ssl.truststore.certificates")
+    if clients != "none" and not trusted:
+        raise ConfigurationError(f"ssl.client.auth is {auth}: give the CA of the clients as ssl.truststore.location")
+    return ServerTLS(
+        certificate=certificate,
+        key=settings.text("ssl.keystore.key") or None,
+        key_password=settings.text("ssl.key.password") or None,
+        ca=trusted if clients != "none" else None,
+        client_certificates=clients,
+    )
+
+
+def _sasl(settings: _Settings) -> Any:
+    from ottla.sasl_server.settings import MAX_RECEIVE, OAuthSettings, SaslSettings
+
+    mechanisms = _listed(settings.text("sasl.enabled.mechanisms"))
+    if not mechanisms:
+        raise ConfigurationError("give its mechanisms as sasl.enabled.mechanisms, for example SCRAM-SHA-512")
+    oauth = None
+    if jwks := settings.text("sasl.oauthbearer.jwks.endpoint.url"):
+        optional: dict[str, Any] = {
+            "issuer": settings.text("sasl.oauthbearer.expected.issuer"),
+            "audience": _listed(settings.text("sasl.oauthbearer.expected.audience")),
+            "subject": settings.text("sasl.oauthbearer.sub.claim.name"),
+            "clock_skew": settings.number("sasl.oauthbearer.clock.skew.seconds"),
+            "refresh": settings.number("sasl.oauthbearer.jwks.endpoint.refresh.ms", 0.001),
+        }
+        oauth = OAuthSettings(jwks=jwks, **{name: value for name, value in optional.items() if value not in ("", None)})
+    lengths = {each: settings.number("connections.max.reauth.ms", 0.001, each) for each in mechanisms}
+    delay = settings.number("connection.failed.authentication.delay.ms", 0.001)
+    return SaslSettings(
+        mechanisms=mechanisms,
+        oauth=oauth,
+        max_reauth={each: length for each, length in lengths.items() if length},
+        failure_delay=0.1 if delay is None else delay,
+        max_receive=int(settings.number("sasl.server.max.receive.size") or MAX_RECEIVE),
+    )
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(each.strip() for each in text.split(",") if each.strip())
+
+
+def as_text(value: Any) -> str:
+    """A value as Kafka writes it."""
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,162 @@
+"""The service in front of a service: passes on the requests of authenticated clients only.
+
+Theory of operation: a `SaslSession` decides what happens to each request. While a thread checks a password or a token,
+and while the response to a failure is delayed, the connection is held, so its requests stay in order.
+
+Rules:
+- A client has `ListenerLimits.handshake` seconds to authenticate, from its connection on, TLS included.
+- At most a quarter of all connections may be without authentication; a new one closes the oldest of them. So silent
+  connections never keep others out.
+- Until a client has authenticated, its requests have at most `SaslSettings.max_receive` bytes.
+- Passwords are checked one at a time, because a hash takes all of a processor for milliseconds. Tokens are not: a check
+  may wait until keys are loaded.
+- Observers (the access log, spans) never see tokens.
+"""
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import trio
+
+from ottla.codec.wire import Buffer
+from ottla.sasl_server.exchanges import Check
+from ottla.sasl_server.server import SaslServer
+from ottla.sasl_server.session import PassOn, SaslAnswer, SaslEnd, SaslSession, Step
+from ottla.serve.connection import AcceptedConnection, Service
+from ottla.serve.listener_context import ListenerContext
+from ottla.serve.pending_answer import PendingAnswer
+from ottla.serve.traffic import Refusal
+
+log = logging.getLogger("ottla.serve")
+
+_LOOK = 1.0
+"""Seconds between two checks for clients that do not authenticate."""
+_TOKENS_AT_ONCE = 4
+
+
+class SaslService(Service):
+    """Passes on the requests of clients that have authenticated."""
+
+    def __init__(self, service: Service, server: SaslServer, shared: ListenerContext) -> None:
+        self._service, self._server, self._shared = service, server, shared
+        self._sessions: dict[AcceptedConnection, SaslSession] = {}
+        self._pending: dict[AcceptedConnection, float] = {}
+        """Connections without authentication, the oldest first, and when they end."""
+        self._most_pending = max(shared.limits.max_connections // 4, 1)
+        self._one, self._some = trio.CapacityLimiter(1), trio.CapacityLimiter(_TOKENS_AT_ONCE)
+        self._nursery: trio.Nursery | None = None
+
+    async def run(self) -> None:
+        """Check passwords, delay failures, and close connections that do not authenticate, until cancelled."""
+        async with trio.open_nursery() as self._nursery:
+            while True:
+                await trio.sleep(_LOOK)
+                now = trio.current_time()
+                for connection in [each for each, until in self._pending.items() if until <= now]:
+                    self._refuse(connection, f"no authentication within {self._shared.limits.handshake:g} s")
+
+    # -- the methods of a service
+
+    def connected(self, connection: AcceptedConnection) -> None:
+        self._sessions[connection] = self._server.session()
+        connection.limit_frames(self._server.settings.max_receive)
+        if len(self._pending) >= self._most_pending:
+            oldest = next(iter(self._pending))
+            self._refuse(oldest, f"{len(self._pending)} connections have not authenticated yet, and this is the oldest")
+        self._pending[connection] = trio.current_time() + self._shared.limits.handshake
+        self._service.connected(connection)
+
+    def request(self, connection: AcceptedConnection, frame: Buffer, answer: PendingAnswer) -> None:
+        session = self._sessions[connection]
+        if session.expects_token:
+            answer.conceal()
+        step = session.take(frame, trio.current_time(), time.time())
+        if isinstance(step, PassOn):
+            self._service.request(connection, frame, answer)
+        else:
+            self._act(connection, session, answer, step)
+
+    def begins_passage(self, connection: AcceptedConnection, size: int, start: bytes) -> bool:
+        if not self._sessions[connection].is_open(trio.current_time()):
+            return False
+        return self._service.begins_passage(connection, size, start)
+
+    def begin(self, connection: AcceptedConnection, size: int, start: bytes, answer: PendingAnswer) -> None:
+        self._service.begin(connection, size, start, answer)
+
+    def go_on(self, connection: AcceptedConnection, data: bytes) -> None:
+        self._service.go_on(connection, data)
+
+    def handed_out(self, connection: AcceptedConnection) -> None:
+        self._service.handed_out(connection)
+
+    def lost(self, connection: AcceptedConnection) -> None:
+        self._service.lost(connection)
+
+    def disconnected(self, connection: AcceptedConnection) -> None:
+        self._pending.pop(connection, None)
+        self._sessions.pop(connection, None)
+        self._service.disconnected(connection)
+
+    # -- steps
+
+    def _act(self, connection: AcceptedConnection, session: SaslSession, answer: PendingAnswer, step: Step) -> None:
+        match step:
+            case SaslAnswer(frame=frame, errors=errors):
+                if session.login is not None:
+                    self._enters(connection, session)
+                answer.send(frame, errors=errors)
+            case Check():
+                connection.hold(True)
+                self._start(partial(self._check, connection, session, answer, step), connection)
+            case SaslEnd():
+                connection.hold(True)
+                self._count(connection, step.why)
+                self._start(partial(self._close, connection, answer, step), connection)
+
+    def _enters(self, connection: AcceptedConnection, session: SaslSession) -> None:
+        if connection in self._pending:
+            del self._pending[connection]
+            connection.limit_frames()
+        connection.session.authenticated(session.principal)
+
+    async def _check(
+        self, connection: AcceptedConnection, session: SaslSession, answer: PendingAnswer, check: Check
+    ) -> None:
+        limiter = self._some if check.may_wait else self._one
+        result = await trio.to_thread.run_sync(check.work, abandon_on_cancel=True, limiter=limiter)
+        if connection in self._sessions:
+            connection.hold(False)
+            step = session.checked(result, trio.current_time(), time.time())
+            self._act(connection, session, answer, step)
+
+    async def _close(self, connection: AcceptedConnection, answer: PendingAnswer, close: SaslEnd) -> None:
+        await trio.sleep(self._server.settings.failure_delay)
+        if close.answer is not None and close.answer.frame:
+            answer.send(close.answer.frame, errors=close.answer.errors)
+        connection.close(close.why)
+
+    def _start(self, work: Callable[[], Awaitable[None]], connection: AcceptedConnection) -> None:
+        if self._nursery is None:  # the listener closes
+            connection.close("the listener closes")
+        else:
+            self._nursery.start_soon(self._contained, work, connection)
+
+    async def _contained(self, work: Callable[[], Awaitable[None]], connection: AcceptedConnection) -> None:
+        """Run a step; a bug in it closes its connection only."""
+        try:
+            await work()
+        except Exception as error:
+            log.error("a bug, please report it: authentication failed: %s", type(error).__name__)
+            connection.close("internal error")
+
+    def _refuse(self, connection: AcceptedConnection, why: str) -> None:
+        self._pending.pop(connection, None)
+        self._count(connection, why)
+        connection.close(why)
+
+    def _count(self, connection: AcceptedConnection, why: str) -> None:
+        self._shared.traffic.refused(Refusal.SASL)
+        self._shared.complain(f"authentication failed: {why}", connection.session)

@@ -1,0 +1,139 @@
+"""SASL at a listener: its deadlines, its delays and its limits, with a mocked clock."""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from ottla.codec import frames
+from ottla.codec.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from ottla.codec.apis.sasl_handshake import SaslHandshakeRequest
+from ottla.sasl import ScramSha256
+from ottla.sasl_server.server import SaslServer
+from ottla.sasl_server.settings import SaslSettings
+from ottla.serve import Listener
+from ottla.serve.sasl_service import SaslService
+from ottla.serve.traffic import REFUSED
+from ottla.server_metrics import Sample
+from tests.pairs import Place, listening, peer
+from tests.serving import LIMITS, Desk, closed, echo, received, until
+from tests.steps import no_step_holds_the_loop  # noqa: F401 # applies to each test here
+from tests.test_sasl_server import ALICE, SECRET, USERS
+
+SETTINGS = SaslSettings(mechanisms=("SCRAM-SHA-256",), failure_delay=2.0, max_receive=600)
+ROOMY = replace(LIMITS, max_connections=20, max_frame=100_000)
+REQUEST = b"\0\3" + b"request that is no SASL"
+
+
+@pytest.fixture
+def clock() -> MockClock:
+    return MockClock(autojump_threshold=0)
+
+
+@asynccontextmanager
+async def guarded(desk: Desk) -> AsyncIterator[tuple[Listener, Place]]:
+    async with listening(desk, ROOMY) as (listener, _), trio.open_nursery() as nursery:
+        service = SaslService(desk, SaslServer(SETTINGS, USERS, os.urandom), listener._shared)
+        nursery.start_soon(service.run)
+        yield listener, Place(listener, service)
+        nursery.cancel_scope.cancel()
+
+
+async def ask(stream: trio.SocketStream, message: Any, version: int) -> bytes:
+    await stream.send_all(frames.build_request(message, version, 1, None))
+    return await received(stream, int.from_bytes(await received(stream, 4), "big"))
+
+
+async def log_in(stream: trio.SocketStream, password: str) -> int:
+    """Log in; return the error code."""
+    await ask(stream, SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1)
+    exchange = ScramSha256(ALICE, password).exchange()
+    token: bytes | None = exchange.begin()
+    while token is not None:
+        frame = await ask(stream, SaslAuthenticateRequest(auth_bytes=token), 2)
+        answer = frames.parse_response(SaslAuthenticateResponse, 2, frame)[1]
+        if answer.error_code:
+            return answer.error_code
+        token = exchange.answered(answer.auth_bytes)
+    return 0
+
+
+async def test_the_service_gets_requests_of_authenticated_clients_only(clock: MockClock) -> None:
+    desk = Desk(echo)
+    async with guarded(desk) as (_, place), peer(place) as stream, peer(place) as stranger:
+        assert await log_in(stream, SECRET) == 0
+        await stranger.send_all(frames.framed(REQUEST))
+        await closed(stranger)
+        assert desk.asked == []
+        large = REQUEST + bytes(50_000)
+        await stream.send_all(frames.framed(REQUEST) + frames.framed(large))
+        await received(stream, 8 + len(REQUEST) + len(large))
+        assert desk.asked == [REQUEST, large]
+        assert [each.session.principal for each in desk.connections] == ["User:alice", "User:ANONYMOUS"]
+
+
+async def test_a_failure_is_answered_late(clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
+    async with guarded(Desk(echo)) as (listener, place), peer(place) as stream:
+        began = trio.current_time()
+        assert await log_in(stream, "wrong") == 58
+        assert trio.current_time() - began >= SETTINGS.failure_delay
+        await closed(stream)
+        assert Sample(REFUSED, 1, ("sasl",)) in list(listener.samples())
+    assert caplog.messages == ["authentication failed: user 'alice' is refused by SCRAM-SHA-256"]
+
+
+async def test_a_request_behind_a_failure_is_never_handled(clock: MockClock) -> None:
+    desk = Desk(echo)
+    async with guarded(desk) as (_, place), peer(place) as stream:
+        await ask(stream, SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1)
+        wrong = frames.build_request(SaslAuthenticateRequest(auth_bytes=b"n,,n=x"), 2, 1, None)
+        await stream.send_all(wrong + frames.framed(REQUEST))
+        size = int.from_bytes(await received(stream, 4), "big")
+        frame = await received(stream, size)
+        assert frames.parse_response(SaslAuthenticateResponse, 2, frame)[1].error_code == 58
+        await closed(stream)
+    assert desk.asked == []
+
+
+async def test_a_client_that_does_not_authenticate_is_disconnected(
+    clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with guarded(Desk(echo)) as (_, place), peer(place) as silent, peer(place) as slow, peer(place) as good:
+        began = trio.current_time()
+        assert await log_in(good, SECRET) == 0
+        for byte in frames.build_request(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1, 1, None)[:9]:
+            await slow.send_all(bytes((byte,)))
+            await trio.sleep(1)
+        await closed(silent)
+        await closed(slow)
+        assert ROOMY.handshake <= trio.current_time() - began < ROOMY.handshake + 2
+        await good.send_all(frames.framed(REQUEST))
+        await received(good, 4 + len(REQUEST))
+    assert caplog.messages[0] == "authentication failed: no authentication within 10 s"
+
+
+async def test_a_stranger_cannot_send_much(clock: MockClock) -> None:
+    async with guarded(Desk(echo)) as (_, place), peer(place) as stream:
+        await stream.send_all((601).to_bytes(4, "big") + b"\0\x11")
+        await closed(stream)
+
+
+async def test_the_oldest_stranger_makes_room_for_the_next(clock: MockClock) -> None:
+    desk = Desk(echo)
+    async with guarded(desk) as (_, place):
+        strangers: list[trio.SocketStream] = []
+        while len(strangers) < ROOMY.max_connections // 4:
+            strangers.append(place.connect())
+            await until(lambda: len(desk.connections) == len(strangers))
+        oldest, *others = desk.connections
+        async with peer(place) as stream:
+            await closed(strangers[0])
+            assert oldest in desk.left and not set(others) & set(desk.left)
+            assert await log_in(stream, SECRET) == 0
+        for each in strangers:
+            await each.aclose()
