@@ -1881,6 +1881,11 @@ PROGRAMS = {
             "2": "key var_bytes, value var_bytes?",
         },
     },
+    "ottla.codec.stored.access_control": {
+        "AccessControlEntryRecord": {
+            "0 flexible": "id uuid, resource_type int8, resource_name compact_string, pattern_type int8, principal compact_string, host compact_string, operation int8, permission_type int8",
+        },
+    },
     "ottla.codec.stored.classic_groups": {
         "LegacyOffsetCommitKey": {
             "0": "group string, topic string, partition int32",
@@ -2167,6 +2172,14 @@ PROGRAMS = {
         "PartitionsSchema": {
             "0": "topic string, partition_ids array int32",
             "1 flexible": "topic compact_string, partition_ids compact_array int32",
+        },
+    },
+    "ottla.codec.stored.user_credentials": {
+        "UserScramCredentialKey": {
+            "0 flexible": "name compact_string, mechanism int8",
+        },
+        "UserScramCredentialValue": {
+            "0 flexible": "name compact_string, mechanism int8, salt compact_bytes, stored_key compact_bytes, server_key compact_bytes, iterations int32",
         },
     },
 }

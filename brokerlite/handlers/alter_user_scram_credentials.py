@@ -21,7 +21,8 @@ def handle(broker: BrokerCore, call: Call) -> AlterUserScramCredentialsResponse:
     try:
         broker.access.require(call.session, ALTER_CLUSTER)
     except BrokerError as error:
-        results = dict.fromkeys((each.name for each in (*request.deletions, *request.upsertions)), error)
+        named = [*(each.name for each in request.deletions), *(each.name for each in request.upsertions)]
+        results = dict.fromkeys(named, error)
     else:
         results = broker.users.alter(
             [(each.name, each.mechanism) for each in request.deletions],
