@@ -33,6 +33,8 @@ COMMANDS = {
     "topics": "Create, list, describe, grow and delete topics.",
     "groups": "List, describe, delete and reset consumer groups.",
     "transactions": "List, describe and abort transactions, and fence producers.",
+    "acls": "List, add and delete ACLs, which say who may do what.",
+    "users": "List, add and delete users that log in with a password.",
     "perf": "Measure throughput and latency.",
 }
 """The first paragraph of each command's docstring, in the order in which Typer shows the commands."""
