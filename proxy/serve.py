@@ -17,7 +17,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,6 @@ from ottla.addresses import format_address, parse_address
 from ottla.codec.wire import Buffer
 from ottla.config_file import Reloaded
 from ottla.errors import ConfigurationError, LocalProtocolError, OttlaError, reason
-from ottla.proxy.clients.observer import Tally
 from ottla.proxy.config import EVERY_ADDRESS, ProxyConfig
 from ottla.proxy.core import ProxyCore
 from ottla.proxy.descriptors import fitting
@@ -265,7 +264,7 @@ class _Driver:
         """Memory is free again for which others wait."""
         self._report: str | None = None
         self._running: RunningProxy | None = None
-        self._logged: dict[str, Tally] = {}
+        self._logged: dict[str, dict[str, Any]] = {}
 
     async def serve(self, nursery: trio.Nursery, task_status: trio.TaskStatus[RunningProxy]) -> None:
         """Start, serve until drained, and stop all tasks in the nursery; `failure` has an error of the start."""
@@ -567,10 +566,10 @@ class _Driver:
                 await trio.lowlevel.checkpoint()  # there may be thousands of topics
 
     def _log_tally(self, topic: str) -> None:
-        tally = self.core.tallies[topic]
-        if self._logged.get(topic) != tally:
-            self._logged[topic] = replace(tally)
-            told = {"topic": topic, **asdict(tally)}
+        counts = self.core.tallies[topic].facts()
+        if self._logged.get(topic) != counts:
+            self._logged[topic] = counts
+            told = {"topic": topic, **counts}
             if self.config.observe_sample > 1 and self.core.rules.mode(topic) is Mode.OBSERVE:
                 told["estimated_from_one_batch_in"] = self.config.observe_sample
             log.info("records so far", extra=told)
