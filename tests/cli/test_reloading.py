@@ -106,7 +106,7 @@ def test_the_report_is_shown(proxy_file: Path) -> None:
         assert produce_with_key(facts["bootstrap"], "value") == 0
         shown = program.run("proxy", "report", facts["report"]).stdout.decode()
         told = json.loads(program.run("proxy", "report", facts["report"], "--json").stdout)
-    assert "t: observe, murmur2 over 1 partitions" in shown and "keys are in their partition" in shown
+    assert "t: observe, murmur2 over 1 partitions" in shown and "records with a key are in its partition" in shown
     assert told["topics"][0]["clients"][0]["misplaced"] == 0
     gone = program.run("proxy", "report", facts["report"])
     assert (gone.returncode, gone.stdout) == (3, b"")

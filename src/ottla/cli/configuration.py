@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ottla.cli import exits
+from ottla.cli.escapes import tell
 from ottla.cli.exits import BadInput
 from ottla.cli.http_answer import http_answer
 from ottla.cli.options import AsJson
@@ -30,7 +31,7 @@ def check_broker(file: File) -> None:
         read = ConfigFile.read(file)
         server_logs(read)
         read_config(read)
-    typer.echo(f"{file} can be used")
+    tell(f"{file} can be used")
 
 
 def check_proxy(file: File) -> None:
@@ -41,7 +42,7 @@ def check_proxy(file: File) -> None:
         read = ConfigFile.read(file)
         server_logs(read)
         proxy_config(read)
-    typer.echo(f"{file} can be used")
+    tell(f"{file} can be used")
 
 
 def reload(address: Address, as_json: AsJson = False) -> None:
@@ -55,9 +56,9 @@ def reload(address: Address, as_json: AsJson = False) -> None:
         if status != HTTPStatus.OK:
             raise BadInput(f"{address} answers {status}: {body}")
     if as_json:
-        typer.echo(body)
+        tell(body)
         return
     told = json.loads(body)
-    typer.echo(f"applied: {', '.join(told['applied']) or 'nothing has changed'}")
+    tell(f"applied: {', '.join(told['applied']) or 'nothing has changed'}")
     if told["needs_restart"]:
-        typer.echo(f"needs a restart: {', '.join(told['needs_restart'])}")
+        tell(f"needs a restart: {', '.join(told['needs_restart'])}")

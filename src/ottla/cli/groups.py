@@ -48,7 +48,7 @@ async def list_(
         if as_json:
             await stdio.say(json.dumps([_listing(each) for each in groups]))
         elif names:
-            await stdio.say("".join(f"{each.group}\n" for each in groups), end="")
+            await stdio.say(*(each.group for each in groups))
         else:
             columns = ("group", "state", "type", "protocol", "coordinator")
             await tables.show(columns, [tuple(_listing(each).values()) for each in groups])
@@ -251,7 +251,7 @@ async def _print_plan(plan: "ResetPlan", export: bool, as_json: bool) -> None:
         await stdio.say(json.dumps(facts))
         return
     if export:
-        await stdio.say(plan.to_csv(), end="")
+        await stdio.say(*plan.to_csv().splitlines())
         for each in plan.offsets:
             if each.note:
                 await stdio.say(f"{each.topic}-{each.partition}: {each.note}", err=True)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from ottla.cli import exits
+from ottla.cli.escapes import tell
 from ottla.cli.options import AsJson
 
 EXAMPLE = "Example: ottla proxy journal /var/lib/ottla-proxy"
@@ -49,16 +50,16 @@ def journal(
             )
     if as_json:
         for line in lines:
-            typer.echo(json.dumps(line))
+            tell(json.dumps(line))
         return
     size = sum(path.stat().st_size for path in segments(directory))
-    typer.echo(f"{len(found.producers)} producers, {found.under_way} batches in flight, {size / 2**20:.1f} MiB on disk")
+    tell(f"{len(found.producers)} producers, {found.under_way} batches in flight, {size / 2**20:.1f} MiB on disk")
     for name, pinned in sorted(found.topics.items()):
         idle = "" if rules is None or rules.rewrites(name) else ", once a rule rewrites the topic again"
-        typer.echo(f"  {name}: keys go to {pinned.partitions} partitions by {pinned.partitioner}{idle}")
+        tell(f"  {name}: keys go to {pinned.partitions} partitions by {pinned.partitioner}{idle}")
     for line in lines:
         fenced = ", fenced" if line["fenced"] else ""
-        typer.echo(
+        tell(
             f"  producer {line['producer_id']} to {line['topic']}-{line['partition']}: epoch {line['epoch']}, next "
             f"sequence {line['next_sequence']}, {line['under_way']} batches in flight{fenced}"
         )

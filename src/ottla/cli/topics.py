@@ -54,7 +54,7 @@ async def list_(
     if as_json:
         await stdio.say(json.dumps(names))
     else:
-        await stdio.say("".join(f"{name}\n" for name in names), end="")
+        await stdio.say(*names)
 
 
 @app.command("describe", epilog="Example: ottla topics describe flights --json")
