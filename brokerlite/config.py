@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ottla.addresses import parse_address
+from ottla.addresses import overlap, parse_address
 from ottla.errors import ConfigurationError, InvalidConfig
 from ottla.unknown_options import naming_options
 
@@ -130,7 +130,11 @@ class BrokerConfig:
         if self.advertise is not None:
             parse_address(self.advertise, "advertise", default_port=self.port)
         if self.health is not None:
-            parse_address(self.health, "health", any_port=True)
+            probes = parse_address(self.health, "health", any_port=True)
+            if overlap((self.host, self.port), probes):
+                raise ConfigurationError(f"health has the port of listen, {self.port}: give health another port")
+        if self.access_log == "":
+            raise ConfigurationError("access_log is empty: leave it out, or name a path")
 
 
 def _checked(defaults: Mapping[str, str]) -> dict[str, str]:

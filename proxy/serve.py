@@ -24,11 +24,11 @@ from typing import Any
 
 import trio
 
-from ottla.addresses import format_address, parse_address
+from ottla.addresses import EVERY_ADDRESS, format_address, parse_address
 from ottla.codec.wire import Buffer
 from ottla.config_file import Reloaded
 from ottla.errors import ConfigurationError, LocalProtocolError, OttlaError, reason
-from ottla.proxy.config import EVERY_ADDRESS, ProxyConfig
+from ottla.proxy.config import ProxyConfig
 from ottla.proxy.core import ProxyCore
 from ottla.proxy.descriptors import fitting
 from ottla.proxy.events import (
@@ -190,8 +190,11 @@ def _core(config: ProxyConfig, bootstrap: tuple[Address, ...], state: StateDirec
         core = ProxyCore(config, bootstrap, random.SystemRandom(), Journal(segment), offset)
         core.restore(Noted(), trio.current_time())
     else:
-        told = {"producers": len(found.producers), "batches": found.under_way}
-        log.info("state restored", extra=told)
+        if found.producers or found.topics or found.rules:
+            told = {"producers": len(found.producers), "batches": found.under_way}
+            log.info("state restored", extra=told)
+        else:
+            log.info("state is empty, starting new")
     return core
 
 
@@ -511,9 +514,10 @@ class _Driver:
             self._ports[node] = port
             log.info("listening", extra={"node": node, "address": format_address(self._host, port)})
         except ConfigurationError as error:
-            if self._running is None:
-                self.failure = error
-            log.error("no port for a broker: %s", error, extra={"node": node})
+            if self._running is None:  # the start fails, and prints the error
+                self.failure = ConfigurationError(f"cannot open the port for node {node}: {error}")
+            else:
+                log.error("no port for a broker: %s", error, extra={"node": node})
         self.happened(Listening(node, told))
         self._started.set()
 
@@ -544,8 +548,9 @@ class _Driver:
         return self._running is not None and self._running.ready
 
     def notes(self) -> list[str]:
-        why = self.core.journal_outage
-        return [] if why is None else [f"journal not written, a restart now fences idempotent producers: {why}"]
+        why, silent = self.core.journal_outage, self.core.control.why_silent
+        lines = [] if why is None else [f"journal not written, a restart now fences idempotent producers: {why}"]
+        return lines if silent is None else [*lines, f"upstream does not answer: {silent}"]
 
     def samples(self) -> Samples:
         return collect(self.core, self._listener)

@@ -13,7 +13,7 @@ import json
 import logging
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -25,8 +25,9 @@ import typer
 from ottla.brokerlite.config import Sync
 from ottla.cli import command_config, exits, stdio
 from ottla.cli.logs import LogFormat, LogLevel
-from ottla.cli.reloading import Configuration, ServerLogs, server_logs
+from ottla.cli.reloading import Configuration, ServerLogs, log_warnings, server_logs
 from ottla.config_file import NO_FILE, ConfigFile, dashed
+from ottla.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import trio
@@ -296,11 +297,11 @@ def proxy(
     from ottla.proxy.config import ProxyConfig
     from ottla.proxy.descriptors import needed
     from ottla.proxy.serve import run_proxy
-    from ottla.proxy.topic_rule import parse_rule
+    from ottla.proxy.topic_rule import never_applied, parse_rule
 
     _all_imported()
     if upstream is None and config is None:
-        raise typer.BadParameter("give the brokers' address, or a file with --config", param_hint="--upstream")
+        raise exits.fail(ConfigurationError("--upstream or --config is missing"))
     given: dict[str, Any] = {
         "upstream": upstream,
         "upstream_config": None if upstream_config is None else str(upstream_config),
@@ -329,8 +330,12 @@ def proxy(
     def change_rules(running: Any, rules: Any) -> None:
         running.change_rules(rules)
 
+    def without_effect(settings: ProxyConfig) -> Sequence[str]:
+        return tuple(never_applied(settings.topics, len(topic or ())))
+
     logs = partial(server_logs, format=log_format, level=log_level)
-    settings, reload = _read(config, logs, read, {"access_log": _log_access, "topics": change_rules}, dashed)
+    live = {"access_log": _log_access, "topics": change_rules}
+    settings, reload = _read(config, logs, read, live, dashed, without_effect)
     host, _ = settings.listens
 
     async def server(task_status: "trio.TaskStatus[Any]") -> None:
@@ -358,7 +363,13 @@ def proxy_config(file: ConfigFile, **options: Any) -> "ProxyConfig":
     settings = read_config(file, **options)
     if settings.upstream_config is None:
         return settings
-    return replace(settings, **_security(Path(settings.upstream_config)))
+    try:
+        return replace(settings, **_security(Path(settings.upstream_config)))
+    except (typer.BadParameter, ConfigurationError) as error:
+        why = error.message if isinstance(error, typer.BadParameter) else str(error)
+        if options.get("upstream_config") is None:
+            raise file.error(f"upstream-config: {why}") from None
+        raise ConfigurationError(f"--upstream-config: {why}") from None
 
 
 def _read(
@@ -367,14 +378,17 @@ def _read(
     read: Callable[[ConfigFile], C],
     live: Mapping[str, Callable[[Any, Any], None]],
     name_of: Callable[[str], str],
+    warnings: Callable[[C], Sequence[str]] = lambda config: (),
 ) -> tuple[C, Configuration | None]:
     """Read the configuration of a server, and begin to log; also returns how to reload it, if there is a file."""
     with exits.reported():
         if path is not None:
-            configuration = Configuration(path, read_logs, read, live, name_of)
+            configuration = Configuration(path, read_logs, read, live, name_of, warnings)
             return configuration.config, configuration
         read_logs(NO_FILE).apply()
-        return read(NO_FILE), None
+        config = read(NO_FILE)
+        log_warnings(warnings(config))
+        return config, None
 
 
 def _all_imported() -> None:
@@ -408,11 +422,8 @@ def _give_memory_back() -> None:
 
 def _security(file: Path) -> dict[str, Any]:
     """The TLS and SASL settings of a file."""
-    found = command_config.read(file, option="--upstream-config")
-    security: dict[str, Any] = {name: found.pop(name) for name in ("tls", "sasl") if name in found}
-    if found:
-        log.warning("only TLS and SASL are used from --upstream-config", extra={"left_out": sorted(found)})
-    return security
+    found = command_config.read(file, option="--upstream-config", only_security=True)
+    return {name: found[name] for name in ("tls", "sasl") if name in found}
 
 
 def _announced_name(announce: bool, name: str | None) -> str | None:
