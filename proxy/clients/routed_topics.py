@@ -236,10 +236,16 @@ class RoutedTopics:
             self._alerted.add((topic, count))
             facts = {"topic": topic, "pinned": routes.partitions, "partitions": count}
             if count > routes.partitions:
-                what = "the topic has %d partitions, but keys still go to the pinned %d"
+                log.error(
+                    "topic has %d partitions, but keys still go to the pinned %d", count, routes.partitions, extra=facts
+                )
             else:
-                what = "the topic has %d partitions, fewer than the %d of its keys, its records are refused"
-            log.error(what, count, routes.partitions, extra=facts)
+                log.error(
+                    "topic has %d partitions, its records need %d and are refused",
+                    count,
+                    routes.partitions,
+                    extra=facts,
+                )
         return routes
 
     def partitions(self, topic: str) -> Set[int]:

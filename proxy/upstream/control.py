@@ -349,7 +349,7 @@ class Control:
                 log.error("authentication with upstream failed: %s", error)
             self._refusals[self._link.address] = error
         elif isinstance(error, InconsistentClusterId):
-            what = f"{error.detail}: use another state directory"
+            what = f"{error.detail}: use another --state"
             if not self._refusals and self._has_answered:
                 log.error("address belongs to another cluster, no records are sent to it: %s", what)
             self._refusals[self._link.address] = ConfigurationError(what)

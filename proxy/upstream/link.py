@@ -503,7 +503,7 @@ class UpstreamLink:
         def identified(answer: MetadataResponse, now: float) -> None:
             there, wanted = answer.cluster_id, self._links.cluster_id
             if there and wanted not in (None, there):
-                why = f"is cluster {there}, but the state belongs to cluster {wanted}"
+                why = f"is cluster {there}, but this proxy's records are for cluster {wanted}"
                 self.end(InconsistentClusterId(f"{self} {why}"), now)
             else:
                 self._begin(now)

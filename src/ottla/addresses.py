@@ -21,7 +21,12 @@ _LONGEST = 20
 
 
 def parse_address(
-    text: str, what: str = "address", *, default_port: int | None = None, any_port: bool = False
+    text: str,
+    what: str = "address",
+    *,
+    default_port: int | None = None,
+    any_port: bool = False,
+    example_port: int = _EXAMPLE_PORT,
 ) -> tuple[str, int]:
     """Split an address into the host, without brackets, and the port.
 
@@ -29,6 +34,7 @@ def parse_address(
         what: the name of the address in errors.
         default_port: the port if the text has none; ``None``: a port is required.
         any_port: allow port 0, by which servers mean any free port.
+        example_port: the port of the example in errors.
 
     Raises:
         ConfigurationError: it is not an address; the message shows the right form.
@@ -37,7 +43,7 @@ def parse_address(
     host, port = _split(text.strip(), what, forms)
     if port is None:
         if default_port is None:
-            example = format_address(host, _EXAMPLE_PORT)
+            example = format_address(host, example_port)
             raise ConfigurationError(f"{what} {text!r} has no port: write host:port, such as {example}")
         return host, default_port
     if not (port.isascii() and port.isdigit()):

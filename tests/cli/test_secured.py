@@ -234,5 +234,5 @@ def test_records_go_and_come(guarded: tuple[str, Scripted], ca: trustme.CA, tmp_
     lines = tmp_path / "lines"
     lines.write_text("a\nb\n")
     code, _, err = run("produce", "t", "--file", lines, *options)
-    assert (code, err) == (0, "2 record(s) are stored in t\n")
+    assert (code, err) == (0, "2 records are stored in t\n")
     assert sum(log.end for log in broker.model.logs.values()) == 2

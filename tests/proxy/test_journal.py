@@ -515,9 +515,9 @@ def test_a_state_is_for_one_cluster(caplog: pytest.LogCaptureFixture) -> None:
     world.settle(100)
     assert not world.core.ready
     assert str(world.core.refused) == (
-        "upstream broker:9000 is cluster other, but the state belongs to cluster cluster: use another state directory"
+        "upstream broker:9000 is cluster other, but this proxy's records are for cluster cluster: use another --state"
     )
-    assert caplog.text.count("use another state directory") == 0, "the error of the start says it"
+    assert caplog.text.count("use another --state") == 0, "the error of the start says it"
     assert world.upstream.values("flights") == []
 
 
@@ -577,7 +577,7 @@ def test_nothing_goes_to_another_cluster_that_has_a_nodes_address(
     world.settle(20)
     assert world.core.ready, "the other node still answers"
     assert not other.asked(ProduceRequest, InitProducerIdRequest)
-    assert "it belongs to cluster other, and this proxy's records are for cluster cluster" in caplog.text
+    assert "is cluster other, but this proxy's records are for cluster cluster" in caplog.text
     assert "it belongs to cluster other" in world.closed[2]
     right.answer = answer  # type: ignore[method-assign]
     world.settle(10)

@@ -75,7 +75,7 @@ def _check_paths(file: ConfigFile, config: Any) -> None:
 def reload(address: Address, as_json: AsJson = False) -> None:
     """Make a running server reread its configuration file, and print the changes."""
     with exits.reported():
-        status, body = http_answer(address, "POST", "/reload")
+        status, body = http_answer(address, "POST", "/reload", "health")
         if status == HTTPStatus.UNPROCESSABLE_ENTITY:
             raise ConfigurationError(f"not reloaded, the server continues as before: {body}")
         if status != HTTPStatus.OK:

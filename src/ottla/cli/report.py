@@ -22,7 +22,7 @@ def report(
 ) -> None:
     """Show which clients put keys where a topic's partitioner would not, and the hot keys."""
     with exits.reported():
-        status, body = http_answer(address, "GET", "/report")
+        status, body = http_answer(address, "GET", "/report", "report")
         if status != HTTPStatus.OK:
             raise BadInput(f"{address} answers {status}: {body}; is it the address of --report?")
     if as_json:
