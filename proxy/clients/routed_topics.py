@@ -234,11 +234,10 @@ class RoutedTopics:
                 self._control.request_topics(topic)
         if count != routes.partitions and (topic, count) not in self._alerted:
             self._alerted.add((topic, count))
-            facts = {"topic": topic, "pinned": routes.partitions, "partitions": count}
-            if count > routes.partitions:
-                log.error(
-                    "topic has %d partitions, but keys still go to the pinned %d", count, routes.partitions, extra=facts
-                )
+            pinned = routes.partitions
+            facts = {"topic": topic, "pinned": pinned, "partitions": count}
+            if count > pinned:
+                log.error("topic has %d partitions, but keys still go to the pinned %d", count, pinned, extra=facts)
             else:
                 log.error(
                     "topic has %d partitions, its records need %d and are refused",

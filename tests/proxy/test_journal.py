@@ -413,8 +413,11 @@ def test_the_pin_of_a_topic_that_no_rule_rewrites_is_shown_as_idle(tmp_path: Pat
 
     world = world_of(journal=True)
     assert code(world, batch([(key_at(1), b"1")], world.producer_id(1), 0, 0)) == 0
-    pinned = "flights: keys go to 6 partitions by murmur2"
-    for rules, ends in ((("flights=rewrite",), ""), (("flights=observe",), ", once a rule rewrites the topic again")):
+    pinned = "flights: pinned to 6 partitions by murmur2"
+    for rules, ends in (
+        (("flights=rewrite",), ""),
+        (("flights=observe",), "; used again if a rule rewrites the topic"),
+    ):
         world.use(*rules)
         directory = tmp_path / str(len(ends))
         state = StateDirectory(directory)

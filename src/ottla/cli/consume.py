@@ -108,6 +108,113 @@ async def consume(
     if held_back and until_end:
         wait = "record waits" if held_back == 1 else "records wait"
         await stdio.say(f"{held_back} {wait} behind an open transaction", err=True)
+
+
+def _start(text: str) -> Start:
+    if text == "beginning":
+        return "beginning"
+    if text == "end":
+        return "end"
+    if re.fullmatch(r"-?[0-9]{1,19}", text):
+        return int(text)
+    return parse_time(text, "--from", "beginning, end, an offset, or ")
+
+
+async def _bounds(
+    client: "Client", topic: str, start: Start, partitions: list[int] | None, isolation: Level
+) -> tuple[dict[Place, int], dict[Place, int], int]:
+    """The first offset to read of each partition, where each ends now, and the number of offsets after that which an
+    open transaction holds back.
+
+    Raises:
+        BadInput: the requested offset is not in the log of a partition.
+    """
+    if partitions is None:
+        partitions = [each.partition for each in (await client.describe_topic(topic)).partitions]
+    places = [(topic, partition) for partition in partitions]
+    whole = await client.offsets(dict.fromkeys(places, "end")) if isolation == "read_committed" else {}
+    end = await client.offsets(dict.fromkeys(places, "end"), isolation=isolation)
+    held_back = sum(max(offset - end[place], 0) for place, offset in whole.items())
+    if isinstance(start, int):
+        begin = await client.offsets(dict.fromkeys(places, "beginning"))
+        if start < 0:
+            return {place: max(begin[place], offset + start) for place, offset in end.items()}, end, held_back
+        for place in places:
+            _check_offset(start, place, begin[place], whole.get(place, end[place]), alone=len(places) == 1)
+        return dict.fromkeys(places, start), end, held_back
+    first = await client.offsets(dict.fromkeys(places, start), isolation=isolation) if start != "end" else end
+    # -1: no record is that recent, so the next one is the first. The end was looked up before the time: a record that
+    # arrives in between is after that end, and is read.
+    return {place: offset if offset >= 0 else end[place] for place, offset in first.items()}, end, held_back
+
+
+def _check_offset(offset: int, place: Place, begin: int, end: int, *, alone: bool) -> None:
+    if begin <= offset <= end:
+        return
+    held = f"has offsets {begin} to {end - 1}" if begin < end else f"is empty, and its next offset is {end}"
+    advice = "" if alone else ": choose a partition with --partition"
+    raise exits.BadInput(f"there is no offset {offset}: partition {place[1]} of {place[0]} {held}{advice}")
+
+
+async def _print(
+    consumer: "Consumer",
+    form: "Callable[[Batch, Record], bytes]",
+    count: int | None,
+    end: Mapping[Place, int] | None,
+    share: "_Share | None" = None,
+) -> None:
+    """Print records until ``count`` of them, or until ``end`` is reached in every partition that is read.
+
+    Args:
+        share: the member's share of its group, if there is one; printed records are then committed.
+    """
+    printed = 0
+    while printed != count and not _at_end(consumer, end):
+        batch = await next_batch(consumer, math.inf if end is None else IDLE)
+        if batch is None:
+            if share is not None and await share.is_nothing():
+                return
+            continue
+        limit = end.get((batch.topic, batch.partition)) if end is not None else None
+        records = [each for each in batch if limit is None or each.offset < limit]
+        if count is not None:
+            records = records[: count - printed]
+        try:
+            for start in range(0, len(records), _WRITTEN):
+                await stdio.write(b"".join(form(batch, record) for record in records[start : start + _WRITTEN]))
+        except BrokenPipeError:
+            exits.leave_broken_pipe()
+            return
+        if share is not None and records:
+            following = batch.next_offset if len(records) == len(batch) else records[-1].offset + 1
+            consumer.commit_soon({(batch.topic, batch.partition): following})
+        printed += len(records)
+
+
+class _Share:
+    """The partitions that a group assigns to this member, which only wants to reach the end."""
+
+    def __init__(self, client: "Client", consumer: "Consumer", group: str) -> None:
+        self._client, self._consumer, self._group = client, consumer, group
+        self._since = time.monotonic()
+
+    async def is_nothing(self) -> bool:
+        """Whether the group is stable and assigns no partition to this member; then prints that.
+
+        Raises:
+            TimeoutExpired: the group does not become stable.
+        """
+        from ottla.errors import TimeoutExpired
+
+        if self._consumer.assignment:
+            self._since = time.monotonic()
+        waited = time.monotonic() - self._since
+        if waited < SETTLED:
+            return False
+        group = await self._client.describe_group(self._group)
+        if group.state == "Stable":
+            others = f"its {len(group.members)} members share all partitions"
+            await stdio.say(f"group {self._group} assigns no partition to this member: {others}", err=True)
             return True
         if waited > UNSETTLED:
             raise TimeoutExpired(f"group {self._group} assigned no partition in {waited:.0f} s: it is {group.state}")

@@ -20,7 +20,7 @@ def report(
     address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="The address of the proxy's --report.")],
     as_json: AsJson = False,
 ) -> None:
-    """Show which clients put keys where a topic's partitioner would not, and the hot keys."""
+    """Show which clients put keys into other partitions than the topic's partitioner, and each topic's hot keys."""
     with exits.reported():
         status, body = http_answer(address, "GET", "/report", "report")
         if status != HTTPStatus.OK:

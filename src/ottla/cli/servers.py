@@ -109,7 +109,7 @@ def broker(
             "--data",
             metavar="DIR",
             parser=_folder,
-            help="The folder of the topics; without it, they are removed when the broker stops.",
+            help="The folder of the topics; without it, topics are deleted when the broker stops.",
         ),
     ] = None,
     advertise: Advertise = None,
@@ -118,7 +118,9 @@ def broker(
         int | None,
         typer.Option(min=1, max=10_000, help="The number of partitions of topics that are created without one (1)."),
     ] = None,
-    auto_create: Annotated[bool | None, typer.Option(help="Create a topic when a producer asks for it (yes).")] = None,
+    auto_create: Annotated[
+        bool | None, typer.Option(help="Create a topic when a client asks for it (default: yes).")
+    ] = None,
     group_delay: Annotated[
         float | None,
         typer.Option(
@@ -201,7 +203,7 @@ def proxy(
         typer.Option(
             "--listen",
             metavar="HOST:PORT",
-            help="The address for clients (127.0.0.1:9092); other nodes get higher ports.",
+            help="The address for clients (127.0.0.1:9092); further nodes get the next ports by node id.",
         ),
     ] = None,
     first_node: Annotated[
@@ -209,8 +211,7 @@ def proxy(
         typer.Option(
             min=0,
             metavar="ID",
-            help="The node id that has the port of --listen; an id that is higher by N has a port higher by N. By "
-            "default the lowest id.",
+            help="The node that gets --listen's port (default: the lowest id); node id + N gets port + N.",
         ),
     ] = None,
     topic: Annotated[
@@ -222,7 +223,8 @@ def proxy(
         ),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A TOML file with these options, except names.")
+        Path | None,
+        typer.Option(metavar="FILE", help="A TOML file with these options (not --announce, --name, --json)."),
     ] = None,
     upstream_config: Annotated[
         Path | None,
@@ -238,8 +240,7 @@ def proxy(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Folder for the state that survives a restart, so that a restart fences no producer; see ottla proxy "
-            "journal.",
+            help="Folder for the journal, so that restarts do not fence producers. ottla proxy journal shows it.",
         ),
     ] = None,
     health: Health = None,
@@ -249,15 +250,17 @@ def proxy(
         typer.Option(
             "--report",
             metavar="HOST:PORT",
-            help="Serve GET /report here: the clients that put keys into other partitions. It has no login.",
+            help="Serve GET /report here: which clients put keys into the wrong partition. It has no login.",
         ),
     ] = None,
     report_keys: Annotated[
-        bool | None, typer.Option("--report-keys", help="Show keys in the report; by default it has hashes of them.")
+        bool | None, typer.Option("--report-keys", help="Show keys in the report; by default it shows hashes.")
     ] = None,
     observe_sample: Annotated[
         int | None,
-        typer.Option(metavar="COUNT", help="In mode observe, count the keys of one batch in so many (1)."),
+        typer.Option(
+            metavar="COUNT", help="In mode observe, count the keys of only one batch in COUNT (1): every batch."
+        ),
     ] = None,
     announce: Announce = False,
     name: Name = None,
@@ -274,7 +277,10 @@ def proxy(
     ] = None,
     max_buffered: Annotated[
         int | None,
-        typer.Option(metavar="BYTES", help="Limit of memory for clients (67108864); above it, the largest users wait."),
+        typer.Option(
+            metavar="BYTES",
+            help="Limit of memory for clients (67108864); above it, the clients using most memory wait.",
+        ),
     ] = None,
     max_batch: Annotated[
         int | None,
