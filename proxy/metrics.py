@@ -67,7 +67,7 @@ PASSED_BYTES = ServerMetric(
 HELD_BYTES = ServerMetric(
     "ottla_proxy_held_bytes",
     _GAUGE,
-    "bytes of memory for clients: requests, records and responses that are read, wait or are sent, about",
+    "approximate memory held for clients: bytes of requests, records and responses being read, waiting or being sent",
 )
 HELD_BYTES_LIMIT = ServerMetric(
     "ottla_proxy_held_bytes_limit",
@@ -84,8 +84,8 @@ HELD_RECORDS = ServerMetric("ottla_proxy_held_records", _GAUGE, "records of thes
 JOURNAL_WORKS = ServerMetric(
     "ottla_proxy_journal_works",
     _GAUGE,
-    "1: the journal is written; 0: a write has failed, and a restart before it recovers fences producers; absent "
-    "without `state`",
+    "1 while the journal is written, 0 after a failed write; then a restart before it recovers fences producers; "
+    "absent without `state`",
 )
 UPSTREAM_AVAILABLE = ServerMetric(
     "ottla_proxy_upstream_available", _GAUGE, "1 while a broker of upstream answers the proxy, otherwise 0"

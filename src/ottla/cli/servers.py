@@ -258,9 +258,7 @@ def proxy(
     ] = None,
     observe_sample: Annotated[
         int | None,
-        typer.Option(
-            metavar="COUNT", help="In mode observe, count the keys of only one batch in COUNT (1): every batch."
-        ),
+        typer.Option(metavar="COUNT", help="In mode observe, count the keys of only one batch in COUNT (1)."),
     ] = None,
     announce: Announce = False,
     name: Name = None,
