@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ottla.addresses import parse_address
+from ottla.addresses import overlap, parse_address
 from ottla.errors import ConfigurationError, InvalidConfig
 from ottla.listeners import ListenerConfig
 from ottla.unknown_options import naming_options
@@ -144,10 +144,12 @@ class BrokerConfig:
             raise ConfigurationError(f"{which} has no effect without acls")
         if self.advertise is not None:
             parse_address(self.advertise, "advertise", default_port=self.port)
-        if self.health is not None:
-            parse_address(self.health, "health", any_port=True)
         if self.listeners:
             self._check_listeners()
+        if self.health is not None:
+            self._check_health(parse_address(self.health, "health", any_port=True))
+        if self.access_log == "":
+            raise ConfigurationError("access_log is empty: leave it out, or name a path")
 
     def _check_listeners(self) -> None:
         if (self.host, self.port, self.advertise) != (BrokerConfig.host, BrokerConfig.port, BrokerConfig.advertise):
@@ -155,6 +157,11 @@ class BrokerConfig:
         names = [each.name for each in self.listeners]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise ConfigurationError(f"listeners has two of the name {twice}")
+
+    def _check_health(self, probes: tuple[str, int]) -> None:
+        for each in self.all_listeners:
+            if overlap((each.host, each.port), probes):
+                raise ConfigurationError(f"health has the port of listen, {each.port}: give health another port")
 
     @property
     def all_listeners(self) -> tuple[ListenerConfig, ...]:

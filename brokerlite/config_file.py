@@ -22,7 +22,7 @@ from ottla.brokerlite.config import BrokerConfig, Sync
 from ottla.brokerlite.listener_settings import LISTENERS, as_text, is_security, read_listeners
 from ottla.brokerlite.machines.topics.configs import OF_BROKER
 from ottla.brokerlite.unused_settings import UNUSED
-from ottla.config_file import ConfigFile, dashed
+from ottla.config_file import ConfigFile, dashed, one_of
 from ottla.errors import ConfigurationError
 from ottla.listeners import ListenerConfig
 
@@ -87,7 +87,7 @@ def _sync(value: Any) -> Sync:
     try:
         return Sync(value)
     except ValueError:
-        raise ValueError(" or ".join(Sync)) from None
+        raise ValueError(one_of(Sync)) from None
 
 
 def _authorizer(value: Any) -> bool:
@@ -182,7 +182,7 @@ def read_config(file: ConfigFile, **options: Any) -> BrokerConfig:
     kafkas = {name: value for name, value in file.others() if "." in name or name == "listeners"}
     own = {dashed(name): value for name, value in file.others() if name not in kafkas}
     if unknown := next((name for name in own if name not in OWN), None):
-        raise file.unknown(unknown, (*OWN, *KAFKAS, *_TOPICS, *_DEFAULTS, *LISTENERS))
+        raise file.unknown(unknown, (*OWN, *KAFKAS, *_TOPICS, *_DEFAULTS, *LISTENERS), "broker")
     _check_names(file, kafkas)
     values = read_listeners(file, kafkas)
     values |= _values(file, KAFKAS, kafkas)
@@ -191,9 +191,9 @@ def read_config(file: ConfigFile, **options: Any) -> BrokerConfig:
             raise file.error(f"{name} and a name of Kafka's say the same: leave one of them out")
     values |= _values(file, OWN, own)
     values |= {name: value for name, value in options.items() if value is not None}
-    if (listen := values.pop("listen", None)) is not None:
-        values |= _listening(file, values, *parse_address(listen, "listen", any_port=True))
     try:
+        if (listen := values.pop("listen", None)) is not None:
+            values |= _listening(file, values, *parse_address(listen, "listen", any_port=True))
         return BrokerConfig(topic_defaults=_topic_defaults(file, kafkas), **values)
     except ConfigurationError as error:
         field, space, rest = str(error).partition(" ")
@@ -213,6 +213,8 @@ def _listening(file: ConfigFile, values: Mapping[str, Any], host: str, port: int
 def name_of(field: str, file: ConfigFile | None = None) -> str:
     """The name of a field of `BrokerConfig`: the name in the file, or else ours, or else Kafka's."""
     names = [name for name, setting in (*OWN.items(), *KAFKAS.items()) if setting.field == field]
+    names += [name for name, (key, _) in reversed(_TOPICS.items()) if key == field]
+    names += [name for name, key in _DEFAULTS.items() if key == field]
     if field in ("host", "port"):
         return "listen"
     if field == "listeners":
@@ -227,7 +229,7 @@ def _check_names(file: ConfigFile, kafkas: Mapping[str, Any]) -> None:
         if is_security(name):
             continue  # `read_listeners` reads or refuses it
         if not any(name in known for known in (KAFKAS, _TOPICS, _DEFAULTS, LISTENERS, UNUSED)):
-            raise file.unknown(name, (*KAFKAS, *_TOPICS, *_DEFAULTS, *LISTENERS, *sorted(UNUSED)))
+            raise file.unknown(name, (*KAFKAS, *_TOPICS, *_DEFAULTS, *LISTENERS, *sorted(UNUSED)), "broker")
     if unused := sorted(UNUSED & kafkas.keys()):
         log.warning("settings of Kafka without effect on this broker", extra={"names": ", ".join(unused)})
 

@@ -11,10 +11,12 @@ A file has the options of `ProxyConfig` by name, with dashes or underscores, and
     "audit-*" = "observe:crc32"
 """
 
+from collections.abc import Container
 from dataclasses import dataclass, fields
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from ottla.addresses import parse_address
+from ottla.addresses import EVERY_ADDRESS, is_own, overlap, parse_address
 from ottla.config_file import ConfigFile, dashed
 from ottla.errors import ConfigurationError
 from ottla.proxy.threads import STEP
@@ -26,7 +28,9 @@ if TYPE_CHECKING:
     from ottla.tls import TLS
 
 _NOT_IN_A_FILE = ("tls", "sasl")
-EVERY_ADDRESS = ("0.0.0.0", "::")
+LEAST_BUFFERED = 2**20
+"""The least `max-buffered` that an operator may set: with less, clients wait for one another all the time."""
+_BYTES = ("max-batch", "max-buffered", "max-request-bytes")
 
 
 @naming_options
@@ -95,32 +99,44 @@ class ProxyConfig:
         for name in ("max_buffered", "max_batch", "max_request_bytes", "max_connections", "observe_sample"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{dashed(name)} is {getattr(self, name)}; it must be at least 1")
+        if self.max_request_bytes >= 2**31:
+            raise ConfigurationError(f"max-request-bytes is {self.max_request_bytes}; it must be below 2147483648")
+        if self.first_node is not None and self.first_node < 0:
+            raise ConfigurationError(f"first-node is {self.first_node}; node ids are 0 or more")
+        for name in ("upstream_config", "state", "access_log"):
+            if getattr(self, name) == "":
+                raise ConfigurationError(f"{dashed(name)} is empty: leave it out, or name a path")
         if self.max_batch > STEP:
             raise ConfigurationError(f"max-batch is {self.max_batch}; it must be at most {STEP}, which is 2 MiB")
-        if not self.upstream.startswith("zeroconf://"):
-            for address in self.upstream.split(","):
-                parse_address(address, "upstream")
-        for name, host_port in (("report", self.report), ("health", self.health)):
-            parse_address(host_port or "localhost:1", name, any_port=True)
-        if (
-            self.report is not None
-            and self.report in (self.health, self.listen)
-            and self.report.rpartition(":")[2] != "0"
-        ):
-            raise ConfigurationError(f"report is {self.report}, as another address: give it another port")
+        self._check_addresses()
         if self.report_keys and self.report is None:
             raise ConfigurationError("report-keys needs report, the address of the report")
-        probes = None if self.health is None else parse_address(self.health, "health", any_port=True)
-        if probes and probes[1] and probes == self.listens:
-            raise ConfigurationError(f"health and listen are both {self.listen}: give the probes another port")
         host, _ = self.listens
-        if self.advertise is not None:
-            _ = self.advertised
+        if self.advertise is not None and self.advertised[0] in EVERY_ADDRESS:
+            raise ConfigurationError(f"advertise is {self.advertise}: clients need the name or address of one host")
         if host in EVERY_ADDRESS and self.advertise is None:
             raise ConfigurationError(
                 f"listen {self.listen!r} is every address: name the host that clients reach, as in --advertise "
                 "proxy.example"
             )
+
+    def _check_addresses(self) -> None:
+        """Check each address, and that no two need the same port."""
+        own = {"listen": self.listens}
+        for name in ("health", "report"):
+            if (text := getattr(self, name)) is not None:
+                own[name] = parse_address(text, name, any_port=True)
+        for (one, first), (other, second) in combinations(own.items(), 2):
+            if overlap(first, second):
+                raise ConfigurationError(f"{other} has the port of {one}, {first[1]}: give {other} another port")
+        if self.upstream.startswith("zeroconf://"):
+            return
+        for text in self.upstream.split(","):
+            if is_own(self.listens, parse_address(text, "upstream")):
+                raise ConfigurationError(
+                    f"listen {self.listen!r} is upstream's own address: give the proxy another port, such as --listen "
+                    "localhost:19092"
+                )
 
     @property
     def listens(self) -> tuple[str, int]:
@@ -147,29 +163,43 @@ def read_config(file: ConfigFile, **options: Any) -> ProxyConfig:
     for key, value in file.others():
         name = key.replace("-", "_")
         if name not in kinds:
-            raise file.unknown(key, map(dashed, kinds))
-        values[name] = _rules(file, value) if name == "topics" else _typed(file, key, value, kinds[name])
+            raise file.unknown(key, map(dashed, kinds), "proxy")
+        values[name] = _rules(file, value, kinds) if name == "topics" else _typed(file, key, value, kinds[name])
     rules = (*options.pop("topics", ()), *values.pop("topics", ()))
     values |= {name: value for name, value in options.items() if value is not None}
     if "upstream" not in values:
         raise ConfigurationError(f'{file.path} has no upstream: add it, as in upstream = "localhost:9092"')
     try:
-        return ProxyConfig(topics=rules, **values)
+        config = ProxyConfig(topics=rules, **values)
+        if config.max_buffered < LEAST_BUFFERED:
+            raise ConfigurationError(
+                f"max-buffered is {config.max_buffered}; it must be at least {LEAST_BUFFERED}, which is 1 MiB"
+            )
     except ConfigurationError as error:
         raise file.error(str(error)) from None
+    return config
 
 
-def _rules(file: ConfigFile, table: Any) -> tuple[TopicRule, ...]:
-    if not isinstance(table, dict) or not all(isinstance(value, str) for value in table.values()):
-        hint = ""
-        if isinstance(table, dict):
-            wrong = next(name for name, value in table.items() if not isinstance(value, str))
-            hint = f", and {wrong} has no text; a name with dots stands in quotation marks"
-        raise file.error(f'[topics] is a table such as flights = "rewrite"{hint}')
-    try:
-        return tuple(rule_of(glob, treatment) for glob, treatment in table.items())
-    except ConfigurationError as error:
-        raise file.error(str(error)) from None
+def _rules(file: ConfigFile, table: Any, options: Container[str]) -> tuple[TopicRule, ...]:
+    if not isinstance(table, dict):
+        raise file.error('[topics] is a table such as flights = "rewrite"')
+    rules = []
+    for glob, treatment in table.items():
+        try:
+            if not isinstance(treatment, str):
+                raise ConfigurationError(_no_rule(glob, treatment))
+            rules.append(rule_of(glob, treatment))
+        except ConfigurationError as error:
+            moved = f"; {glob} is an option: put it above [topics]" if glob.replace("-", "_") in options else ""
+            raise file.error(f"{error}{moved}") from None
+    return tuple(rules)
+
+
+def _no_rule(glob: str, value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{glob} is a table in [topics]; a name with dots stands in quotation marks"
+    said = str(value).lower() if isinstance(value, bool) else value
+    return f'{glob} is {said}; it must be a text such as "rewrite"'
 
 
 def _typed(file: ConfigFile, key: str, value: Any, kind: Any) -> Any:
@@ -177,9 +207,12 @@ def _typed(file: ConfigFile, key: str, value: Any, kind: Any) -> Any:
         return "true" if value else None
     if kind is bool:
         if not isinstance(value, bool):
-            raise file.error(f"{key} is {value!r}, and must be true or false")
+            raise file.error(f"{key} is {value!r}; it must be true or false")
         return value
     wanted = {int: int, int | None: int, float: int | float}.get(kind, str)
     if not isinstance(value, wanted) or isinstance(value, bool):
-        raise file.error(f"{key} is {value!r}, and must be {'a string' if wanted is str else 'a number'}")
+        form = "a text" if wanted is str else "an integer" if wanted is int else "a number of seconds"
+        if dashed(key) in _BYTES:
+            form = "a number of bytes, such as 67108864"
+        raise file.error(f"{key} is {value!r}; it must be {form}")
     return value

@@ -9,7 +9,6 @@ from ottla.codec.apis import NAMES
 from ottla.proxy.clients.observer import Tallies
 from ottla.proxy.core import ProxyCore
 from ottla.proxy.events import Address
-from ottla.proxy.routing import TopicRules
 from ottla.proxy.topic_rule import Mode
 from ottla.proxy.upstream.link import UpstreamLinks
 from ottla.serve import Listener
@@ -22,7 +21,7 @@ RECORDS = ServerMetric(
     "ottla_proxy_records_total",
     _COUNTER,
     "records of topics that a rule matches, when the proxy sends them to upstream, which may still refuse them; "
-    "refused records that a client sends again are counted again; `mode`: of the rule, `rewrite`, "
+    "refused records that a client sends again are counted again; `mode`: of the rule at that time, `rewrite`, "
     "`fan-out`, `reject` or `observe`; with `observe-sample`, the counts of observed topics are estimates",
     ("topic", "mode"),
 )
@@ -32,7 +31,7 @@ KEYLESS = ServerMetric(
 MOVED = ServerMetric(
     "ottla_proxy_moved_records_total",
     _COUNTER,
-    "those of these records that it sends to another partition, in mode `rewrite`",
+    "records that mode `rewrite` sent to another partition than their client chose",
     ("topic",),
 )
 MISPLACED = ServerMetric(
@@ -68,7 +67,7 @@ PASSED_BYTES = ServerMetric(
 HELD_BYTES = ServerMetric(
     "ottla_proxy_held_bytes",
     _GAUGE,
-    "bytes of memory for clients: requests, records and responses that are read, wait or are sent, about",
+    "approximate memory held for clients: bytes of requests, records and responses being read, waiting or being sent",
 )
 HELD_BYTES_LIMIT = ServerMetric(
     "ottla_proxy_held_bytes_limit",
@@ -85,8 +84,8 @@ HELD_RECORDS = ServerMetric("ottla_proxy_held_records", _GAUGE, "records of thes
 JOURNAL_WORKS = ServerMetric(
     "ottla_proxy_journal_works",
     _GAUGE,
-    "1: the journal is written; 0: a write has failed, and a restart before it recovers fences producers; absent "
-    "without `state`",
+    "1 while the journal is written, 0 after a failed write; then a restart before it recovers fences producers; "
+    "absent without `state`",
 )
 UPSTREAM_AVAILABLE = ServerMetric(
     "ottla_proxy_upstream_available", _GAUGE, "1 while a broker of upstream answers the proxy, otherwise 0"
@@ -128,7 +127,7 @@ PROXY_METRICS = (
 def collect(core: ProxyCore, listener: Listener) -> Samples:
     """Yield the samples of a proxy."""
     yield from listener.samples()
-    yield from _of_topics(core.tallies, core.rules)
+    yield from _of_topics(core.tallies)
     yield Sample(HELD_BYTES, core.buffered.total)
     yield Sample(HELD_BYTES_LIMIT, core.buffered.most)
     yield Sample(PAUSED_CLIENTS, core.paused_clients)
@@ -140,19 +139,19 @@ def collect(core: ProxyCore, listener: Listener) -> Samples:
     yield from _of_upstream(core.links, {address: str(node) for node, address in core.cluster.nodes.items()})
 
 
-def _of_topics(tallies: Tallies, rules: TopicRules) -> Samples:
+def _of_topics(tallies: Tallies) -> Samples:
     records, moved = Series(RECORDS), Series(MOVED)
     failed, others = Series(FAILED), Series(KEYLESS, UNOBSERVED)
     for topic, tally in list(tallies.items()):
-        mode = rules.mode(topic) or Mode.OBSERVE
-        records.add((topic, mode.value), tally.records)
+        for mode, count in list(tally.sent.items()):
+            records.add((topic, mode.value), count)
         others.add((topic,), tally.keyless, tally.unobserved)
         outcomes = {"refused": tally.refused, "unknown": tally.outcome_unknown, "dropped": tally.dropped}
         for outcome, count in outcomes.items():
             if count:
                 failed.add((topic, outcome), count)
-        if mode is Mode.REWRITE:
-            moved.add((topic,), tally.misplaced)
+        if Mode.REWRITE in tally.sent:
+            moved.add((topic,), tally.moved)
         yield None
     for series in (records, others, moved, failed):
         yield from series.samples()

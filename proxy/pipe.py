@@ -132,9 +132,9 @@ class Pipe:
             try:
                 self._why = await work(sock)
             except OSError as error:
-                self._why = f"broke: {reason(error)}"
+                self._why = f"connection lost: {reason(error)}"
             except trio.TooSlowError:
-                self._why = f"broke: upstream has taken nothing for {WRITE_TIMEOUT:g} s"
+                self._why = f"connection lost: upstream has taken nothing for {WRITE_TIMEOUT:g} s"
             except Exception as error:
                 failed = failed or error
             nursery.cancel_scope.cancel()

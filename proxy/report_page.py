@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from ottla.proxy.core import ProxyCore
 
-HASHED = "hashed: BLAKE2b, 64 bits, with a secret of this process, so that equal keys are equal until it restarts"
-SHOWN = "shown, by report-keys"
+HASHED = "shown as hashes, which stay the same until the proxy restarts"
+SHOWN = "shown (report-keys)"
 
 
 def report(core: ProxyCore, seconds: float) -> Iterator[str]:
@@ -30,7 +30,9 @@ def report(core: ProxyCore, seconds: float) -> Iterator[str]:
     between = ""
     for name, facts, clients in found.topics():
         mode = core.rules.mode(name)
-        named = {"topic": name, "mode": None if mode is None else mode.value}
+        known = core.cluster.topics.get(name)
+        count = None if known is None else len(known.leaders)
+        named = {"topic": name, "mode": None if mode is None else mode.value, "partitions_of_topic": count}
         yield between + json.dumps(named | facts)[:-1] + ', "clients": ['
         between = ""
         for client in clients:

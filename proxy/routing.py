@@ -20,7 +20,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ottla.codec.records import Records
-from ottla.proxy.topic_rule import Mode, TopicRule, parse_rule
+from ottla.proxy.topic_rule import LEGAL_NAME, OF_STREAMS, Mode, TopicRule, parse_rule
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -28,13 +28,6 @@ if TYPE_CHECKING:
 _REMEMBERED_TOPICS = 10_000
 _REMEMBERED_RULES = 100
 """The proxy parses rules once, even if an operator switches between them."""
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-"""Valid topic names. Source: Topic.java."""
-_OF_STREAMS = re.compile(
-    r".*-(changelog|repartition|subscription-(registration|response)-topic)"
-    r"|.+-KTABLE-FK-JOIN-SUBSCRIPTION-(REGISTRATION|RESPONSE)-\d+-topic"
-)
-"""Internal topics of Kafka Streams. Source: StreamsResetter.java, matchesInternalTopicFormat."""
 
 
 class TopicRules:
@@ -53,9 +46,9 @@ class TopicRules:
         """The rule of a topic, or ``None``."""
 
     def _find(self, topic: str) -> TopicRule | None:
-        if topic.startswith("__") or not _LEGAL_NAME.fullmatch(topic):
+        if topic.startswith("__") or not LEGAL_NAME.fullmatch(topic):
             return None
-        if _OF_STREAMS.fullmatch(topic):
+        if OF_STREAMS.fullmatch(topic):
             return next((rule for _, rule in self._patterns if rule.glob == topic), None)
         return next((rule for pattern, rule in self._patterns if pattern.match(topic)), None)
 

@@ -17,20 +17,19 @@ import math
 import random
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import trio
 
-from ottla.addresses import format_address, parse_address
+from ottla.addresses import EVERY_ADDRESS, format_address, parse_address
 from ottla.codec.wire import Buffer
 from ottla.config_file import Reloaded
 from ottla.errors import ConfigurationError, LocalProtocolError, OttlaError, reason
-from ottla.proxy.clients.observer import Tally
 from ottla.proxy.clients.routed_topics import MOST_NAMED
-from ottla.proxy.config import EVERY_ADDRESS, ProxyConfig
+from ottla.proxy.config import ProxyConfig
 from ottla.proxy.core import ProxyCore
 from ottla.proxy.descriptors import fitting
 from ottla.proxy.events import (
@@ -202,8 +201,11 @@ def _core(config: ProxyConfig, bootstrap: tuple[Address, ...], state: StateDirec
         core = ProxyCore(config, bootstrap, random.SystemRandom(), Journal(segment), offset)
         core.restore(Noted(), trio.current_time())
     else:
-        told = {"producers": len(found.producers), "batches": found.under_way}
-        log.info("state restored", extra=told)
+        if found.producers or found.topics or found.rules:
+            told = {"producers": len(found.producers), "batches": found.under_way}
+            log.info("state restored", extra=told)
+        else:
+            log.info("state is empty, starting new")
     return core
 
 
@@ -276,7 +278,7 @@ class _Driver:
         """Memory is free again for which others wait."""
         self._report: str | None = None
         self._running: RunningProxy | None = None
-        self._logged: dict[str, Tally] = {}
+        self._logged: dict[str, dict[str, Any]] = {}
 
     async def serve(self, nursery: trio.Nursery, task_status: trio.TaskStatus[RunningProxy]) -> None:
         """Start, serve until drained, and stop all tasks in the nursery; `failure` has an error of the start."""
@@ -523,9 +525,10 @@ class _Driver:
             self._ports[node] = port
             log.info("listening", extra={"node": node, "address": format_address(self._host, port)})
         except ConfigurationError as error:
-            if self._running is None:
-                self.failure = error
-            log.error("no port for a broker: %s", error, extra={"node": node})
+            if self._running is None:  # the start fails, and prints the error
+                self.failure = ConfigurationError(f"cannot open the port for node {node}: {error}")
+            else:
+                log.error("no port for a broker: %s", error, extra={"node": node})
         self.happened(Listening(node, told))
         self._started.set()
 
@@ -556,8 +559,9 @@ class _Driver:
         return self._running is not None and self._running.ready
 
     def notes(self) -> list[str]:
-        why = self.core.journal_outage
-        return [] if why is None else [f"journal not written, a restart now fences idempotent producers: {why}"]
+        why, silent = self.core.journal_outage, self.core.control.why_silent
+        lines = [] if why is None else [f"journal not written, a restart now fences idempotent producers: {why}"]
+        return lines if silent is None else [*lines, f"upstream does not answer: {silent}"]
 
     def samples(self) -> Samples:
         return collect(self.core, self._listener)
@@ -578,10 +582,10 @@ class _Driver:
                 await trio.lowlevel.checkpoint()  # there may be thousands of topics
 
     def _log_tally(self, topic: str) -> None:
-        tally = self.core.tallies[topic]
-        if self._logged.get(topic) != tally:
-            self._logged[topic] = replace(tally)
-            told = {"topic": topic, **asdict(tally)}
+        counts = self.core.tallies[topic].facts()
+        if self._logged.get(topic) != counts:
+            self._logged[topic] = counts
+            told = {"topic": topic, **counts}
             if self.config.observe_sample > 1 and self.core.rules.mode(topic) is Mode.OBSERVE:
                 told["estimated_from_one_batch_in"] = self.config.observe_sample
             log.info("records so far", extra=told)

@@ -67,12 +67,13 @@ class Probes:
         reloads: the proxy has a configuration file, so that ``POST /reload`` works.
 
     Attributes:
+        wanted: where it is to listen.
         address: ``host:port`` where it listens; ``None`` until then.
     """
 
     def __init__(self, wanted: str | None, *, reloads: bool) -> None:
         self.address: str | None = None
-        self._wanted, self._reloads = wanted, reloads
+        self.wanted, self._reloads = wanted, reloads
         self._proxy: Probed | None = None
         self._waits = ""
 
@@ -90,9 +91,9 @@ class Probes:
         Raises:
             ConfigurationError: the address cannot be used.
         """
-        if self._wanted is None or self.address is not None:
+        if self.wanted is None or self.address is not None:
             return
-        host, port = parse_address(self._wanted, "health", any_port=True)
+        host, port = parse_address(self.wanted, "health", any_port=True)
         refused: list[ConfigurationError] = []
 
         async def answer(*, task_status: trio.TaskStatus[int]) -> None:
@@ -148,8 +149,8 @@ async def own_state(path: Path, probes: Probes, nursery: trio.Nursery) -> tuple[
     try:
         await probes.open(nursery)
         health = probes.address
-    except ConfigurationError as error:  # probably the other proxy listens there
-        health = f"not yet: {error}"
+    except ConfigurationError:  # probably the other proxy listens there
+        health = f"{probes.wanted}, after takeover"
     log.warning("state directory in use by another proxy, waiting", extra={"state": str(path), "health": health})
     while True:
         await trio.sleep(_LOOK)

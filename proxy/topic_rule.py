@@ -1,13 +1,25 @@
 """The rule of a topic, as the operator writes it."""
 
+import fnmatch
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from ottla.codec.partitioners import PARTITIONERS
+from ottla.config_file import one_of
 from ottla.errors import ConfigurationError
 
 DEFAULT_PARTITIONER = "murmur2"
+LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+"""Valid topic names. Source: Topic.java."""
+OF_STREAMS = re.compile(
+    r".*-(changelog|repartition|subscription-(registration|response)-topic)"
+    r"|.+-KTABLE-FK-JOIN-SUBSCRIPTION-(REGISTRATION|RESPONSE)-\d+-topic"
+)
+"""Internal topics of Kafka Streams. Source: StreamsResetter.java, matchesInternalTopicFormat."""
+_GLOB = re.compile(r"[*?\[]")
+"""What tells a glob from a name."""
 
 
 class Mode(Enum):
@@ -48,6 +60,10 @@ class TopicRule:
     def __post_init__(self) -> None:
         if not self.glob:
             raise ConfigurationError("a topic rule begins with the topics' name or glob, as in 'flights=rewrite'")
+        if not _GLOB.search(self.glob) and not LEGAL_NAME.fullmatch(self.glob):
+            raise ConfigurationError(
+                f"{self.glob!r:.100} matches no topic: names have up to 249 letters, digits, dots, _ and -"
+            )
         if self.mode is not Mode.OBSERVE and self.glob.startswith("__"):
             raise ConfigurationError(
                 f"{self.glob!r}: topics that begin with __ are the brokers' own: no rule applies to them"
@@ -76,13 +92,43 @@ def parse_rule(text: str) -> TopicRule:
     return rule_of(glob.strip(), treatment)
 
 
+def never_applied(rules: Sequence[TopicRule], of_command_line: int = 0) -> Iterator[str]:
+    """Describe each rule whose topics all have an earlier rule.
+
+    Args:
+        of_command_line: how many of the rules, the first ones, are not of the file.
+    """
+    for number, rule in enumerate(rules):
+        for earlier, first in enumerate(rules[:number]):
+            if _covers(first.glob, rule.glob):
+                origin = "on the command line" if earlier < of_command_line <= number else "before it"
+                yield f"the rule {_text(rule)!r} never applies: {_text(first)!r} {origin} comes first"
+                break
+
+
+def _covers(first: str, second: str) -> bool:
+    """Whether a glob matches all topics of another one, as far as that is easy to see."""
+    if first == second:
+        return True
+    if OF_STREAMS.fullmatch(second):
+        return False  # a glob does not match these
+    if not _GLOB.search(second):
+        return fnmatch.fnmatchcase(second, first)
+    beginning = first.removesuffix("*")
+    return first.endswith("*") and not _GLOB.search(beginning) and second.startswith(beginning)
+
+
+def _text(rule: TopicRule) -> str:
+    return f"{rule.glob}={rule.mode.value}"
+
+
 def rule_of(glob: str, treatment: str) -> TopicRule:
     mode, *rest = treatment.strip().split(":", 2)
     try:
         chosen = Mode(mode)
     except ValueError:
-        *known, last = (each.value for each in Mode)
-        raise ConfigurationError(f"mode {mode!r} of topic {glob!r} is not {', '.join(known)} or {last}") from None
+        known = one_of(each.value for each in Mode)
+        raise ConfigurationError(f"mode {mode!r} of topic {glob!r} is not {known}") from None
     if len(rest) < 2:
         return TopicRule(glob=glob, mode=chosen, partitioner=rest[0] if rest else DEFAULT_PARTITIONER)
     partitioner, partitions = rest

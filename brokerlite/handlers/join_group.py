@@ -40,7 +40,7 @@ def handle(broker: BrokerCore, call: Call) -> JoinGroupResponse | Later:
             protocols=tuple(Protocol(each.name, bytes(each.metadata)) for each in request.protocols),
             requires_id=version >= MEMBER_ID_REQUIRED_SINCE,
             skips_assignment=version >= SKIP_ASSIGNMENT_SINCE,
-            reason=request.reason or "no reason given",
+            reason=request.reason or "",
             answer=lambda joined: later.give(_message(version, joined)),
         ),
         call.now,

@@ -263,7 +263,11 @@ class DataFolder:
         self._lead(node_id, found, partitions, raised=not (new or (clean and whole and found.leader_epoch is not None)))
         write_identity(self._disk, self.path, identity, sync=self._sync)
         self.recovered = Recovered(
-            "folder made" if new else "folder opened" if clean else "folder recovered after an unclean shutdown",
+            "data folder created"
+            if new
+            else "data folder opened"
+            if clean
+            else "data folder recovered after an unclean shutdown",
             len(self._topics),
             len(partitions),
             sum(segments.truncated for segments in partitions),

@@ -12,6 +12,7 @@ Source: Metwally, Agrawal, El Abbadi, "Efficient Computation of Frequent and Top
 (Space-Saving).
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from hashlib import blake2b
@@ -21,6 +22,7 @@ from ottla.codec.partitioners import PARTITIONERS
 from ottla.proxy.clients.batches import Origin
 from ottla.proxy.clients.key_scan import LOOKS, FoundKeys
 from ottla.proxy.routing import Routes
+from ottla.proxy.topic_rule import Mode
 from ottla.server_metrics import LONGEST_LABEL, OTHER
 
 MOST_TOPICS = 100
@@ -36,6 +38,8 @@ _HOT = 64
 """Keys that the sketch of a topic counts."""
 _SHOWN = 10
 """Hot keys in the report."""
+_HOTTER = 3
+"""A hot key is this many times as frequent as the average of the other keys, even after three standard deviations."""
 _WATCHED = 32
 """Keys of a client whose partitions are watched at a time."""
 _WATCH_LASTS = 1000
@@ -76,6 +80,15 @@ class HeavyHitters:
         certain = ((key, count - self._above[key]) for key, count in self._counts.items())
         return sorted((each for each in certain if each[1] > 1), key=lambda each: (-each[1], each[0]))[:most]
 
+    def hot(self, most: int) -> list[tuple[str, int]]:
+        """Those of the `top` that stand out from the others: none of a stream whose keys are equally frequent."""
+        total, others = sum(self._counts.values()), max(len(self._counts) - 1, 1)
+        return [
+            (key, count)
+            for key, count in self.top(most)
+            if count - 3 * math.sqrt(count) >= _HOTTER * (total - count) / others
+        ]
+
 
 class ClientId(NamedTuple):
     """A client in the report."""
@@ -88,7 +101,9 @@ class ClientKeys:
     """The keys of one client in one topic."""
 
     def __init__(self) -> None:
-        self._records = self._keys = self._misplaced = 0
+        self._records = self._with_key = self._misplaced = 0
+        self._modes: dict[Mode, None] = {}
+        """The modes of the topic under which the client sent records, in their order."""
         self._samples: list[tuple[str, int, int]] = []
         """Key, partition chosen, partition of the key."""
         self._looked = 0
@@ -107,9 +122,10 @@ class ClientKeys:
     def misplaced(self) -> int:
         return self._misplaced
 
-    def count(self, records: int, keyless: int, misplaced: int) -> None:
+    def count(self, mode: Mode, records: int, keyless: int, misplaced: int) -> None:
+        self._modes[mode] = None
         self._records += records
-        self._keys += records - keyless
+        self._with_key += records - keyless
         self._misplaced += misplaced
 
     def sample(self, key: str, chosen: int, partition: int) -> None:
@@ -142,7 +158,8 @@ class ClientKeys:
     def facts(self) -> dict[str, Any]:
         return {
             "records": self._records,
-            "keys": self._keys,
+            "records_with_key": self._with_key,
+            "modes": [mode.value for mode in self._modes],
             "misplaced": self._misplaced,
             "partitioner": self.partitioner,
             "samples": [
@@ -175,7 +192,7 @@ class TopicKeys:
             "partitioner": self.routes.partitioner,
             "partitions": self.routes.partitions,
             "looked_at": self._looked,
-            "hot_keys": [{"key": key, "share": round(count / self._looked, 4)} for key, count in self._hot.top(_SHOWN)],
+            "hot_keys": [{"key": key, "share": round(count / self._looked, 4)} for key, count in self._hot.hot(_SHOWN)],
         }
 
 

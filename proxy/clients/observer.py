@@ -8,9 +8,9 @@ Rules:
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.codec.apis.produce import PartitionProduceData
 from ottla.codec.compression import Compression
@@ -24,6 +24,7 @@ from ottla.proxy.clients.opening import MAGIC_AT, claimed_records, plainly_claim
 from ottla.proxy.clients.routed_topics import RoutedTopics
 from ottla.proxy.routing import Routes
 from ottla.proxy.threads import Threads
+from ottla.proxy.topic_rule import Mode
 from ottla.proxy.upstream.control import Control
 from ottla.server_metrics import bounded
 
@@ -35,10 +36,13 @@ if TYPE_CHECKING:
 class Tally:
     """The counts of one topic."""
 
-    records: int = 0
+    sent: dict[Mode, int] = field(default_factory=dict)
+    """Records that were sent to upstream, by the mode that the topic's rule had then."""
     keyless: int = 0
     misplaced: int = 0
-    """Keys in another partition than the partitioner chooses; moved, or in mode `observe` only counted."""
+    """Keys in another partition than the partitioner chooses, those of refused batches included."""
+    moved: int = 0
+    """Records that were sent to another partition than their client chose."""
     refused: int = 0
     """Batches that were refused, at least in part."""
     outcome_unknown: int = 0
@@ -48,11 +52,33 @@ class Tally:
     unobserved: int = 0
     """Batches whose keys were not counted, because too many others were being read."""
 
-    def count(self, records: int, keyless: int, misplaced: int) -> None:
-        """Count the records of a batch."""
-        self.records += records
+    @property
+    def records(self) -> int:
+        """Records that were sent to upstream, in all modes."""
+        return sum(self.sent.values())
+
+    def count(self, mode: Mode, records: int, keyless: int, misplaced: int) -> None:
+        """Count the records of a batch; ``mode``: of the topic's rule for the batch."""
+        self.sent[mode] = self.sent.get(mode, 0) + records
         self.keyless += keyless
         self.misplaced += misplaced
+        if mode is Mode.REWRITE:
+            self.moved += misplaced
+
+    def facts(self) -> dict[str, Any]:
+        """The counts for a log line; the ones about batches say so."""
+        by_mode = {f"records_in_{mode.value}": self.sent[mode] for mode in Mode if mode in self.sent}
+        return {
+            "records": self.records,
+            **(by_mode if len(by_mode) > 1 else {}),
+            "keyless": self.keyless,
+            "misplaced": self.misplaced,
+            "moved": self.moved,
+            "refused_batches": self.refused,
+            "outcome_unknown_batches": self.outcome_unknown,
+            "dropped_batches": self.dropped,
+            "unobserved_batches": self.unobserved,
+        }
 
     def count_refused(self) -> None:
         """Count a refused batch."""
@@ -91,9 +117,11 @@ class Tallies(dict[str, Tally]):
     def __missing__(self, topic: str) -> Tally:
         return self.setdefault(topic, Tally())
 
-    def count(self, topic: str, client_id: str | None, *, records: int, keyless: int, misplaced: int) -> None:
-        """Count the records of a batch."""
-        self[topic].count(records, keyless, misplaced)
+    def count(
+        self, topic: str, mode: Mode, client_id: str | None, *, records: int, keyless: int, misplaced: int
+    ) -> None:
+        """Count the records of a batch; ``mode``: of the topic's rule for the batch."""
+        self[topic].count(mode, records, keyless, misplaced)
         if misplaced:
             labels = bounded((topic, client_id or ""), self.misplaced)
             self.misplaced[labels] = self.misplaced.get(labels, 0) + misplaced
@@ -141,15 +169,24 @@ class KeyCounts:
         return self._report.client(topic, routes, origin).missing_samples, self._report.may_look(now)
 
     def count(
-        self, topic: str, routes: Routes, partition: int, origin: Origin, found: FoundKeys, *, sent: bool = True
+        self,
+        topic: str,
+        mode: Mode,
+        routes: Routes,
+        partition: int,
+        origin: Origin,
+        found: FoundKeys,
+        *,
+        sent: bool = True,
     ) -> None:
         """Count the keys of a batch for ``partition``; ``sent``: its records go to upstream."""
-        self.add(topic, routes, origin, found.records, found.keyless, found.misplaced, sent=sent)
+        self.add(topic, mode, routes, origin, found.records, found.keyless, found.misplaced, sent=sent)
         self.take(topic, routes, partition, origin, found)
 
     def add(
         self,
         topic: str,
+        mode: Mode,
         routes: Routes,
         origin: Origin,
         records: int,
@@ -160,9 +197,9 @@ class KeyCounts:
     ) -> None:
         """Count records."""
         told = (records, keyless) if sent else (0, 0)
-        self._tallies.count(topic, origin.client_id, records=told[0], keyless=told[1], misplaced=misplaced)
+        self._tallies.count(topic, mode, origin.client_id, records=told[0], keyless=told[1], misplaced=misplaced)
         if self._report is not None:
-            self._report.client(topic, routes, origin).count(records, keyless, misplaced)
+            self._report.client(topic, routes, origin).count(mode, records, keyless, misplaced)
 
     def take(self, topic: str, routes: Routes, partition: int, origin: Origin, found: FoundKeys) -> None:
         """Have the report take the examples and the looked at keys of a batch."""
@@ -245,7 +282,7 @@ class Observer:
         self._threads.spend(size, Compression.NONE)
         if records:
             times = self._sample
-            self._counts.add(topic, routes, origin, times * records, times * keyless, times * misplaced)
+            self._counts.add(topic, Mode.OBSERVE, routes, origin, times * records, times * keyless, times * misplaced)
 
     def _read(self, origin: Origin, topic: str, routes: Routes, partition: int, data: Buffer, now: float) -> None:
         """Read a compressed batch, or any when the step's budget is spent: at once or in a thread."""
@@ -276,5 +313,5 @@ class Observer:
     def _take(self, origin: Origin, topic: str, routes: Routes, partition: int, found: FoundKeys | None) -> None:
         if found is not None:
             records, keyless, misplaced = (self._sample * each for each in found[:3])
-            self._counts.add(topic, routes, origin, records, keyless, misplaced)
+            self._counts.add(topic, Mode.OBSERVE, routes, origin, records, keyless, misplaced)
             self._counts.take(topic, routes, partition, origin, found)

@@ -175,8 +175,8 @@ class ClientProducers(Generic[B]):
         producer = self._known.get(producer_id)
         if producer is None:
             raise ProducerFenced(
-                f"producer id {producer_id} was not allocated through this proxy, or the proxy has lost its state: it "
-                "cannot tell new records from stored ones, open a new producer"
+                f"producer id {producer_id} was not allocated through this proxy, or the proxy has lost its state, so "
+                "the proxy cannot tell new records from stored ones; open a new producer"
             )
         self._use(producer_id, producer)
         return producer

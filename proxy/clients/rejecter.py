@@ -28,6 +28,7 @@ from ottla.proxy.clients.steps import Steps, until
 from ottla.proxy.clients.windows import ClientResult
 from ottla.proxy.routing import Routes
 from ottla.proxy.threads import Threads
+from ottla.proxy.topic_rule import Mode
 from ottla.sdk.outcome import Outcome
 
 log = logging.getLogger("ottla.proxy")
@@ -142,7 +143,7 @@ class Rejecter:
         if isinstance(found, BrokerError):
             return _refusal(found)
         topic, partition, _, routes, _ = judged
-        self._keys.count(topic, routes, partition, origin, found, sent=not found.misplaced)
+        self._keys.count(topic, Mode.REJECT, routes, partition, origin, found, sent=not found.misplaced)
         if not found.misplaced:
             return None
         more = f"; the first {MOST_NAMED} are named" if found.misplaced > MOST_NAMED else ""

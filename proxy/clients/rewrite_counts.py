@@ -11,6 +11,7 @@ from ottla.proxy.clients.key_scan import LOOKED_THROUGH, LOOKS, Example, FoundKe
 from ottla.proxy.clients.observer import KeyCounts, Tallies
 from ottla.proxy.clients.routed_topics import RoutedTopics
 from ottla.proxy.clients.windows import ClientResult
+from ottla.proxy.topic_rule import Mode
 from ottla.proxy.upstream.batches import PartResult
 from ottla.proxy.upstream.streams import CLIENT_GONE
 
@@ -48,7 +49,7 @@ class RewriteCounts:
             _examples(batch, most) if most and chosen else (),
             _looked(batch) if looks else (),
         )
-        self._keys.count(batch.topic, batch.routes, batch.partition, batch.origin, found)
+        self._keys.count(batch.topic, Mode.REWRITE, batch.routes, batch.partition, batch.origin, found)
 
     def offer_refused(self, offer: Offer, error: BrokerError, now: float) -> None:
         """Count a record set that is refused, and log it if nothing else tells its client."""

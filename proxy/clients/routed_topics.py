@@ -216,13 +216,14 @@ class RoutedTopics:
 
     def tell_of_unused(self, before: TopicRules) -> None:
         """Log the topics that the rules ``before`` rewrote, and the current ones do not."""
-        left = [f"{topic}={_rule(routes)}" for topic, routes in self._unused.items() if before.rewrites(topic)]
+        left = [(topic, routes) for topic, routes in self._unused.items() if before.rewrites(topic)]
         if left:
             more = f" and {len(left) - MOST_NAMED} more" if len(left) > MOST_NAMED else ""
-            log.error(
-                "topics no longer rewritten, keys go to the partitions that clients choose",
-                extra={"topics": len(left), "before": ", ".join(left[:MOST_NAMED]) + more},
-            )
+            rules = [f"{topic}={_rule(routes)}" for topic, routes in left[:MOST_NAMED]]
+            modes = [(topic, self._rules.mode(topic)) for topic, _ in left[:MOST_NAMED]]
+            now = [f"{topic}: no rule" if mode is None else f"{topic}={mode.value}" for topic, mode in modes]
+            facts = {"topics": len(left), "before": ", ".join(rules) + more, "now": ", ".join(now) + more}
+            log.warning("topics no longer rewritten", extra=facts)
 
     def routes(self, topic: str) -> Routes:
         """The routes of a rewritten topic that has metadata."""
@@ -245,12 +246,17 @@ class RoutedTopics:
             self._control.request_topics(topic)
         if count != routes.partitions and (topic, count) not in self._alerted:
             self._alerted.add((topic, count))
-            what = "keys use the pinned number of partitions" if count > routes.partitions else "records are refused"
-            log.error(
-                "partition count of a rewritten topic differs from the pinned one; %s",
-                what,
-                extra={"topic": topic, "pinned": routes.partitions, "partitions": count},
-            )
+            pinned = routes.partitions
+            facts = {"topic": topic, "pinned": pinned, "partitions": count}
+            if count > pinned:
+                log.error("topic has %d partitions, but keys still go to the pinned %d", count, pinned, extra=facts)
+            else:
+                log.error(
+                    "topic has %d partitions, its records need %d and are refused",
+                    count,
+                    routes.partitions,
+                    extra=facts,
+                )
         return routes
 
     def partitions(self, topic: str) -> Set[int]:

@@ -165,7 +165,7 @@ class StateDirectory:
         first = 1 + max((int(path.stem) for path in paths), default=0)
         if os.pread(self._lock, 1, 0):
             log.error(
-                "journal abandoned, existing idempotent producers are fenced and pins forgotten",
+                "journal abandoned: open idempotent producers will be fenced, and pinned partition counts are lost",
                 extra={"state": str(self.path)},
             )
             self._remove()
@@ -182,7 +182,7 @@ class StateDirectory:
     def set_aside(self, why: object) -> None:
         """Set aside a journal that is damaged or contradicts itself, instead of any that was set aside before."""
         log.error(
-            "journal unusable, existing idempotent producers are fenced and pins forgotten: %s",
+            "journal unusable: open idempotent producers will be fenced, and pinned partition counts are lost: %s",
             why,
             extra={"state": str(self.path)},
         )

@@ -55,6 +55,9 @@ IDS_AT_ONCE = 100
 LOOK = 5.0
 """Seconds without a request after which the proxy asks for the brokers, to see whether upstream still answers."""
 
+_MOST_REASONS = 3
+"""The most addresses that `Control.why_silent` names."""
+
 ConfigTold = Callable[[Mapping[str, str | None] | None, str, float], None]
 """Called with a topic's configuration, or with ``None`` and the reason if upstream does not tell it, and the time."""
 Identity = tuple[int, int]
@@ -118,6 +121,8 @@ class Control:
     ) -> None:
         self.answered = False
         """Upstream answered the last request."""
+        self._has_answered = False
+        """Upstream has answered before; if not, the start of the proxy fails with the error, and prints it."""
         self._silent = False
         """Upstream has stopped answering, and the log says so."""
         self._refusals: dict[Address, AuthenticationFailed | ConfigurationError] = {}
@@ -304,7 +309,7 @@ class Control:
 
     def _described(self, answer: MetadataResponse, now: float) -> None:
         self._metadata.answered()
-        self.answered = True
+        self.answered = self._has_answered = True
         self._failures = self._attempts = 0
         if self._silent:
             self._silent = False
@@ -340,12 +345,12 @@ class Control:
         said = str(error)
         self._complaints[self._link.address] = said if said.startswith(str(self._link)) else f"{self._link}: {said}"
         if isinstance(error, AuthenticationFailed):
-            if not self._refusals:
+            if not self._refusals and self._has_answered:
                 log.error("authentication with upstream failed: %s", error)
             self._refusals[self._link.address] = error
         elif isinstance(error, InconsistentClusterId):
-            what = f"{error.detail}: start another proxy for that, with a state directory of its own"
-            if not self._refusals:
+            what = f"{error.detail}: use another --state"
+            if not self._refusals and self._has_answered:
                 log.error("address belongs to another cluster, no records are sent to it: %s", what)
             self._refusals[self._link.address] = ConfigurationError(what)
         self._link = None
@@ -366,6 +371,13 @@ class Control:
         Either authentication fails, or the address belongs to another cluster than the proxy's records.
         """
         return self._refusals[self._bootstrap[0]] if self._refusals.keys() >= {*self._bootstrap} else None
+
+    @property
+    def why_silent(self) -> str | None:
+        """Why upstream does not answer; ``None`` while it does, or if no attempt has failed yet."""
+        if not self.unavailable and not self._refusals:
+            return None
+        return "; ".join([*self._complaints.values()][:_MOST_REASONS]) or None
 
     def unreachable(self, timeout: float) -> BrokerUnreachable:
         """The error if upstream did not answer in ``timeout`` seconds: each address, and why it failed."""

@@ -503,8 +503,8 @@ class UpstreamLink:
         def identified(answer: MetadataResponse, now: float) -> None:
             there, wanted = answer.cluster_id, self._links.cluster_id
             if there and wanted not in (None, there):
-                why = f"it belongs to cluster {there}, and this proxy's records are for cluster {wanted}"
-                self.end(InconsistentClusterId(f"{self}: {why}"), now)
+                why = f"is cluster {there}, but this proxy's records are for cluster {wanted}"
+                self.end(InconsistentClusterId(f"{self} {why}"), now)
             else:
                 self._begin(now)
 

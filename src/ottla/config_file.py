@@ -6,6 +6,7 @@ Rules:
 - Every error names the file.
 """
 
+import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,30 @@ from ottla.properties import decode_properties, parse_properties
 
 OF_LOGS = ("log-format", "log-level")
 """Settings that every server's file may have."""
+COMMAND_LINE = ("announce", "name", "config", "json")
+"""Options of servers that a file cannot have."""
+OF_ONE_SERVER = {
+    "broker": ("auto-create", "data", "group-delay", "node-id", "partitions", "sync"),
+    "proxy": (
+        "connect-timeout",
+        "delivery-timeout",
+        "first-node",
+        "max-batch",
+        "max-buffered",
+        "max-connections",
+        "max-request-bytes",
+        "observe-sample",
+        "report",
+        "report-keys",
+        "request-timeout",
+        "state",
+        "stats-interval",
+        "topics",
+        "upstream",
+        "upstream-config",
+    ),
+}
+"""Settings that only one of the servers has, for errors about files of the other one."""
 _TABLES = ("topics",)
 """Tables whose names are no settings."""
 
@@ -29,10 +54,12 @@ class Reloaded:
     Attributes:
         applied: names of changed settings that are in effect now.
         needs_restart: names of changed settings that need a restart of the server.
+        warnings: what the file says without effect.
     """
 
     applied: tuple[str, ...]
     needs_restart: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -61,7 +88,8 @@ class ConfigFile:
         try:
             return cls(path, dict(_flat(tomllib.loads(data.decode()))))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigurationError(f"{path} is not TOML: {error}; put names with * in quotation marks") from None
+            hint = "; put names with * in quotation marks" if "*" in _wrong_line(data, str(error)) else ""
+            raise ConfigurationError(f"{path} is not TOML: {error}{hint}") from None
 
     @property
     def of_logs(self) -> dict[str, Any]:
@@ -76,12 +104,31 @@ class ConfigFile:
         """The error for a mistake in this file."""
         return ConfigurationError(f"{self.path}: {text}" if self is not NO_FILE else text)
 
-    def unknown(self, name: str, known: Iterable[str]) -> ConfigurationError:
-        """The error for a name that is no setting."""
-        known = [*known, *OF_LOGS]
-        near = get_close_matches(dashed(name), known, 1)
-        advice = f"do you mean {near[0]}?" if near else f"known are {', '.join(known)}"
-        return self.error(f"{name!r} is not a setting: {advice}")
+    def unknown(self, name: str, known: Iterable[str], server: str) -> ConfigurationError:
+        """The error for a name that is no setting of the server, ``"broker"`` or ``"proxy"``."""
+        asked = dashed(name)
+        others = (each for each, names in OF_ONE_SERVER.items() if each != server and asked in names)
+        near = get_close_matches(asked, [*known, *OF_LOGS], 1)
+        if asked in COMMAND_LINE:
+            advice = f"it is only an option of the command line: --{asked}"
+        elif other := next(others, None):
+            advice = f"it is one of the {other}"
+        else:
+            advice = f"do you mean {near[0]}?" if near else f"docs/{server}.md lists them"
+        return self.error(f"{name!r} is not a setting of the {server}: {advice}")
+
+
+def one_of(names: Iterable[str]) -> str:
+    """Names as a choice: ``a, b or c``."""
+    *most, last = names
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+def _wrong_line(data: bytes, error: str) -> str:
+    """The line that an error of `tomllib` names; empty if it names none."""
+    found = re.search(r"at line (\d+)", error)
+    lines = data.decode(errors="replace").splitlines()
+    return lines[int(found[1]) - 1] if found and int(found[1]) <= len(lines) else ""
 
 
 def dashed(name: str) -> str:

@@ -43,6 +43,11 @@ class ServerMetric(NamedTuple):
     meaning: str
     labels: tuple[str, ...] = ()
 
+    @property
+    def help(self) -> str:
+        """The first part of the meaning, for ``# HELP``: one short sentence."""
+        return self.meaning.partition(";")[0].partition(", which may")[0]
+
 
 class Histogram:
     """Counts durations by size.

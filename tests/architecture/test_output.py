@@ -1,4 +1,7 @@
-"""A command under trio prints through `ottla.cli.stdio`: another print blocks the loop while its pipe is full."""
+"""A command prints through `ottla.cli.stdio`, or without a loop through `ottla.cli.escapes`.
+
+Another print blocks the loop while its pipe is full, and lets names that clients chose control the terminal.
+"""
 
 import ast
 from collections.abc import Iterator
@@ -6,16 +9,10 @@ from pathlib import Path
 
 CLI = Path(__file__).parents[2] / "src" / "ottla" / "cli"
 ALLOWED = {
-    "commands.py": "the version is printed without a loop",
-    "configuration.py": "it runs without a loop",
     "demo/children.py": "the parent reads all that a child reports",
     "demo/tables.py": "the demo is for people at a terminal",
-    "dump.py": "it runs without a loop",
-    "exits.py": "the loop has ended",
-    "help.py": "it runs without a loop",
-    "journal.py": "it runs without a loop",
-    "offline_users.py": "it runs without a loop",
-    "report.py": "it runs without a loop",
+    "escapes.py": "`tell` is for commands without a loop",
+    "help.py": "the text is a table of the program's own words",
     "tables.py": "rich prints into a text, which `stdio` writes",
 }
 """``file`` -> the reason for the exception."""
@@ -54,5 +51,6 @@ def test_commands_print_through_the_module_that_does_not_block_the_loop() -> Non
     assert len(paths) > 25
     found = [(path.relative_to(CLI).as_posix(), line) for path in paths for line in prints(path.read_text())]
     unexpected = [f"{name}, line {line}" for name, line in found if name not in ALLOWED]
-    assert not unexpected, "use `await stdio.say(…)`:\n" + "\n".join(unexpected)
+    advice = "use `await stdio.say(…)`, or `tell(…)` without a loop: both escape control characters"
+    assert not unexpected, "\n".join((advice, *unexpected))
     assert {name for name, _ in found} == ALLOWED.keys(), "an exception is no longer needed"

@@ -369,13 +369,13 @@ async def test_a_cancelled_broker_drains_too(tmp_path: Path) -> None:
 
 async def test_a_start_is_told_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    for what in ("folder made", "folder opened"):
+    for what in ("data folder created", "data folder opened"):
         caplog.clear()
         async with a_broker(data=tmp_path / "data") as running:
-            if what == "folder made":
+            if what == "data folder created":
                 running.create_topic("t", 2, {})
         (line,) = [record for record in caplog.records if record.getMessage() == what]
-        assert line.__dict__["partitions"] == (0 if what == "folder made" else 2)
+        assert line.__dict__["partitions"] == (0 if what == "data folder created" else 2)
 
 
 # -- the fixture

@@ -103,7 +103,12 @@ def test_what_is_not_about_connections_is_left_out_of_a_file_with_a_warning(
     file = config_in(tmp_path, "client.id=me\nacks=1\ngroup.id=g\nkey.deserializer=org.example.Any\n")
     assert read(file, []) == {"client_id": "me"}
     [warning] = caplog.records
-    assert vars(warning)["names"] == ["acks", "group.id", "key.deserializer"]
+    assert warning.getMessage() == f"settings ignored in {file}: acks, group.id, key.deserializer"
+    caplog.clear()
+    more = config_in(tmp_path, "bootstrap.servers=b:1\nclient.id=me\nacks=1\nsecurity.protocol=PLAINTEXT\n")
+    assert read(more, [], only_security=True) == {}
+    [warning] = caplog.records
+    assert warning.getMessage() == f"settings ignored in {more}: bootstrap.servers, client.id, acks"
 
 
 def test_a_name_that_nobody_knows_is_refused_with_the_nearest(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def ottla(broker: Broker, *arguments: str | Path, given: bytes = b"") -> tuple[i
 
 def test_a_topic_is_created_listed_described_and_deleted(ottla_broker: Broker) -> None:
     created = ottla(ottla_broker, "topics", "create", "t", "--partitions", "3", "--config", "retention.ms=1000")
-    assert created == (0, "created t with 3 partition(s)\n", "")
+    assert created == (0, "created t with 3 partitions\n", "")
     assert ottla(ottla_broker, "topics", "list") == (0, "t\n", "")
     assert json.loads(ottla(ottla_broker, "topics", "list", "--json")[1]) == ["t"]
     code, out, _ = ottla(ottla_broker, "topics", "describe", "t", "--json")
@@ -55,7 +55,7 @@ def test_what_the_broker_refuses_is_one_line_and_code_1(ottla_broker: Broker) ->
 
 def test_lines_become_records_and_lines_again(ottla_broker: Broker) -> None:
     code, out, err = ottla(ottla_broker, "produce", "t", "--key-separator", ":", given=b"a:1\n\xff:\xfe\n:3")
-    assert (code, out, err) == (0, "", "3 record(s) are stored in t\n")
+    assert (code, out, err) == (0, "", "3 records are stored in t\n")
     done = program.run("consume", "t", "--until-end", "--key-separator", "\\t", "-b", ottla_broker.bootstrap)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"a\t1\n\xff\t\xfe\n\t3\n", b"")
 
@@ -63,7 +63,7 @@ def test_lines_become_records_and_lines_again(ottla_broker: Broker) -> None:
 def test_a_file_is_read(ottla_broker: Broker, tmp_path: Path) -> None:
     (tmp_path / "lines").write_bytes(b"".join(b"%d\n" % n for n in range(10_000)))
     code, _, err = ottla(ottla_broker, "produce", "t", "--file", tmp_path / "lines", "--compression", "zstd")
-    assert (code, err) == (0, "10000 record(s) are stored in t\n")
+    assert (code, err) == (0, "10000 records are stored in t\n")
     code, out, _ = ottla(ottla_broker, "consume", "t", "--until-end")
     assert (code, [int(line) for line in out.split()]) == (0, list(range(10_000)))
 

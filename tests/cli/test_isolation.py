@@ -52,7 +52,7 @@ def abort(log: contextlib.ExitStack) -> None:
 def test_consume_reads_what_is_committed_and_ends_where_a_transaction_is_open(
     ottla_broker: Broker, log: contextlib.ExitStack
 ) -> None:
-    held_back = "1 record(s) wait behind an open transaction\n"
+    held_back = "1 record waits behind an open transaction\n"
     assert ottla_(ottla_broker, "consume", "t", "--until-end", *COMMITTED, says=held_back) == "a\nb\n"
     abort(log)
     assert ottla_(ottla_broker, "consume", "t", "--until-end", *COMMITTED) == "a\nb\n"

@@ -92,5 +92,5 @@ def test_lines_that_there_is_no_time_for_are_counted() -> None:
     end = stopped(6, "--receipts", muted=True)
     assert end.code == 143
     assert end.stored == 1
-    assert b"stopped by a signal: %d line(s) may have been read but not sent\n" % LINES in end.err
+    assert b"stopped by a signal: %d lines may have been read but not sent\n" % LINES in end.err
     assert end.seconds < program.PROMPT

@@ -85,7 +85,7 @@ def test_a_file_that_cannot_be_used_changes_nothing(proxy_file: Path) -> None:
         assert program.run("topics", "create", "t", "-b", facts["bootstrap"]).returncode == 0
         code, err, _ = proxy.end(signal.SIGTERM)
     assert code == 0
-    assert err.count(b"configuration not reloaded, the server continues with the former one") == 2
+    assert err.count(b"configuration not reloaded, the server keeps the previous one") == 2
 
 
 def test_a_reload_switches_the_access_log(proxy_file: Path, tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_the_report_is_shown(proxy_file: Path) -> None:
         assert produce_with_key(facts["bootstrap"], "value") == 0
         shown = program.run("proxy", "report", facts["report"]).stdout.decode()
         told = json.loads(program.run("proxy", "report", facts["report"], "--json").stdout)
-    assert "t: observe, murmur2 over 1 partitions" in shown and "keys are in their partition" in shown
+    assert "t: observe, murmur2 over 1 partitions" in shown and "records with a key are in its partition" in shown
     assert told["topics"][0]["clients"][0]["misplaced"] == 0
     gone = program.run("proxy", "report", facts["report"])
     assert (gone.returncode, gone.stdout) == (3, b"")
@@ -171,7 +171,7 @@ def test_a_server_that_does_not_answer_is_code_3() -> None:
     [
         ("broker", 'listen = "127.0.0.1:9092"\nlog-level = "info"\n', None),
         ("broker", "num.partitons = 3\n", b"do you mean num.partitions?"),
-        ("broker", 'log-level = "loud"\n', b"log-level is 'loud'; it must be debug or info or warning or error"),
+        ("broker", 'log-level = "loud"\n', b"log-level is 'loud'; it must be debug, info, warning or error"),
         ("proxy", 'upstream = "kafka:9092"\n[topics]\n"a*" = "rewrite"\n', None),
         ("proxy", 'upstream = "kafka:9092"\nmax-connection = 3\n', b"do you mean max-connections?"),
         ("proxy", 'upstream = "kafka:9092"\nupstream-config = "gone.properties"\n', b"gone.properties"),

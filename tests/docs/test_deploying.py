@@ -75,6 +75,20 @@ def test_the_configurations_can_be_used() -> None:
     assert config_file.read_config(ConfigFile.read(DEPLOY / "broker.toml"))
 
 
+def test_the_broker_and_the_proxy_can_run_on_one_machine_as_the_pages_say() -> None:
+    """Each listens on ports of its own, in the files and in all examples."""
+    told: dict[str, set[str]] = {"broker": set(), "proxy": set()}
+    for name, found in told.items():
+        found |= set(
+            re.findall(r'^(?:listen|health|report) = ".*:([0-9]+)"', (DEPLOY / f"{name}.toml").read_text(), re.M)
+        )
+        for page in DEPLOY.parent.glob("*.md"):
+            for line in re.findall(rf"^ *ottla {name} (--.*)$", page.read_text(), re.M):
+                found |= set(re.findall(r"--(?:listen|health|report)[ =]\S+:([0-9]+)", line))
+    assert {"9092", "18082"} <= told["broker"] and {"19092", "18080"} <= told["proxy"]
+    assert not told["broker"] & told["proxy"]
+
+
 def ports_of_proxy(text: str) -> list[int]:
     """The ports for the nodes of upstream, which have ids from `first-node` on."""
     found = tomllib.loads(text)

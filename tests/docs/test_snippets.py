@@ -1,7 +1,8 @@
 """Every snippet of the documentation runs: in order, file by file, against brokers of its own.
 
 Rule: `localhost:9092` in a snippet is the broker, `localhost:19092` the proxy, `localhost:18080` the health port of
-one of them, and `localhost:18081` the report of the proxy; the tests replace them by free ports.
+the proxy, `localhost:18082` that of the broker, and `localhost:18081` the report of the proxy; the tests replace them
+by free ports.
 A shell line that starts a server leaves it running; other shell lines run to their end. `make` and `pip` do not run.
 Python and TOML that begin with a file name in a comment are saved under that name. All snippets with Spark run in one
 process, with one JVM.
@@ -124,7 +125,7 @@ def snippets(path: Path) -> list[tuple[str, str]]:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
-    written = ("localhost:19092", "localhost:9092", "localhost:18080", "localhost:18081")
+    written = ("localhost:19092", "localhost:9092", "localhost:18080", "localhost:18081", "localhost:18082")
     ports = free_ports(len(written))
     made = Bench(tmp_path, {address: f"127.0.0.1:{port}" for address, port in zip(written, ports, strict=True)})
     yield made
@@ -145,7 +146,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 def test_the_snippets_run(path: Path, bench: Bench) -> None:
     printed = [bench.run(language, code) for language, code in snippets(path)]
     if path.name == "tutorial.md":
-        [of_members] = [each for each in printed if "2 member(s)" in each]
+        [of_members] = [each for each in printed if "2 members" in each]
         assert sorted(each.count(",") for each in re.findall(r"orders:([\d,]+)", of_members)) == [0, 1], of_members
     if path.name == "README.md":
         everything = "".join(printed)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import trio
 
+from ottla.cli.report import lines
 from ottla.codec.apis.api_versions import ApiVersionsRequest
 from ottla.codec.apis.metadata import MetadataRequest
 from ottla.codec.compression import Compression
@@ -18,7 +19,9 @@ from ottla.errors import ConfigurationError
 from ottla.proxy.clients import key_report
 from ottla.proxy.clients.key_report import HeavyHitters
 from ottla.proxy.config import ProxyConfig
+from ottla.proxy.events import RulesChanged
 from ottla.proxy.report_page import report
+from ottla.proxy.topic_rule import parse_rule
 from ottla.server_metrics import OTHER
 from ottla.testing import Broker
 from tests.patience import HUNG
@@ -108,6 +111,35 @@ def test_hot_keys_are_found() -> None:
         send(world, "flights", [b"hot"] * 5 + [b"cold-%d" % turn], 1, "shop", lambda key, count: 1)
     [hot] = topic_of(world, "flights")["hot_keys"]
     assert hot["key"] == "hot" and hot["share"] > 0.7
+
+
+@pytest.mark.parametrize("keys", [2, 10, 50, 64, 100, 5000])
+@pytest.mark.parametrize("looks", [50, 500, 20_000])
+def test_no_key_is_hot_where_all_are_equally_frequent(keys: int, looks: int) -> None:
+    chance, sketch = Random(keys), HeavyHitters(64)
+    for _ in range(looks):
+        sketch.add(f"{chance.randrange(keys)}")
+    assert sketch.hot(10) == []
+
+
+@pytest.mark.parametrize("others", [1, 10, 5000])
+def test_a_key_far_more_frequent_than_the_others_is_hot(others: int) -> None:
+    chance, sketch = Random(others), HeavyHitters(64)
+    for _ in range(2000):
+        sketch.add("hot" if chance.random() < (0.9 if others == 1 else 0.4) else f"{chance.randrange(others)}")
+    assert [key for key, _ in sketch.hot(10)] == ["hot"]
+
+
+def test_the_report_tells_the_number_of_partitions_of_a_grown_topic_and_the_modes_of_its_clients() -> None:
+    world = world_of("flights=rewrite::6")
+    send(world, "flights", KEYS, 1, "shop", crc32_partition)
+    world.core.handle(RulesChanged((parse_rule("flights=observe::6"),)), world.now)
+    send(world, "flights", KEYS, 2, "shop", crc32_partition)
+    found = topic_of(world, "flights")
+    assert (found["partitions"], found["partitions_of_topic"]) == (6, TWELVE)
+    assert found["clients"][0]["modes"] == ["rewrite", "observe"]
+    [heading] = [line for line in lines(reported(world)) if line.startswith("flights")]
+    assert heading == "flights: observe, murmur2 over 6 of its 12 partitions"
 
 
 def test_the_sketch_keeps_what_is_frequent() -> None:

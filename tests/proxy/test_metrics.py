@@ -12,15 +12,25 @@ from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.codec.compression import Compression
 from ottla.codec.partitioners import murmur2_partition
 from ottla.proxy.clients.observer import Tallies
-from ottla.proxy.metrics import FAILED, PROXY_METRICS, UPSTREAM_IN_FLIGHT, UPSTREAM_UNANSWERED, collect
+from ottla.proxy.events import RulesChanged
+from ottla.proxy.metrics import (
+    FAILED,
+    MOVED,
+    PROXY_METRICS,
+    RECORDS,
+    UPSTREAM_IN_FLIGHT,
+    UPSTREAM_UNANSWERED,
+    collect,
+)
+from ottla.proxy.topic_rule import Mode, parse_rule
 from ottla.serve import Listener
 from ottla.serve.traffic import TRAFFIC_METRICS
-from ottla.server_metrics import MOST_SERIES, OTHER, ServerMetric
+from ottla.server_metrics import MOST_SERIES, OTHER, MetricKind, ServerMetric
 from ottla.testing import Broker
 from tests.brokerlite.peer import Peer
 from tests.patience import HUNG
 from tests.proxy.running import proxied
-from tests.proxy.simulated import World, batch
+from tests.proxy.simulated import Upstream, World, batch
 from tests.proxy.test_rewriting import world_of
 from tests.scraping import Scraped, scrape
 from tests.steps import no_step_holds_the_loop  # noqa: F401 # it watches each test here
@@ -132,6 +142,37 @@ def test_batches_that_failed_are_counted_by_their_outcome() -> None:
     assert samples_of(world, FAILED) == {("flights", "refused"): 3}
 
 
+def counters_of(world: World) -> dict[tuple[str, tuple[str, ...]], float]:
+    found = collect(world.core, Listener())
+    counted = (each for each in found if each is not None and each.metric.kind is MetricKind.COUNTER)
+    return {(each.metric.name, each.labels): each.value for each in counted if isinstance(each.value, int | float)}
+
+
+def test_records_are_counted_under_the_mode_of_their_time_and_no_counter_falls_when_it_changes() -> None:
+    world = World(Upstream({"flights": SIX}), "flights=observe")
+    misplaced = batch([(key, b"v") for key in KEYS])
+    world.produce(1, {("flights", 0): batch([(b"k", b"learn")])})
+    world.settle(1)
+    before = counters_of(world)
+    sent = 0
+    for number, mode in enumerate(("observe", "rewrite", "reject", "rewrite", "observe")):
+        world.core.handle(RulesChanged((parse_rule(f"flights={mode}"),)), world.now)
+        world.settle(1)
+        found = counters_of(world)
+        assert found == before, f"no record was sent since the rule is {mode}"
+        assert world.produce(2 + number, {("flights", 0): misplaced}).frame is not None
+        world.settle(1)
+        sent += mode != "reject"
+        before = counters_of(world)
+        assert all(before.get(series, -1) >= value for series, value in found.items())
+    by_mode = {labels[1]: value for labels, value in samples_of(world, RECORDS).items()}
+    once = len(KEYS)
+    assert by_mode == {"observe": 2 * once, "rewrite": 2 * once, "reject": 0} and sent == 4
+    assert samples_of(world, MOVED) == {("flights",): 2 * MISPLACED}
+    told = world.core.tallies["flights"].facts()
+    assert (told["records_in_observe"], told["moved"], told["refused_batches"]) == (2 * once, 2 * MISPLACED, 1)
+
+
 def test_requests_that_upstream_never_answers_are_counted() -> None:
     world = world_of()
     world.produce(1, {("flights", 0): batch([(b"k", b"learn")])})
@@ -181,7 +222,7 @@ def test_record_sets_of_other_formats_count_as_bytes_only(data: bytes | None) ->
 def test_clients_with_ever_new_ids_add_a_bounded_number_of_series() -> None:
     tallies = Tallies()
     for n in range(3 * MOST_SERIES):
-        tallies.count("flights", f"client-{n}" + "x" * 30_000, records=1, keyless=0, misplaced=1)
+        tallies.count("flights", Mode.OBSERVE, f"client-{n}" + "x" * 30_000, records=1, keyless=0, misplaced=1)
     assert len(tallies.misplaced) == MOST_SERIES + 1
     assert tallies.misplaced[OTHER, OTHER] == 2 * MOST_SERIES
     assert sum(tallies.misplaced.values()) == tallies["flights"].misplaced == 3 * MOST_SERIES

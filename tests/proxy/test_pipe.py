@@ -100,7 +100,7 @@ async def test_a_node_that_takes_nothing_is_given_up(clock: MockClock) -> None:
         began = trio.current_time()
         await until(lambda: driver.lost)
         assert WRITE_TIMEOUT <= trio.current_time() - began <= 1.2 * WRITE_TIMEOUT
-        assert driver.lost == "broke: upstream has taken nothing for 30 s"
+        assert driver.lost == "connection lost: upstream has taken nothing for 30 s"
 
 
 async def test_a_node_that_ends_the_connection_is_told_of(clock: MockClock) -> None:
@@ -112,7 +112,7 @@ async def test_a_node_that_ends_the_connection_is_told_of(clock: MockClock) -> N
         await trio.testing.wait_all_tasks_blocked()
         await node.aclose()  # closed with unread bytes, which resets the connection
         await until(lambda: driver.lost)
-        assert driver.lost is not None and driver.lost.startswith("broke: ")
+        assert driver.lost is not None and driver.lost.startswith("connection lost: ")
 
 
 async def test_a_pipe_that_finishes_is_read_until_the_node_has_taken_everything(clock: MockClock) -> None:

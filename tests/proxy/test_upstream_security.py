@@ -204,9 +204,7 @@ def test_a_wrong_password_is_told_with_the_user_and_never_with_the_secret(caplog
     world.settle(60)
     assert isinstance(world.core.refused, AuthenticationFailed)
     assert str(world.core.refused).endswith("user 'alice' by PLAIN is refused: Authentication failed")
-    assert [each.message for each in caplog.records if "authentication with" in each.message] == [
-        f"authentication with upstream failed: {world.core.refused}"
-    ]
+    assert "authentication with" not in caplog.text, "the error of the start says it"
     assert "wrong-secret" not in caplog.text + repr(world.core.config)
 
 

@@ -281,7 +281,7 @@ async def wait_and_ask_why(loop: Loop, bootstrap: str, topic: str, caplog: pytes
                     assert await consumer.poll(0.1) is None
                 # A paused process may also wait for a response.
                 [line] = [each for each in client.explain().splitlines() if each.startswith(f"{topic}-0")]
-                assert line.startswith(f"{topic}-0 at 0: the last stable offset has stood still for ")
+                assert line.startswith(f"{topic}-0 at 0: the last stable offset has not moved for ")
                 assert "with 2 record(s) behind it" in line
                 assert f"(producer id {open_.producer_id}, epoch {open_.producer_epoch}) is open there, for " in line
                 assert "until that ends it or its timeout of 60 s expires; " in line
@@ -324,4 +324,4 @@ async def test_explain_says_what_older_brokers_tell(old_kafka: ApacheKafka, impa
             with trio.fail_after(HUNG):
                 while known not in client.explain():
                     assert await consumer.poll(0.1) is None
-            assert "waiting-0 at 0: the last stable offset has stood still" in client.explain()
+            assert "waiting-0 at 0: the last stable offset has not moved" in client.explain()

@@ -101,7 +101,7 @@ def test_a_reader_that_waits_for_a_transaction_says_for_whose_since_when_and_unt
     assert lines(cluster) == [] and not cluster.asked(DescribeProducersRequest)
     cluster.run(2.0)
     [line] = lines(cluster)
-    assert line.startswith("t-0 at 3: the last stable offset has stood still for 6.0 s, with 2 record(s) behind it: ")
+    assert line.startswith("t-0 at 3: the last stable offset has not moved for 6.0 s, with 2 record(s) behind it: ")
     whose = "the transaction of transactional id 'billing' (producer id 4711, epoch 3) is open there, for 8 s"
     until = "until that ends it or its timeout of 60 s expires; `ottla transactions fence billing` ends it now"
     assert line.endswith(f"{whose}, {until}")
@@ -129,7 +129,7 @@ def test_a_transaction_in_many_partitions_is_one_line_and_one_request_to_each_le
     with caplog.at_level(logging.WARNING, "ottla.sdk.consumer"):
         cluster.run(REPORT + 2 * STILL)
     [line] = lines(cluster)
-    assert line.startswith("t-0 at 1, t-1 at 1, t-2 at 1 and 3 more: the last stable offset has stood still for ")
+    assert line.startswith("t-0 at 1, t-1 at 1, t-2 at 1 and 3 more: the last stable offset has not moved for ")
     assert "with 12 record(s) behind it" in line
     assert [record.__dict__["partitions"] for record in caplog.records] == [6]
     asked = [node for node, _, message in cluster.requests if isinstance(message, DescribeProducersRequest)]

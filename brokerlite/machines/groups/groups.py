@@ -252,9 +252,8 @@ class Groups:
                 raise UnknownMemberId
         except BrokerError as error:
             return error.code
-        log.info(
-            "member %s left: %s", member.member_id, leaver.reason or "no reason given", extra={"group": group.group_id}
-        )
+        why = f": {leaver.reason}" if leaver.reason else ""
+        log.info("member %s left%s", member.member_id, why, extra={"group": group.group_id})
         self._rebalances.drop(group, member)
         return 0
 

@@ -152,7 +152,7 @@ class Joins:
         )
         group.add(member, asked.protocol_type)
         self._rebalances.renew(group, member, now, self._settings.new_member_timeout)
-        self._rebalances.rebalance(group, f"member {member_id} joined: {asked.reason}", now)
+        self._rebalances.rebalance(group, _with_reason(f"member {member_id} joined", asked.reason), now)
 
     def _rejoin(self, group: Group, member: JoinedMember, asked: JoinRequest, now: float) -> None:
         """Handle the JoinGroup of a member of the group."""
@@ -162,7 +162,7 @@ class Joins:
         else:
             self._update(group, member, asked)
             member.wait_to_join(asked.answer)
-            self._rebalances.rebalance(group, f"member {member.member_id} rejoined: {asked.reason}", now)
+            self._rebalances.rebalance(group, _with_reason(f"member {member.member_id} rejoined", asked.reason), now)
 
     def _replace(self, group: Group, member: JoinedMember, member_id: str, asked: JoinRequest, now: float) -> None:
         """Handle the JoinGroup of a static member that was restarted."""
@@ -176,7 +176,7 @@ class Joins:
         if group.state is not GroupState.STABLE or group.vote() != group.protocol:
             member.wait_to_join(asked.answer)
             self._rebalances.renew(group, member, now)
-            self._rebalances.rebalance(group, f"static member {member_id} restarted: {asked.reason}", now)
+            self._rebalances.rebalance(group, _with_reason(f"static member {member_id} restarted", asked.reason), now)
             return
         try:
             self._store(group, False)
@@ -197,3 +197,7 @@ class Joins:
         member.answer_join(Joined(RebalanceInProgress.code, member.member_id))  # a request of an earlier connection
         group.update(member, asked.protocols)
         member.set_timeouts(asked.session_timeout_ms, asked.rebalance_timeout_ms)
+
+
+def _with_reason(what: str, reason: str) -> str:
+    return f"{what}: {reason}" if reason else what

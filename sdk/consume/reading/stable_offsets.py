@@ -183,7 +183,7 @@ class StableOffsets:
             waiting = sorted(group.waiting, key=lambda each: each.position.place)
             places = ", ".join(f"{place_name(each.position.place)} at {each.offset}" for each in waiting[:_NAMED])
             more = f" and {len(waiting) - _NAMED} more" if len(waiting) > _NAMED else ""
-            since = f"the last stable offset has stood still for {now - group.since:.1f} s"
+            since = f"the last stable offset has not moved for {now - group.since:.1f} s"
             yield f"{places}{more}: {since}, with {group.records} record(s) behind it: {self._why(group)}"
 
     def _why(self, group: _WaitingPartitions) -> str:

@@ -32,11 +32,14 @@ _IN_KAFKAS_TERMS = {
 """Advice in errors for programs, and its counterpart for ``--command-config`` and options."""
 
 
-def read(file: Path | None, settings: Iterable[str] = (), *, option: str = "--command-config") -> dict[str, Any]:
+def read(
+    file: Path | None, settings: Iterable[str] = (), *, option: str = "--command-config", only_security: bool = False
+) -> dict[str, Any]:
     """Turn a file, and settings that take precedence over it, into arguments of `ottla.connect`.
 
     Args:
         option: the option that names the file.
+        only_security: take only the names about TLS and SASL from the file.
 
     Raises:
         BadParameter: the file cannot be read, or a setting cannot be given this way.
@@ -44,7 +47,7 @@ def read(file: Path | None, settings: Iterable[str] = (), *, option: str = "--co
     """
     from ottla.sdk.kafka_config import from_kafka_config
 
-    names = _from_file(file, option) if file is not None else {}
+    names = _from_file(file, option, only_security) if file is not None else {}
     names |= _from_settings(settings)
     return dict(from_kafka_config(names, lenient=True))
 
@@ -57,8 +60,9 @@ def in_kafkas_terms(message: str) -> str:
     return message
 
 
-def _from_file(file: Path, option: str) -> dict[str, str]:
+def _from_file(file: Path, option: str, only_security: bool) -> dict[str, str]:
     from ottla.sdk.kafka_meanings import is_about_connections
+    from ottla.sdk.kafka_security import is_security
 
     try:
         data = file.read_bytes()
@@ -72,8 +76,9 @@ def _from_file(file: Path, option: str) -> dict[str, str]:
         names = parse_properties(text)
     except ValueError as error:
         raise typer.BadParameter(f"{file}, {error}", param_hint=option) from None
-    if others := [name for name in names if is_about_connections(name) is False]:
-        log.warning("names ignored that are not about connections", extra={"file": str(file), "names": others})
+    known = {name: is_about_connections(name) and (is_security(name) or not only_security) for name in names}
+    if others := [name for name, used in known.items() if used is False]:
+        log.warning("settings ignored in %s: %s", file, ", ".join(others))
     return {name: value for name, value in names.items() if name not in others}
 
 

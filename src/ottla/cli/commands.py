@@ -30,6 +30,7 @@ from ottla.cli import (
     transactions,
     users,
 )
+from ottla.cli.escapes import tell
 from ottla.cli.options import as_command
 
 _OF_KAFKAS_TOOLS = {
@@ -166,7 +167,7 @@ def _print_version(wanted: bool) -> None:
         with exits.reported():
             from ottla.codec import engine
 
-        typer.echo(f"ottla {__version__} (codec: {engine})")
+        tell(f"ottla {__version__} (codec: {engine})")
         raise typer.Exit
 
 

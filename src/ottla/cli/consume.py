@@ -106,7 +106,8 @@ async def consume(
             async with client.consumer(assign=first, isolation=level) as consumer:
                 await _print(consumer, form, count, end)
     if held_back and until_end:
-        await stdio.say(f"{held_back} record(s) wait behind an open transaction", err=True)
+        wait = "record waits" if held_back == 1 else "records wait"
+        await stdio.say(f"{held_back} {wait} behind an open transaction", err=True)
 
 
 def _start(text: str) -> Start:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from ottla.cli import exits
+from ottla.cli.escapes import tell
 from ottla.cli.lines import as_json
 from ottla.errors import ConfigurationError
 
@@ -202,7 +203,7 @@ def _named(name: str, *, anything: bool) -> list[str]:
     if not found:
         raise ConfigurationError(f"{name} is a folder, and no file in it has a name that shows its type: {_SAY}")
     if left_out:
-        typer.echo(f"ottla: skipped, as their names do not show their type: {', '.join(left_out)}", err=True)
+        tell(f"ottla: skipped, as their names do not show their type: {', '.join(left_out)}", err=True)
     return found
 
 
@@ -340,7 +341,7 @@ def _tried(show: Callable[[str], bool], name: str, *, alone: bool) -> bool:
     except ConfigurationError as error:
         if alone:
             raise
-        typer.echo(f"ottla: {error}", err=True)
+        tell(f"ottla: {error}", err=True)
         return False
 
 
@@ -358,7 +359,7 @@ def _dump_one(source: _DumpedFile, options: "DumpOptions", form: _Form, count: i
                 whole = False
                 output.flush()
                 name = "stdin" if source.name == "-" else source.name
-                typer.echo(f"ottla: {name} is damaged\n{text(item)}", err=True)
+                tell(f"ottla: {name} is damaged", *text(item).split("\n"), err=True)
             elif left is not None and item.kind in counted:
                 left -= 1
                 if left == 0:

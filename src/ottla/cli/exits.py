@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 
 from ottla.cli.command_config import in_kafkas_terms
+from ottla.cli.escapes import tell
 from ottla.errors import (
     ConfigurationError,
     ConnectionLost,
@@ -70,7 +71,7 @@ def code_of(error: OttlaError) -> int:
 def fail(error: OttlaError) -> NoReturn:
     """Print the error in one line, and end."""
     line = in_kafkas_terms(" ".join(str(error).split())) or type(error).__name__
-    typer.echo(f"ottla: {line}", err=True)
+    tell(f"ottla: {line}", err=True)
     raise typer.Exit(code_of(error))
 
 
@@ -141,7 +142,7 @@ def run(command: Callable[[], Awaitable[None]]) -> None:
             trio.run(work)
         finally:
             for line in stop.given_up:
-                typer.echo(line, err=True)
+                tell(line, err=True)
     if told:
         raise typer.Exit(128 + told[0])
 

@@ -14,6 +14,7 @@ import typer
 
 from ottla.addresses import format_address
 from ottla.cli import stdio, tables
+from ottla.cli.numbers import counted
 from ottla.cli.options import AsJson, Connect, Isolation, IsolationLevel, at_cluster
 from ottla.cli.places import Place, format_places, parse_duration, parse_places, parse_time, partitions_of
 
@@ -48,7 +49,7 @@ async def list_(
         if as_json:
             await stdio.say(json.dumps([_listing(each) for each in groups]))
         elif names:
-            await stdio.say("".join(f"{each.group}\n" for each in groups), end="")
+            await stdio.say(*(each.group for each in groups))
         else:
             columns = ("group", "state", "type", "protocol", "coordinator")
             await tables.show(columns, [tuple(_listing(each).values()) for each in groups])
@@ -136,7 +137,7 @@ async def delete(
             partitions = await partitions_of(client, places)
             for name in groups:
                 await client.delete_offsets(name, partitions)
-                await stdio.say(f"deleted the offsets of {len(partitions)} partition(s) from {name}")
+                await stdio.say(f"deleted the offsets of {counted(len(partitions), 'partition')} from {name}")
             return
         try:
             await client.delete_groups(groups)
@@ -251,7 +252,7 @@ async def _print_plan(plan: "ResetPlan", export: bool, as_json: bool) -> None:
         await stdio.say(json.dumps(facts))
         return
     if export:
-        await stdio.say(plan.to_csv(), end="")
+        await stdio.say(*plan.to_csv().splitlines())
         for each in plan.offsets:
             if each.note:
                 await stdio.say(f"{each.topic}-{each.partition}: {each.note}", err=True)
@@ -263,7 +264,8 @@ async def _print_plan(plan: "ResetPlan", export: bool, as_json: bool) -> None:
         raise typer.Exit(1)
     elif plan.executed:
         new = ", a new group" if plan.new_group else ""
-        await stdio.say(f"{len(rows)} offset(s) of {plan.group} are reset{new}", err=True)
+        are = "is" if len(rows) == 1 else "are"
+        await stdio.say(f"{counted(len(rows), 'offset')} of {plan.group} {are} reset{new}", err=True)
     else:
         new = f"{plan.group} is a group that does not exist yet; " if plan.new_group else ""
         await stdio.say(f"{new}nothing was changed: add --execute to do it", err=True)
@@ -322,7 +324,7 @@ async def _print(lag: "GroupLag", members: bool) -> None:
     group, node = lag.group, lag.group.coordinator
     assignor = f", {group.protocol}" if group.protocol else ""
     where = f"coordinator {format_address(node.host, node.port)} (node {node.id})"
-    await stdio.say(f"{group.group}: {group.state}{assignor}, {len(group.members)} member(s), {where}")
+    await stdio.say(f"{group.group}: {group.state}{assignor}, {counted(len(group.members), 'member')}, {where}")
     if members and group.members:
         of_members = ("member", "instance", "client", "host", "partitions", "assignment")
         await tables.show(of_members, [_member(each) for each in group.members])
@@ -345,7 +347,7 @@ async def _print(lag: "GroupLag", members: bool) -> None:
         if each.trouble:
             await stdio.say(f"{each.topic}-{each.partition}: {each.trouble}", err=True)
     unknown = sum(each.lag is None for each in lag.partitions)
-    await stdio.say(f"lag {lag.total}" + (f", unknown for {unknown} partition(s)" if unknown else ""))
+    await stdio.say(f"lag {lag.total}" + (f", unknown for {counted(unknown, 'partition')}" if unknown else ""))
 
 
 def _member(each: "GroupMember") -> tuple[object, ...]:

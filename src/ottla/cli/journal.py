@@ -2,11 +2,13 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ottla.cli import exits
+from ottla.cli.escapes import tell
+from ottla.cli.numbers import counted, in_units
 from ottla.cli.options import AsJson
 
 EXAMPLE = "Example: ottla proxy journal /var/lib/ottla-proxy"
@@ -30,7 +32,7 @@ def journal(
         except DecodeError as error:
             raise ConfigurationError(f"the journal in {directory} cannot be used: {error}") from None
         rules = TopicRules([parse_rule(text) for text in found.rules[-1]]) if found.rules else None
-    lines = []
+    lines: list[dict[str, Any]] = []
     for producer_id in found.producers:
         windows = found.windows.get(producer_id, {})
         streams = found.streams.get(producer_id, {})
@@ -42,23 +44,29 @@ def journal(
                     "partition": partition,
                     "epoch": window.epoch,
                     "next_sequence": window.next_sequence,
-                    "under_way": len(window.under_way),
+                    "in_flight": len(window.under_way),
                     "fenced": window.fenced,
                     "sends_to": sorted(place[1] for place in streams if place[0] == topic),
                 }
             )
     if as_json:
         for line in lines:
-            typer.echo(json.dumps(line))
+            tell(json.dumps(line))
         return
     size = sum(path.stat().st_size for path in segments(directory))
-    typer.echo(f"{len(found.producers)} producers, {found.under_way} batches in flight, {size / 2**20:.1f} MiB on disk")
+    tell(
+        f"{counted(len(found.producers), 'producer')}, {counted(found.under_way, 'batch', 'batches')} in flight, "
+        f"{in_units(size)} on disk"
+    )
     for name, pinned in sorted(found.topics.items()):
-        idle = "" if rules is None or rules.rewrites(name) else ", once a rule rewrites the topic again"
-        typer.echo(f"  {name}: keys go to {pinned.partitions} partitions by {pinned.partitioner}{idle}")
+        idle = "" if rules is None or rules.rewrites(name) else "; used again if a rule rewrites the topic"
+        tell(f"  {name}: pinned to {counted(pinned.partitions, 'partition')} by {pinned.partitioner}{idle}")
     for line in lines:
         fenced = ", fenced" if line["fenced"] else ""
-        typer.echo(
+        tell(
             f"  producer {line['producer_id']} to {line['topic']}-{line['partition']}: epoch {line['epoch']}, next "
-            f"sequence {line['next_sequence']}, {line['under_way']} batches in flight{fenced}"
+            f"sequence {line['next_sequence']}, {counted(line['in_flight'], 'batch', 'batches')} in flight{fenced}"
         )
+    written = {line["producer_id"] for line in lines}
+    if unused := len(found.producers) - len(written):
+        tell(f"  {counted(unused, 'producer')} without records of a rewritten topic")

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from ottla.cli.escapes import escaped, escaped_json
 from ottla.cli.exits import BadInput
 
 NO_TIMESTAMP = -1
@@ -95,7 +96,7 @@ def parse_json(line: bytes) -> InputRecord:
 
 def as_json(**fields: Any) -> bytes:
     """One line of JSON; bytes in the fields, at any depth, become text or base64 (see the module)."""
-    return _encode(_texts(fields)).encode()
+    return escaped_json(_encode(_texts(fields))).encode()
 
 
 def header_fields(headers: Headers) -> list[dict[str, Any]]:
@@ -212,4 +213,4 @@ def _short(what: object) -> str:
     """A line, or a value in it, as written, but shortened and with control characters escaped."""
     text = what.decode(errors="backslashreplace") if isinstance(what, bytes) else _encode(what)
     text = text if len(text) <= 60 else text[:60] + "…"
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    return escaped(text)

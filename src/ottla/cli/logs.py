@@ -12,6 +12,8 @@ import sys
 from datetime import UTC, datetime
 from enum import StrEnum
 
+from ottla.cli.escapes import escaped
+
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -45,22 +47,18 @@ class TextFormatter(logging.Formatter):
     """``2026-01-31T12:00:00.123Z INFO    ottla.brokerlite  ready  listen=127.0.0.1:9092 node=1``"""
 
     def format(self, record: logging.LogRecord) -> str:
-        line = f"{_time(record)} {record.levelname:<7} {record.name}  {_escaped(_text(record))}"
+        line = f"{_time(record)} {record.levelname:<7} {record.name}  {escaped(_text(record))}"
         if given := extras(record):
             line += "  " + " ".join(f"{key}={_quoted(value)}" for key, value in given.items())
         if record.exc_info:
             lines = self.formatException(record.exc_info).split("\n")
-            line = "\n  ".join((line, *map(_escaped, lines)))  # indented, as an exception may have several lines
+            line = "\n  ".join((line, *map(escaped, lines)))  # indented, as an exception may have several lines
         return line
-
-
-def _escaped(text: str) -> str:
-    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def _quoted(value: object) -> str:
     text = str(value)
-    return _escaped(json.dumps(text, ensure_ascii=False) if not text or any(c in text for c in ' "=') else text)
+    return escaped(json.dumps(text, ensure_ascii=False) if not text or any(c in text for c in ' "=') else text)
 
 
 class JsonFormatter(logging.Formatter):

@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from ottla.cli import exits
+from ottla.cli.escapes import tell
 from ottla.cli.logs import LogFormat, LogLevel, configure
 from ottla.cli.options import AsJson
-from ottla.cli.users import SALT, Iterations, PasswordFile, User, read_password, shown
+from ottla.cli.users import SALT, Iterations, PasswordFile, User, read_password
 
 app = typer.Typer(no_args_is_help=True, help="List, add and delete users in the folder of a stopped broker.")
 
@@ -28,9 +29,9 @@ def list_offline(data: Data, node_id: NodeId = 1, as_json: AsJson = False) -> No
         table = users.table
         found = {name: {key: each.iterations for key, each in table.credentials(name).items()} for name in table}
     if as_json:
-        typer.echo(json.dumps([{"name": name, "mechanisms": theirs} for name, theirs in found.items()]))
+        tell(json.dumps([{"name": name, "mechanisms": theirs} for name, theirs in found.items()]))
     else:
-        typer.echo("".join(f"{shown(name)}: {', '.join(theirs)}\n" for name, theirs in found.items()), nl=False)
+        tell(*(f"{name}: {', '.join(theirs)}" for name, theirs in found.items()))
 
 
 @app.command("add", epilog="Example: ottla broker users add admin --data ./kafka-data")
@@ -47,7 +48,7 @@ def add_offline(
         with opened_users(data, node_id) as users:
             for mechanism in HASHES:
                 users.store(user, credential_for(mechanism, password, secrets.token_bytes(SALT), iterations))
-    typer.echo(f"added {shown(user)}")
+    tell(f"added {user}")
 
 
 @app.command("delete", epilog="Example: ottla broker users delete alice --data ./kafka-data")
@@ -58,4 +59,4 @@ def delete_offline(user: User, data: Data, node_id: NodeId = 1) -> None:
     configure(LogFormat.TEXT, LogLevel.WARNING)
     with exits.reported(), opened_users(data, node_id) as users:
         users.delete(user)
-    typer.echo(f"deleted {shown(user)}")
+    tell(f"deleted {user}")

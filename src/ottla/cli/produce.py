@@ -13,6 +13,7 @@ import typer
 from ottla.cli import exits, stdio
 from ottla.cli.exits import BadInput
 from ottla.cli.lines import InputRecord, as_json, parse_json, parse_separator, parse_text
+from ottla.cli.numbers import counted
 from ottla.cli.options import CompressionName, Connect, Partitioner, at_cluster
 from ottla.errors import EncodeError, MessageTooLarge, OttlaError, RecordTooLarge
 
@@ -75,7 +76,7 @@ async def produce(
     if as_json_ and not receipts:
         await stdio.write(as_json(topic=topic, records=count) + b"\n")
     elif not receipts:
-        await stdio.say(f"{count} record(s) are stored in {topic}", err=True)
+        await stdio.say(f"{counted(count, 'record')} {'is' if count == 1 else 'are'} stored in {topic}", err=True)
 
 
 def _open(file: Path | None) -> int:
@@ -112,7 +113,7 @@ async def _send_all(
 
             def given_up() -> str:
                 left = end - count  # noqa: B023
-                return f"ottla: stopped by a signal: {left} line(s) may have been read but not sent"
+                return f"ottla: stopped by a signal: {counted(left, 'line')} may have been read but not sent"
 
             progress(count)
             with exits.finished_within(_GRACE, given_up):

@@ -7,15 +7,13 @@ Rules:
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import typer
-
 from ottla.cli.logs import LogFormat, LogLevel, configure
-from ottla.config_file import ConfigFile, Reloaded
+from ottla.config_file import ConfigFile, Reloaded, one_of
 from ottla.errors import ConfigurationError
 
 log = logging.getLogger("ottla.cli")
@@ -46,8 +44,14 @@ def server_logs(file: ConfigFile, format: LogFormat | None = None, level: LogLev
         try:
             found.append(option or kind(given.get(name, default)))
         except ValueError:
-            raise file.error(f"{name} is {given[name]!r}; it must be {' or '.join(kind)}") from None
+            raise file.error(f"{name} is {given[name]!r}; it must be {one_of(kind)}") from None
     return ServerLogs(*found)
+
+
+def log_warnings(warnings: Sequence[str]) -> None:
+    """Log what a configuration says without effect."""
+    for each in warnings:
+        log.warning("setting without effect: %s", each)
 
 
 class Configuration:
@@ -60,6 +64,7 @@ class Configuration:
         live: names of fields that can change while the server runs -> how, in the order in which they are changed.
             Each may raise `ConfigurationError`; those before it are in effect then.
         name_of: returns a field's name in a file.
+        warnings: returns what a configuration says without effect; each is logged.
     """
 
     def __init__(
@@ -69,13 +74,16 @@ class Configuration:
         read: Callable[[ConfigFile], Any],
         live: Mapping[str, Callable[[Any, Any], None]],
         name_of: Callable[[str], str],
+        warnings: Callable[[Any], Sequence[str]] = lambda config: (),
     ) -> None:
+        self._warnings = warnings
         self._path, self._read_logs, self._read = path, read_logs, read
         self._live, self._name_of = live, name_of
         file = ConfigFile.read(path)
         self._logs = read_logs(file)
         self._logs.apply()  # before the configuration is read, which may log a warning
         self._config = read(file)
+        log_warnings(self._warnings(self._config))
 
     @property
     def config(self) -> Any:
@@ -86,12 +94,12 @@ class Configuration:
         """Read the file again, apply the changes, and log settings that need a restart.
 
         Raises:
-            ConfigurationError: the file cannot be used; the server continues with the former one.
+            ConfigurationError: the file cannot be used; the server keeps the previous one.
         """
         try:
             logs, config = self._read_again()
         except ConfigurationError as error:
-            log.error("configuration not reloaded, the server continues with the former one: %s", error)
+            log.error("configuration not reloaded, the server keeps the previous one: %s", error)
             raise
         changed = [
             field.name for field in fields(config) if getattr(config, field.name) != getattr(self._config, field.name)
@@ -103,7 +111,7 @@ class Configuration:
                 try:
                     change(running, value)
                 except ConfigurationError as error:
-                    log.error("changed setting cannot be used, the server continues with the former one: %s", error)
+                    log.error("changed setting cannot be used, the server keeps the previous one: %s", error)
                     raise
                 self._config = replace(self._config, **{name: value})
                 applied.append(self._name_of(name))
@@ -114,7 +122,9 @@ class Configuration:
         log.info("configuration reloaded", extra={"file": str(self._path), "applied": ", ".join(applied) or "nothing"})
         if left:
             log.warning("changed settings need a restart of the server", extra={"settings": ", ".join(left)})
-        return Reloaded(tuple(applied), tuple(left))
+        warnings = tuple(self._warnings(config))
+        log_warnings(warnings)
+        return Reloaded(tuple(applied), tuple(left), warnings)
 
     def _read_again(self) -> tuple[ServerLogs, Any]:
         try:
@@ -124,8 +134,6 @@ class Configuration:
             return self._read_logs(file), self._read(file)
         except OSError as error:
             raise ConfigurationError(f"cannot read {self._path}: {error.strerror}") from None
-        except typer.BadParameter as error:  # about the file of upstream-config; no command line is at fault here
-            raise ConfigurationError(f"upstream-config: {error.message}") from None
 
     def hang_up(self, running: Any) -> None:
         """Reload at SIGHUP; errors are in the log only."""

@@ -13,7 +13,7 @@ import json
 import logging
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -25,8 +25,9 @@ import typer
 from ottla.brokerlite.config import Sync
 from ottla.cli import command_config, exits, stdio
 from ottla.cli.logs import LogFormat, LogLevel
-from ottla.cli.reloading import Configuration, ServerLogs, server_logs
+from ottla.cli.reloading import Configuration, ServerLogs, log_warnings, server_logs
 from ottla.config_file import NO_FILE, ConfigFile, dashed
+from ottla.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import trio
@@ -108,7 +109,7 @@ def broker(
             "--data",
             metavar="DIR",
             parser=_folder,
-            help="The folder of the topics; without it, they are removed when the broker stops.",
+            help="The folder of the topics; without it, topics are deleted when the broker stops.",
         ),
     ] = None,
     advertise: Advertise = None,
@@ -117,7 +118,9 @@ def broker(
         int | None,
         typer.Option(min=1, max=10_000, help="The number of partitions of topics that are created without one (1)."),
     ] = None,
-    auto_create: Annotated[bool | None, typer.Option(help="Create a topic when a producer asks for it (yes).")] = None,
+    auto_create: Annotated[
+        bool | None, typer.Option(help="Create a topic when a client asks for it (default: yes).")
+    ] = None,
     group_delay: Annotated[
         float | None,
         typer.Option(
@@ -215,7 +218,7 @@ def proxy(
         typer.Option(
             "--listen",
             metavar="HOST:PORT",
-            help="The address for clients (127.0.0.1:9092); other nodes get higher ports.",
+            help="The address for clients (127.0.0.1:9092); further nodes get the next ports by node id.",
         ),
     ] = None,
     first_node: Annotated[
@@ -223,8 +226,7 @@ def proxy(
         typer.Option(
             min=0,
             metavar="ID",
-            help="The node id that has the port of --listen; an id that is higher by N has a port higher by N. By "
-            "default the lowest id.",
+            help="The node that gets --listen's port (default: the lowest id); node id + N gets port + N.",
         ),
     ] = None,
     topic: Annotated[
@@ -237,7 +239,8 @@ def proxy(
         ),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A TOML file with these options, except names.")
+        Path | None,
+        typer.Option(metavar="FILE", help="A TOML file with these options (not --announce, --name, --json)."),
     ] = None,
     upstream_config: Annotated[
         Path | None,
@@ -253,8 +256,7 @@ def proxy(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Folder for the state that survives a restart, so that a restart fences no producer; see ottla proxy "
-            "journal.",
+            help="Folder for the journal, so that restarts do not fence producers. ottla proxy journal shows it.",
         ),
     ] = None,
     health: Health = None,
@@ -264,15 +266,15 @@ def proxy(
         typer.Option(
             "--report",
             metavar="HOST:PORT",
-            help="Serve GET /report here: the clients that put keys into other partitions. It has no login.",
+            help="Serve GET /report here: which clients put keys into the wrong partition. It has no login.",
         ),
     ] = None,
     report_keys: Annotated[
-        bool | None, typer.Option("--report-keys", help="Show keys in the report; by default it has hashes of them.")
+        bool | None, typer.Option("--report-keys", help="Show keys in the report; by default it shows hashes.")
     ] = None,
     observe_sample: Annotated[
         int | None,
-        typer.Option(metavar="COUNT", help="In mode observe, count the keys of one batch in so many (1)."),
+        typer.Option(metavar="COUNT", help="In mode observe, count the keys of only one batch in COUNT (1)."),
     ] = None,
     announce: Announce = False,
     name: Name = None,
@@ -289,7 +291,10 @@ def proxy(
     ] = None,
     max_buffered: Annotated[
         int | None,
-        typer.Option(metavar="BYTES", help="Limit of memory for clients (67108864); above it, the largest users wait."),
+        typer.Option(
+            metavar="BYTES",
+            help="Limit of memory for clients (67108864); above it, the clients using most memory wait.",
+        ),
     ] = None,
     max_batch: Annotated[
         int | None,
@@ -312,11 +317,11 @@ def proxy(
     from ottla.proxy.config import ProxyConfig
     from ottla.proxy.descriptors import needed
     from ottla.proxy.serve import run_proxy
-    from ottla.proxy.topic_rule import parse_rule
+    from ottla.proxy.topic_rule import never_applied, parse_rule
 
     _all_imported()
     if upstream is None and config is None:
-        raise typer.BadParameter("give the brokers' address, or a file with --config", param_hint="--upstream")
+        raise exits.fail(ConfigurationError("--upstream or --config is missing"))
     given: dict[str, Any] = {
         "upstream": upstream,
         "upstream_config": None if upstream_config is None else str(upstream_config),
@@ -345,8 +350,12 @@ def proxy(
     def change_rules(running: Any, rules: Any) -> None:
         running.change_rules(rules)
 
+    def without_effect(settings: ProxyConfig) -> Sequence[str]:
+        return tuple(never_applied(settings.topics, len(topic or ())))
+
     logs = partial(server_logs, format=log_format, level=log_level)
-    settings, reload = _read(config, logs, read, {"access_log": _log_access, "topics": change_rules}, dashed)
+    live = {"access_log": _log_access, "topics": change_rules}
+    settings, reload = _read(config, logs, read, live, dashed, without_effect)
     host, _ = settings.listens
 
     async def server(task_status: "trio.TaskStatus[Any]") -> None:
@@ -374,7 +383,13 @@ def proxy_config(file: ConfigFile, **options: Any) -> "ProxyConfig":
     settings = read_config(file, **options)
     if settings.upstream_config is None:
         return settings
-    return replace(settings, **_security(Path(settings.upstream_config)))
+    try:
+        return replace(settings, **_security(Path(settings.upstream_config)))
+    except (typer.BadParameter, ConfigurationError) as error:
+        why = error.message if isinstance(error, typer.BadParameter) else str(error)
+        if options.get("upstream_config") is None:
+            raise file.error(f"upstream-config: {why}") from None
+        raise ConfigurationError(f"--upstream-config: {why}") from None
 
 
 def _read(
@@ -383,14 +398,17 @@ def _read(
     read: Callable[[ConfigFile], C],
     live: Mapping[str, Callable[[Any, Any], None]],
     name_of: Callable[[str], str],
+    warnings: Callable[[C], Sequence[str]] = lambda config: (),
 ) -> tuple[C, Configuration | None]:
     """Read the configuration of a server, and begin to log; also returns how to reload it, if there is a file."""
     with exits.reported():
         if path is not None:
-            configuration = Configuration(path, read_logs, read, live, name_of)
+            configuration = Configuration(path, read_logs, read, live, name_of, warnings)
             return configuration.config, configuration
         read_logs(NO_FILE).apply()
-        return read(NO_FILE), None
+        config = read(NO_FILE)
+        log_warnings(warnings(config))
+        return config, None
 
 
 def _all_imported() -> None:
@@ -424,11 +442,8 @@ def _give_memory_back() -> None:
 
 def _security(file: Path) -> dict[str, Any]:
     """The TLS and SASL settings of a file."""
-    found = command_config.read(file, option="--upstream-config")
-    security: dict[str, Any] = {name: found.pop(name) for name in ("tls", "sasl") if name in found}
-    if found:
-        log.warning("only TLS and SASL are used from --upstream-config", extra={"left_out": sorted(found)})
-    return security
+    found = command_config.read(file, option="--upstream-config", only_security=True)
+    return {name: found[name] for name in ("tls", "sasl") if name in found}
 
 
 def _announced_name(announce: bool, name: str | None) -> str | None:

@@ -1,7 +1,9 @@
 """stdin, stdout and stderr for commands under trio: nothing here blocks the loop, so that a signal ends the command.
 
-Rule: a command under trio prints through this module only. `typer.echo`, `print` and rich block the whole loop while
-their pipe is full: the producer sends nothing, and no signal is handled (tests/architecture/test_output.py).
+Rules (tests/architecture/test_output.py):
+- A command under trio prints through this module only. `typer.echo`, `print` and rich block the whole loop while their
+  pipe is full: the producer sends nothing, and no signal is handled.
+- `say` escapes the lines that it prints (`escapes.py`); only records, tables and CSV are written as they are.
 """
 
 import os
@@ -10,6 +12,7 @@ from collections.abc import AsyncGenerator
 from io import UnsupportedOperation
 from typing import TextIO
 
+from ottla.cli.escapes import escaped
 from ottla.cli.exits import BadInput
 
 _CHUNK = 64 * 2**10
@@ -62,15 +65,27 @@ async def write(data: bytes) -> None:
     await _write(sys.stdout, data)
 
 
-async def say(text: str, *, end: str = "\n", err: bool = False) -> None:
-    """Print to stdout, or to stderr if ``err`` is set; to nothing if that is closed.
+async def say(*lines: str, err: bool = False) -> None:
+    """Print lines to stdout, or to stderr if ``err`` is set; to nothing if that is closed.
 
     Raises:
         BrokenPipeError: its reader has gone.
     """
-    stream = sys.stderr if err else sys.stdout
-    if stream is not None:
-        await _write(stream, f"{text}{end}".encode(stream.encoding, stream.errors or "strict"))
+    await _print("".join(f"{escaped(line)}\n" for line in lines), sys.stderr if err else sys.stdout)
+
+
+async def draw(table: str) -> None:
+    """Print a table to stdout, as it is: whoever draws it escapes its cells.
+
+    Raises:
+        BrokenPipeError: the reader of stdout has gone.
+    """
+    await _print(table, sys.stdout)
+
+
+async def _print(text: str, stream: TextIO | None) -> None:
+    if stream is not None and text:
+        await _write(stream, text.encode(stream.encoding, stream.errors or "strict"))
 
 
 async def _write(stream: TextIO, data: bytes) -> None:

@@ -1,8 +1,9 @@
-"""Tables for people, on stdout; numbers are right-aligned."""
+"""Tables for people, on stdout; numbers are right-aligned, and control characters escaped."""
 
 from collections.abc import Iterable, Sequence
 
 from ottla.cli import stdio
+from ottla.cli.escapes import escaped
 
 
 async def show(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
@@ -12,16 +13,16 @@ async def show(columns: Sequence[str], rows: Iterable[Sequence[object]], title: 
     from rich.text import Text
 
     cells = [list(row) for row in rows]
-    table = Table(title=Text(title) if title else None, title_justify="left")
+    table = Table(title=Text(escaped(title)) if title else None, title_justify="left")
     for index, name in enumerate(columns):
         numeric = any(isinstance(row[index], int) for row in cells)
         table.add_column(name, justify="right" if numeric else "left", overflow="fold")
     for row in cells:
-        table.add_row(*(Text("-" if cell is None else str(cell)) for cell in row))
+        table.add_row(*(Text("-" if cell is None else escaped(str(cell))) for cell in row))
     console = Console()
     with console.capture() as printed:
         console.print(table)
-    await stdio.say(printed.get(), end="")
+    await stdio.draw(printed.get())
 
 
 async def clear() -> None:
@@ -31,4 +32,4 @@ async def clear() -> None:
     console = Console()
     with console.capture() as printed:
         console.clear()
-    await stdio.say(printed.get(), end="")
+    await stdio.draw(printed.get())

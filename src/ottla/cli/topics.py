@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ottla.cli import stdio, tables
+from ottla.cli.numbers import counted
 from ottla.cli.options import AsJson, Connect, at_cluster
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ async def create(
     if as_json:
         await stdio.say(json.dumps(_as_dict(made)))
     else:
-        await stdio.say(f"created {made.name} with {len(made.partitions)} partition(s)")
+        await stdio.say(f"created {made.name} with {counted(len(made.partitions), 'partition')}")
 
 
 @app.command("list", epilog="Example: ottla topics list --bootstrap localhost:9092")
@@ -54,7 +55,7 @@ async def list_(
     if as_json:
         await stdio.say(json.dumps(names))
     else:
-        await stdio.say("".join(f"{name}\n" for name in names), end="")
+        await stdio.say(*names)
 
 
 @app.command("describe", epilog="Example: ottla topics describe flights --json")
@@ -91,7 +92,7 @@ async def grow(
     if as_json:
         await stdio.say(json.dumps({"name": name, "partitions": len(grown.partitions)}))
     else:
-        await stdio.say(f"{name} has {len(grown.partitions)} partition(s)")
+        await stdio.say(f"{name} has {counted(len(grown.partitions), 'partition')}")
 
 
 @app.command("delete", epilog="Example: ottla topics delete flights flights-direct")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ottla.cli import stdio, tables
+from ottla.cli.escapes import escaped
 from ottla.cli.exits import BadInput
 from ottla.cli.options import AsJson, Connect, at_cluster
 
@@ -68,7 +69,7 @@ async def add(connect: Connect, user: User, password_file: PasswordFile = None, 
             salt = secrets.token_bytes(SALT)
             salted = salted_password(mechanism, password, salt, iterations)
             await client.set_scram_credential(user, ScramCredentialHash(mechanism, salt, iterations, salted))
-    await stdio.say(f"added {shown(user)}")
+    await stdio.say(f"added {user}")
 
 
 @app.command("delete", epilog="Example: ottla users delete alice")
@@ -79,7 +80,7 @@ async def delete(connect: Connect, user: User) -> None:
         [known] = await client.describe_users([user])
         for mechanism in known.iterations:
             await client.delete_scram_credential(user, mechanism)
-    await stdio.say(f"deleted {shown(user)}")
+    await stdio.say(f"deleted {user}")
 
 
 def read_password(user: str, file: Path | None) -> str:
@@ -88,7 +89,7 @@ def read_password(user: str, file: Path | None) -> str:
         return _checked(file.read_bytes().partition(b"\n")[0], str(file))
     if not sys.stdin.isatty():
         return _checked(sys.stdin.buffer.readline().rstrip(b"\n"), "stdin")
-    first = getpass.getpass(f"Password of {shown(user)}: ")
+    first = getpass.getpass(f"Password of {escaped(user)}: ")
     if getpass.getpass("Again: ") != first:
         raise BadInput("the passwords differ")
     return _checked(first.encode(), "the prompt")
@@ -108,13 +109,8 @@ async def _show(users: "tuple[UserDescription, ...]", as_json: bool) -> None:
     if as_json:
         await stdio.say(json.dumps([{"name": each.name, "mechanisms": each.iterations} for each in users]))
     else:
-        await tables.show(("user", "mechanisms"), [(shown(each.name), _listed(each.iterations)) for each in users])
+        await tables.show(("user", "mechanisms"), [(each.name, _listed(each.iterations)) for each in users])
 
 
 def _listed(iterations: Mapping[str, int]) -> str:
     return ", ".join(iterations)
-
-
-def shown(name: str) -> str:
-    """A name without control characters, which a terminal would obey."""
-    return name if name.isprintable() else repr(name)

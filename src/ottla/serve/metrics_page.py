@@ -65,7 +65,7 @@ def _add(families: dict[str, Any], sample: Sample) -> None:
     metric, value, labels = sample
     family = families.get(metric.name)
     if family is None:
-        family = families[metric.name] = _FAMILIES[metric.kind](metric.name, metric.meaning, labels=metric.labels)
+        family = families[metric.name] = _FAMILIES[metric.kind](metric.name, metric.help, labels=metric.labels)
     if isinstance(value, Histogram):
         counts = accumulate(value.counts)
         buckets = [(bound, count) for bound, count in zip((*map(str, BOUNDS), "+Inf"), counts, strict=True)]
