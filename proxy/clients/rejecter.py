@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ottla.codec.apis.produce import TopicProduceData
 from ottla.codec.records import RecordBatch
-from ottla.errors import BrokerError, InvalidRecord, NotLeaderOrFollower, UnknownServerError, UnknownTopicOrPartition
+from ottla.errors import BrokerError, InvalidRecord, UnknownServerError, UnknownTopicOrPartition
 from ottla.proxy.clients.batches import Origin
 from ottla.proxy.clients.buffered import Buffered
 from ottla.proxy.clients.key_scan import FoundKeys, memory_to_scan, scan_batch
@@ -58,8 +58,14 @@ class Rejecter:
         self._topics, self._keys, self._threads = topics, keys, threads
         self._buffered, self._counts = buffered, counts
 
-    def screen(self, origin: Origin, topics: Iterable[TopicProduceData], now: float) -> Steps[tuple[Refusals, float]]:
-        """Return which record sets must not pass, and the time; the others pass unchanged."""
+    def screen(
+        self, origin: Origin, topics: Sequence[TopicProduceData], now: float
+    ) -> Steps[tuple[Refusals | None, float]]:
+        """Return which record sets must not pass, and the time; the others pass unchanged.
+
+        ``None``: the rule of a topic has changed meanwhile, so the record sets are judged again, under the new rules.
+        """
+        rules = [self._topics.rule(topic.name) for topic in topics]
         refusals: Refusals = {}
         readable: list[_Judged] = []
         for topic in topics:
@@ -69,9 +75,7 @@ class Rejecter:
                 continue
             routes = self._topics.observed(topic.name)
             if routes is None:  # its rule has changed meanwhile
-                gone = NotLeaderOrFollower("the topic's rule has changed")
-                refusals |= {(topic.name, each.index): _refusal(gone) for each in topic.partition_data}
-                continue
+                return None, now
             for each in topic.partition_data:
                 try:
                     self._topics.check_partition(topic.name, routes, each.index)
@@ -82,6 +86,8 @@ class Rejecter:
                     _, looks = self._keys.wanted(topic.name, routes, origin, now)
                     readable.append(_Judged(topic.name, each.index, batch, routes, looks))
         results, now = yield from self._read(readable, origin, now)
+        if rules != [self._topics.rule(topic.name) for topic in topics]:
+            return None, now
         for judged, found in zip(readable, results, strict=True):
             refusal = self._judge(judged, found, origin)
             if refusal is not None:

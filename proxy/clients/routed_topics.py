@@ -165,7 +165,8 @@ class RoutedTopics:
             self._misfits[topic] = [each for each in several if each != chosen]
             self.pin(topic, chosen)
         self.tell_of_unused(before)
-        for topic in [each for each in self._waiting if not self._rules.rewrites(each)]:
+        gone = [each for each in self._waiting if before.of(each) != self._rules.of(each)]
+        for topic in [each for each in gone if not self._rules.rewrites(each)]:
             self._give_up(topic, f"the proxy's rule for {topic} has just changed", now)
 
     def _give_up(self, topic: str, why: str, now: float) -> None:
@@ -177,6 +178,10 @@ class RoutedTopics:
 
     def rewrites(self, topic: str) -> bool:
         return self._rules.rewrites(topic)
+
+    def rule(self, topic: str) -> TopicRule | None:
+        """The rule of a topic; ``None``: there is none."""
+        return self._rules.of(topic)
 
     @property
     def pins(self) -> dict[str, Routes]:
