@@ -93,6 +93,8 @@ class ProduceHandler:
         self._unsettled = Unsettled(shared.rules, shared.timers)
         self._unread = 0
         """Bytes of the request that has begun, and that the client has not sent yet."""
+        self._begun = 0, 0
+        """Its records, and their bytes."""
         self._unanswered: ClientRequest | None = None
         """That request, if it has no response (``acks=0``)."""
 
@@ -219,7 +221,7 @@ class ProduceHandler:
         """Forward the beginning of a request that `passes`."""
         head = produce_head(start, size)
         assert head is not None, "it passes"
-        self._shared.tallies.count_passed(records_of_head(head.data, head.size) or 0, head.size)
+        self._begun = records_of_head(head.data, head.size) or 0, head.size
         self._unread = size - len(start)
         self._unanswered = None if head.acks else request
         unread = PartitionProduceData(index=head.partition, records=None)
@@ -235,7 +237,10 @@ class ProduceHandler:
         """Forward the next piece of the request that has begun."""
         self._unread -= len(piece)
         self._link.go_on(piece, now)
-        if not self._unread and self._unanswered is not None:
+        if self._unread:
+            return
+        self._shared.tallies.count_passed(*self._begun)  # now: the client might have left before
+        if self._unanswered is not None:
             self._client.answer(self._unanswered.ticket)
 
     # -- record sets that pass

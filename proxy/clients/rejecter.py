@@ -5,7 +5,8 @@ Rules:
   the records by their index, with the partitions of their keys (Produce version 8, KIP-467). Nothing of the batch is
   passed, so upstream expects the same sequence next as a broker that has refused the batch.
 - A batch that the proxy cannot read might have such keys. It is refused, with the same errors as for a rewritten topic.
-- The record sets of a request are read in one call, in a thread if that takes long. Record sets for a topic without
+- The record sets of a request are read in the loop as far as its step's budget goes, and then in a thread: some at a
+  time, so that a request of many large batches leaves the thread to others in between. Record sets for a topic without
   metadata wait for it. Meanwhile later requests of the client wait, too (`RequestLine`).
 """
 
@@ -21,7 +22,8 @@ from ottla.proxy.clients.batches import Origin
 from ottla.proxy.clients.buffered import Buffered
 from ottla.proxy.clients.key_scan import FoundKeys, memory_to_scan, scan_batch
 from ottla.proxy.clients.observer import KeyCounts
-from ottla.proxy.clients.opening import BUG, checked
+from ottla.proxy.clients.opening import BUG, DECOMPRESSED_LIMIT, checked
+from ottla.proxy.clients.pending_produce import MOST_NAMED
 from ottla.proxy.clients.rewrite_counts import RewriteCounts
 from ottla.proxy.clients.routed_topics import RoutedTopics
 from ottla.proxy.clients.steps import Steps, until
@@ -32,8 +34,8 @@ from ottla.sdk.outcome import Outcome
 
 log = logging.getLogger("ottla.proxy")
 
-MOST_NAMED = 1000
-"""The most records that a response names for one batch: some 3 ms of work, and 40 KB."""
+AT_ONCE = DECOMPRESSED_LIMIT
+"""Bytes of records after which a thread is left to others; a single batch may have as many."""
 
 Refusals = dict[tuple[str, int], ClientResult]
 """(topic, partition) -> why its record set is refused."""
@@ -122,26 +124,32 @@ class Rejecter:
     def _read(
         self, readable: Sequence[_Judged], origin: Origin, now: float
     ) -> Steps[tuple[list[FoundKeys | BrokerError], float]]:
-        """Read the keys, in a thread if that takes long."""
-        long, size = False, 0
-        for each in readable:
-            memory, compression = memory_to_scan(each.batch), each.batch.compression
-            size += memory
-            long = long or not self._threads.fits(memory, compression)
-            if not long:
-                self._threads.spend(memory, compression)
-        if not long:
-            return found_keys(readable), now
-        try:
-            self._buffered.check_room(origin.client, size)
-        except BrokerError as error:
-            return [error] * len(readable), now
-        read: Outcome[tuple[list[FoundKeys | BrokerError], float]] = Outcome()
-        self._buffered.count(origin.client, size)
-        self._threads.run(partial(found_keys, readable), lambda found, now: read.succeed((found, now)))
-        found, now = yield from until(read)
-        self._buffered.count(origin.client, -size)
-        return found, now
+        """Read the keys of some record sets after the others."""
+        results: list[FoundKeys | BrokerError] = []
+        named = MOST_NAMED
+        while (first := len(results)) < len(readable):
+            batch = readable[first].batch
+            memory = memory_to_scan(batch)
+            if self._threads.fits(memory, batch.compression):
+                self._threads.spend(memory, batch.compression)
+                found = found_keys(readable[first : first + 1], named)
+            else:
+                last, memory = _together(readable, first)
+                try:
+                    self._buffered.check_room(origin.client, memory)
+                except BrokerError as error:
+                    return results + [error] * (len(readable) - first), now
+                read: Outcome[tuple[list[FoundKeys | BrokerError], float]] = Outcome()
+                self._buffered.count(origin.client, memory)
+                self._threads.run(
+                    partial(found_keys, readable[first:last], named),
+                    lambda found, now, read=read: read.succeed((found, now)),
+                )
+                found, now = yield from until(read)
+                self._buffered.count(origin.client, -memory)
+            results += found
+            named -= sum(len(each.examples) for each in found if isinstance(each, FoundKeys))
+        return results, now
 
     def _judge(self, judged: _Judged, found: FoundKeys | BrokerError, origin: Origin) -> ClientResult | None:
         """Count the keys of a batch; return why it is refused, or ``None`` if it passes."""
@@ -151,7 +159,8 @@ class Rejecter:
         self._keys.count(topic, routes, partition, origin, found, sent=not found.misplaced)
         if not found.misplaced:
             return None
-        more = f"; the first {MOST_NAMED} are named" if found.misplaced > MOST_NAMED else ""
+        named = len(found.examples)
+        more = "" if named == found.misplaced else f"; the first {named} are named" if named else "; none is named"
         return ClientResult(
             InvalidRecord.code,
             error_message=f"the proxy refuses keys outside the partition that {routes.partitioner} chooses: "
@@ -163,14 +172,30 @@ class Rejecter:
         )
 
 
-def found_keys(readable: Iterable[_Judged]) -> list[FoundKeys | BrokerError]:
-    """Read the keys of batches; may run in a thread."""
-    return [_found(each) for each in readable]
+def _together(readable: Sequence[_Judged], first: int) -> tuple[int, int]:
+    """Which record sets a thread reads at a time: the index behind the last one, and the memory for the largest."""
+    read = largest = 0
+    for last in range(first, len(readable)):
+        size = memory_to_scan(readable[last].batch)
+        if read and read + size > AT_ONCE:
+            return last, largest
+        read, largest = read + size, max(largest, size)
+    return len(readable), largest
 
 
-def _found(judged: _Judged) -> FoundKeys | BrokerError:
+def found_keys(readable: Iterable[_Judged], most: int) -> list[FoundKeys | BrokerError]:
+    """Read the keys of batches one after the other, with at most ``most`` examples; may run in a thread."""
+    results: list[FoundKeys | BrokerError] = []
+    for each in readable:
+        found = _found(each, most)
+        most -= len(found.examples) if isinstance(found, FoundKeys) else 0
+        results.append(found)
+    return results
+
+
+def _found(judged: _Judged, most: int) -> FoundKeys | BrokerError:
     try:
-        found = scan_batch(judged.batch, judged.routes, judged.partition, MOST_NAMED, judged.looks)
+        found = scan_batch(judged.batch, judged.routes, judged.partition, most, judged.looks)
     except Exception:
         log.exception("a bug in the proxy, please report it: records for %s-%d", judged.topic, judged.partition)
         return UnknownServerError(BUG)

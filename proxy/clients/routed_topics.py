@@ -246,6 +246,10 @@ class RoutedTopics:
             )
         return routes
 
+    def are_current(self, topic: str, routes: Routes) -> bool:
+        """Whether these are still the routes of a topic: its rule may have changed since they were chosen."""
+        return self._routes.get(topic) == routes
+
     def partitions(self, topic: str) -> Set[int]:
         """The partitions of a topic that has metadata."""
         return self._cluster.topics[topic].leaders.keys()

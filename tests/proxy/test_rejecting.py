@@ -16,7 +16,8 @@ from ottla.errors import (
     UnsupportedForMessageFormat,
 )
 from ottla.proxy import threads
-from ottla.proxy.clients.rejecter import MOST_NAMED
+from ottla.proxy.clients.pending_produce import MOST_NAMED
+from ottla.proxy.clients.rejecter import AT_ONCE
 from ottla.proxy.clients.routed_topics import METADATA_WAIT
 from ottla.proxy.events import RulesChanged
 from ottla.proxy.topic_rule import parse_rule
@@ -79,6 +80,38 @@ def test_a_response_names_a_bounded_number_of_records(world: World) -> None:
     told = world.produce(1, {(STRICT, 3): data}).produced[STRICT, 3]
     assert [each.batch_index for each in told.record_errors] == list(range(MOST_NAMED))
     assert f"the first {MOST_NAMED} are named" in (told.error_message or "")
+
+
+@pytest.mark.parametrize("rule", [f"{STRICT}=reject", f"{STRICT}=rewrite"])
+def test_a_response_names_a_bounded_number_of_records_of_all_batches_together(rule: str) -> None:
+    world = world_of(rule)
+    world.upstream.cluster.data.configs[STRICT] = {"cleanup.policy": "compact"}
+    world.settle(1)
+    for of_each in (MOST_NAMED // 4, MOST_NAMED):
+        wrong = [(AT_5[0] if "reject" in rule else None, b"")] * of_each
+        told = world.produce(1, {(STRICT, partition): batch(wrong) for partition in (0, 1, 2, 3)}).produced
+        world.settle(1)
+        assert {each.error_code for each in told.values()} == {InvalidRecord.code}
+        assert sum(len(each.record_errors) for each in told.values()) == MOST_NAMED
+
+
+def test_a_request_of_many_large_batches_is_read_in_steps_within_the_budget(world: World) -> None:
+    bomb = batch([(AT_3[0], bytes(AT_ONCE // 3))], compression=Compression.ZSTD)
+    assert len(bomb) < 10_000
+    world.busy = True
+    places = [(STRICT, partition) for partition in range(SIX)]
+    reply = world.produce(1, dict.fromkeys(places, bomb))
+    steps = 0
+    while reply.frame is None:
+        [work] = world.work
+        assert world.core.buffered.total < AT_ONCE // 2, "no more than one of them takes memory at a time"
+        world.finish(work)
+        steps += 1
+    assert steps == SIX // 2
+    assert [reply.produced[place].error_code for place in places] == [InvalidRecord.code] * 3 + [0] + [
+        InvalidRecord.code
+    ] * 2
+    assert world.core.buffered.total == 0
 
 
 def test_the_other_record_sets_of_a_request_are_handled(world: World) -> None:
