@@ -201,7 +201,7 @@ class Observer:
         """Count the keys of record sets that pass unchanged; upstream judges unreadable ones."""
         routes = self._topics.observed(topic)
         if routes is None:
-            self._control.request_topics(topic)  # until the metadata arrives, records pass uncounted
+            self._control.hint_topics(topic, asker=origin.client)  # until it is described, records pass uncounted
             return
         partitions = self._topics.partitions(topic)
         chosen = [

@@ -70,8 +70,10 @@ class Rejecter:
         rules = [self._topics.rule(topic.name) for topic in topics]
         refusals: Refusals = {}
         readable: list[_Judged] = []
-        for topic in topics:
-            refused, now = yield from self._described(topic, origin, now)
+        described = [self._describe(topic, origin, now) for topic in topics]  # they wait together
+        for topic, wait in zip(topics, described, strict=True):
+            refused, then = yield from until(wait)
+            now = max(now, then)
             if refused is not None:
                 refusals |= {(topic.name, each.index): _refusal(refused) for each in topic.partition_data}
                 continue
@@ -98,28 +100,25 @@ class Rejecter:
             self._counts.rejected(name, partition, refusal, origin, now)
         return refusals, now
 
-    def _described(
+    def _describe(
         self, topic: TopicProduceData, origin: Origin, now: float
-    ) -> Steps[tuple[BrokerError | None, float]]:
-        """Wait for the metadata of a topic; return an error if it does not come, or if there is no room to wait."""
-        if self._topics.is_described(topic.name):
-            return None, now
-        size = sum(len(each.records or b"") for each in topic.partition_data)
-        try:
-            self._buffered.check_room(origin.client, size)
-        except BrokerError as error:
-            return error, now
-        described: Outcome[tuple[str, float]] = Outcome()
-        self._buffered.count(origin.client, size)
+    ) -> Outcome[tuple[BrokerError | None, float]]:
+        """Wait for the metadata of a topic; an error if it does not come, or if there is no room to wait."""
+        described: Outcome[tuple[BrokerError | None, float]] = Outcome()
+        if not self._topics.is_described(topic.name):
+            try:
+                self._buffered.check_room(origin.client, sum(len(each.records or b"") for each in topic.partition_data))
+            except BrokerError as error:
+                described.succeed((error, now))
+                return described
         self._topics.when_described(
             topic.name,
-            lambda now: described.succeed(("", now)),
-            lambda why, now: described.succeed((why, now)),
+            lambda now: described.succeed((None, now)),
+            lambda why, now: described.succeed((UnknownTopicOrPartition(why), now)),
             now,
+            asker=origin.client,
         )
-        why, now = yield from until(described)
-        self._buffered.count(origin.client, -size)
-        return UnknownTopicOrPartition(why) if why else None, now
+        return described
 
     def _read(
         self, readable: Sequence[_Judged], origin: Origin, now: float
