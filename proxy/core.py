@@ -120,7 +120,7 @@ class ProxyCore:
         self.buffered, self.tallies, opener = Buffered(config.max_buffered), Tallies(), Opener(self.threads)
         self.key_report = None if config.report is None else KeyReport(rng.randbytes(32), shows_keys=config.report_keys)
         """Which clients put keys into other partitions; ``None``: it is not wanted."""
-        keys = KeyCounts(self.tallies, self.key_report)
+        keys = KeyCounts(self.tallies, self.key_report, self.topics)
         self.observer = Observer(
             self.tallies, keys, self.topics, self.control, self.threads, self.buffered, config.observe_sample, rng
         )

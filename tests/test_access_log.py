@@ -1,6 +1,7 @@
 """The access log: a line for each request while it is on, written by a thread."""
 
 import json
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,9 @@ from ottla.codec.apis.heartbeat import HeartbeatRequest
 from ottla.codec.frames import build_request, framed
 from ottla.errors import ConfigurationError, NotLeaderOrFollower, RequestTimedOut
 from ottla.serve import PendingAnswer, observer_thread
-from ottla.serve import access_log as module
 from ottla.serve.access_log import AccessLog
 from ottla.serve.answered import AnsweredRequest, ObservedRequest
+from ottla.serve.log_file import STDERR
 from tests.pairs import listening, peer
 from tests.patience import HUNG
 from tests.serving import Desk, received, until
@@ -94,6 +95,47 @@ def test_a_file_that_was_renamed_is_opened_again(tmp_path: Path) -> None:
     assert [line["client_id"] for line in lines(file)] == ["c1"]
 
 
+def test_a_pipe_that_nobody_reads_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(pipe := tmp_path / "pipe")
+    with pytest.raises(ConfigurationError, match="nobody reads the pipe"):
+        AccessLog(str(pipe))
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    log = AccessLog(str(pipe))
+    log(request_of(1))
+    log.end()
+    log.join()
+    assert json.loads(os.read(reader, 1000))["client_id"] == "c1"
+    os.close(reader)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_full_pipe_keeps_no_thread_and_no_descriptor(
+    late: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observer_thread, "END", 0.0 if not late else HUNG)
+    os.mkfifo(pipe := tmp_path / "pipe")
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    filler = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+    with pytest.raises(BlockingIOError):
+        while True:
+            os.write(filler, bytes(4096))
+    log = AccessLog(str(pipe))
+    log(request_of(1))
+    log.end()
+    if late:
+        assert os.read(reader, 2**16)
+    for thread in threading.enumerate():
+        if thread.name == "access log":
+            thread.join(HUNG)
+            assert not thread.is_alive()
+    os.close(filler)
+    rest = b""
+    while data := os.read(reader, 2**16):  # it ends, so no other descriptor can write
+        rest += data
+    assert rest.endswith(b"}\n") == late
+    os.close(reader)
+
+
 def test_lines_beyond_the_bound_are_dropped_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(observer_thread, "MOST_WAITING", 0)
     log = AccessLog(str(tmp_path / "access"))
@@ -105,7 +147,7 @@ def test_lines_beyond_the_bound_are_dropped_and_counted(tmp_path: Path, monkeypa
 
 
 def test_lines_may_go_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
-    log = AccessLog(module.STDERR)
+    log = AccessLog(STDERR)
     log(request_of(1))
     log.end()
     log.join()

@@ -86,6 +86,8 @@ _UNREAD = (
     UnsupportedCompressionType,
 )
 """Errors with which Apache Kafka refuses a record set before it looks at the log."""
+MOST_NAMED = 1000
+"""The most refused records that a response names, of all batches together."""
 _NOT_VALIDATED = UnknownServerError()
 
 
@@ -143,8 +145,13 @@ class _RecordSet:
             self.valid, self.error = None, error
 
     def finish(self, outcome: PartitionProduceResponse) -> None:
-        """Take the outcome, and free the memory of the batch."""
-        self.outcome, self.valid = outcome, None
+        """Take the outcome, and free the memory of the batch, and of the records that the error names."""
+        self.outcome, self.valid, self.error = outcome, None, _NOT_VALIDATED
+
+    @property
+    def named(self) -> int:
+        """How many records the outcome names."""
+        return len(self.outcome.record_errors) if self.outcome is not None else 0
 
 
 def handle(broker: BrokerCore, call: Call) -> ProduceResponse | NoAnswer | WorkFirst:
@@ -186,7 +193,7 @@ def _piecewise(
     Args:
         ahead: milliseconds by which the system's clock is ahead of the broker's.
     """
-    begin = 0
+    begin, nameable = 0, MOST_NAMED
     while begin < len(record_sets):
         little = _count_little(islice(record_sets, begin, None), broker.settings.work_at_once)
         some = record_sets[begin : begin + max(1, little)]
@@ -195,7 +202,8 @@ def _piecewise(
             yield partial(_validate, call, some, DECOMPRESSED_LIMIT)
             for each in some:
                 _find(broker, call, each)
-        _append_all(broker, call, some, broker.clock.timestamp + ahead)
+        _append_all(broker, call, some, broker.clock.timestamp + ahead, nameable)
+        nameable -= sum(each.named for each in some)
     return _response(call, record_sets)
 
 
@@ -241,23 +249,27 @@ def _find(broker: BrokerCore, call: Call, each: _RecordSet) -> None:
         each.go_to((topic.name, index), partition)
 
 
-def _append_all(broker: BrokerCore, call: Call, record_sets: Sequence[_RecordSet], timestamp: int) -> None:
+def _append_all(
+    broker: BrokerCore, call: Call, record_sets: Sequence[_RecordSet], timestamp: int, nameable: int = MOST_NAMED
+) -> None:
     """Append the valid record sets.
 
     Args:
         timestamp: the time, in milliseconds since 1970.
+        nameable: how many refused records the response may still name.
     """
     request: ProduceRequest = call.message
     if request.transactional_id is not None:
         _join(broker, call, record_sets, request.transactional_id)
     for each in record_sets:
-        each.finish(_append(broker, each, timestamp))
+        each.finish(_append(broker, each, timestamp, nameable))
+        nameable -= each.named
 
 
-def _append(broker: BrokerCore, each: _RecordSet, timestamp: int) -> PartitionProduceResponse:
+def _append(broker: BrokerCore, each: _RecordSet, timestamp: int, nameable: int) -> PartitionProduceResponse:
     partition, batch = each.partition, each.valid
     if partition is None or batch is None:
-        return _refused(each.error, each.data.index, -1 if partition is None else partition.start_offset)
+        return _refused(each.error, each.data.index, -1 if partition is None else partition.start_offset, nameable)
     try:
         stored = partition.append(batch, timestamp, broker.clock.now)
     except BrokerError as error:
@@ -347,11 +359,14 @@ def _ask(
     return {place: known(error, call) for place, error in refused.items()}
 
 
-def _refused(error: BrokerError, index: int, start_offset: int = -1) -> PartitionProduceResponse:
+def _refused(
+    error: BrokerError, index: int, start_offset: int = -1, nameable: int = MOST_NAMED
+) -> PartitionProduceResponse:
     """Build the response for a refused record set.
 
     Args:
         start_offset: of the log. As in Apache Kafka, the response has it only if the broker looked at the records.
+        nameable: the most records that it names.
     """
     if not isinstance(error, KafkaStorageError):  # the storage logs those itself, without a line for each
         log.debug("batch refused: %s", error)
@@ -362,7 +377,8 @@ def _refused(error: BrokerError, index: int, start_offset: int = -1) -> Partitio
         base_offset=-1,
         log_start_offset=-1 if isinstance(error, _UNREAD) else start_offset,
         record_errors=tuple(
-            BatchIndexAndErrorMessage(batch_index=each, batch_index_error_message=error.detail) for each in indexes
+            BatchIndexAndErrorMessage(batch_index=each, batch_index_error_message=error.detail)
+            for each in indexes[:nameable]
         ),
         error_message=error.detail or None,
     )

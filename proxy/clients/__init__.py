@@ -23,6 +23,7 @@ record_set_queue      the queue of record sets
 acceptance            accepts record sets in their turn, or refuses them
 rejecter              refuses record sets with keys outside their partition, in mode `reject`
 request_line          has later requests of a client wait while an earlier one is screened
+unsettled             has a client's records wait for earlier ones after the rules have changed
 rewriter              moves the records of a client's batch to the partitions of their keys, and answers the client
 rewrite_counts        counts records and refusals, and logs the refusals
 transactions          the state of clients' transactions: their partitions, and when they may end

@@ -11,10 +11,9 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ottla.codec.records import NO_PRODUCER_ID, RecordBatch, parse_batch
+from ottla.codec.records import NO_PRODUCER_ID, RecordBatch
 from ottla.codec.wire import Buffer
 from ottla.errors import (
-    DecodeError,
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
     InvalidTxnState,
@@ -24,6 +23,7 @@ from ottla.errors import (
     broker_error,
 )
 from ottla.proxy.clients.batches import ClientBatch, Offer, Origin
+from ottla.proxy.clients.opening import producer_in
 from ottla.proxy.clients.producers import ClientProducers, KnownProducer
 from ottla.proxy.clients.routed_topics import RoutedTopics
 from ottla.proxy.clients.windows import ClientResult
@@ -234,21 +234,22 @@ class Admission:
 
         Upstream knows this producer by the proxy's sequences, and could take new records for duplicates.
         """
-        if not self.history.newest or not data:
+        if self.may_pass(topic, data):
             return None
-        try:
-            batch = parse_batch(data)
-        except DecodeError:
-            return None
-        if batch.producer_id not in self.producers:
-            return None
-        producer = self.producers.known(batch.producer_id)
-        if not self.history.changed(topic, producer.since):
-            return None
-        if not batch.transactional:
-            self.tell_of_fencing(batch.producer_id, topic, _RULE_CHANGED, origin)
-        error = OutOfOrderSequenceNumber if batch.transactional else ProducerFenced
+        producer_id, transactional = producer_in(data or b"")
+        if not transactional:
+            self.tell_of_fencing(producer_id, topic, _RULE_CHANGED, origin)
+        error = OutOfOrderSequenceNumber if transactional else ProducerFenced
         return ClientResult(error.code, error_message=_RULE_CHANGED)
+
+    def may_pass(self, topic: str, data: Buffer | None) -> bool:
+        """Whether `refuses_to_pass` has no error for records, of which ``data`` may be only the header."""
+        if not self.history.newest or not data:
+            return True
+        producer_id, _ = producer_in(data)
+        if producer_id not in self.producers:
+            return True
+        return not self.history.changed(topic, self.producers.known(producer_id).since)
 
     def tell_of_fencing(self, producer_id: int, topic: str, why: str, origin: Origin) -> None:
         """Log that a producer is fenced, once for each: some clients keep sending and hide the error."""

@@ -38,6 +38,12 @@ ANSWER_TIMEOUT = 900.0
 
 Offered = tuple[Versions, Features]
 """The API versions and the finalized features that a broker offers."""
+Lost = Callable[[float], None]
+"""Called with the current time if a request will have no response."""
+
+
+def _ignore(now: float) -> None:
+    """Do nothing: nobody waits for the response beside the client."""
 
 
 class LinkContext(Protocol):
@@ -66,8 +72,8 @@ class ClientLink:
         self._link: UpstreamLink | None = None
         self._offered: Offered = {}, Features()
         self._software = OURS
-        self._waiting: list[tuple[Callable[[UpstreamLink], None], int]] = []
-        """Calls that wait for the link, and the bytes of their requests."""
+        self._waiting: list[tuple[Callable[[UpstreamLink], None], int, Lost]] = []
+        """Calls that wait for the link, the bytes of their requests, and what to call if they are dropped."""
         self._asking: list[Outcome[None]] = []
         """Settled once it is known what upstream offers."""
         self._outage: Timer | None = None
@@ -90,6 +96,7 @@ class ClientLink:
         now: float,
         passed: Passed | None = None,
         size: int = 0,
+        lost: Lost = _ignore,
     ) -> None:
         """Forward a request, and call ``arrived`` with the frame of the response, in parts.
 
@@ -97,15 +104,17 @@ class ClientLink:
             arrived: ``None`` for a request without a response (Produce with ``acks=0``).
             passed: gets the pieces of a large response instead.
             size: of the whole request, if `go_on` brings the rest; the link `takes_passage`.
+            lost: called instead of ``arrived`` if there will be no response; the client's connection is closed then,
+                unless it has left.
         """
-        failed = self._client.contained(self._unanswered)
+        failed = self._client.contained(partial(self._unanswered, lost))
 
         def send(link: UpstreamLink) -> None:
             self._carries_unanswered = self._carries_unanswered or arrived is None
             deadline = now + ANSWER_TIMEOUT
             link.forward(frame, deadline=deadline, arrived=arrived, failed=failed, passed=passed, size=size)
 
-        self._with_link(send, now, len(frame))
+        self._with_link(send, now, len(frame), lost)
 
     def pass_on(self, request: ClientRequest, frame: Buffer, now: float) -> None:
         """Forward a request, and answer with upstream's response, unread."""
@@ -122,10 +131,11 @@ class ClientLink:
         if self._link is not None:
             self._link.go_on(piece, now + ANSWER_TIMEOUT)
 
-    def _unanswered(self, error: OttlaError, now: float) -> None:
+    def _unanswered(self, lost: Lost, error: OttlaError, now: float) -> None:
         self._client.close(str(error))
+        lost(now)
 
-    def _with_link(self, then: Callable[[UpstreamLink], None], now: float, size: int) -> None:
+    def _with_link(self, then: Callable[[UpstreamLink], None], now: float, size: int, lost: Lost) -> None:
         """Call ``then`` once the link is ready; until then ``size`` bytes count as buffered."""
         if self._link is not None and self._link.ready:
             then(self._link)
@@ -135,15 +145,16 @@ class ClientLink:
                 self._shared.buffered.check_room(self._client.number, size)
             except NotEnoughReplicas as full:
                 self._client.close(full.detail)
+                lost(now)
                 return
-        self._waiting.append((then, size))
+        self._waiting.append((then, size, lost))
         self._shared.buffered.count(self._client.number, size)
         self._open_link(now)
 
     def _take_waiting(self) -> list[Callable[[UpstreamLink], None]]:
         waiting, self._waiting = self._waiting, []
-        self._shared.buffered.count(self._client.number, -sum(size for _, size in waiting))
-        return [then for then, _ in waiting]
+        self._shared.buffered.count(self._client.number, -sum(size for _, size, _ in waiting))
+        return [then for then, _, _ in waiting]
 
     # -- what upstream offers
 
@@ -212,8 +223,8 @@ class ClientLink:
         if passing and not (self._carries_unanswered or self._client.gone or self._client.closed):
             self._await_upstream(error, now)
         else:
-            self._drop_waiting(str(error), now, unsent)
             self._client.close(str(error))
+            self._drop_waiting(str(error), now, unsent)
 
     # -- an outage
 
@@ -229,8 +240,8 @@ class ClientLink:
 
     def _give_up(self, why: str, now: float) -> None:
         """Close the connection of a client whose requests have waited for too long."""
-        self._drop_waiting(why, now)
         self._client.close(why)
+        self._drop_waiting(why, now)
 
     def _end_outage(self) -> None:
         if self._outage is not None:
@@ -241,10 +252,13 @@ class ClientLink:
     def _drop_waiting(self, why: str, now: float, unsent: int = 0) -> None:
         """Drop the waiting requests, and log how many bytes a disconnected client loses; ``unsent``: its link's."""
         self._end_outage()
-        if self._client.gone and (size := unsent + sum(size for _, size in self._waiting)):
+        if self._client.gone and (size := unsent + sum(size for _, size, _ in self._waiting)):
             self._shared.dropped(why, size, now)
+        dropped = [lost for _, _, lost in self._waiting]
         self._take_waiting()
         self._asking.clear()
+        for lost in dropped:
+            lost(now)
 
     # -- the end
 

@@ -5,6 +5,9 @@ Rules:
   beyond their bounds are counted together, under `OTHER`.
 - Counts are of all records that the proxy reads. Hot keys, the partitioner of a client, and keys in several partitions
   come from the keys that the report looks at: some of each batch, `LOOKS_PER_SECOND` at most.
+- The report of a topic begins again when its rule or its partition count changes. Batches that were read under a former
+  rule are not counted in it (`RoutedTopics.are_current`).
+- Longer keys than `LONGEST_KEY` are counted, but neither looked at nor shown: to hash them takes too long.
 - Keys are hashed with a secret of the process, unless the operator asks for the keys: equal keys have equal hashes, and
   the hash of a guessed key cannot be computed.
 
@@ -241,10 +244,11 @@ class KeyReport:
     def take(self, topic: str, client: ClientKeys, routes: Routes, partition: int, found: FoundKeys) -> None:
         """Take the examples and the looked at keys of a batch that a client put in ``partition``."""
         for _, key, place in found.examples:
-            client.sample(self._shown(key), partition, place)
+            if client.missing_samples > 0 and key is not None:
+                client.sample(self._shown(key), partition, place)
         if found.looked:
             known = self._topics.get(topic) or self._topics[OTHER]
-            for _, key, _ in found.looked:
+            for key in (key for _, key, _ in found.looked if key is not None):
                 shown = self._shown(key)
                 known.look(shown)
                 if not routes.fans_out:  # there the client chooses no partition

@@ -22,8 +22,11 @@ LOOKED_THROUGH = 256
 _ANY = -1
 """No partition: every key counts as misplaced."""
 
-Example = tuple[int, bytes, int]
-"""The index of a record in its batch, its key, and the partition of the key."""
+LONGEST_KEY = 1000
+"""Bytes of the longest keys that the report gets: it hashes them on the loop, several times."""
+
+Example = tuple[int, bytes | None, int]
+"""The index of a record in its batch, its key, and the key's partition; no key if it is longer than `LONGEST_KEY`."""
 
 
 class FoundKeys(NamedTuple):
@@ -98,4 +101,10 @@ def _scan(
     if looks:
         among = min(count, LOOKED_THROUGH)
         _, _, _, looked = scan_keys(body, start, among, partitioner, partitions, _ANY, LOOKS, among // LOOKS)
-    return FoundKeys(count, keyless, misplaced, examples, looked)
+    return FoundKeys(count, keyless, misplaced, [*map(shortened, examples)], [*map(shortened, looked)])
+
+
+def shortened(example: Example) -> Example:
+    """An example without its key if that is too long for the report."""
+    row, key, partition = example
+    return (row, key if key is None or len(key) <= LONGEST_KEY else None, partition)

@@ -159,12 +159,12 @@ class KeyCounts:
         report: ``None``: there is none.
     """
 
-    def __init__(self, tallies: Tallies, report: KeyReport | None) -> None:
-        self._tallies, self._report = tallies, report
+    def __init__(self, tallies: Tallies, report: KeyReport | None, topics: RoutedTopics) -> None:
+        self._tallies, self._report, self._topics = tallies, report, topics
 
     def wanted(self, topic: str, routes: Routes, origin: Origin, now: float) -> tuple[int, bool]:
         """How many examples of a batch's misplaced keys the report wants, and whether it looks at others."""
-        if self._report is None:
+        if self._report is None or not self._topics.are_current(topic, routes):
             return 0, False
         return self._report.client(topic, routes, origin).missing_samples, self._report.may_look(now)
 
@@ -198,12 +198,14 @@ class KeyCounts:
         """Count records."""
         told = (records, keyless) if sent else (0, 0)
         self._tallies.count(topic, mode, origin.client_id, records=told[0], keyless=told[1], misplaced=misplaced)
-        if self._report is not None:
+        if self._report is not None and self._topics.are_current(topic, routes):
             self._report.client(topic, routes, origin).count(mode, records, keyless, misplaced)
 
     def take(self, topic: str, routes: Routes, partition: int, origin: Origin, found: FoundKeys) -> None:
         """Have the report take the examples and the looked at keys of a batch."""
-        if self._report is not None and (found.examples or found.looked):
+        if self._report is None or not self._topics.are_current(topic, routes):
+            return
+        if found.examples or found.looked:
             self._report.take(topic, self._report.client(topic, routes, origin), routes, partition, found)
 
 
@@ -236,7 +238,7 @@ class Observer:
         """Count the keys of record sets that pass unchanged; upstream judges unreadable ones."""
         routes = self._topics.observed(topic)
         if routes is None:
-            self._control.request_topics(topic)  # until the metadata arrives, records pass uncounted
+            self._control.hint_topics(topic, asker=origin.client)  # until it is described, records pass uncounted
             return
         partitions = self._topics.partitions(topic)
         chosen = [

@@ -12,7 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from ottla.codec.compression import decompressed_bound
-from ottla.codec.records import COMPRESSION_MASK, HEADER_SIZE, MAGIC, RecordBatch, Records, parse_batch
+from ottla.codec.records import COMPRESSION_MASK, HEADER_SIZE, MAGIC, NO_PRODUCER_ID, RecordBatch, Records, parse_batch
 from ottla.codec.wire import Buffer
 from ottla.errors import (
     BrokerError,
@@ -37,6 +37,9 @@ COUNT = slice(HEADER_SIZE - 4, HEADER_SIZE)
 """The bytes of the number of records in a batch."""
 ATTRIBUTES_AT = 22
 """Offset of the byte of a batch whose lowest bits are its compression."""
+_TRANSACTIONAL = 0x10
+"""The bit of that byte for batches of a transaction."""
+_PRODUCER_ID = slice(43, 51)
 _FARTHEST = 2**63 - 1
 """The most milliseconds between two timestamps of a batch, so that every delta fits, whatever the base timestamp is."""
 _LEAST_RECORD = 7
@@ -162,6 +165,13 @@ def claimed_records(data: Buffer) -> int:
         return plainly
     count = int.from_bytes(data[COUNT], "big", signed=True)
     return min(count, decompressed_bound(data[ATTRIBUTES_AT] & COMPRESSION_MASK, data[HEADER_SIZE:]) // _LEAST_RECORD)
+
+
+def producer_in(data: Buffer) -> tuple[int, bool]:
+    """The producer id of a record set, as the header of its batch says, and whether the batch is transactional."""
+    if len(data) < HEADER_SIZE or data[MAGIC_AT] != MAGIC:  # message sets have neither
+        return NO_PRODUCER_ID, False
+    return int.from_bytes(data[_PRODUCER_ID], "big", signed=True), bool(data[ATTRIBUTES_AT] & _TRANSACTIONAL)
 
 
 def _decompressed(batch: RecordBatch) -> int:

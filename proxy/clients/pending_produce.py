@@ -16,6 +16,9 @@ from ottla.proxy.clients.carried import ABORTABLE_SINCE, PRODUCE
 from ottla.proxy.clients.dialects import Dialect
 from ottla.proxy.clients.windows import ClientResult
 
+MOST_NAMED = 1000
+"""The most records that a response names: some 3 ms of work, and 40 KB."""
+
 
 class PendingProduce:
     """Collects the results of a Produce request's partitions, and answers when it has all of them."""
@@ -36,6 +39,8 @@ class PendingProduce:
         self._passed: set[tuple[str, int]] = set()
         """The partitions that upstream answers for."""
         self._answered = False
+        self._nameable = MOST_NAMED
+        """How many records the response may still name."""
         self._settled: dict[tuple[str, int], PartitionProduceResponse] = {}
         self._upstream = ProduceResponse(responses=())
 
@@ -44,6 +49,8 @@ class PendingProduce:
         code = self._dialect.of(outcome.error_code, transactional=self._transactional)
         if code == TransactionAbortable.code and self.version < ABORTABLE_SINCE[PRODUCE]:
             code = PolicyViolation.code  # no client retries after it, and it ends no producer
+        named = outcome.record_errors[: self._nameable]
+        self._nameable -= len(named)
         self._settled[topic, partition] = PartitionProduceResponse(
             index=partition,
             error_code=code,
@@ -51,8 +58,7 @@ class PendingProduce:
             log_append_time_ms=outcome.append_time,
             error_message=outcome.error_message,
             record_errors=tuple(
-                BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=why)
-                for index, why in outcome.record_errors
+                BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=why) for index, why in named
             ),
         )
         self.answer_if_complete()

@@ -3,7 +3,9 @@
 Rules:
 - Record sets for rewritten topics go to `Acceptance`, in the order of their arrival; the rest of the request goes to
   the broker. `PendingProduce` makes one response of both.
-- Record sets for topics in mode `reject` are screened first; the accepted ones stay in one request with all others.
+- Record sets for topics in mode `reject` are screened first; the accepted ones stay in one request with all others. If
+  the rule of one of these topics changes meanwhile, the request is handled again, under the new rules.
+- After a change of the rules, no records overtake earlier ones of their client that go another way (`Unsettled`).
 - With ``acks=0`` no response can say that records were refused, so the client's connection is closed, as on a broker.
 - A request that names a partition twice is refused as a whole. Kafka's broker keeps only the last batch of such
   a partition, and answers once (KafkaApis.handleProduceRequest); no client sends such a request.
@@ -12,7 +14,7 @@ Rules:
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from ottla.codec.frames import build_request, parse_request, parse_response
@@ -20,7 +22,7 @@ from ottla.codec.wire import Buffer
 from ottla.errors import InvalidRequest, InvalidRequiredAcks, NotLeaderOrFollower
 from ottla.proxy.clients.acceptance import Acceptance
 from ottla.proxy.clients.admission import Admission
-from ottla.proxy.clients.batches import Offer, Origin
+from ottla.proxy.clients.batches import Answered, Offer, Origin
 from ottla.proxy.clients.client_connection import ClientConnection, ClientRequest
 from ottla.proxy.clients.client_link import ClientLink
 from ottla.proxy.clients.dialects import Dialect
@@ -31,12 +33,14 @@ from ottla.proxy.clients.record_set_queue import OVERHEAD
 from ottla.proxy.clients.rejecter import Refusals, Rejecter
 from ottla.proxy.clients.request_line import RequestLine
 from ottla.proxy.clients.steps import Steps, run
+from ottla.proxy.clients.unsettled import Unsettled
 from ottla.proxy.clients.walks import produce_head
 from ottla.proxy.clients.windows import ClientResult
 from ottla.proxy.routing import TopicRules
 from ottla.proxy.topic_rule import Mode
 from ottla.proxy.upstream.cluster import UpstreamCluster
 from ottla.proxy.upstream.link import Parts
+from ottla.sdk.timers import Timers
 
 ENDPOINTS_SINCE = 10
 """The first version of Produce whose responses have addresses of leaders (KIP-951)."""
@@ -47,9 +51,24 @@ _RULES_CHANGED = ClientResult(
 )
 
 
+class _Taken(NamedTuple):
+    """A Produce request.
+
+    Attributes:
+        message: the record sets that are not refused yet.
+        frame: the whole request.
+    """
+
+    request: ClientRequest
+    message: ProduceRequest
+    pending: PendingProduce
+    frame: Buffer
+
+
 class ProduceContext(Protocol):
     """The parts of the proxy that Produce requests use."""
 
+    timers: Timers
     rules: TopicRules
     admission: Admission
     tallies: Tallies
@@ -71,8 +90,11 @@ class ProduceHandler:
     ) -> None:
         self._client, self._link, self._line, self._shared = client, link, line, shared
         self._origin = Origin(client.number, peer)
+        self._unsettled = Unsettled(shared.rules, shared.timers)
         self._unread = 0
         """Bytes of the request that has begun, and that the client has not sent yet."""
+        self._begun = 0, 0
+        """Its records, and their bytes."""
         self._unanswered: ClientRequest | None = None
         """That request, if it has no response (``acks=0``)."""
 
@@ -90,33 +112,43 @@ class ProduceHandler:
         pending = PendingProduce(message, request.version, dialect, partial(self._client.respond, request))
         if pending.names_a_partition_twice:
             self._refuse_whole(message, pending, _NAMED_TWICE, now)
-        elif any(self._shared.rules.mode(topic.name) is Mode.REJECT for topic in message.topic_data):
-            run(self._screen(request, message, pending, frame, now), self._client)
         else:
-            self._carry_out(request, message, pending, frame, now)
+            self._handle(_Taken(request, message, pending, frame), now)
 
-    def _screen(
-        self,
-        request: ClientRequest,
-        message: ProduceRequest,
-        pending: PendingProduce,
-        frame: Buffer,
-        now: float,
-    ) -> Steps[None]:
+    def _handle(self, taken: _Taken, now: float) -> None:
+        """Handle a request as the modes of its topics say, once it overtakes no earlier records."""
+        if self._client.closed:  # while the request waited
+            return
+        if self._unsettled.must_go_first:
+            self._line.hold(len(taken.frame))
+            self._unsettled.when_ended(self._client.contained(partial(self._go_on, taken)), now)
+        elif any(self._shared.rules.mode(topic.name) is Mode.REJECT for topic in taken.message.topic_data):
+            run(self._screen(taken, now), self._client)
+        else:
+            self._carry_out(taken, now)
+
+    def _go_on(self, taken: _Taken, in_time: bool, now: float) -> None:
+        """Handle a request that has waited for earlier ones."""
+        refuse = partial(self._refuse_whole, taken.message, taken.pending, _RULES_CHANGED)
+        self._line.release(now, self._client.contained(partial(self._handle, taken) if in_time else refuse))
+
+    def _screen(self, taken: _Taken, now: float) -> Steps[None]:
         """Refuse the record sets that mode `reject` does not let pass, and handle the others."""
-        rules = self._shared.rules.all
-        rejecting = [topic for topic in message.topic_data if self._shared.rules.mode(topic.name) is Mode.REJECT]
-        self._line.hold(len(frame))
+        message, rules = taken.message, self._shared.rules
+        rejecting = [topic for topic in message.topic_data if rules.mode(topic.name) is Mode.REJECT]
+        others = [topic for topic in message.topic_data if rules.mode(topic.name) is not Mode.REJECT]
+        self._line.hold(len(taken.frame))
+        again = None
         try:
             refusals, now = yield from self._shared.rejecter.screen(self._origin, rejecting, now)
-            if self._shared.rules.all is not rules:
-                self._refuse_whole(message, pending, _RULES_CHANGED, now)
+            if refusals is None or any(rules.mode(topic.name) is Mode.REJECT for topic in others):
+                again = self._client.contained(partial(self._handle, taken))
             elif not self._client.closed:  # an earlier request may have closed it meanwhile
-                rest = self._without(message, refusals, pending, now)
-                self._carry_out(request, rest, pending, frame, now)
+                rest = self._without(message, refusals, taken.pending, now)
+                self._carry_out(taken._replace(message=rest), now)
         except Exception:
             self._client.failed("a request")
-        self._line.release(now)
+        self._line.release(now, again)
 
     def _without(
         self, message: ProduceRequest, refusals: Refusals, pending: PendingProduce, now: float
@@ -135,19 +167,9 @@ class ProduceHandler:
         )
         return replace(message, topic_data=tuple(topic for topic in kept if topic.partition_data))
 
-    def _carry_out(
-        self,
-        request: ClientRequest,
-        message: ProduceRequest,
-        pending: PendingProduce,
-        frame: Buffer,
-        now: float,
-    ) -> None:
-        """Rewrite record sets, and pass the others on.
-
-        Args:
-            frame: the request; longer than ``message`` if some of its record sets were refused.
-        """
+    def _carry_out(self, taken: _Taken, now: float) -> None:
+        """Rewrite record sets, and pass the others on."""
+        request, message, pending, frame = taken
         rewrites = self._shared.rules.rewrites
         rewritten = tuple(topic for topic in message.topic_data if rewrites(topic.name))
         passed = tuple(
@@ -164,12 +186,20 @@ class ProduceHandler:
             if not whole:
                 rest = replace(message, topic_data=passed)
                 frame = build_request(rest, request.version, request.correlation_id, self._origin.client_id)[4:]
-            arrived = partial(self._produced, pending, request, whole=whole)
-            self._link.forward(frame, arrived if message.acks else None, now)
+            self._forward(taken, frame, now, whole=whole)
         if message.acks == 0:
             self._client.answer(request.ticket)
         elif not passed:
             pending.answer_if_complete()
+
+    def _forward(self, taken: _Taken, frame: Buffer, now: float, *, whole: bool, size: int = 0) -> None:
+        """Forward what passes of a request, of which ``frame`` may be the beginning."""
+        if not taken.message.acks:
+            self._link.forward(frame, None, now, size=size)
+            return
+        [number] = self._unsettled.begin()
+        arrived = partial(self._produced, taken, number, whole=whole)
+        self._link.forward(frame, arrived, now, size=size, lost=partial(self._unsettled.ended, number))
 
     # -- requests that pass piece by piece
 
@@ -181,16 +211,17 @@ class ProduceHandler:
         head = produce_head(start, size)
         return (
             head is not None
+            and not self._unsettled.must_go_first
             and self._shared.rules.of(head.topic) is None
-            and not self._shared.admission.history.newest  # otherwise `Admission.refuses_to_pass` has to read batches
             and records_of_head(head.data, head.size) is not None
+            and self._shared.admission.may_pass(head.topic, head.data)
         )
 
     def begin(self, request: ClientRequest, size: int, start: Buffer, dialect: Dialect, now: float) -> None:
         """Forward the beginning of a request that `passes`."""
         head = produce_head(start, size)
         assert head is not None, "it passes"
-        self._shared.tallies.count_passed(records_of_head(head.data, head.size) or 0, head.size)
+        self._begun = records_of_head(head.data, head.size) or 0, head.size
         self._unread = size - len(start)
         self._unanswered = None if head.acks else request
         unread = PartitionProduceData(index=head.partition, records=None)
@@ -200,14 +231,16 @@ class ProduceHandler:
         )
         pending = PendingProduce(message, request.version, dialect, partial(self._client.respond, request))
         pending.pass_on((topic,))
-        arrived = partial(self._produced, pending, request, whole=True)
-        self._link.forward(start, arrived if head.acks else None, now, size=size)
+        self._forward(_Taken(request, message, pending, start), start, now, whole=True, size=size)
 
     def go_on(self, piece: Buffer, now: float) -> None:
         """Forward the next piece of the request that has begun."""
         self._unread -= len(piece)
         self._link.go_on(piece, now)
-        if not self._unread and self._unanswered is not None:
+        if self._unread:
+            return
+        self._shared.tallies.count_passed(*self._begun)  # now: the client might have left before
+        if self._unanswered is not None:
             self._client.answer(self._unanswered.ticket)
 
     # -- record sets that pass
@@ -231,15 +264,15 @@ class ProduceHandler:
             if self._shared.rules.mode(topic.name) is Mode.OBSERVE:
                 self._shared.observer.observe(self._origin, topic.name, topic.partition_data, now)
 
-    def _produced(
-        self, pending: PendingProduce, request: ClientRequest, frame: Parts, now: float, *, whole: bool
-    ) -> None:
+    def _produced(self, taken: _Taken, number: int, frame: Parts, now: float, *, whole: bool) -> None:
+        request = taken.request
         if whole and request.version < ENDPOINTS_SINCE:
             self._client.pass_back(request, frame, now)
-            return
-        _, answer = parse_response(ProduceResponse, request.version, b"".join(frame))
-        endpoints = self._shared.cluster.endpoints_here(answer.node_endpoints)
-        pending.take(replace(answer, node_endpoints=endpoints))
+        else:
+            _, answer = parse_response(ProduceResponse, request.version, b"".join(frame))
+            endpoints = self._shared.cluster.endpoints_here(answer.node_endpoints)
+            taken.pending.take(replace(answer, node_endpoints=endpoints))
+        self._unsettled.ended(number, now)
 
     # -- record sets that are rewritten
 
@@ -251,7 +284,9 @@ class ProduceHandler:
         size: int,
         now: float,
     ) -> None:
-        offers = self._offers(topics, message, pending)
+        # All at once: record sets that are queued are unsettled, too.
+        numbered = [(topic, self._unsettled.begin(len(topic.partition_data))) for topic in topics]
+        offers = self._offers(numbered, message, pending)
         if message.acks in (-1, 0, 1):
             size += OVERHEAD * sum(len(topic.partition_data) for topic in topics)
             self._shared.acceptance.line.request(self._client.number, offers, size, now)
@@ -260,12 +295,12 @@ class ProduceHandler:
                 offer.refuse(InvalidRequiredAcks(), now)
 
     def _offers(
-        self, topics: Iterable[TopicProduceData], message: ProduceRequest, pending: PendingProduce
+        self, numbered: Iterable[tuple[TopicProduceData, range]], message: ProduceRequest, pending: PendingProduce
     ) -> Iterator[Offer]:
         """The record sets of these rewritten topics."""
-        for topic in topics:
-            for each in topic.partition_data:
-                heard = partial(pending.settle, topic.name, each.index)
+        for topic, numbers in numbered:
+            for each, number in zip(topic.partition_data, numbers, strict=True):
+                heard = partial(pending.settle, topic.name, each.index) if message.acks else self._unawaited
                 yield Offer(
                     topic=topic.name,
                     partition=each.index,
@@ -275,8 +310,15 @@ class ProduceHandler:
                     origin=self._origin,
                     awaited=message.acks != 0,
                     timeout=message.timeout_ms / 1000,
-                    answered=self._client.contained(heard) if message.acks else self._unawaited,
+                    answered=self._client.contained(partial(self._settled, number, heard)),
                 )
+
+    def _settled(self, number: int, heard: Answered, outcome: ClientResult, now: float) -> None:
+        """Take the outcome of a rewritten record set."""
+        try:
+            heard(outcome, now)
+        finally:
+            self._unsettled.ended(number, now)
 
     # -- refusals
 

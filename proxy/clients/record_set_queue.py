@@ -115,7 +115,7 @@ class RecordSetQueue:
 
         def go_on(now: float) -> None:
             if not self._topics.is_described(offer.topic):  # its metadata has become incomplete again
-                self._topics.when_described(offer.topic, wait_for_turn, give_up, now)
+                self._topics.when_described(offer.topic, wait_for_turn, give_up, now, asker=client)
                 return
             self._buffered.count(client, -size)
             try:
@@ -132,7 +132,7 @@ class RecordSetQueue:
             over(now)
             self._refused(offer, error, now)
 
-        self._topics.when_described(offer.topic, wait_for_turn, give_up, now)
+        self._topics.when_described(offer.topic, wait_for_turn, give_up, now, asker=client)
 
     def _unpark(self, client: int, now: float) -> None:
         self._parked[client] -= 1

@@ -5,7 +5,8 @@ Rules:
   the records by their index, with the partitions of their keys (Produce version 8, KIP-467). Nothing of the batch is
   passed, so upstream expects the same sequence next as a broker that has refused the batch.
 - A batch that the proxy cannot read might have such keys. It is refused, with the same errors as for a rewritten topic.
-- The record sets of a request are read in one call, in a thread if that takes long. Record sets for a topic without
+- The record sets of a request are read in the loop as far as its step's budget goes, and then in a thread: some at a
+  time, so that a request of many large batches leaves the thread to others in between. Record sets for a topic without
   metadata wait for it. Meanwhile later requests of the client wait, too (`RequestLine`).
 """
 
@@ -16,12 +17,13 @@ from typing import NamedTuple
 
 from ottla.codec.apis.produce import TopicProduceData
 from ottla.codec.records import RecordBatch
-from ottla.errors import BrokerError, InvalidRecord, NotLeaderOrFollower, UnknownServerError, UnknownTopicOrPartition
+from ottla.errors import BrokerError, InvalidRecord, UnknownServerError, UnknownTopicOrPartition
 from ottla.proxy.clients.batches import Origin
 from ottla.proxy.clients.buffered import Buffered
 from ottla.proxy.clients.key_scan import FoundKeys, memory_to_scan, scan_batch
 from ottla.proxy.clients.observer import KeyCounts
-from ottla.proxy.clients.opening import BUG, checked
+from ottla.proxy.clients.opening import BUG, DECOMPRESSED_LIMIT, checked
+from ottla.proxy.clients.pending_produce import MOST_NAMED
 from ottla.proxy.clients.rewrite_counts import RewriteCounts
 from ottla.proxy.clients.routed_topics import RoutedTopics
 from ottla.proxy.clients.steps import Steps, until
@@ -33,8 +35,8 @@ from ottla.sdk.outcome import Outcome
 
 log = logging.getLogger("ottla.proxy")
 
-MOST_NAMED = 1000
-"""The most records that a response names for one batch: some 3 ms of work, and 40 KB."""
+AT_ONCE = DECOMPRESSED_LIMIT
+"""Bytes of records after which a thread is left to others; a single batch may have as many."""
 
 Refusals = dict[tuple[str, int], ClientResult]
 """(topic, partition) -> why its record set is refused."""
@@ -59,20 +61,26 @@ class Rejecter:
         self._topics, self._keys, self._threads = topics, keys, threads
         self._buffered, self._counts = buffered, counts
 
-    def screen(self, origin: Origin, topics: Iterable[TopicProduceData], now: float) -> Steps[tuple[Refusals, float]]:
-        """Return which record sets must not pass, and the time; the others pass unchanged."""
+    def screen(
+        self, origin: Origin, topics: Sequence[TopicProduceData], now: float
+    ) -> Steps[tuple[Refusals | None, float]]:
+        """Return which record sets must not pass, and the time; the others pass unchanged.
+
+        ``None``: the rule of a topic has changed meanwhile, so the record sets are judged again, under the new rules.
+        """
+        rules = [self._topics.rule(topic.name) for topic in topics]
         refusals: Refusals = {}
         readable: list[_Judged] = []
-        for topic in topics:
-            refused, now = yield from self._described(topic, origin, now)
+        described = [self._describe(topic, origin, now) for topic in topics]  # they wait together
+        for topic, wait in zip(topics, described, strict=True):
+            refused, then = yield from until(wait)
+            now = max(now, then)
             if refused is not None:
                 refusals |= {(topic.name, each.index): _refusal(refused) for each in topic.partition_data}
                 continue
             routes = self._topics.observed(topic.name)
             if routes is None:  # its rule has changed meanwhile
-                gone = NotLeaderOrFollower("the topic's rule has changed")
-                refusals |= {(topic.name, each.index): _refusal(gone) for each in topic.partition_data}
-                continue
+                return None, now
             for each in topic.partition_data:
                 try:
                     self._topics.check_partition(topic.name, routes, each.index)
@@ -83,6 +91,8 @@ class Rejecter:
                     _, looks = self._keys.wanted(topic.name, routes, origin, now)
                     readable.append(_Judged(topic.name, each.index, batch, routes, looks))
         results, now = yield from self._read(readable, origin, now)
+        if rules != [self._topics.rule(topic.name) for topic in topics]:
+            return None, now
         for judged, found in zip(readable, results, strict=True):
             refusal = self._judge(judged, found, origin)
             if refusal is not None:
@@ -91,52 +101,55 @@ class Rejecter:
             self._counts.rejected(name, partition, refusal, origin, now)
         return refusals, now
 
-    def _described(
+    def _describe(
         self, topic: TopicProduceData, origin: Origin, now: float
-    ) -> Steps[tuple[BrokerError | None, float]]:
-        """Wait for the metadata of a topic; return an error if it does not come, or if there is no room to wait."""
-        if self._topics.is_described(topic.name):
-            return None, now
-        size = sum(len(each.records or b"") for each in topic.partition_data)
-        try:
-            self._buffered.check_room(origin.client, size)
-        except BrokerError as error:
-            return error, now
-        described: Outcome[tuple[str, float]] = Outcome()
-        self._buffered.count(origin.client, size)
+    ) -> Outcome[tuple[BrokerError | None, float]]:
+        """Wait for the metadata of a topic; an error if it does not come, or if there is no room to wait."""
+        described: Outcome[tuple[BrokerError | None, float]] = Outcome()
+        if not self._topics.is_described(topic.name):
+            try:
+                self._buffered.check_room(origin.client, sum(len(each.records or b"") for each in topic.partition_data))
+            except BrokerError as error:
+                described.succeed((error, now))
+                return described
         self._topics.when_described(
             topic.name,
-            lambda now: described.succeed(("", now)),
-            lambda why, now: described.succeed((why, now)),
+            lambda now: described.succeed((None, now)),
+            lambda why, now: described.succeed((UnknownTopicOrPartition(why), now)),
             now,
+            asker=origin.client,
         )
-        why, now = yield from until(described)
-        self._buffered.count(origin.client, -size)
-        return UnknownTopicOrPartition(why) if why else None, now
+        return described
 
     def _read(
         self, readable: Sequence[_Judged], origin: Origin, now: float
     ) -> Steps[tuple[list[FoundKeys | BrokerError], float]]:
-        """Read the keys, in a thread if that takes long."""
-        long, size = False, 0
-        for each in readable:
-            memory, compression = memory_to_scan(each.batch), each.batch.compression
-            size += memory
-            long = long or not self._threads.fits(memory, compression)
-            if not long:
-                self._threads.spend(memory, compression)
-        if not long:
-            return found_keys(readable), now
-        try:
-            self._buffered.check_room(origin.client, size)
-        except BrokerError as error:
-            return [error] * len(readable), now
-        read: Outcome[tuple[list[FoundKeys | BrokerError], float]] = Outcome()
-        self._buffered.count(origin.client, size)
-        self._threads.run(partial(found_keys, readable), lambda found, now: read.succeed((found, now)))
-        found, now = yield from until(read)
-        self._buffered.count(origin.client, -size)
-        return found, now
+        """Read the keys of some record sets after the others."""
+        results: list[FoundKeys | BrokerError] = []
+        named = MOST_NAMED
+        while (first := len(results)) < len(readable):
+            batch = readable[first].batch
+            memory = memory_to_scan(batch)
+            if self._threads.fits(memory, batch.compression):
+                self._threads.spend(memory, batch.compression)
+                found = found_keys(readable[first : first + 1], named)
+            else:
+                last, memory = _together(readable, first)
+                try:
+                    self._buffered.check_room(origin.client, memory)
+                except BrokerError as error:
+                    return results + [error] * (len(readable) - first), now
+                read: Outcome[tuple[list[FoundKeys | BrokerError], float]] = Outcome()
+                self._buffered.count(origin.client, memory)
+                self._threads.run(
+                    partial(found_keys, readable[first:last], named),
+                    lambda found, now, read=read: read.succeed((found, now)),
+                )
+                found, now = yield from until(read)
+                self._buffered.count(origin.client, -memory)
+            results += found
+            named -= sum(len(each.examples) for each in found if isinstance(each, FoundKeys))
+        return results, now
 
     def _judge(self, judged: _Judged, found: FoundKeys | BrokerError, origin: Origin) -> ClientResult | None:
         """Count the keys of a batch; return why it is refused, or ``None`` if it passes."""
@@ -146,7 +159,8 @@ class Rejecter:
         self._keys.count(topic, Mode.REJECT, routes, partition, origin, found, sent=not found.misplaced)
         if not found.misplaced:
             return None
-        more = f"; the first {MOST_NAMED} are named" if found.misplaced > MOST_NAMED else ""
+        named = len(found.examples)
+        more = "" if named == found.misplaced else f"; the first {named} are named" if named else "; none is named"
         return ClientResult(
             InvalidRecord.code,
             error_message=f"the proxy refuses keys outside the partition that {routes.partitioner} chooses: "
@@ -158,14 +172,30 @@ class Rejecter:
         )
 
 
-def found_keys(readable: Iterable[_Judged]) -> list[FoundKeys | BrokerError]:
-    """Read the keys of batches; may run in a thread."""
-    return [_found(each) for each in readable]
+def _together(readable: Sequence[_Judged], first: int) -> tuple[int, int]:
+    """Which record sets a thread reads at a time: the index behind the last one, and the memory for the largest."""
+    read = largest = 0
+    for last in range(first, len(readable)):
+        size = memory_to_scan(readable[last].batch)
+        if read and read + size > AT_ONCE:
+            return last, largest
+        read, largest = read + size, max(largest, size)
+    return len(readable), largest
 
 
-def _found(judged: _Judged) -> FoundKeys | BrokerError:
+def found_keys(readable: Iterable[_Judged], most: int) -> list[FoundKeys | BrokerError]:
+    """Read the keys of batches one after the other, with at most ``most`` examples; may run in a thread."""
+    results: list[FoundKeys | BrokerError] = []
+    for each in readable:
+        found = _found(each, most)
+        most -= len(found.examples) if isinstance(found, FoundKeys) else 0
+        results.append(found)
+    return results
+
+
+def _found(judged: _Judged, most: int) -> FoundKeys | BrokerError:
     try:
-        found = scan_batch(judged.batch, judged.routes, judged.partition, MOST_NAMED, judged.looks)
+        found = scan_batch(judged.batch, judged.routes, judged.partition, most, judged.looks)
     except Exception:
         log.exception("a bug in the proxy, please report it: records for %s-%d", judged.topic, judged.partition)
         return UnknownServerError(BUG)

@@ -4,10 +4,11 @@ import logging
 from itertools import islice
 
 from ottla.codec.partitioners import PARTITIONERS
+from ottla.codec.records import Record
 from ottla.complaints import Complaints
 from ottla.errors import BrokerError, broker_error
 from ottla.proxy.clients.batches import ClientBatch, Offer, Origin
-from ottla.proxy.clients.key_scan import LOOKED_THROUGH, LOOKS, Example, FoundKeys
+from ottla.proxy.clients.key_scan import LONGEST_KEY, LOOKED_THROUGH, LOOKS, Example, FoundKeys
 from ottla.proxy.clients.observer import KeyCounts, Tallies
 from ottla.proxy.clients.routed_topics import RoutedTopics
 from ottla.proxy.clients.windows import ClientResult
@@ -97,12 +98,23 @@ def _examples(batch: ClientBatch, most: int) -> list[Example]:
     moving = (
         (each, partition) for partition, part in batch.parts.items() if partition != batch.partition for each in part
     )
-    return [(each.offset, bytes(each.key or b""), partition) for each, partition in islice(moving, most)]
+    return [
+        (each.offset, bytes(each.key or b""), partition) for each, partition in islice(moving, most) if _short(each)
+    ]
 
 
 def _looked(batch: ClientBatch) -> list[Example]:
     """Some of a batch's records with a key, as `key_scan` chooses them."""
     among = min(batch.count, LOOKED_THROUGH)
     place, partitions = PARTITIONERS[batch.routes.partitioner], batch.routes.partitions
-    chosen = ((row, batch.records[row].key) for row in range(0, among, max(among // LOOKS, 1)))
-    return [(row, bytes(key), place(key, partitions)) for row, key in chosen if key is not None][:LOOKS]
+    chosen = ((row, batch.records[row]) for row in range(0, among, max(among // LOOKS, 1)))
+    return [
+        (row, bytes(each.key), place(each.key, partitions))
+        for row, each in chosen
+        if each.key is not None and _short(each)
+    ][:LOOKS]
+
+
+def _short(record: Record) -> bool:
+    """Whether the key of a record is short enough for the report."""
+    return len(record.key or b"") <= LONGEST_KEY

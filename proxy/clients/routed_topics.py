@@ -1,8 +1,8 @@
 """Keeps the routes of topics with a rule, and has calls wait for a topic's description: metadata and configuration."""
 
 import logging
-from collections import deque
-from collections.abc import Callable, Sequence, Set
+from collections import Counter, deque
+from collections.abc import Callable, Hashable, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -30,7 +30,8 @@ UNKNOWN_WAIT = 1.0
 MOST_NAMED = 10
 """The most topics in a log line."""
 MOST_WAITED_FOR = 1000
-"""The most topics that records wait for: with a rule for all names a client may send any number of unknown names."""
+"""The most topics that records wait for: with a rule for all names a client may send any number of unknown names. A
+client within its equal share may have a few more."""
 
 
 @dataclass(slots=True)
@@ -65,6 +66,10 @@ class RoutedTopics:
         self._alerted: set[tuple[str, int]] = set()
         self._waiting: dict[str, deque[_Waiting]] = {}
         """Topic -> the calls that wait for its metadata."""
+        self._askers: dict[str, Hashable] = {}
+        """Topic with waiting calls -> who waited for it first."""
+        self._waited_for: Counter[Hashable] = Counter()
+        """Who waited first for a topic -> for how many."""
         self._unknown: dict[str, float] = {}
         """Topic with waiting calls -> since when upstream says that there is no such topic."""
 
@@ -82,25 +87,54 @@ class RoutedTopics:
         known = self._cluster.topics.get(topic)
         return known is None or known.topic_id == topic_id or NO_UUID in (known.topic_id, topic_id)
 
-    def request(self, *topics: str) -> None:
+    def request(self, topics: Iterable[str], asker: Hashable) -> None:
         """Request the metadata of those topics that lack it, all at once."""
-        self._control.request_topics(*(topic for topic in topics if not self._cluster.is_described(topic)))
+        unknown = (topic for topic in topics if not self._cluster.is_described(topic))
+        self._control.request_topics(*unknown, asker=asker)
 
     def when_described(
-        self, topic: str, go_on: Callable[[float], None], give_up: Callable[[str, float], None], now: float
+        self,
+        topic: str,
+        go_on: Callable[[float], None],
+        give_up: Callable[[str, float], None],
+        now: float,
+        *,
+        asker: Hashable,
     ) -> None:
-        """Call ``go_on`` once the topic has metadata, after earlier calls for it; ``give_up`` if it does not come."""
+        """Call ``go_on`` once the topic has metadata, after earlier calls for it; ``give_up`` if it does not come.
+
+        Args:
+            asker: who waits: a client's number, or another name that only its client has.
+        """
         if self.is_described(topic):
             go_on(now)
             return
-        if topic not in self._waiting and len(self._waiting) >= MOST_WAITED_FOR:
-            give_up(f"{MOST_WAITED_FOR} other topics are waiting for metadata", now)
-            return
-        self._waiting.setdefault(topic, deque()).append(_Waiting(now + METADATA_WAIT, go_on, give_up))
+        if topic not in self._waiting:
+            if not self._has_room(asker):
+                give_up(f"{MOST_WAITED_FOR} other topics are waiting for metadata", now)
+                return
+            self._waited_for[asker] += 1
+            self._askers[topic] = asker
+            self._waiting[topic] = deque()
+        self._waiting[topic].append(_Waiting(now + METADATA_WAIT, go_on, give_up))
         if self._cluster.is_described(topic):
             self._request_config(topic)
         else:
-            self._control.request_topics(topic)
+            self._control.request_topics(topic, asker=asker)
+
+    def _has_room(self, asker: Hashable) -> bool:
+        """Whether somebody may wait for one more topic: above the bound, only within its equal share."""
+        share = MOST_WAITED_FOR // (len(self._waited_for) + 1)
+        return len(self._waiting) < MOST_WAITED_FOR or self._waited_for[asker] < share
+
+    def _end_wait(self, topic: str) -> deque[_Waiting]:
+        """Remove the calls that wait for a topic."""
+        self._unknown.pop(topic, None)
+        first = self._askers.pop(topic)
+        self._waited_for[first] -= 1
+        if not self._waited_for[first]:
+            del self._waited_for[first]
+        return self._waiting.pop(topic)
 
     def _request_config(self, topic: str) -> None:
         self.configs.request(topic, self._cluster.topics[topic].topic_id, self._go_on)
@@ -127,8 +161,7 @@ class RoutedTopics:
     def _go_on(self, now: float) -> None:
         """Make the calls whose topics are described."""
         for name in [name for name in self._waiting if self._is_complete(name)]:
-            self._unknown.pop(name, None)
-            for each in self._waiting.pop(name):
+            for each in self._end_wait(name):
                 with contained("a topic is described"):
                     each.go_on(now)
 
@@ -138,10 +171,10 @@ class RoutedTopics:
             while waiting and waiting[0].deadline <= now:
                 with contained("a topic is not described"):
                     waiting.popleft().give_up(f"upstream has not described {topic} within {METADATA_WAIT:g} s", now)
-            if not waiting:
-                del self._waiting[topic]
-                self._unknown.pop(topic, None)
-        self._control.request_topics(*self._waiting)
+            if not waiting and topic in self._waiting:
+                self._end_wait(topic)
+        for topic, asker in self._askers.items():
+            self._control.request_topics(topic, asker=asker)
 
     @property
     def deadline(self) -> float | None:
@@ -165,13 +198,13 @@ class RoutedTopics:
             self._misfits[topic] = [each for each in several if each != chosen]
             self.pin(topic, chosen)
         self.tell_of_unused(before)
-        for topic in [each for each in self._waiting if not self._rules.rewrites(each)]:
+        gone = [each for each in self._waiting if before.of(each) != self._rules.of(each)]
+        for topic in [each for each in gone if not self._rules.rewrites(each)]:
             self._give_up(topic, f"the proxy's rule for {topic} has just changed", now)
 
     def _give_up(self, topic: str, why: str, now: float) -> None:
         """Give up the calls that wait for a topic."""
-        self._unknown.pop(topic, None)
-        for call in self._waiting.pop(topic):
+        for call in self._end_wait(topic):
             with contained("a topic is not described"):
                 call.give_up(why, now)
 
@@ -187,6 +220,10 @@ class RoutedTopics:
 
     def rewrites(self, topic: str) -> bool:
         return self._rules.rewrites(topic)
+
+    def rule(self, topic: str) -> TopicRule | None:
+        """The rule of a topic; ``None``: there is none."""
+        return self._rules.of(topic)
 
     @property
     def pins(self) -> dict[str, Routes]:
@@ -258,6 +295,10 @@ class RoutedTopics:
                     extra=facts,
                 )
         return routes
+
+    def are_current(self, topic: str, routes: Routes) -> bool:
+        """Whether these are still the routes of a topic: its rule may have changed since they were chosen."""
+        return self._routes.get(topic) == routes
 
     def partitions(self, topic: str) -> Set[int]:
         """The partitions of a topic that has metadata."""

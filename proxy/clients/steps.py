@@ -45,10 +45,12 @@ def until(outcome: Outcome[T]) -> Steps[T]:
 
 
 def run(steps: Steps[None], client: ClientConnection) -> None:
-    """Take the steps up to their next wait, and the rest when it has ended."""
-    try:
-        wait = next(steps)
-    except StopIteration:
-        return
-    go_on = partial(run, steps, client)
-    wait.when_done(go_on if isinstance(wait, UpstreamAnswer) else client.contained(go_on))
+    """Take the steps up to their next wait, and the rest when it has ended.
+
+    A client decides how many waits there are, and many may have ended already: each is a turn of the loop.
+    """
+    for wait in steps:
+        if not wait.done:
+            go_on = partial(run, steps, client)
+            wait.when_done(go_on if isinstance(wait, UpstreamAnswer) else client.contained(go_on))
+            return

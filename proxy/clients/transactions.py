@@ -147,14 +147,15 @@ class ClientTransactions:
             if self._widening >= MOST_WIDENING:
                 return unknown[0], now
             self._widening += 1
-            self._topics.request(*unknown)
-            found, now = yield from self._metadata_of(unknown[0], now)
+            asker = request.v3_and_below_transactional_id
+            self._topics.request(unknown, asker)
+            found, now = yield from self._metadata_of(unknown[0], asker, now)
             self._widening -= 1
             if not found and self._rules.rewrites(unknown[0]):
                 return unknown[0], now
         return None, now
 
-    def _metadata_of(self, topic: str, now: float) -> Steps[tuple[bool, float]]:
+    def _metadata_of(self, topic: str, asker: str, now: float) -> Steps[tuple[bool, float]]:
         """Wait for the metadata of a topic; returns whether it has arrived, and the time."""
         over: Outcome[tuple[bool, float]] = Outcome()
 
@@ -164,7 +165,7 @@ class ClientTransactions:
         def gave_up(message: str, now: float) -> None:
             over.succeed((False, now))
 
-        self._topics.when_described(topic, arrived, gave_up, now)
+        self._topics.when_described(topic, arrived, gave_up, now, asker=asker)
         return (yield from until(over))
 
     def widened(self, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnRequest:

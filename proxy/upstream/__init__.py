@@ -2,6 +2,7 @@
 
 link           one connection
 control        the proxy's own requests: brokers, topics, producer ids
+wanted_topics  the topics whose metadata it requests next, in turn for each client
 cluster        brokers, topics and leaders
 batches        parts of clients' batches, and the batches built from them
 streams        the batches of one producer for one partition

@@ -6,7 +6,7 @@ start many wait, and upstream may be far away.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from itertools import count
 
 from ottla.addresses import format_address
@@ -31,6 +31,7 @@ from ottla.proxy.contained import as_ottla_error
 from ottla.proxy.events import Address
 from ottla.proxy.upstream.cluster import UpstreamCluster
 from ottla.proxy.upstream.link import UpstreamLink, UpstreamLinks
+from ottla.proxy.upstream.wanted_topics import OWN, WantedTopics
 
 log = logging.getLogger("ottla.proxy")
 
@@ -39,6 +40,10 @@ AGAIN = 0.1
 """Seconds between two attempts of a request."""
 LONGEST_BACKOFF = 1.0
 TOPICS_AT_ONCE = 500
+_MOST_AWAITED = 1000
+"""The most names of a client in the queue that it waits for."""
+_MOST_HINTS = 50
+"""The most names of a client in the queue of those for which nobody waits: some 15 KB."""
 PATIENCE = 5.0
 """Seconds after which the request goes to another broker: these requests take a broker little time."""
 CONFIG_KEYS = (
@@ -141,7 +146,8 @@ class Control:
         self._failures = 0
         self._metadata = _RequestBackoff(MetadataRequest, _METADATA_VERSION)
         self._identity = _RequestBackoff(InitProducerIdRequest, _PRODUCER_ID_VERSION)
-        self._topics: dict[str, None] = {}
+        self._topics = WantedTopics(_MOST_AWAITED)
+        self._hints = WantedTopics(_MOST_HINTS)
         self._nodes_requested = True
         self._identity_for: dict[object, Callable[[Identity, float], None]] = {}
         self._configs: dict[str, ConfigTold] = {}
@@ -149,9 +155,13 @@ class Control:
         self._waiting: dict[object, Callable[[float], None]] = {}
         """Calls that wait until upstream answers, by the waiting object."""
 
-    def request_topics(self, *names: str) -> None:
-        """Request the metadata of topics soon."""
-        self._topics |= dict.fromkeys(names)
+    def request_topics(self, *names: str, asker: Hashable = OWN) -> None:
+        """Request the metadata of topics soon; ``asker``: who waits for it."""
+        self._topics.add(names, asker)
+
+    def hint_topics(self, *names: str, asker: Hashable) -> None:
+        """Request the metadata of topics for which nobody waits, after all others."""
+        self._hints.add(names, asker)
 
     def request_nodes(self) -> None:
         """Request the list of brokers soon."""
@@ -200,7 +210,7 @@ class Control:
 
     @property
     def _wants_metadata(self) -> bool:
-        return not self._metadata.in_flight and bool(self._nodes_requested or self._topics)
+        return not self._metadata.in_flight and bool(self._nodes_requested or self._topics or self._hints)
 
     @property
     def _missing_ids(self) -> int:
@@ -251,9 +261,8 @@ class Control:
         self._identity.greeted(self._link)
 
     def _ask_metadata(self, link: UpstreamLink, deadline: float) -> None:
-        names = list(self._topics)[:TOPICS_AT_ONCE]
-        for name in names:
-            del self._topics[name]
+        names = self._topics.take(TOPICS_AT_ONCE)
+        names += self._hints.take(TOPICS_AT_ONCE - len(names))
         self._nodes_requested = False
         link.ask(
             MetadataRequest(

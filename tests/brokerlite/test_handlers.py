@@ -8,7 +8,9 @@ import pytest
 from ottla.brokerlite.handlers import SERVED
 from ottla.brokerlite.handlers.api_versions import unsupported
 from ottla.brokerlite.handlers.known_errors import known
+from ottla.brokerlite.handlers.produce import MOST_NAMED
 from ottla.brokerlite.machines.core import Call
+from ottla.brokerlite.machines.partitions.validation import MOST_INDEXES
 from ottla.codec.apis import APIS
 from ottla.codec.apis.api_versions import ApiVersionsRequest
 from ottla.codec.apis.create_topics import (
@@ -343,6 +345,22 @@ def test_record_errors_name_the_records(machine: Machine) -> None:
     (partition,) = answer.responses[0].partition_responses
     assert partition.error_code == InvalidRecord.code
     assert [each.batch_index for each in partition.record_errors] == [0, 1]
+
+
+def test_a_response_names_a_bounded_number_of_records_of_all_batches_together(machine: Machine) -> None:
+    machine.core.create_topic("compacted", 20, {"cleanup.policy": "compact"})
+    wrong = a_batch(*[b"v"] * MOST_INDEXES, key=None)
+    data = tuple(PartitionProduceData(index=index, records=wrong) for index in range(20))
+    request = ProduceRequest(
+        transactional_id=None,
+        acks=1,
+        timeout_ms=1000,
+        topic_data=(TopicProduceData(name="compacted", partition_data=data),),
+    )
+    [topic] = asked(machine, request, 8).responses
+    named = [len(each.record_errors) for each in topic.partition_responses]
+    assert named == [MOST_INDEXES] * (MOST_NAMED // MOST_INDEXES) + [0] * 10
+    assert {each.error_code for each in topic.partition_responses} == {InvalidRecord.code}
 
 
 @pytest.mark.parametrize(("policy", "named"), [("delete", [1, 3]), ("compact", [1, 2, 3])])

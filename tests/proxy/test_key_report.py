@@ -16,8 +16,10 @@ from ottla.codec.apis.metadata import MetadataRequest
 from ottla.codec.compression import Compression
 from ottla.codec.partitioners import crc32_partition, murmur2_partition
 from ottla.errors import ConfigurationError
+from ottla.proxy import threads
 from ottla.proxy.clients import key_report
 from ottla.proxy.clients.key_report import HeavyHitters
+from ottla.proxy.clients.key_scan import LONGEST_KEY
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.events import RulesChanged
 from ottla.proxy.report_page import report
@@ -93,6 +95,38 @@ def test_keys_are_hashed_alike_within_a_process_and_shown_only_on_demand() -> No
     assert first["samples"] == second["samples"] != []
     [sample] = topic_of(shown, "flights")["clients"][0]["samples"]
     assert sample == {"key": "classified", "partition": there, "partition_of_key": here}
+
+
+@pytest.mark.parametrize("mode", ["observe", "rewrite", "reject"])
+@pytest.mark.parametrize("compression", [Compression.NONE, Compression.ZSTD])
+def test_long_keys_are_counted_and_not_looked_at(mode: str, compression: Compression) -> None:
+    world = world_of(f"flights={mode}", report_keys=True)
+    keys = [b"short" * (LONGEST_KEY // 5), b"long" * (LONGEST_KEY // 4 + 1)]
+    for partition in (0, 1) * TIMES:
+        send(world, "flights", keys, 1, "shop", lambda key, count, at=partition: at, compression=compression)
+    found = topic_of(world, "flights")
+    assert found["clients"][0]["records"] == 2 * len(keys) * TIMES
+    assert "short" in json.dumps(found) and "long" not in json.dumps(found)
+
+
+@pytest.mark.parametrize("mode", ["observe", "rewrite"])
+def test_records_that_were_read_under_a_former_rule_do_not_bring_its_report_back(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads, "STEP", 1000)
+    monkeypatch.setattr(threads, "PLAIN", 1)
+    world = world_of(f"flights={mode}:murmur2")
+    send(world, "flights", KEYS, 1, "shop", murmur2_partition)
+    world.busy = True
+    world.produce(1, {("flights", 0): batch([(b"k", bytes(5000))] * 2)}, client_id="shop")
+    world.core.handle(RulesChanged((parse_rule(f"flights={mode}:crc32"),)), world.now)
+    world.produce(2, {("flights", 0): batch([(b"k", b"v")])}, client_id="billing")
+    while world.work:
+        world.finish(world.work[0])
+    world.settle(1)
+    found = topic_of(world, "flights")
+    assert found["partitioner"] == "crc32"
+    assert [(each["client_id"], each["records"]) for each in found["clients"]] == [("billing", 1)]
 
 
 def test_a_client_that_puts_a_key_into_several_partitions_is_told_apart() -> None:

@@ -9,7 +9,6 @@ from ottla.codec.partitioners import murmur2_partition
 from ottla.errors import (
     CorruptMessage,
     InvalidRecord,
-    NotLeaderOrFollower,
     OutOfOrderSequenceNumber,
     PolicyViolation,
     ProducerFenced,
@@ -17,7 +16,8 @@ from ottla.errors import (
     UnsupportedForMessageFormat,
 )
 from ottla.proxy import threads
-from ottla.proxy.clients.rejecter import MOST_NAMED
+from ottla.proxy.clients.pending_produce import MOST_NAMED
+from ottla.proxy.clients.rejecter import AT_ONCE
 from ottla.proxy.clients.routed_topics import METADATA_WAIT
 from ottla.proxy.events import RulesChanged
 from ottla.proxy.topic_rule import parse_rule
@@ -80,6 +80,38 @@ def test_a_response_names_a_bounded_number_of_records(world: World) -> None:
     told = world.produce(1, {(STRICT, 3): data}).produced[STRICT, 3]
     assert [each.batch_index for each in told.record_errors] == list(range(MOST_NAMED))
     assert f"the first {MOST_NAMED} are named" in (told.error_message or "")
+
+
+@pytest.mark.parametrize("rule", [f"{STRICT}=reject", f"{STRICT}=rewrite"])
+def test_a_response_names_a_bounded_number_of_records_of_all_batches_together(rule: str) -> None:
+    world = world_of(rule)
+    world.upstream.cluster.data.configs[STRICT] = {"cleanup.policy": "compact"}
+    world.settle(1)
+    for of_each in (MOST_NAMED // 4, MOST_NAMED):
+        wrong = [(AT_5[0] if "reject" in rule else None, b"")] * of_each
+        told = world.produce(1, {(STRICT, partition): batch(wrong) for partition in (0, 1, 2, 3)}).produced
+        world.settle(1)
+        assert {each.error_code for each in told.values()} == {InvalidRecord.code}
+        assert sum(len(each.record_errors) for each in told.values()) == MOST_NAMED
+
+
+def test_a_request_of_many_large_batches_is_read_in_steps_within_the_budget(world: World) -> None:
+    bomb = batch([(AT_3[0], bytes(AT_ONCE // 3))], compression=Compression.ZSTD)
+    assert len(bomb) < 10_000
+    world.busy = True
+    places = [(STRICT, partition) for partition in range(SIX)]
+    reply = world.produce(1, dict.fromkeys(places, bomb))
+    steps = 0
+    while reply.frame is None:
+        [work] = world.work
+        assert world.core.buffered.total < AT_ONCE // 2, "no more than one of them takes memory at a time"
+        world.finish(work)
+        steps += 1
+    assert steps == SIX // 2
+    assert [reply.produced[place].error_code for place in places] == [InvalidRecord.code] * 3 + [0] + [
+        InvalidRecord.code
+    ] * 2
+    assert world.core.buffered.total == 0
 
 
 def test_the_other_record_sets_of_a_request_are_handled(world: World) -> None:
@@ -174,6 +206,20 @@ def test_requests_of_a_client_that_left_while_they_waited_are_carried_out(
     assert world.core.buffered.total == 0 and not world.core.buffered.of
 
 
+def test_a_client_that_left_may_have_left_any_number_of_requests(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "STEP", 1000)
+    monkeypatch.setattr(threads, "PLAIN", 1)
+    world.busy = True
+    world.produce(1, {(STRICT, 3): batch([(AT_3[0], b"x" * 5000)])})
+    monkeypatch.setattr(threads, "STEP", 10**9)
+    for _ in range(500):
+        world.produce(1, {(STRICT, 3): batch([(AT_3[0], b"y")])})
+    world.leave(1)
+    world.busy = False
+    world.finish(world.work[0])
+    assert len(values(world)) == 501 and not world.core.buffered.of
+
+
 def test_records_wait_for_the_metadata_of_their_topic(world: World) -> None:
     world = World(Upstream({STRICT: SIX}), f"{STRICT}=reject")
     reply = world.produce(1, {(STRICT, 3): batch([(AT_5[0], b"refused")])})
@@ -191,15 +237,38 @@ def test_records_of_a_topic_that_does_not_exist_are_refused_in_time() -> None:
     assert "made-up" not in world.core.tallies and world.core.buffered.total == 0
 
 
-def test_records_are_sent_again_under_rules_that_have_changed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_are_handled_again_under_rules_that_have_changed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "STEP", 1000)
     monkeypatch.setattr(threads, "PLAIN", 1)
     world.busy = True
-    reply = world.produce(1, {(STRICT, 3): batch([(AT_3[0], b"x" * 5000)])})
-    world.core.handle(RulesChanged((parse_rule(f"{STRICT}=rewrite:crc32"),)), world.now)
+    reply = world.produce(1, {(STRICT, 5): batch([(AT_3[0], b"x" * 5000)])})
+    world.core.handle(RulesChanged((parse_rule(f"{STRICT}=rewrite"),)), world.now)
     world.finish(world.work[0])
-    assert reply.code == NotLeaderOrFollower.code
-    assert not values(world)
+    assert not world.core.tallies[STRICT].refused, "it was not judged yet"
+    while world.work:  # reading, and building
+        world.finish(world.work[0])
+    world.settle(1)
+    assert reply.code == 0 and len(world.upstream.logs[STRICT, 3]) == 1
+
+
+@pytest.mark.parametrize("topic", ["made-up", STRICT])
+def test_a_change_of_another_rule_leaves_a_client_without_responses_alone(
+    topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads, "STEP", 1000)
+    monkeypatch.setattr(threads, "PLAIN", 1)
+    rules = [f"{STRICT}=reject", "made-*=reject"]
+    world = world_of(*rules)
+    world.busy = True
+    world.produce(1, {(topic, 3): batch([(AT_3[0], b"x" * 5000)])}, acks=0)
+    change_rules(world, *rules, "other=observe")
+    assert not world.closed
+    world.upstream.cluster.create("made-up")
+    for partition in range(SIX):
+        world.upstream.lead("made-up", partition, 0)
+    world.settle(2)
+    world.finish(world.work[0])
+    assert len(values(world, topic)) == 1 and not world.closed
 
 
 def change_rules(world: World, *rules: str) -> None:
@@ -216,6 +285,7 @@ def test_a_request_that_waits_while_the_rules_change_is_handled_under_the_new_on
     behind = world.produce(1, {("flights", 3): batch([(AT_3[0], b"1")], producer, 0, 0)})
     assert held.frame is None and behind.frame is None
     change_rules(world, "made-*=reject", "flights=observe")
+    world.settle(METADATA_WAIT)
     assert behind.code == ProducerFenced.code and values(world, "flights") == [b"0"]
 
 
@@ -234,7 +304,12 @@ def test_a_topic_may_lose_its_rule_while_a_request_waits() -> None:
     world = world_of(f"{STRICT}=reject", "made-*=reject")
     reply = world.produce(1, {("made-up", 0): batch([(AT_3[0], b"")]), (STRICT, 3): batch([(AT_3[0], b"x")])})
     change_rules(world, "made-*=reject")
-    assert reply.produced[STRICT, 3].error_code == NotLeaderOrFollower.code and 1 not in world.closed
+    world.settle(2 * METADATA_WAIT)
+    assert {place: each.error_code for place, each in reply.produced.items()} == {
+        ("made-up", 0): UnknownTopicOrPartition.code,
+        (STRICT, 3): 0,
+    }
+    assert values(world) == [b"x"]
 
 
 def test_a_request_that_waits_counts_in_the_budget() -> None:

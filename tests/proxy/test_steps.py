@@ -29,6 +29,14 @@ def test_the_steps_continue_within_the_call_that_settles_the_outcome() -> None:
     assert seen == [1, 2]
 
 
+def test_any_number_of_waits_may_have_ended_already() -> None:
+    waits, seen = [Outcome[int]() for _ in range(5000)], list[int]()
+    for number, wait in enumerate(waits):
+        wait.succeed(number)
+    run(noting(waits, seen), ClientConnection(1, []))
+    assert seen == list(range(5000))
+
+
 def test_the_steps_continue_without_a_client() -> None:
     wait, seen, client = Outcome[int](), list[int](), ClientConnection(1, [])
     run(noting([wait], seen), client)

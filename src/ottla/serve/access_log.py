@@ -4,29 +4,24 @@ Rules:
 - Without an access log a request costs nothing more: no field of it is read.
 - Lines are made and written in a thread, so neither a slow disk nor a full pipe blocks the loop. If too many requests
   wait for it, some get no line, and a line tells how many.
-- A file that was renamed or removed (by logrotate) is opened again.
+- An access log that is switched off ends soon, also if nobody reads its pipe: its last lines are lost then.
 - Clients choose names: JSON escapes them, and they are cut to `_LONGEST`.
 """
 
 import json
 import logging
-import os
-import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
-from typing import IO
 
 from ottla.codec.apis import NAMES
-from ottla.errors import BY_CODE, ConfigurationError, reason
+from ottla.errors import BY_CODE, ConfigurationError
 from ottla.serve.answered import AnsweredRequest
+from ottla.serve.log_file import LogFile
 from ottla.serve.observer_thread import ObserverThread
 
 log = logging.getLogger("ottla.serve")
 
-STDERR = "true"
-"""The setting that has the lines written to stderr."""
 _LONGEST = 100
 """Characters of a client id."""
 _MOST_ERRORS = 10
@@ -37,60 +32,33 @@ class AccessLog(ObserverThread):
     """Writes the lines; an observer of requests.
 
     Args:
-        to: a file, to which lines are appended, or `STDERR`.
+        to: a file, to which lines are appended, or `log_file.STDERR`.
 
     Raises:
         ConfigurationError: the file cannot be opened.
     """
 
     def __init__(self, to: str) -> None:
-        self._to = to
-        self._file = self._opened()
+        self._to, self._file = to, LogFile(to)
         self._failing = False
         super().__init__("access log")
 
     # -- in the thread
-
-    def _opened(self) -> IO[str]:
-        if self._to == STDERR:
-            return sys.stderr
-        try:
-            return open(self._to, "a", encoding="utf-8", errors="backslashreplace")
-        except OSError as error:
-            raise ConfigurationError(f"access-log: cannot write to {self._to}: {reason(error)}") from None
 
     def _take(self, requests: Sequence[AnsweredRequest], dropped: int) -> None:
         texts = list(map(text_of, requests))
         if dropped:
             texts.append(json.dumps({"time": _time(time.time()), "dropped_lines": dropped}))
         try:
-            self._reopen_if_moved()
-            self._file.write("".join(f"{text}\n" for text in texts))
-            self._file.flush()
+            self._file.write(texts, self.is_late)
             self._failing = False
-        except (OSError, ValueError, ConfigurationError) as error:
+        except (OSError, ConfigurationError) as error:
             if not self._failing:
                 log.error("access log not written: %s", error, extra={"file": self._to})
             self._failing = True
 
     def _close(self) -> None:
-        if self._to != STDERR:
-            with suppress(OSError):
-                self._file.close()
-
-    def _reopen_if_moved(self) -> None:
-        if self._to == STDERR:
-            return
-        try:
-            there, ours = os.stat(self._to), os.fstat(self._file.fileno())
-            moved = (there.st_dev, there.st_ino) != (ours.st_dev, ours.st_ino)
-        except OSError:
-            moved = True
-        if moved:
-            opened = self._opened()
-            with suppress(OSError):
-                self._file.close()
-            self._file = opened
+        self._file.close()
 
 
 def text_of(request: AnsweredRequest) -> str:

@@ -1,7 +1,9 @@
 """Hands answered requests to a thread, for observers that may block: a disk, a pipe, an exporter."""
 
+import math
 import queue
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
@@ -11,8 +13,8 @@ MOST_WAITING = 10_000
 """The most requests that wait for the thread; those beyond are dropped and counted."""
 _TOGETHER = 1000
 """The most requests that are handed over at a time."""
-_END = 1.0
-"""Seconds for the last requests when the server ends."""
+END = 1.0
+"""Seconds for the last requests when the observer, or the server, ends."""
 
 
 class ObserverThread(ABC):
@@ -21,6 +23,7 @@ class ObserverThread(ABC):
     def __init__(self, name: str) -> None:
         self._waiting: queue.SimpleQueue[AnsweredRequest | None] = queue.SimpleQueue()
         self._dropped = 0
+        self._ends_by = math.inf
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -31,14 +34,19 @@ class ObserverThread(ABC):
             self._dropped += 1
 
     def end(self) -> None:
-        """Let the thread end behind the requests that wait."""
+        """Let the thread end behind the requests that wait, soon."""
+        self._ends_by = time.monotonic() + END
         self._waiting.put(None)
 
     def join(self) -> None:
         """After `end`: block until the thread has ended, for up to a second."""
-        self._thread.join(_END)
+        self._thread.join(END)
 
     # -- in the thread
+
+    def is_late(self) -> bool:
+        """Whether the observer should have ended by now."""
+        return time.monotonic() >= self._ends_by
 
     @abstractmethod
     def _take(self, requests: Sequence[AnsweredRequest], dropped: int) -> None:
