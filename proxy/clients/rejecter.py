@@ -143,7 +143,7 @@ class Rejecter:
                 self._buffered.count(origin.client, memory)
                 self._threads.run(
                     partial(found_keys, readable[first:last], named),
-                    lambda found, now, read=read: read.succeed((found, now)),
+                    partial(_succeed, read),
                 )
                 found, now = yield from until(read)
                 self._buffered.count(origin.client, -memory)
@@ -170,6 +170,12 @@ class Rejecter:
                 for row, _, place in found.examples
             ),
         )
+
+
+def _succeed(
+    read: "Outcome[tuple[list[FoundKeys | BrokerError], float]]", found: list[FoundKeys | BrokerError], now: float
+) -> None:
+    read.succeed((found, now))
 
 
 def _together(readable: Sequence[_Judged], first: int) -> tuple[int, int]:

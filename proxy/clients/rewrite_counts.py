@@ -108,11 +108,12 @@ def _looked(batch: ClientBatch) -> list[Example]:
     among = min(batch.count, LOOKED_THROUGH)
     place, partitions = PARTITIONERS[batch.routes.partitioner], batch.routes.partitions
     chosen = ((row, batch.records[row]) for row in range(0, among, max(among // LOOKS, 1)))
-    return [
+    found: list[Example] = [
         (row, bytes(each.key), place(each.key, partitions))
         for row, each in chosen
         if each.key is not None and _short(each)
-    ][:LOOKS]
+    ]
+    return found[:LOOKS]
 
 
 def _short(record: Record) -> bool:
