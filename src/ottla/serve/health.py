@@ -16,7 +16,7 @@ import trio
 
 from ottla.config_file import Reloaded
 from ottla.errors import ConfigurationError
-from ottla.serve.http_exchange import Response, end_response, is_near, read_request, send_response
+from ottla.serve.http_exchange import Response, end_response, is_near, read_request, send_response, serve_http
 from ottla.serve.listener import listen
 from ottla.serve.outbox import hang_up
 from ottla.server_metrics import Collect
@@ -31,6 +31,7 @@ _REQUEST_TIMEOUT = 5.0
 _SCRAPE_TIMEOUT = 10.0
 """Seconds for ``/metrics``: Prometheus' own default."""
 _SCRAPES = 4
+_CONNECTIONS = 16
 
 Notes = Callable[[], Iterable[str]]
 
@@ -131,7 +132,7 @@ async def serve_health(
     server = HealthServer(ready, collect, notes, reload=reload)
     opened(listeners[0].socket.getsockname()[1])
     try:
-        await trio.serve_listeners(server.answer, listeners)
+        await serve_http(listeners, server.answer, _CONNECTIONS)
     finally:
         for each in listeners:
             hang_up(each.socket)

@@ -2,11 +2,14 @@
 
 Rules:
 - A connection has one request. Its response ends with the connection.
+- An address has a bound of connections, within the descriptors that the server keeps for itself. Others wait in the
+  system's backlog, where they take none.
 """
 
 import re
+from collections.abc import Awaitable, Callable, Sequence
 from ipaddress import ip_address
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import trio
 
@@ -25,6 +28,39 @@ class Response(NamedTuple):
     status: str
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
+
+
+async def serve_http(
+    listeners: Sequence[trio.abc.Listener[Any]], answer: Callable[[Any], Awaitable[None]], most: int
+) -> None:
+    """Call ``answer`` with each connection, with at most ``most`` at a time, until cancelled."""
+    room = trio.Semaphore(most)
+
+    async def answered(stream: trio.abc.Stream) -> None:
+        try:
+            await answer(stream)
+        finally:
+            room.release()
+
+    await trio.serve_listeners(answered, [_Bounded(each, room) for each in listeners])
+
+
+class _Bounded(trio.abc.Listener[Any]):
+    """Accepts a connection once there is room for it."""
+
+    def __init__(self, listener: trio.abc.Listener[Any], room: trio.Semaphore) -> None:
+        self._listener, self._room = listener, room
+
+    async def accept(self) -> Any:
+        await self._room.acquire()
+        try:
+            return await self._listener.accept()
+        except BaseException:
+            self._room.release()
+            raise
+
+    async def aclose(self) -> None:
+        await self._listener.aclose()
 
 
 async def read_request(stream: trio.abc.Stream) -> tuple[bytes, bytes]:

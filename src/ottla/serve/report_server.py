@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import trio
 
-from ottla.serve.http_exchange import Response, end_response, read_request, send_response
+from ottla.serve.http_exchange import Response, end_response, read_request, send_response, serve_http
 from ottla.serve.listener import listen
 from ottla.serve.outbox import hang_up
 
@@ -22,6 +22,7 @@ Report = Callable[[], Iterator[str]]
 _TIMEOUT = 10.0
 """Seconds for a request and its response."""
 _REPORTS = 2
+_CONNECTIONS = 4
 
 
 class ReportServer:
@@ -73,7 +74,7 @@ async def serve_report(host: str, port: int, report: Report, *, opened: Callable
     server = ReportServer(report)
     opened(listeners[0].socket.getsockname()[1])
     try:
-        await trio.serve_listeners(server.answer, listeners)
+        await serve_http(listeners, server.answer, _CONNECTIONS)
     finally:
         for each in listeners:
             hang_up(each.socket)
