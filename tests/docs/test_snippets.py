@@ -1,8 +1,8 @@
 """Every snippet of the documentation runs: in order, file by file, against brokers of its own.
 
 Rule: `localhost:9092` in a snippet is the broker, `localhost:19092` the proxy, `localhost:18080` the health port of
-the proxy, `localhost:18082` that of the broker, and `localhost:18081` the report of the proxy; the tests replace them by
-free ports.
+the proxy, `localhost:18082` that of the broker, and `localhost:18081` the report of the proxy; the tests replace them
+by free ports.
 A shell line that starts a server leaves it running; other shell lines run to their end. `make` and `pip` do not run.
 Python and TOML that begin with a file name in a comment are saved under that name. All snippets with Spark run in one
 process, with one JVM.
