@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -32,7 +32,7 @@ def journal(
         except DecodeError as error:
             raise ConfigurationError(f"the journal in {directory} cannot be used: {error}") from None
         rules = TopicRules([parse_rule(text) for text in found.rules[-1]]) if found.rules else None
-    lines = []
+    lines: list[dict[str, Any]] = []
     for producer_id in found.producers:
         windows = found.windows.get(producer_id, {})
         streams = found.streams.get(producer_id, {})
