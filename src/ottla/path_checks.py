@@ -1,4 +1,4 @@
-"""Checks the paths in a configuration, without changing what is there: the start of the server would find the same.
+"""Checks the paths in a configuration, and changes nothing: a server would find the same when it starts.
 
 Rule: permissions tell too little (root may write anywhere, and yet not in /proc), so a check creates a nameless file.
 """
