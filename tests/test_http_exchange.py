@@ -1,13 +1,18 @@
 """An HTTP address answers a few connections at a time: others wait without a descriptor."""
 
+from typing import TypeAlias
+
 import trio
-from trio.testing import memory_stream_pair, wait_all_tasks_blocked
+from trio.testing import MemoryReceiveStream, MemorySendStream, memory_stream_pair, wait_all_tasks_blocked
 
 from ottla.serve.http_exchange import serve_http
 from tests.patience import HUNG
 
 
-class Arrivals(trio.abc.Listener[trio.StapledStream]):
+Stream: TypeAlias = trio.StapledStream[MemorySendStream, MemoryReceiveStream]
+
+
+class Arrivals(trio.abc.Listener[Stream]):
     """Gives a new connection whenever it is asked for one.
 
     Attributes:
@@ -15,9 +20,9 @@ class Arrivals(trio.abc.Listener[trio.StapledStream]):
     """
 
     def __init__(self) -> None:
-        self.accepted: list[trio.StapledStream] = []
+        self.accepted: list[Stream] = []
 
-    async def accept(self) -> trio.StapledStream:
+    async def accept(self) -> Stream:
         await trio.lowlevel.checkpoint()
         here, there = memory_stream_pair()
         self.accepted.append(there)

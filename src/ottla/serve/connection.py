@@ -20,6 +20,7 @@ from ottla.errors import AuthenticationFailed, ConnectionLost, RemoteProtocolErr
 from ottla.serve.answered import ObservedRequest
 from ottla.serve.incoming import Incoming
 from ottla.serve.listener_context import ListenerContext
+from ottla.serve.memory import Progress
 from ottla.serve.outbox import Outbox, hang_up, write_on
 from ottla.serve.traffic import ApiTraffic, Refusal
 from ottla.tls import TlsConnection
@@ -185,6 +186,7 @@ class AcceptedConnection:
         self._outbox = Outbox(tls)
         self._inbox = Inbox(shared.limits.max_frame, shared.blocks)
         self._incoming = Incoming(self._inbox, shared.chunk, self._outbox, tls)
+        self._progress = Progress()
         self._answers: deque[PendingAnswer] = deque()
         self._waiting = trio.lowlevel.ParkingLot()
         """Tasks that check again when an answer was filled or sent, or the reader was asked to hold or go on."""
@@ -281,6 +283,7 @@ class AcceptedConnection:
         if self._was_active:
             self._was_active, self._active_at = False, now
         if not self._is_read:
+            self._progress.begin()
             self._waiting.unpark_all()  # see `_unread`
         elif not self._agreed:
             if now >= self._agree_by:
@@ -288,13 +291,20 @@ class AcceptedConnection:
                 self._shared.traffic.refused(Refusal.TLS)
                 self._shared.complain(f"connection refused: {why}", self.session)
                 self.close(why)
+        elif self._stalls(now):
+            self.close(f"sent too little of a request in {self._limits.write:g} s, while others wait for its memory")
         elif (silent := now - self._active_at) >= self._limits.write:
             if self._passing:  # the service has a part of the request, and waits for the rest
                 self.close(f"sent nothing of a request for {silent:.0f} s")
-            elif self._incoming.granted and self._shared.frames.is_wanted:
-                self.close(f"sent nothing of a request for {silent:.0f} s, while others wait for its memory")
             elif silent >= self._limits.idle and not (self._answers or self.unsent):  # otherwise it waits, or reads
                 self.close(f"idle for {silent:.0f} s")
+
+    def _stalls(self, now: float) -> bool:
+        """Whether a large request goes on too slowly, while others wait for its memory."""
+        if not self._incoming.granted:
+            return False
+        slow = self._progress.stalled(self._inbox.arrived, self._inbox.under_way, now) >= self._limits.write
+        return slow and self._shared.frames.is_wanted
 
     async def run(self) -> None:
         log.debug("connected", extra={"peer": self.peer})
@@ -477,6 +487,7 @@ class AcceptedConnection:
         """Release the memory reserved for a large request, which now belongs to the service."""
         self._shared.frames.give(self)
         self._incoming.grant(0)
+        self._progress.begin()
 
     async def _reserve(self, size: int) -> None:
         """Wait for the memory that the current large request needs to continue."""
