@@ -141,6 +141,11 @@ class Inbox:
         return begun
 
     @property
+    def arrived(self) -> int:
+        """Bytes so far of the large frame under way."""
+        return self._have
+
+    @property
     def pending(self) -> int:
         """Bytes of an incomplete small frame."""
         return self._reader.pending

@@ -3,7 +3,7 @@
 import errno
 import os
 import time
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -426,6 +426,33 @@ async def test_a_large_request_that_does_not_go_on_is_given_up_for_one_that_wait
             nursery.start_soon(other.send_all, large)
             assert await closed(stuck) <= limits.write
             await until(lambda: len(desk.frames) == 1)
+
+
+@pytest.mark.parametrize(("piece", "stays"), [(1, False), (MIB // 8, True)])
+async def test_a_large_request_that_goes_on_too_slowly_is_given_up_for_one_that_waits(
+    piece: int, stays: bool, clock: MockClock
+) -> None:
+    desk = Keeper()
+    limits = replace(ROOMY, all_frames=MIB)
+    async with listening(desk, limits) as (_, place), peer(place) as slow, peer(place) as other:
+        large = framed(bytes(2 * MIB))
+        await slow.send_all(large[: MIB // 2])
+        async with trio.open_nursery() as nursery:
+
+            async def trickle() -> None:
+                rest = large[MIB // 2 :]
+                with suppress(trio.BrokenResourceError):
+                    while rest:
+                        await trio.sleep(limits.write / 2)
+                        await slow.send_all(rest[:piece])
+                        rest = rest[piece:]
+
+            nursery.start_soon(other.send_all, large)
+            nursery.start_soon(trickle)
+            await trio.sleep(2 * limits.write)
+            assert len(desk.left) == (not stays)
+            await until(lambda: len(desk.frames) == 1 + stays)
+            nursery.cancel_scope.cancel()
 
 
 async def test_who_goes_while_it_waits_for_memory_leaves_it_to_the_next(clock: MockClock) -> None:

@@ -13,7 +13,7 @@ Rules:
 import logging
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ottla.codec.apis.produce import TopicProduceData
 from ottla.codec.records import RecordBatch
@@ -141,10 +141,7 @@ class Rejecter:
                     return results + [error] * (len(readable) - first), now
                 read: Outcome[tuple[list[FoundKeys | BrokerError], float]] = Outcome()
                 self._buffered.count(origin.client, memory)
-                self._threads.run(
-                    partial(found_keys, readable[first:last], named),
-                    partial(_succeed, read),
-                )
+                self._threads.run(partial(found_keys, readable[first:last], named), partial(_settle, read))
                 found, now = yield from until(read)
                 self._buffered.count(origin.client, -memory)
             results += found
@@ -170,12 +167,6 @@ class Rejecter:
                 for row, _, place in found.examples
             ),
         )
-
-
-def _succeed(
-    read: "Outcome[tuple[list[FoundKeys | BrokerError], float]]", found: list[FoundKeys | BrokerError], now: float
-) -> None:
-    read.succeed((found, now))
 
 
 def _together(readable: Sequence[_Judged], first: int) -> tuple[int, int]:
@@ -206,6 +197,10 @@ def _found(judged: _Judged, most: int) -> FoundKeys | BrokerError:
         log.exception("a bug in the proxy, please report it: records for %s-%d", judged.topic, judged.partition)
         return UnknownServerError(BUG)
     return InvalidRecord("the records cannot be read") if found is None else found
+
+
+def _settle(read: Outcome[tuple[list[FoundKeys | BrokerError], float]], found: Any, now: float) -> None:
+    read.succeed((found, now))
 
 
 def _refusal(error: BrokerError) -> ClientResult:

@@ -1,6 +1,7 @@
 """Counts the records and the refusals of each rewritten topic, and logs the refusals."""
 
 import logging
+from collections.abc import Sequence
 from itertools import islice
 
 from ottla.codec.partitioners import PARTITIONERS
@@ -93,7 +94,7 @@ class RewriteCounts:
             log.warning(what, extra=told | {"producer_id": batch.producer.producer_id} | batch.origin.facts)
 
 
-def _examples(batch: ClientBatch, most: int) -> list[Example]:
+def _examples(batch: ClientBatch, most: int) -> Sequence[Example]:
     """Some of a batch's records that move."""
     moving = (
         (each, partition) for partition, part in batch.parts.items() if partition != batch.partition for each in part
@@ -103,7 +104,7 @@ def _examples(batch: ClientBatch, most: int) -> list[Example]:
     ]
 
 
-def _looked(batch: ClientBatch) -> list[Example]:
+def _looked(batch: ClientBatch) -> Sequence[Example]:
     """Some of a batch's records with a key, as `key_scan` chooses them."""
     among = min(batch.count, LOOKED_THROUGH)
     place, partitions = PARTITIONERS[batch.routes.partitioner], batch.routes.partitions

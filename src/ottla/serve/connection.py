@@ -190,6 +190,7 @@ class AcceptedConnection:
         if self._receiver.was_active() or self._was_active:
             self._was_active, self._active_at = False, now
         if not self._receiver.is_waiting:
+            self._receiver.rest()
             self._waiting.unpark_all()  # see `_unread`
         elif not self._agreed:
             if now >= self._agree_by:
@@ -197,11 +198,11 @@ class AcceptedConnection:
                 self._shared.traffic.refused(Refusal.TLS)
                 self._shared.complain(f"connection refused: {why}", self.session)
                 self.close(why)
+        elif self._receiver.stalled(now) >= self._limits.write and self._shared.frames.is_wanted:
+            self.close(f"sent too little of a request in {self._limits.write:g} s, while others wait for its memory")
         elif (silent := now - self._active_at) >= self._limits.write:
             if self._passing:  # the service has a part of the request, and waits for the rest
                 self.close(f"sent nothing of a request for {silent:.0f} s")
-            elif self._receiver.granted and self._shared.frames.is_wanted:
-                self.close(f"sent nothing of a request for {silent:.0f} s, while others wait for its memory")
             elif silent >= self._limits.idle and not (self._answers or self.unsent):  # otherwise it waits, or reads
                 self.close(f"idle for {silent:.0f} s")
 
@@ -371,6 +372,7 @@ class AcceptedConnection:
         """Release the memory reserved for a large request, which now belongs to the service."""
         self._shared.frames.give(self)
         self._receiver.grant(0)
+        self._receiver.rest()
 
     async def _reserve(self, size: int) -> None:
         """Wait for the memory that the current large request needs to continue."""

@@ -6,6 +6,8 @@ Rules:
   is memory for small ones.
 - One frame at a time, the first that had to wait, is exempt, and may grow to its end: one frame can always
   make progress. So all frames together use at most ``limit`` plus one frame.
+- While others wait, a frame keeps its memory only as long as it goes on: a part of it has to arrive now and then, not
+  just a byte (`Progress`). So no frame keeps its memory for longer than `PARTS` times that.
 - With a budget, frames are counted together with other memory, and the budget says which may grow.
 """
 
@@ -24,6 +26,28 @@ class Budget(Protocol):
 
     def allows(self, holder: Hashable, size: int) -> bool:
         """Whether a large frame may take ``size`` more bytes."""
+
+
+PARTS = 10
+"""In how many parts a frame may arrive, each within `ListenerLimits.write`."""
+
+
+class Progress:
+    """Tells for how long a large frame has not gone on."""
+
+    def __init__(self) -> None:
+        self._least, self._since = 0, 0.0
+        """The bytes with which the frame has gone on, and the time of the last bytes that were enough."""
+
+    def begin(self) -> None:
+        """Begin again: another frame comes, or this one may not be read."""
+        self._least = 0
+
+    def stalled(self, have: int, size: int, now: float) -> float:
+        """The seconds since the last part of a frame of ``size`` bytes arrived; ``have``: bytes that have arrived."""
+        if have >= self._least:
+            self._least, self._since = have + max(size // PARTS, 1), now
+        return now - self._since
 
 
 class Memory:

@@ -9,6 +9,7 @@ from ottla.codec.inbox import Inbox
 from ottla.codec.wire import Buffer
 from ottla.serve.incoming import Incoming
 from ottla.serve.listener_context import ListenerContext
+from ottla.serve.memory import Progress
 from ottla.serve.outbox import Outbox
 from ottla.tls import TlsConnection
 
@@ -32,6 +33,7 @@ class Receiver:
         self._socket, self._traffic = sock, shared.traffic
         self._inbox = Inbox(shared.limits.max_frame, shared.blocks)
         self._incoming = Incoming(self._inbox, shared.chunk, outbox, tls)
+        self._progress = Progress()
         self._turn = 0
         """Bytes that may still be read in this turn; 0: as far as is known there is nothing more to read."""
         self._was_active = False
@@ -80,6 +82,16 @@ class Receiver:
     def grant(self, size: int) -> None:
         """See `Incoming.grant`."""
         self._incoming.grant(size)
+
+    def stalled(self, now: float) -> float:
+        """For how many seconds the large frame under way has not gone on; 0 if there is none."""
+        if not self._incoming.granted:
+            return 0.0
+        return self._progress.stalled(self._inbox.arrived, self._inbox.under_way, now)
+
+    def rest(self) -> None:
+        """Take note that nothing of a large frame is to be read for now."""
+        self._progress.begin()
 
     # -- reading
 
