@@ -1,6 +1,5 @@
 """An HTTP address answers a few connections at a time: others wait without a descriptor."""
 
-
 import trio
 from trio.testing import MemoryReceiveStream, MemorySendStream, memory_stream_pair, wait_all_tasks_blocked
 

@@ -22,7 +22,17 @@ OF_LOGS = ("log-format", "log-level")
 COMMAND_LINE = ("announce", "name", "config", "json")
 """Options of servers that a file cannot have."""
 OF_ONE_SERVER = {
-    "broker": ("auto-create", "data", "group-delay", "node-id", "partitions", "sync"),
+    "broker": (
+        "acls",
+        "allow-if-no-acl",
+        "auto-create",
+        "data",
+        "group-delay",
+        "node-id",
+        "partitions",
+        "super-users",
+        "sync",
+    ),
     "proxy": (
         "connect-timeout",
         "delivery-timeout",

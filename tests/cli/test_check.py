@@ -77,7 +77,7 @@ def test_settings_without_effect_are_named(tmp_path: Path, capsys: pytest.Captur
 
 def test_errors_know_which_settings_are_of_one_server() -> None:
     commands: dict[str, Callable[..., None]] = {"broker": servers.broker, "proxy": servers.proxy}
-    renamed = {"topic": "topics", "as_json": "json"}
+    renamed = {"topic": "topics", "as_json": "json", "super_user": "super-users"}
     options = {
         server: {dashed(renamed.get(name, name)) for name in inspect.signature(command).parameters}
         for server, command in commands.items()

@@ -123,7 +123,6 @@ def test_a_reader_loads_no_other_command_and_nothing_of_typers_that_is_heavy() -
     [
         (("broker", "--node-id", "x"), "--node-id"),
         (("broker", "--name", "x"), "--announce"),
-        (("proxy",), "--upstream"),
     ],
 )
 def test_typer_says_what_is_wrong(words: tuple[str, ...], said: str) -> None:
@@ -171,7 +170,7 @@ def told(by: str, *words: str, text: bytes) -> tuple[int, str]:
         "broker --listen 127.0.0.1:0 --name x",
     ],
 )
-def test_an_error_of_a_command_is_printed_as_typer_does_and_the_command_does_not_run_again(line: str) -> None:
+def test_an_error_of_a_command_is_printed_and_the_command_does_not_run_again(line: str) -> None:
     bad = b"security.protocol=SSL\nx=\\u00zz\n"
     with socket.create_server(("127.0.0.1", 0)) as here:
         words = line.replace("HERE", f"127.0.0.1:{here.getsockname()[1]}").split()
@@ -179,5 +178,9 @@ def test_an_error_of_a_command_is_printed_as_typer_does_and_the_command_does_not
         here.setblocking(False)
         with pytest.raises(BlockingIOError):  # a second run would find the pipe empty, and connect without TLS
             here.accept()
-    assert code == 2 and "Usage: ottla" in said and "Invalid value" in said
+    assert code == 2
+    if line.startswith("proxy"):  # most of its options may also come from a file
+        assert said.startswith("ottla: --upstream")
+    else:
+        assert "Usage: ottla" in said and "Invalid value" in said
     assert (code, said) == told(BY_TYPER, *words, text=bad)

@@ -262,13 +262,15 @@ def test_an_upstream_that_does_not_speak_is_named() -> None:
 
 
 def test_a_port_in_use_is_named(ottla_broker: Broker) -> None:
-    config = ProxyConfig(upstream=ottla_broker.bootstrap, listen=ottla_broker.bootstrap)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        config = ProxyConfig(upstream=ottla_broker.bootstrap, listen=f"127.0.0.1:{port}")
 
-    async def main() -> None:
-        with trio.fail_after(HUNG), pytest.raises(ConfigurationError, match=f"{ottla_broker.port}: the port is in use"):
-            await run_proxy(config)
+        async def main() -> None:
+            with trio.fail_after(HUNG), pytest.raises(ConfigurationError, match=f"{port}: the port is in use"):
+                await run_proxy(config)
 
-    trio.run(main)
+        trio.run(main)
 
 
 def test_a_health_port_in_use_is_named(ottla_broker: Broker) -> None:

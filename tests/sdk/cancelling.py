@@ -20,7 +20,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Protocol
 
-from ottla.errors import TopicAlreadyExists, UnknownTopicOrPartition
+from ottla.errors import ResourceNotFound, TopicAlreadyExists, UnknownTopicOrPartition
+from ottla.sdk.acls import AclBinding, AclBindingFilter
+from ottla.sdk.admin import ScramCredentialHash
 from ottla.sdk.client import Client
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.produce.append import SendSoon
@@ -288,6 +290,31 @@ async def _starts(client: Client) -> list[int]:
     return [each.transaction_start for each in producers if each.transaction_start is not None]
 
 
+ACL = AclBinding("User:alice", "Read", "Topic", "t")
+CREDENTIAL = ScramCredentialHash("SCRAM-SHA-256", b"salt", 4096, b"hash")
+
+
+async def _allowed(client: Client) -> None:
+    await client.create_acls([ACL])
+    assert await client.describe_acls() == (ACL,)
+
+
+async def _no_longer_allowed(client: Client) -> None:
+    await client.delete_acls([AclBindingFilter()])
+    assert await client.describe_acls() == ()
+
+
+async def _user(client: Client) -> None:
+    await client.set_scram_credential("alice", CREDENTIAL)
+    assert [each.name for each in await client.describe_users()] == ["alice"]
+
+
+async def _no_user(client: Client) -> None:
+    with contextlib.suppress(ResourceNotFound):  # the cancelled call may have deleted it
+        await client.delete_scram_credential("alice", "SCRAM-SHA-256")
+    assert await client.describe_users() == ()
+
+
 call("leader", lambda client: client.leader("t", 0))
 call("fetch", lambda client: _values(client))
 call("fetch_many", lambda client: _many_values(client))
@@ -311,6 +338,22 @@ call("delete_groups", lambda client: client.delete_groups(["g"]), before=commit,
 call("delete_offsets", lambda client: client.delete_offsets("g", [("t", 0)]), before=commit, again=_offsets_deleted)
 call("reset_offsets", lambda client: client.reset_offsets("g", "beginning", execute=True), before=commit, again=_reset)
 call("reset_offsets", lambda client: client.reset_offsets("g", timedelta(days=1)), before=commit)
+call("create_acls", lambda client: client.create_acls([ACL]), again=_allowed)
+call("describe_acls", lambda client: client.describe_acls(), before=_allowed)
+call(
+    "delete_acls",
+    lambda client: client.delete_acls([AclBindingFilter()]),
+    before=_allowed,
+    again=_no_longer_allowed,
+)
+call("describe_users", lambda client: client.describe_users(), before=_user)
+call("set_scram_credential", lambda client: client.set_scram_credential("alice", CREDENTIAL), again=_user)
+call(
+    "delete_scram_credential",
+    lambda client: client.delete_scram_credential("alice", "SCRAM-SHA-256"),
+    before=_user,
+    again=_no_user,
+)
 call("list_transactions", lambda client: client.list_transactions(), before=_fenced)
 call("describe_transactions", lambda client: client.describe_transactions("x"), before=_fenced)
 call("describe_producers", lambda client: _starts(client), before=_open)

@@ -25,7 +25,9 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from ottla.brokerlite.handlers import SERVED
+from ottla.brokerlite.machines.acls.acl_settings import AclSettings
 from ottla.brokerlite.machines.core import Answer, Call
+from ottla.client_info import ANONYMOUS
 from ottla.codec import frames
 from ottla.sdk.client import Client
 from ottla.sdk.core import ClientCore
@@ -288,7 +290,12 @@ class Virtual:
         self.loop = Loop(self.plan)
         self.numbers = itertools.count(1)
         ids = itertools.count(1)
-        self.machine = Machine(Path("/data"), disk=ModelDisk(), new_id=lambda: uuid.UUID(int=next(ids) << 64))
+        self.machine = Machine(
+            Path("/data"),
+            disk=ModelDisk(),
+            new_id=lambda: uuid.UUID(int=next(ids) << 64),
+            acls=AclSettings(super_users=frozenset({ANONYMOUS})),
+        )
         self.links: set[VirtualLink] = set()
         self.drivers: list[VirtualDriver] = []
         self._wakes_at = math.inf
