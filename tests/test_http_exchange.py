@@ -8,7 +8,6 @@ from trio.testing import MemoryReceiveStream, MemorySendStream, memory_stream_pa
 from ottla.serve.http_exchange import serve_http
 from tests.patience import HUNG
 
-
 Stream: TypeAlias = trio.StapledStream[MemorySendStream, MemoryReceiveStream]
 
 
