@@ -16,7 +16,7 @@ from ottla.errors import ConfigurationError, NotLeaderOrFollower, RequestTimedOu
 from ottla.serve import PendingAnswer, observer_thread
 from ottla.serve.access_log import AccessLog
 from ottla.serve.answered import AnsweredRequest, ObservedRequest
-from ottla.serve.log_file import STDERR
+from ottla.serve.line_file import STDERR
 from tests.pairs import listening, peer
 from tests.patience import HUNG
 from tests.serving import Desk, received, until

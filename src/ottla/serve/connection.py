@@ -20,7 +20,7 @@ from ottla.errors import AuthenticationFailed, ConnectionLost, RemoteProtocolErr
 from ottla.serve.answered import ObservedRequest
 from ottla.serve.incoming import Incoming
 from ottla.serve.listener_context import ListenerContext
-from ottla.serve.memory import Progress
+from ottla.serve.memory import FrameProgress
 from ottla.serve.outbox import Outbox, hang_up, write_on
 from ottla.serve.traffic import ApiTraffic, Refusal
 from ottla.tls import TlsConnection
@@ -186,7 +186,7 @@ class AcceptedConnection:
         self._outbox = Outbox(tls)
         self._inbox = Inbox(shared.limits.max_frame, shared.blocks)
         self._incoming = Incoming(self._inbox, shared.chunk, self._outbox, tls)
-        self._progress = Progress()
+        self._progress = FrameProgress()
         self._answers: deque[PendingAnswer] = deque()
         self._waiting = trio.lowlevel.ParkingLot()
         """Tasks that check again when an answer was filled or sent, or the reader was asked to hold or go on."""

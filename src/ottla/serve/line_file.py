@@ -25,7 +25,7 @@ _LOOK = 100
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 
 
-class LogFile:
+class LineFile:
     """Appends lines.
 
     Args:
