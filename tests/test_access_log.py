@@ -16,7 +16,7 @@ from ottla.errors import ConfigurationError, NotLeaderOrFollower, RequestTimedOu
 from ottla.serve import PendingAnswer, observer_thread
 from ottla.serve.access_log import AccessLog
 from ottla.serve.answered import AnsweredRequest, ObservedRequest
-from ottla.serve.log_file import STDERR
+from ottla.serve.line_file import STDERR
 from tests.pairs import listening, peer
 from tests.patience import HUNG
 from tests.serving import Desk, received, until
@@ -97,7 +97,7 @@ def test_a_file_that_was_renamed_is_opened_again(tmp_path: Path) -> None:
 
 def test_a_pipe_that_nobody_reads_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(pipe := tmp_path / "pipe")
-    with pytest.raises(ConfigurationError, match="nobody reads the pipe"):
+    with pytest.raises(ConfigurationError, match="the pipe has no reader"):
         AccessLog(str(pipe))
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     log = AccessLog(str(pipe))

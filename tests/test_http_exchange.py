@@ -6,7 +6,7 @@ from trio.testing import MemoryReceiveStream, MemorySendStream, memory_stream_pa
 from ottla.serve.http_exchange import serve_http
 from tests.patience import HUNG
 
-Stream = trio.StapledStream[MemorySendStream, MemoryReceiveStream]
+Stream: TypeAlias = trio.StapledStream[MemorySendStream, MemoryReceiveStream]
 
 
 class Arrivals(trio.abc.Listener[Stream]):

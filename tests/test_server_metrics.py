@@ -199,7 +199,12 @@ async def test_a_listener_counts_requests_bytes_and_connections() -> None:
     assert scraped.value("kafka_server_socket_server_metrics_outgoing_byte_total") == 4 * len(b"answer")
     assert scraped.value("kafka_server_socket_server_metrics_connection_creation_total") == 3
     assert scraped.value("kafka_server_socket_server_metrics_connection_count", listener="PLAINTEXT") == 2
-    assert scraped.values("ottla_server_connections_refused_total") == {("limit",): 1, ("tls",): 0, ("sasl",): 0, ("request",): 1}
+    assert scraped.values("ottla_server_connections_refused_total") == {
+        ("limit",): 1,
+        ("tls",): 0,
+        ("sasl",): 0,
+        ("request",): 1,
+    }
 
 
 def test_clients_cannot_add_series_for_apis_or_errors() -> None:

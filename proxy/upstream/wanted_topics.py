@@ -1,7 +1,7 @@
 """The topics whose metadata the proxy requests next: one of each asker in turn.
 
-Rule: a client may name any number of topics, also such that do not exist. So the names of an asker are bounded, and
-those of others do not wait behind all of them. A name beyond the bound is dropped: who needs it asks again.
+Rule: a client may name any number of topics, also topics that do not exist. So the names of an asker are bounded, and
+the names of others do not wait behind all of them. A name beyond the bound is dropped: its asker requests it again.
 """
 
 from collections import OrderedDict

@@ -20,7 +20,7 @@ the rest that the socket does not accept at once. The service's methods are plai
     tracing.py      `Spans`, an observer that makes a span of OpenTelemetry for each request
     observer_thread.py  `ObserverThread`, for observers that may block
     access_log.py   an observer that writes a line for each request, on demand
-    log_file.py     the file to which it writes
+    line_file.py    the file to which it writes
     health.py       `serve_health`
     metrics_page.py  its page for Prometheus
     report_server.py  `serve_report`

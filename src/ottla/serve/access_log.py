@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from ottla.codec.apis import NAMES
 from ottla.errors import BY_CODE, ConfigurationError
 from ottla.serve.answered import AnsweredRequest
-from ottla.serve.log_file import LogFile
+from ottla.serve.line_file import LineFile
 from ottla.serve.observer_thread import ObserverThread
 
 log = logging.getLogger("ottla.serve")
@@ -32,14 +32,14 @@ class AccessLog(ObserverThread):
     """Writes the lines; an observer of requests.
 
     Args:
-        to: a file, to which lines are appended, or `log_file.STDERR`.
+        to: a file, to which lines are appended, or `line_file.STDERR`.
 
     Raises:
         ConfigurationError: the file cannot be opened.
     """
 
     def __init__(self, to: str) -> None:
-        self._to, self._file = to, LogFile(to)
+        self._to, self._file = to, LineFile(to)
         self._failing = False
         super().__init__("access log")
 

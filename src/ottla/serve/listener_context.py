@@ -82,7 +82,7 @@ class ListenerContext:
         observer.end()
 
     def log_access(self, to: str | None) -> None:
-        """Write a line for each request to this file, or to stderr (`log_file.STDERR`); ``None``: to none.
+        """Write a line for each request to this file, or to stderr (`line_file.STDERR`); ``None``: to none.
 
         Raises:
             ConfigurationError: the file cannot be opened; the former access log continues.

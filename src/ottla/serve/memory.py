@@ -7,7 +7,7 @@ Rules:
 - One frame at a time, the first that had to wait, is exempt, and may grow to its end: one frame can always
   make progress. So all frames together use at most ``limit`` plus one frame.
 - While others wait, a frame keeps its memory only as long as it goes on: a part of it has to arrive now and then, not
-  just a byte (`Progress`). So no frame keeps its memory for longer than `PARTS` times that.
+  just a byte (`FrameProgress`). So no frame keeps its memory for longer than `PARTS` times that.
 - With a budget, frames are counted together with other memory, and the budget says which may grow.
 """
 
@@ -32,7 +32,7 @@ PARTS = 10
 """In how many parts a frame may arrive, each within `ListenerLimits.write`."""
 
 
-class Progress:
+class FrameProgress:
     """Tells for how long a large frame has not gone on."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ from ottla.codec.inbox import Inbox
 from ottla.codec.wire import Buffer
 from ottla.serve.incoming import Incoming
 from ottla.serve.listener_context import ListenerContext
-from ottla.serve.memory import Progress
+from ottla.serve.memory import FrameProgress
 from ottla.serve.outbox import Outbox
 from ottla.tls import TlsConnection
 
@@ -33,7 +33,7 @@ class Receiver:
         self._socket, self._traffic = sock, shared.traffic
         self._inbox = Inbox(shared.limits.max_frame, shared.blocks)
         self._incoming = Incoming(self._inbox, shared.chunk, outbox, tls)
-        self._progress = Progress()
+        self._progress = FrameProgress()
         self._turn = 0
         """Bytes that may still be read in this turn; 0: as far as is known there is nothing more to read."""
         self._was_active = False

@@ -1,7 +1,7 @@
 """The file, pipe or stderr to which the access log writes its lines.
 
 Rules:
-- To open it never blocks: the loop opens it. A pipe that nobody reads is refused.
+- To open it never blocks: the loop opens it. A pipe without a reader is refused.
 - To write blocks only for as long as the caller likes, also if the reader of a pipe has stopped: before each write the
   system says whether it takes `PIPE_BUF` bytes. It writes so many in one piece, so lines of two programs do not mix.
 - A file that was renamed or removed (by logrotate) is opened again.
@@ -25,7 +25,7 @@ _LOOK = 100
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 
 
-class LogFile:
+class LineFile:
     """Appends lines.
 
     Args:
@@ -46,7 +46,7 @@ class LogFile:
             found = os.open(self._to, _FLAGS, 0o666)
         except (OSError, AttributeError, ValueError) as error:  # stderr may be closed, or no file
             no_reader = isinstance(error, OSError) and error.errno == errno.ENXIO
-            why = "nobody reads the pipe: start its reader first" if no_reader else _reason(error)
+            why = "the pipe has no reader: start it first" if no_reader else _reason(error)
             raise ConfigurationError(f"access-log: cannot write to {self._to}: {why}") from None
         if hasattr(os, "set_blocking"):
             os.set_blocking(found, True)
