@@ -1,5 +1,7 @@
 """An HTTP address answers a few connections at a time: others wait without a descriptor."""
 
+from typing import TypeAlias
+
 import trio
 from trio.testing import MemoryReceiveStream, MemorySendStream, memory_stream_pair, wait_all_tasks_blocked
 
