@@ -131,7 +131,7 @@ class Broken(SpanExporter):
 def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stuck]:
     configured(monkeypatch, exporter := Stuck())
     monkeypatch.setattr(observer_thread, "MOST_WAITING", 3)
-    monkeypatch.setattr(observer_thread, "_END", 0.0)
+    monkeypatch.setattr(observer_thread, "END", 0.0)
     yield exporter
     exporter.go_on.set()
 
