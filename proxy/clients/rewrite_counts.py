@@ -51,7 +51,8 @@ class RewriteCounts:
             _examples(batch, most) if most and chosen else (),
             _looked(batch) if looks else (),
         )
-        self._keys.count(batch.topic, Mode.REWRITE, batch.routes, batch.partition, batch.origin, found)
+        mode = Mode.FAN_OUT if batch.routes.fans_out else Mode.REWRITE
+        self._keys.count(batch.topic, mode, batch.routes, batch.partition, batch.origin, found)
 
     def offer_refused(self, offer: Offer, error: BrokerError, now: float) -> None:
         """Count a record set that is refused, and log it if nothing else tells its client."""

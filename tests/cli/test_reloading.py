@@ -47,7 +47,11 @@ def test_a_rule_applies_from_a_reload_on(proxy_file: Path) -> None:
         assert metric(facts["health"], rewritten) is None
         proxy_file.write_text(proxy_file.read_text() + 'max-connections = 5\n[topics]\nt = "rewrite"\n')
         done = program.run("proxy", "reload", facts["health"], "--json")
-        assert json.loads(done.stdout) == {"applied": ["topics"], "needs_restart": ["max-connections"]}, done.stderr
+        assert json.loads(done.stdout) == {
+            "applied": ["topics"],
+            "needs_restart": ["max-connections"],
+            "warnings": [],
+        }, done.stderr
         assert produce_with_key(facts["bootstrap"], "after") == 0
         assert metric(facts["health"], rewritten) == "1.0"
         told = program.run("proxy", "reload", facts["health"])
@@ -70,7 +74,8 @@ def test_a_topic_leaves_fan_out_only_to_be_rewritten(proxy_file: Path) -> None:
         proxy_file.write_text(before + '[topics]\nt = "rewrite"\n')
         assert program.run("proxy", "reload", facts["health"]).returncode == 0
         assert produce_with_key(facts["bootstrap"], "three") == 0
-        assert metric(facts["health"], 'ottla_proxy_records_total{mode="rewrite",topic="t"}') == "3.0"
+        assert metric(facts["health"], 'ottla_proxy_records_total{mode="fan-out",topic="t"}') == "2.0"
+        assert metric(facts["health"], 'ottla_proxy_records_total{mode="rewrite",topic="t"}') == "1.0"
 
 
 def test_a_file_that_cannot_be_used_changes_nothing(proxy_file: Path) -> None:
@@ -79,7 +84,7 @@ def test_a_file_that_cannot_be_used_changes_nothing(proxy_file: Path) -> None:
         proxy_file.write_text("upstream = 3")
         done = program.run("proxy", "reload", facts["health"])
         assert (done.returncode, done.stdout) == (2, b"")
-        assert b"not reloaded, the server continues as before: " in done.stderr and b"must be a string" in done.stderr
+        assert b"not reloaded, the server continues as before: " in done.stderr and b"must be a text" in done.stderr
         proxy_file.unlink()
         assert program.run("proxy", "reload", facts["health"]).returncode == 2
         assert program.run("topics", "create", "t", "-b", facts["bootstrap"]).returncode == 0
@@ -99,7 +104,9 @@ def test_a_reload_switches_the_access_log(proxy_file: Path, tmp_path: Path) -> N
             if str(tmp_path) + '"' in written:
                 assert done.returncode == 2 and b"access-log: cannot write" in done.stderr
             else:
-                assert json.loads(done.stdout) == {"applied": ["access-log"], "needs_restart": []}, done.stderr
+                assert json.loads(done.stdout) == {"applied": ["access-log"], "needs_restart": [], "warnings": []}, (
+                    done.stderr
+                )
         assert program.run("topics", "list", "-b", facts["bootstrap"]).returncode == 0
         _, err, _ = proxy.end(signal.SIGTERM)
     assert b"changed setting cannot be used" in err
@@ -120,7 +127,7 @@ def test_the_report_is_shown(proxy_file: Path) -> None:
     with running("proxy", "--config", proxy_file, "--json", *options) as proxy:
         facts = proxy.facts()
         assert program.run("topics", "create", "t", "-b", facts["bootstrap"]).returncode == 0
-        assert b"no keys yet" in program.run("proxy", "report", facts["report"]).stdout
+        assert b"No records of topics with a rule yet" in program.run("proxy", "report", facts["report"]).stdout
         assert produce_with_key(facts["bootstrap"], "value") == 0
         assert produce_with_key(facts["bootstrap"], "value") == 0
         shown = program.run("proxy", "report", facts["report"]).stdout.decode()
@@ -204,7 +211,7 @@ def test_a_hang_up_while_the_proxy_starts_is_not_lost(tmp_path: Path) -> None:
             broker.facts()
             health = proxy.facts()["health"]
             done = program.run("proxy", "reload", health, "--json")
-            assert json.loads(done.stdout) == {"applied": [], "needs_restart": []}, done.stderr
+            assert json.loads(done.stdout) == {"applied": [], "needs_restart": [], "warnings": []}, done.stderr
             _, err, _ = proxy.end(signal.SIGTERM)
     assert b"applied=topics" in err
 

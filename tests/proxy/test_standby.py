@@ -199,7 +199,7 @@ def test_a_standby_with_the_same_options_ends_in_order_or_takes_over_in_order(
         first.line()
         with running(*command) as unneeded, running(*command) as second:
             for each in (unneeded, second):
-                assert f'health="not yet: cannot listen on {health}' in logged(each, "waiting")
+                assert f'health="{health}, after takeover"' in logged(each, "waiting")
             assert unneeded.end(signal.SIGTERM)[0] == 0
             assert asked(health, "/ready") == (200, "ok\n"), "the first one answers there"
             first.end(signal.SIGTERM)

@@ -291,7 +291,7 @@ async def _starts(client: Client) -> list[int]:
 
 
 ACL = AclBinding("User:alice", "Read", "Topic", "t")
-CREDENTIAL = ScramCredentialHash("SCRAM-SHA-256", b"salt", 4096, b"hash")
+CREDENTIAL = ScramCredentialHash("SCRAM-SHA-256", bytes(16), 4096, bytes(32))
 
 
 async def _allowed(client: Client) -> None:
