@@ -14,7 +14,6 @@ from ottla.errors import (
     InvalidRecord,
     InvalidTxnState,
     NotEnoughReplicas,
-    OutOfOrderSequenceNumber,
     ProducerFenced,
     UnknownServerError,
 )
@@ -118,8 +117,6 @@ class Acceptance:
                 match window.look_up(batch.producer_epoch, batch.base_sequence, batch.count):
                     case ClientBatch() as under_way:
                         self._threads.spend_a_look()
-                        if under_way.batch.crc != batch.crc:
-                            raise OutOfOrderSequenceNumber("other records with the same sequences are under way")
                         self._rewriter.join(under_way, offer, now)
                         return
                     case ClientResult() as outcome:

@@ -13,8 +13,7 @@ Rules:
 - If upstream does not accept a batch for now, all batches after it get the same error, until it comes again: a broker
   judges the partition before the sequence. Clients then send all of them again, in order, with the same sequences.
   After OUT_OF_ORDER_SEQUENCE_NUMBER librdkafka would bump its epoch each time, and wait for all its partitions.
-- A retry has the same sequences and the same checksum. Other records under the sequences of a batch under way would be
-  acknowledged, and never stored.
+- A retry has the same sequences, as for a broker. Its checksum may differ: sarama and kafkajs give it new timestamps.
 - Some records of a refused batch may be stored. The client sends them again with other sequences, in other batches or
   in another epoch. So the proxy recognises them by their content, until a batch has none of the refused records.
 - The same holds for a batch that is stored after its request was answered with REQUEST_TIMED_OUT, until a retry has
