@@ -373,7 +373,7 @@ def is_flexible(cls: Any, version: int) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What the machines and the reference do in the same way.
+# For the machines and the reference.
 
 
 def shown(value: Any) -> str:

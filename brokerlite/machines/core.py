@@ -81,7 +81,7 @@ class Settings:
     """The advertised host; ``None``: the address that the client connected to."""
     port: int
     advertised: Mapping[str, tuple[str | None, int]] = field(default_factory=dict)
-    """The same by the name of a listener, for those that have others."""
+    """Listener -> its own host and port, if they differ."""
     default_partitions: int = 1
     auto_create: bool = True
     fetch_max_bytes: int = 55 * 2**20

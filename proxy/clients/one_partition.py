@@ -23,7 +23,6 @@ from ottla.codec.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequ
 from ottla.codec.apis.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsResponse,
-    DeleteRecordsTopic,
     DeleteRecordsTopicResult,
 )
 from ottla.codec.apis.describe_topic_partitions import DescribeTopicPartitionsResponse
@@ -32,12 +31,10 @@ from ottla.codec.apis.join_group import JoinGroupRequest, JoinGroupResponse
 from ottla.codec.apis.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
-    ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
 from ottla.codec.apis.metadata import MetadataResponseTopic
 from ottla.codec.apis.offset_commit import (
-    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -51,7 +48,6 @@ from ottla.codec.apis.offset_for_leader_epoch import (
 from ottla.codec.apis.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from ottla.codec.apis.streams_group_heartbeat import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
 from ottla.codec.apis.txn_offset_commit import (
-    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
@@ -124,34 +120,16 @@ class ByTopic(NamedTuple):
     refused: Callable[[Any], Any]
 
 
-def _list_offsets(topic: ListOffsetsTopic) -> ListOffsetsTopicResponse:
-    return ListOffsetsTopicResponse(
-        name=topic.name,
-        partitions=tuple(
-            ListOffsetsPartitionResponse(partition_index=each.partition_index, error_code=REFUSED)
-            for each in topic.partitions
-        ),
-    )
+def _refusing(topic: type[Any], partition: type[Any], **fields: int) -> Callable[[Any], Any]:
+    """Returns a function that refuses all partitions of a topic, by these types of the response."""
 
+    def refused(asked: Any) -> Any:
+        refusals = (
+            partition(partition_index=each.partition_index, error_code=REFUSED, **fields) for each in asked.partitions
+        )
+        return topic(name=asked.name, partitions=tuple(refusals))
 
-def _offset_commit(topic: OffsetCommitRequestTopic) -> OffsetCommitResponseTopic:
-    return OffsetCommitResponseTopic(
-        name=topic.name,
-        partitions=tuple(
-            OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=REFUSED)
-            for each in topic.partitions
-        ),
-    )
-
-
-def _txn_offset_commit(topic: TxnOffsetCommitRequestTopic) -> TxnOffsetCommitResponseTopic:
-    return TxnOffsetCommitResponseTopic(
-        name=topic.name,
-        partitions=tuple(
-            TxnOffsetCommitResponsePartition(partition_index=each.partition_index, error_code=REFUSED)
-            for each in topic.partitions
-        ),
-    )
+    return refused
 
 
 def _offset_for_leader_epoch(topic: OffsetForLeaderTopic) -> OffsetForLeaderTopicResult:
@@ -161,22 +139,16 @@ def _offset_for_leader_epoch(topic: OffsetForLeaderTopic) -> OffsetForLeaderTopi
     )
 
 
-def _delete_records(topic: DeleteRecordsTopic) -> DeleteRecordsTopicResult:
-    return DeleteRecordsTopicResult(
-        name=topic.name,
-        partitions=tuple(
-            DeleteRecordsPartitionResult(partition_index=each.partition_index, low_watermark=-1, error_code=REFUSED)
-            for each in topic.partitions
-        ),
-    )
-
-
 BY_TOPIC: Mapping[int, ByTopic] = {
-    LIST_OFFSETS: ByTopic(ListOffsetsResponse, _list_offsets),
-    OFFSET_COMMIT: ByTopic(OffsetCommitResponse, _offset_commit),
-    DELETE_RECORDS: ByTopic(DeleteRecordsResponse, _delete_records),
+    LIST_OFFSETS: ByTopic(ListOffsetsResponse, _refusing(ListOffsetsTopicResponse, ListOffsetsPartitionResponse)),
+    OFFSET_COMMIT: ByTopic(OffsetCommitResponse, _refusing(OffsetCommitResponseTopic, OffsetCommitResponsePartition)),
+    DELETE_RECORDS: ByTopic(
+        DeleteRecordsResponse, _refusing(DeleteRecordsTopicResult, DeleteRecordsPartitionResult, low_watermark=-1)
+    ),
     OFFSET_FOR_LEADER_EPOCH: ByTopic(OffsetForLeaderEpochResponse, _offset_for_leader_epoch),
-    TXN_OFFSET_COMMIT: ByTopic(TxnOffsetCommitResponse, _txn_offset_commit),
+    TXN_OFFSET_COMMIT: ByTopic(
+        TxnOffsetCommitResponse, _refusing(TxnOffsetCommitResponseTopic, TxnOffsetCommitResponsePartition)
+    ),
 }
 
 

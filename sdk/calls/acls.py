@@ -82,7 +82,7 @@ def describe_acls(core: ClientCore, wanted: AclBindingFilter | None, now: float)
 
     def work(task: Task[tuple[AclBinding, ...]]) -> Steps[tuple[AclBinding, ...]]:
         answer: DescribeAclsResponse = yield from task.ask(core.any_node, request, judge)
-        return _sorted(_described(resource, acl) for resource in answer.resources for acl in resource.acls)
+        return _sorted(_binding(resource, acl) for resource in answer.resources for acl in resource.acls)
 
     return Task(core, "describing ACLs", now, work).outcome
 
@@ -103,7 +103,7 @@ def delete_acls(core: ClientCore, given: Iterable[AclBindingFilter], now: float)
             if result.error_code:
                 failures[str(asked)] = broker_error(result.error_code, result.error_message or str(asked))
             for each in result.matching_acls:
-                acl = _deleted(each)
+                acl = _binding(each, each)
                 if each.error_code:
                     failures[str(acl)] = broker_error(each.error_code, each.error_message or str(acl))
                 else:
@@ -164,25 +164,15 @@ def _filter(wanted: AclBindingFilter) -> DeleteAclsFilter:
     )
 
 
-def _described(resource: DescribeAclsResource, acl: AclDescription) -> AclBinding:
+def _binding(
+    resource: DescribeAclsResource | DeleteAclsMatchingAcl, acl: AclDescription | DeleteAclsMatchingAcl
+) -> AclBinding:
     return AclBinding(
         acl.principal,
         name_of(OPERATIONS, acl.operation),
         name_of(RESOURCE_TYPES, resource.resource_type),
         resource.resource_name,
         prefixed=resource.pattern_type == PatternType.PREFIXED,
-        host=acl.host,
-        deny=acl.permission_type == AclPermissionType.DENY,
-    )
-
-
-def _deleted(acl: DeleteAclsMatchingAcl) -> AclBinding:
-    return AclBinding(
-        acl.principal,
-        name_of(OPERATIONS, acl.operation),
-        name_of(RESOURCE_TYPES, acl.resource_type),
-        acl.resource_name,
-        prefixed=acl.pattern_type == PatternType.PREFIXED,
         host=acl.host,
         deny=acl.permission_type == AclPermissionType.DENY,
     )

@@ -4,7 +4,7 @@ Rules:
 - Without an access log a request costs nothing more: no field of it is read.
 - Lines are made and written in a thread, so neither a slow disk nor a full pipe blocks the loop. If too many requests
   wait for it, some get no line, and a line tells how many.
-- An access log that is switched off ends soon, also if nobody reads its pipe: its last lines are lost then.
+- An access log ends soon after it is switched off. If its pipe has no reader, its last lines are lost.
 - Clients choose names: JSON escapes them, and they are cut to `_LONGEST`.
 """
 
