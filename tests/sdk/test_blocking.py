@@ -160,7 +160,7 @@ def test_going_on_over_aborted_records_is_no_standstill(ottla_broker: Broker) ->
     )
     producer.init_transactions()
     producer.begin_transaction()
-    for _ in range(1500):
+    for _ in range(6000):
         producer.produce("t", b"aborted")
     producer.flush(HUNG)
     producer.abort_transaction()
