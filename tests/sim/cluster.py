@@ -518,6 +518,11 @@ class ModelCluster:
         if place[0] == STATE:
             self.transactions.moved(place)
 
+    def lowest_watermark(self, place: Place) -> int:
+        """The lowest high watermark that a node answers: a former leader that has not heard of the next one stays behind."""
+        behind = [node.frozen[place] for node in self.nodes.values() if place in node.frozen]
+        return min([self.logs[place].high_watermark, *behind])
+
     def announce(self) -> None:
         """Let the nodes learn of new leaders, each after its own delay."""
         for number in self.nodes:

@@ -32,7 +32,7 @@ class Starting:
             yield chance.uniform(0.0, 0.3)
             newest = max((sent.number for sent in self.ledger.sent.values()), default=0)
             timestamp = TIME + newest + chance.choice((-20, 0, 1, 2, 5, 1000))
-            ends = {place: self.ledger.cluster.logs[place].high_watermark for place in self.places}
+            ends = {place: self.ledger.cluster.lowest_watermark(place) for place in self.places}
             fetcher = Fetcher(process.core, reset=None)
             plan = ConsumerPlan(start=Time(timestamp))
             machine = process.do(partial(ConsumerCore, process.core, plan, fetcher, Tasks()))
@@ -49,7 +49,7 @@ class Starting:
             yield from process.perform(machine.leave(None, process.name), "closing a consumer")
 
     def _check(self, place: Place, timestamp: int, end: int, start: int | None) -> None:
-        """Check the start; ``end`` is the end of the log before the reader asked where to start."""
+        """Check the start; ``end`` is the lowest end that a node could name before the reader asked where to start."""
         log = self.ledger.cluster.logs[place]
         young = [
             record.offset
