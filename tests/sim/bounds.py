@@ -156,11 +156,10 @@ class Sloth:
             ended = exchange.ended
 
             def told(answer: Any, now: float) -> None:
-                if isinstance(answer, OttlaError):
-                    self._due = min(self._due, now)
-                elif asked_at >= self._under_way:
-                    self._due = max(self._due, now + core.options.retry_backoff)
-                if asked_at >= self._under_way:
+                if asked_at >= self._under_way:  # else a later refresh is in flight, or answered
+                    failed = isinstance(answer, OttlaError)
+                    pause = core.options.retry_backoff
+                    self._due = min(self._due, now) if failed else max(self._due, now + pause)
                     self._under_way = self._hedged_by = math.inf
                 ended(answer, now)
 
