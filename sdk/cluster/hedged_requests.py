@@ -71,20 +71,25 @@ class HedgedRequests:
 
     def _hedge(self, node_id: int, now: float) -> None:
         """Ask another node, because this one has not answered; wait for one while all have a request in flight."""
-        asked = self._asked[node_id]
-        if not (self._client.closed or self._ask_another(now)):
+        if self._client.closed:
+            return
+        asked, question = self._asked[node_id], self._ask_another(now)
+        # A request that may create topics names no others, so it cannot replace a refresh of all that is still owed.
+        if question is None or (self._questions.settles(asked.question) and not question.about_all):
             hedge = self._client.later(now + self._options.retry_backoff, partial(self._hedge, node_id))
             self._asked[node_id] = asked._replace(hedge=hedge)
 
-    def _ask_another(self, now: float, *, waits_alone: bool = False) -> bool:
-        """Ask a node without a request in flight, if there is one; nodes that have not failed in this round come first.
+    def _ask_another(self, now: float, *, waits_alone: bool = False) -> Question | None:
+        """Ask a node without a request in flight; nodes that have not failed in this round come first.
+
+        Returns the question; None if every node has a request in flight.
 
         Args:
             waits_alone: ask only for topics that callers wait for.
         """
         node = self._client.other_node({*self._asked, *self._failed}) or self._client.other_node(self._asked)
         if self._client.closed or node is None:
-            return False
+            return None
         question = self._questions.next(now, waits_alone=waits_alone)
 
         def ended(answer: MetadataResponse | OttlaError, now: float) -> None:
@@ -99,4 +104,4 @@ class HedgedRequests:
         if math.isnan(self.since):
             self.since = now
         self._client.submit(node, Exchange(request, ended, now + timeout, background=True), now)
-        return True
+        return question

@@ -160,7 +160,7 @@ class Questions:
 
     def failed(self, question: Question) -> None:
         """Take note that the request failed."""
-        if self._settles(question):
+        if self.settles(question):
             self.all_at, self._all_asked = -math.inf, None
 
     def answered(self, question: Question, now: float, pause: float, max_age: float) -> float:
@@ -170,12 +170,12 @@ class Questions:
         creation; otherwise when a refresh of all is wanted or they are ``max_age`` old, but not before ``pause``.
         """
         self.want_all(now + max_age)
-        if self._settles(question):
+        if self.settles(question):
             self.all_at, self._all_asked = max(self.all_at, now + pause), None
         if left := [each.since for each in self.waits if not question.concerns(each)]:
             return max(now, min(left))
         return now + pause if self.waits else max(self.all_at, now + pause)
 
-    def _settles(self, question: Question) -> bool:
+    def settles(self, question: Question) -> bool:
         """Whether this is the current request for all topics, or one as new: a slow node may answer an older one."""
         return question.about_all and self._all_asked is not None and question.at >= self._all_asked.at
