@@ -56,6 +56,26 @@ def test_a_node_that_was_busy_when_the_first_did_not_answer_is_asked_once_it_has
     assert [node for node, _ in client.asked] == [silent, other]
 
 
+def test_a_refresh_without_an_answer_is_hedged_again_if_the_hedge_had_to_ask_for_a_topic_to_create() -> None:
+    client = Client(seeds=1)  # the seed, and the broker in its answer
+    client.metadata.topic("a", client.now)
+    client.passes(0.0)
+    client.answer(cluster("a"))
+    for name in "ab":
+        client.metadata.hold(name)
+    client.metadata.refresh(client.now)
+    client.passes(client.options.retry_backoff)
+    client.metadata.topic("b", client.now, create=True)
+    client.passes(HEDGE_DELAY)
+    (silent, refresh), (other, hedge) = client.asked
+    assert [[each.name for each in asked.message.topics] for asked in (refresh, hedge)] == [["a", "b"], ["b"]]
+    client.asked.pop()
+    hedge.settle(cluster("b"), client.now)
+    client.passes(client.options.retry_backoff)
+    assert [node for node, _ in client.asked] == [silent, other]
+    assert [each.name for each in client.asked[-1][1].message.topics] == ["a", "b"]
+
+
 def test_after_a_round_of_failures_brokers_are_looked_for_and_a_pause_is_made() -> None:
     client = Client(seeds=2)
     client.metadata.connect(0.0)
