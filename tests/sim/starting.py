@@ -5,7 +5,7 @@ from functools import partial
 from random import Random
 
 from ottla.codec.records import parse_batch
-from ottla.errors import OttlaError, TimeoutExpired
+from ottla.errors import BrokerUnreachable, OttlaError, TimeoutExpired
 from ottla.sdk.consume.core import ConsumerCore
 from ottla.sdk.consume.options import ConsumerPlan
 from ottla.sdk.consume.reading.fetcher import Fetcher, Time
@@ -39,7 +39,7 @@ class Starting:
             try:
                 starts = dict.fromkeys(self.places, Time(timestamp))
                 yield from process.perform(machine.enter({**starts}, process.name), "opening a consumer")
-            except TimeoutExpired as error:
+            except (TimeoutExpired, BrokerUnreachable) as error:  # an outage may outlast the call's limit
                 process.history.add("·", process.name, f"does not start: {error}")
                 continue
             except OttlaError as error:
