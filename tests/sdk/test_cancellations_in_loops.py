@@ -6,12 +6,14 @@ events *while* a call waits; `test_cancellations.py` does that.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
+from ottla.brokerlite.config import BrokerConfig, Sync
 from ottla.errors import OttlaError
 from ottla.sdk.client import Client
 from ottla.sdk.outcome import Outcome
@@ -129,6 +131,21 @@ def _scenarios() -> list[Any]:
             mark = pytest.mark.slow if often else pytest.mark.deep
             marked.append(pytest.param(name, each, id=f"{name}-{each}", marks=mark))
     return marked
+
+
+@pytest.fixture
+def ottla_broker(tmp_path: Path) -> Iterator[Broker]:
+    """A broker with ACLs, so that they can be created: every client may do everything."""
+    config = BrokerConfig(
+        port=0,
+        data=tmp_path / "data",
+        sync=Sync.NEVER,
+        group_initial_rebalance_delay=0,
+        acls=True,
+        super_users=("User:ANONYMOUS",),
+    )
+    with Broker(config) as broker:
+        yield broker
 
 
 @pytest.mark.parametrize(("name", "scenario"), _scenarios())

@@ -116,14 +116,13 @@ class Sloth:
         self._failed = False
         """A question failed since the last refresh was sent: it may have been the refresh."""
         self._others = 0
-        """Answers to other questions since the refresh is due."""
+        """Answers to other questions that were asked since the refresh is due."""
         self._under_way = math.inf
         """When the oldest refresh in flight was sent; infinite if there is none, or if a later one is answered."""
         self._hedged_by = math.inf
         """When the client has to ask another node, unless an answer comes first."""
         process.checks.append(self._check)
         metadata = process.core.metadata
-        metadata.observers.append(self._learned)
         self._refresh, self._suspect = metadata.refresh, metadata.suspect
         metadata.refresh = self._asked_for  # type: ignore[method-assign] # to know when a refresh is requested
         process.core.connections._suspect = self._suspected
@@ -164,9 +163,19 @@ class Sloth:
                 ended(answer, now)
 
             exchange.ended = told
+        elif now >= self._due and self._under_way == math.inf:
+            self._count(exchange)
 
-    def _learned(self, now: float) -> None:
-        self._others += now > self._due and self._under_way == math.inf
+    def _count(self, exchange: Exchange) -> None:
+        """Count the answer to a question that was asked instead of the refresh that is due."""
+        ended, asked_at = exchange.ended, self._asked_at
+
+        def told(answer: Any, now: float) -> None:
+            same = asked_at == self._asked_at  # no refresh was asked for in between, which failed
+            self._others += same and not isinstance(answer, OttlaError)
+            ended(answer, now)
+
+        exchange.ended = told
 
     def _check(self) -> None:
         core, now = self._process.core, self._process.clock.now
