@@ -6,7 +6,6 @@ from itertools import count
 from typing import Any
 from uuid import UUID
 
-from ottla.codec.frames import MAX_FRAME
 from ottla.codec.wire import NO_UUID
 from ottla.errors import BY_CODE, NotLeaderOrFollower
 from ottla.proxy.clients import address_handler, judging, pending_produce
@@ -125,16 +124,18 @@ _mutation("what follows a refused batch gets its sequence", (Stream, "start_over
 _mutation("what follows a refused batch leaves a gap", (Stream, "start_over", _goes_on_behind_the_refused))
 
 
-def _forgets_what_was_too_large(refused: Any) -> Any:
-    def broken(self: Stream, *given: Any) -> Any:
-        settled = refused(self, *given)
-        self.most = MAX_FRAME
-        return settled
+def _only_of_a_first_answer(lower: Any) -> Any:
+    def broken(self: Stream, batch: UpstreamBatch) -> None:
+        if not batch.maybe_stored:
+            lower(self, batch)
 
     return broken
 
 
-_mutation("what was too large is tried again each time", (Stream, "_refused", _forgets_what_was_too_large))
+_mutation("what was too large is tried again each time", (Stream, "_lower_most", _nothing))
+_mutation(
+    "what was too large after a lost answer is tried again each time", (Stream, "_lower_most", _only_of_a_first_answer)
+)
 _mutation("six batches are unsettled", (streams, "UNSETTLED", lambda _: 6), (connections, "REQUESTS", lambda _: 6))
 _mutation("the first batch of an epoch does not travel alone", (Stream, "_begin", _known_from_the_start))
 _mutation("a long rest changes nothing", (Stream, "rested", _nothing))
