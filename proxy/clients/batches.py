@@ -83,6 +83,9 @@ class Offer:
 class Owner(Protocol):
     """Gets the outcome of a batch."""
 
+    def changed(self, batch: "ClientBatch") -> None:
+        """Handle a change of a batch that outlasts a restart."""
+
     def failed(self, batch: "ClientBatch", result: PartResult, now: float) -> None:
         """Handle a part that is refused, or whose outcome is unknown."""
 
@@ -193,6 +196,7 @@ class ClientBatch(Numbered):
             if result.append_time > self.append_time:
                 self.append_time = result.append_time
                 self.changed()
+                self.owner.changed(self)
             if self.in_place and len(part.records) == self.count:
                 self.offset = result.offset
                 self.changed()

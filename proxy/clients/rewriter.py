@@ -247,7 +247,7 @@ class Rewriter:
             self._deliver(batch, now)
 
     def _deliver(self, batch: ClientBatch, now: float) -> None:
-        self._admission.note_window(batch)
+        self._admission.note_window_of(batch)
         try:
             self._sift(batch)
             refusal = self._judged(batch, now)
@@ -346,9 +346,13 @@ class Rewriter:
             return False
         return not batch.stored_beside(self._delivery.open_records(batch, *where))
 
+    def changed(self, batch: ClientBatch) -> None:
+        """Record a batch in the journal: it has changed, and some of its parts are still under way."""
+        self._admission.note_window_of(batch)
+
     def failed(self, batch: ClientBatch, result: PartResult, now: float) -> None:
         """Handle a part that is refused, or whose outcome is unknown."""
-        self._admission.note_window(batch)
+        self._admission.note_window_of(batch)
         try:
             self._fail(batch, result, now)
         except Exception:
@@ -379,7 +383,7 @@ class Rewriter:
         if window is None:
             self._tell(batch, batch.outcome(), now)
             return
-        self._admission.note_window(batch)
+        self._admission.note_window_of(batch)
         self._tell_of_settled(window, now)
         self._deliver_due(window, now)
 

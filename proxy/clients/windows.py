@@ -81,11 +81,12 @@ class AnsweredBatch(Journaled):
     outcome: ClientResult
     untold: tuple[int, ...] = ()
 
-    def tell(self) -> ClientResult:
-        """The outcome, for a retry."""
+    def told(self) -> bool:
+        """Take note that a retry gets the outcome; returns whether that is new, so that the journal must have it."""
+        new = bool(self.untold)
         self.untold = ()
         self.changed()
-        return self.outcome
+        return new
 
 
 GAP = ClientResult(OutOfOrderSequenceNumber.code, error_message="a batch before it failed")
@@ -269,8 +270,8 @@ class Window(Generic[B]):
         """Fingerprints of refused batches' records: those stored, those not stored, and those with unknown outcome."""
         return self._refused.all() if self._refused is not None else ((), (), ())
 
-    def look_up(self, epoch: int, base_sequence: int, count: int) -> B | ClientResult | None:
-        """Look up a batch: returns the same batch under way, its outcome, or ``None`` if it is the next new one.
+    def look_up(self, epoch: int, base_sequence: int, count: int) -> B | AnsweredBatch | None:
+        """Look up a batch: returns it if it is under way or answered, or ``None`` if it is the next new one.
 
         Raises:
             InvalidProducerEpoch: the window has a newer epoch.
@@ -288,9 +289,9 @@ class Window(Generic[B]):
                 return batch
         if self.fenced:
             raise ProducerFenced(_OUTCOME_UNKNOWN)
-        for told in self.done:
-            if (told.sequence, told.count) == (base_sequence, count):
-                return told.tell()
+        for answered in self.done:
+            if (answered.sequence, answered.count) == (base_sequence, count):
+                return answered
         ahead = (base_sequence - self.next_sequence) % _SEQUENCES < _SEQUENCES // 2
         if base_sequence != self.next_sequence and ahead and self.refusal is not None:
             raise broker_error(self.refusal.error_code, self.refusal.message)
@@ -312,7 +313,7 @@ class Window(Generic[B]):
         """Add a batch for which `look_up` returned ``None``; `due` returns it when it can be sent."""
         if batch.epoch > self.epoch:
             self.epoch, self.fenced = batch.epoch, False
-            self._remember((each, True) for told in self.done for each in told.untold)
+            self._remember((each, True) for answered in self.done for each in answered.untold)
             self.done.clear()
         self.next_sequence, self.refusal = batch.next_sequence, None
         self.under_way.append(batch)

@@ -61,9 +61,6 @@ class JournaledBatch(Protocol):
     """The fields of `ottla.proxy.clients.batches.ClientBatch` that the journal keeps."""
 
     number: int
-    topic: str
-    partition: int
-    producer: "UpstreamProducer"
     batch: "RecordBatch"
     routes: "Routes"
     begun: bool
@@ -143,10 +140,9 @@ class Journal:
         """Record an accepted client's batch."""
         self._batches.append(_batch(batch))
 
-    def window(self, batch: JournaledBatch, window: "Window[Any]") -> None:
-        """Record the window of a batch, because it has changed."""
-        assert batch.producer.producer_id is not None, "it is a client's"
-        self._windows[window] = batch.producer.producer_id, (batch.topic, batch.partition)
+    def window(self, producer_id: int, place: TopicPartition, window: "Window[Any]") -> None:
+        """Record a window, because it has changed."""
+        self._windows[window] = producer_id, place
 
     def stream(self, producer_id: int, stream: "Stream") -> None:
         self._streams[stream] = producer_id
