@@ -240,7 +240,7 @@ class Rewriter:
     def _sift(self, batch: ClientBatch) -> None:
         """Leave out records that are stored although an earlier batch with them was refused."""
         if batch.window is not None and batch.window.remembers:
-            batch.leave_out(batch.window.stored_already(batch.records.fingerprints()))
+            batch.leave_out(batch.window.stored_already(batch.contents()))
 
     def _deliver_due(self, window: "Window[ClientBatch]", now: float) -> None:
         while batch := window.due():

@@ -22,6 +22,7 @@ from ottla.proxy.journal.notes import (
     JournalEntry,
     NotedAdded,
     NotedBatch,
+    NotedFingerprint,
     NotedOutcome,
     NotedPart,
     NotedProducer,
@@ -353,7 +354,7 @@ def _stream(producer_id: int, stream: "Stream") -> NotedStream:
 
 
 def _window(producer_id: int, place: TopicPartition, window: "Window[Any]") -> NotedWindow:
-    stored, others, unknown = window.refused_records()
+    refused = window.refused_records()
     return NotedWindow(
         producer_id=producer_id,
         topic=place[0],
@@ -363,9 +364,10 @@ def _window(producer_id: int, place: TopicPartition, window: "Window[Any]") -> N
         fenced=window.fenced,
         done=tuple(each.entry(_outcome) for each in window.done),
         under_way=tuple(each.entry(_under_way) for each in window.under_way),
-        stored=stored,
-        others=others,
-        unknown=unknown,
+        stored=tuple(refused.stored),
+        others=tuple(refused.others),
+        unknown=tuple(refused.unknown),
+        numbered=tuple(NotedFingerprint(timed=timed, numbered=each) for each, timed in refused.numbered.items()),
     )
 
 

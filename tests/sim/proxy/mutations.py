@@ -19,7 +19,7 @@ from ottla.proxy.clients.rejecter import Rejecter
 from ottla.proxy.clients.request_line import RequestLine
 from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.routed_topics import RoutedTopics
-from ottla.proxy.clients.windows import ClientResult, Numbered, Window
+from ottla.proxy.clients.windows import ClientResult, Fingerprint, Numbered, Refused, RefusedRecords, Window
 from ottla.proxy.core import ProxyCore
 from ottla.proxy.events import Store
 from ottla.proxy.journal import restored as journal
@@ -39,7 +39,7 @@ MUTATIONS, SEEDS, _mutation = OF_PROXY.known, OF_PROXY.seeds, OF_PROXY.add
 
 
 def _no_records(window: Any) -> Any:
-    return (), (), ()
+    return RefusedRecords()
 
 
 # -- batches to upstream -----------------------------------------------------------------------------------------------
@@ -273,6 +273,7 @@ def _as_upstream_gave_it(replaced: Any) -> Any:
 _mutation("Metadata names the addresses of upstream", (UpstreamCluster, "pointing_here", _as_upstream_gave_it))
 _mutation("what follows a refused batch is told as stored", (Window, "failed", _alone))
 _mutation("records that are stored of a refused batch are not known", (Window, "stored_already", _not_known))
+_mutation("a retry of what is stored in part is not known if it has new times", (Refused, "number", _nothing))
 _mutation("a retry of what is stored is not known", (Window, "judged", _forgotten))
 _mutation(
     "a late batch that is stored is not known in the next epoch",
@@ -504,8 +505,9 @@ def _counted_from_the_half(halves: Any) -> Any:
     return broken
 
 
-def _keys_and_values(batch: ClientBatch) -> list[int]:
-    return [hash((bytes(each.key or b""), bytes(each.value or b""))) for each in batch.records]
+def _keys_and_values(batch: ClientBatch) -> list[Fingerprint]:
+    hashes = [hash((bytes(each.key or b""), bytes(each.value or b""))) for each in batch.records]
+    return [Fingerprint(each, ~each) for each in hashes]
 
 
 def _known_by_key_and_value(fingerprints: Any) -> Any:
