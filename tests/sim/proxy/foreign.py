@@ -15,7 +15,8 @@ Rules of Java's idempotent producer (Sender.java, TransactionManager.java, Kafka
 
 Some of these producers differ from Java's in two rules of sarama (async_producer.go):
 - A batch that is sent again has new times.
-- When a batch has failed, all unanswered batches of its partition fail with it: no record comes again in the next epoch.
+- When a batch has failed, all unanswered batches of its partition fail with it, so no record comes again in the next
+  epoch.
 """
 
 from collections import defaultdict, deque

@@ -19,6 +19,7 @@ from ottla.proxy.clients.rejecter import Rejecter
 from ottla.proxy.clients.request_line import RequestLine
 from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.routed_topics import RoutedTopics
+from ottla.proxy.clients.unsettled import Unsettled
 from ottla.proxy.clients.windows import ClientResult, Fingerprint, Numbered, Refused, RefusedRecords, Window
 from ottla.proxy.core import ProxyCore
 from ottla.proxy.events import Store
@@ -333,6 +334,27 @@ def _whole(without: Any) -> Any:
     return broken
 
 
+def _at_once(must_go_first: Any) -> Any:
+    return property(lambda self: False)
+
+
+def _forgotten_at_once(original: Any) -> Any:
+    def broken(self: ProduceHandler, *given: Any, **named: Any) -> None:
+        original(self, *given, **named)
+        self._unsettled._numbers.clear()
+
+    return broken
+
+
+_mutation("records overtake others when the rule of their topic changes", (Unsettled, "must_go_first", _at_once))
+_mutation(
+    "records that pass overtake others that are rewritten when a rule changes",
+    (ProduceHandler, "_rewrite", _forgotten_at_once),
+)
+_mutation(
+    "records that are rewritten overtake others that pass when a rule changes",
+    (ProduceHandler, "_forward", _forgotten_at_once),
+)
 _mutation("the first key decides whether a batch passes", (Rejecter, "_judge", _by_the_first_record))
 _mutation(
     "a refused batch names the records behind the misplaced ones",

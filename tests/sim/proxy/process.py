@@ -8,8 +8,8 @@ breaks meanwhile, the rest is lost.
 
 import logging
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 from typing import Any
@@ -24,6 +24,7 @@ from ottla.proxy.config import ProxyConfig
 from ottla.proxy.core import ProxyCore
 from ottla.proxy.journal.journal import Journal
 from ottla.proxy.journal.restored import noted
+from ottla.proxy.topic_rule import TopicRule
 from ottla.sdk import events as sdk
 from tests.sim.clock import Clock
 from tests.sim.history import History
@@ -213,8 +214,9 @@ class ProxyProcess(SimulatedProcess):
         self._connections.clear()
         self.clock.later(self.restart_after, self.start)
 
-    def reload(self) -> None:
-        """Apply the rules of `config` while the proxy runs; a proxy that does not, applies them when it starts."""
+    def reload(self, rules: Sequence[TopicRule]) -> None:
+        """Apply rules while the proxy runs; a proxy that does not, applies them when it starts."""
+        self.config = replace(self.config, topics=tuple(rules))
         self._tell(proxy.RulesChanged(self.config.topics))
 
     def thaw(self) -> None:
