@@ -209,8 +209,8 @@ class RefusedRecords(NamedTuple):
     """The remembered records of refused batches, as the journal has them.
 
     Attributes:
-        stored, others, unknown: `Fingerprint.timed` of those that are stored, that are not, and whose outcome is
-            unknown.
+        stored, others, unknown: `Fingerprint.timed` of stored records, of records that are not stored, and of records
+            with an unknown outcome.
         numbered: `Fingerprint.numbered` -> `Fingerprint.timed`.
     """
 
@@ -309,7 +309,7 @@ class Window(Generic[B]):
                 self._refused.number(numbered, timed)
 
     def refused_records(self) -> RefusedRecords:
-        """The remembered records of refused batches, for the journal."""
+        """What the journal keeps of refused batches."""
         return self._refused.all() if self._refused is not None else RefusedRecords()
 
     def look_up(self, epoch: int, base_sequence: int, count: int) -> B | AnsweredBatch | None:

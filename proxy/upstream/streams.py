@@ -385,7 +385,7 @@ class Stream:
         return [] if refused is None else [(refused, PartResult(code, message=message))]
 
     def _lower_most(self, batch: UpstreamBatch) -> None:
-        """Have later batches be smaller than one that upstream has refused as too large."""
+        """Make later batches smaller than this batch, which upstream has refused as too large."""
         first = batch.parts[0]
         if len(batch.parts) > 1:
             size = max(part.size for part in batch.parts)

@@ -117,7 +117,7 @@ ROUNDS = 10
 """How many records a client sends to a topic in trouble."""
 REFUSED = 0.3
 """The fraction of worlds with a client whose batches are refused because of one record."""
-CHANGES, OTHER_RULES = 0.3, ("a=reject", "a=observe", None)
+CHANGES, OTHER_RULES = 0.5, ("a=reject", "a=observe", None)
 """The fraction of worlds in which the rule of topic ``a`` changes while a client pipelines records, and the rules that it
 gets beside `rewrite`; ``None``: no rule."""
 PIECES, LARGE = 0.4, 100
