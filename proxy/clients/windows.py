@@ -236,8 +236,8 @@ class Refused:
         self._numbered[numbered] = timed
 
     def all(self) -> RefusedRecords:
-        counted = (tuple(self._by[stored].elements()) for stored in (True, False, None))
-        return RefusedRecords(*counted, {**self._numbered})
+        stored, others, unknown = (tuple(self._by[each].elements()) for each in (True, False, None))
+        return RefusedRecords(stored, others, unknown, {**self._numbered})
 
     @property
     def matters(self) -> bool:

@@ -2,7 +2,7 @@
 
 Rules:
 - Its keys are in the partitions to which the proxy moves them, so every rule leads its records to the same partition.
-- In each partition its records are in the order in which it sent them: it sends none a second time, and no fault occurs.
+- In each partition its records are in the order in which it sent them. It sends no record twice, and no fault occurs.
 - The proxy may return records because the rule has just changed. These are not stored.
 """
 

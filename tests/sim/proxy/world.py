@@ -118,8 +118,8 @@ ROUNDS = 10
 REFUSED = 0.3
 """The fraction of worlds with a client whose batches are refused because of one record."""
 CHANGES, OTHER_RULES = 0.5, ("a=reject", "a=observe", None)
-"""The fraction of worlds in which the rule of topic ``a`` changes while a client pipelines records, and the rules that it
-gets beside `rewrite`; ``None``: no rule."""
+"""The fraction of worlds in which the rule of topic ``a`` changes while a client pipelines records, and the rules that
+replace `rewrite`; ``None``: no rule."""
 PIECES, LARGE = 0.4, 100
 """The fraction of worlds in which frames arrive in pieces, and the size from which the proxy then passes them on."""
 FILLS = 0.2
@@ -554,7 +554,7 @@ class Simulation:
         """After the faults, change the rule of topic ``a`` back and forth while a client pipelines records for it."""
         own = Random(f"{self.seed} rules change")
         led = [place for place in self.cluster.leaders if place[0] == "a" and place[1] < self.rewritten["a"]]
-        led = [place for place in led if place not in self.cluster.buried]  # an old upstream does not tell the two apart
+        led = [place for place in led if place not in self.cluster.buried]  # old releases do not tell the two apart
         all_partitions = sum(place[0] == "a" for place in self.cluster.leaders)
         grown = all_partitions > self.rewritten["a"]  # mode `reject` spreads keys over all of them
         if own.random() >= CHANGES or self.fans_out or WAITS[1] == routed_topics.METADATA_WAIT or not led:
