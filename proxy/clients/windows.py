@@ -220,7 +220,7 @@ class RefusedRecords(NamedTuple):
     numbered: Mapping[int, int] = MappingProxyType({})
 
 
-class Refused:
+class RememberedRecords:
     """Remembers the records of refused batches by their fingerprints."""
 
     def __init__(self) -> None:
@@ -301,7 +301,7 @@ class Window(Generic[B]):
         self.epoch, self.next_sequence, self.fenced = epoch, next_sequence, fenced
         self.done = [*done][-REMEMBERED_BATCHES:]
         self.refusal: PartResult | None = None
-        self._refused: Refused | None = None
+        self._refused: RememberedRecords | None = None
         for stored, remembered in ((True, refused.stored), (False, refused.others), (None, refused.unknown)):
             self._remember((each, stored) for each in remembered)
         if self._refused is not None:
@@ -420,7 +420,7 @@ class Window(Generic[B]):
         """Remember records by `Fingerprint.timed`, with whether they are stored."""
         for timed, stored in records:
             if self._refused is None:
-                self._refused = Refused()
+                self._refused = RememberedRecords()
             self._refused.add(timed, stored)
 
     def abandon(self) -> list[B]:
