@@ -316,12 +316,17 @@ class Records:
             rows.setdefault(keyless if key is None else place(key, partitions), []).append(row)
         return {partition: self._pick(rows[partition]) for partition in sorted(rows)}
 
-    def fingerprints(self) -> list[int]:
+    def fingerprints(self, stamps: Sequence[int] | None = None) -> list[int]:
         """Return for each record a hash of everything but its offset: 64 bits, the same in every process and engine.
 
         Different records hardly ever have the same hash by chance, but an attacker can construct such records.
+
+        Args:
+            stamps: for each record a number in [-2**63, 2**63) that is hashed instead of its timestamp.
         """
-        return list(map(_fingerprint, self._timestamps, self._keys, self._values, self._headers))
+        return list(
+            map(_fingerprint, self._timestamps if stamps is None else stamps, self._keys, self._values, self._headers)
+        )
 
     def __reduce__(self) -> NoReturn:
         refuse_pickling()

@@ -784,12 +784,14 @@ cdef class Records:
                     start = ends[slot]
         return parts
 
-    def fingerprints(self):
+    def fingerprints(self, stamps=None):
         """See `ottla.codec._loops.Records.fingerprints`."""
         cdef Py_ssize_t i
+        cdef int64_t stamp
         cdef list found = []
         for i in range(self.count):
-            found.append(<int64_t>fingerprint(<const uint8_t*>self.body.view.buf, self.rows + i))
+            stamp = self.rows[i].timestamp if stamps is None else stamps[i]
+            found.append(<int64_t>fingerprint(<const uint8_t*>self.body.view.buf, self.rows + i, stamp))
         return found
 
     def __reduce__(self):
@@ -819,11 +821,11 @@ cdef uint64_t mix_bytes(uint64_t mixed, const uint8_t* at, int32_t size) noexcep
     return mix(mixed, number(at, size)) if size > 0 else mixed
 
 
-cdef uint64_t fingerprint(const uint8_t* body, const Row* row) noexcept nogil:
+cdef uint64_t fingerprint(const uint8_t* body, const Row* row, int64_t stamp) noexcept nogil:
     cdef Header pair
     cdef Py_ssize_t i, count = 0
     cdef const uint8_t* at = NULL
-    cdef uint64_t mixed = mix(0, <uint64_t>row.timestamp)
+    cdef uint64_t mixed = mix(0, <uint64_t>stamp)
     mixed = mix_bytes(mixed, body + row.key_at, row.key_size)
     mixed = mix_bytes(mixed, body + row.value_at, row.value_size)
     if row.headers_at:

@@ -26,7 +26,7 @@ from ottla.proxy.clients.record_set_queue import OVERHEAD, RecordSetQueue
 from ottla.proxy.clients.rewrite_counts import RewriteCounts
 from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.routed_topics import RoutedTopics
-from ottla.proxy.clients.windows import ClientResult
+from ottla.proxy.clients.windows import AnsweredBatch, ClientResult
 from ottla.proxy.threads import Threads
 
 log = logging.getLogger("ottla.proxy")
@@ -119,9 +119,11 @@ class Acceptance:
                         self._threads.spend_a_look()
                         self._rewriter.join(under_way, offer, now)
                         return
-                    case ClientResult() as outcome:
+                    case AnsweredBatch() as answered:
                         self._threads.spend_a_look()
-                        offer.answered(outcome, now)
+                        if answered.told():  # or a restart would leave equal records of the next epoch out
+                            self._admission.note_window(producer, (offer.topic, offer.partition), window)
+                        offer.answered(answered.outcome, now)
                         return
                 if len(window.under_way) >= UNDER_WAY:
                     raise NotEnoughReplicas(f"this partition has {UNDER_WAY} unsettled batches already")

@@ -26,7 +26,7 @@ from ottla.proxy.clients.batches import ClientBatch, Offer, Origin
 from ottla.proxy.clients.opening import producer_in
 from ottla.proxy.clients.producers import ClientProducers, KnownProducer
 from ottla.proxy.clients.routed_topics import RoutedTopics
-from ottla.proxy.clients.windows import ClientResult
+from ottla.proxy.clients.windows import ClientResult, Window
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.routing import Routes, RuleHistory
 from ottla.proxy.topic_rule import TopicRule
@@ -123,12 +123,22 @@ class Admission:
             self._remembered(batch.producer)
         if self._journal is not None:
             self._journal.begun(batch)
-        self.note_window(batch)
+        self.note_window_of(batch)
 
-    def note_window(self, batch: ClientBatch) -> None:
-        """Record the window of a batch in the journal, unless its producer id belongs to another producer by now."""
-        if self._journal is not None and batch.window is not None and self.producers.has(batch.producer):
-            self._journal.window(batch, batch.window)
+    def note_window_of(self, batch: ClientBatch) -> None:
+        """Record the window of a batch in the journal, if it has one."""
+        if batch.window is not None:
+            self.note_window(batch.producer, (batch.topic, batch.partition), batch.window)
+
+    def note_window(self, producer: UpstreamProducer, place: tuple[str, int], window: Window[ClientBatch]) -> None:
+        """Record a window in the journal, unless its producer id belongs to another producer by now.
+
+        Args:
+            place: the topic, and the partition that the client chose.
+        """
+        if self._journal is not None and self.producers.has(producer):
+            assert producer.producer_id is not None, "it is a client's"
+            self._journal.window(producer.producer_id, place, window)
 
     def transaction(self, batch: RecordBatch) -> tuple[KnownProducer[ClientBatch], UpstreamTransaction] | None:
         """The producer and the transaction of a batch; ``None`` if it has none, or its epoch is unknown."""

@@ -10,7 +10,7 @@ from ottla.codec.records import RecordBatch, Records
 from ottla.codec.wire import Buffer
 from ottla.errors import BrokerError, TransactionAbortable
 from ottla.proxy.clients.opening import Opened, memory_of
-from ottla.proxy.clients.windows import ClientResult, Numbered, Window
+from ottla.proxy.clients.windows import SEQUENCES, ClientResult, Fingerprint, Numbered, Window
 from ottla.proxy.contained import contained
 from ottla.proxy.routing import Routes
 from ottla.proxy.upstream.batches import Part, PartResult, SomeRecords
@@ -82,6 +82,9 @@ class Offer:
 
 class Owner(Protocol):
     """Gets the outcome of a batch."""
+
+    def changed(self, batch: "ClientBatch") -> None:
+        """Handle a change of a batch that outlasts a restart."""
 
     def failed(self, batch: "ClientBatch", result: PartResult, now: float) -> None:
         """Handle a part that is refused, or whose outcome is unknown."""
@@ -193,6 +196,7 @@ class ClientBatch(Numbered):
             if result.append_time > self.append_time:
                 self.append_time = result.append_time
                 self.changed()
+                self.owner.changed(self)
             if self.in_place and len(part.records) == self.count:
                 self.offset = result.offset
                 self.changed()
@@ -252,11 +256,18 @@ class ClientBatch(Numbered):
     def is_told(self) -> bool:
         return bool(self.waiting)
 
-    def fingerprints(self) -> Iterable[tuple[int, bool | None]]:
+    def contents(self) -> list[Fingerprint]:
+        """For each record its fingerprint."""
+        first = self.base_sequence
+        numbers = [self.epoch << 32 | (first + index) % SEQUENCES for index in range(len(self.records))]
+        timed, numbered = self.records.fingerprints(), self.records.fingerprints(numbers)
+        return list(map(Fingerprint, timed, numbered))
+
+    def fingerprints(self) -> Iterable[tuple[Fingerprint, bool | None]]:
         unstored: dict[int, bool | None] = {
             each.offset: None if unknown else False for part, unknown in self.unstored for each in part.records
         }
-        for index, fingerprint in enumerate(self.records.fingerprints()):
+        for index, fingerprint in enumerate(self.contents()):
             yield fingerprint, unstored.get(index, self.begun)
 
 

@@ -240,14 +240,14 @@ class Rewriter:
     def _sift(self, batch: ClientBatch) -> None:
         """Leave out records that are stored although an earlier batch with them was refused."""
         if batch.window is not None and batch.window.remembers:
-            batch.leave_out(batch.window.stored_already(batch.records.fingerprints()))
+            batch.leave_out(batch.window.stored_already(batch.contents()))
 
     def _deliver_due(self, window: "Window[ClientBatch]", now: float) -> None:
         while batch := window.due():
             self._deliver(batch, now)
 
     def _deliver(self, batch: ClientBatch, now: float) -> None:
-        self._admission.note_window(batch)
+        self._admission.note_window_of(batch)
         try:
             self._sift(batch)
             refusal = self._judged(batch, now)
@@ -346,9 +346,13 @@ class Rewriter:
             return False
         return not batch.stored_beside(self._delivery.open_records(batch, *where))
 
+    def changed(self, batch: ClientBatch) -> None:
+        """Record a batch in the journal: it has changed, and some of its parts are still under way."""
+        self._admission.note_window_of(batch)
+
     def failed(self, batch: ClientBatch, result: PartResult, now: float) -> None:
         """Handle a part that is refused, or whose outcome is unknown."""
-        self._admission.note_window(batch)
+        self._admission.note_window_of(batch)
         try:
             self._fail(batch, result, now)
         except Exception:
@@ -379,7 +383,7 @@ class Rewriter:
         if window is None:
             self._tell(batch, batch.outcome(), now)
             return
-        self._admission.note_window(batch)
+        self._admission.note_window_of(batch)
         self._tell_of_settled(window, now)
         self._deliver_due(window, now)
 

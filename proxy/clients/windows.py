@@ -16,6 +16,9 @@ Rules:
 - A retry has the same sequences, as for a broker. Its checksum may differ: sarama and kafkajs give it new timestamps.
 - Some records of a refused batch may be stored. The client sends them again with other sequences, in other batches or
   in another epoch. So the proxy recognises them by their content, until a batch has none of the refused records.
+  Content is key, value, headers, and the time, without which new records that say the same would be left out. In place
+  of the time, the epoch and the sequence may be the same: sarama and kafkajs send records with new times, but never
+  under another sequence (`retryMessages` of sarama's async_producer.go, kafkajs's sendMessages.js).
 - The same holds for a batch that is stored after its request was answered with REQUEST_TIMED_OUT, until a retry has
   learned of that: if a later batch fails, Java's client sends the first one again in its next epoch.
 - A batch with an unknown outcome fences its producer, because a retry might duplicate it. In the next epoch only its
@@ -29,9 +32,10 @@ Source: ProducerStateManager.java, ProducerAppendInfo.java (NUM_BATCHES_TO_RETAI
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from types import MappingProxyType
+from typing import Generic, NamedTuple, TypeVar
 
 from ottla.errors import (
     BY_CODE,
@@ -48,7 +52,7 @@ from ottla.proxy.journal.journaled import Journaled
 from ottla.proxy.upstream.batches import PartResult
 
 REMEMBERED_BATCHES = 5
-_SEQUENCES = 2**31
+SEQUENCES = 2**31
 
 B = TypeVar("B", bound="Numbered")
 
@@ -66,6 +70,18 @@ class ClientResult:
     """See `PartResult.record_errors`."""
 
 
+class Fingerprint(NamedTuple):
+    """Two hashes of a record's key, value and headers.
+
+    Attributes:
+        timed: with its timestamp.
+        numbered: with its epoch and sequence instead.
+    """
+
+    timed: int
+    numbered: int
+
+
 @dataclass(slots=True, eq=False)
 class AnsweredBatch(Journaled):
     """A batch that was answered.
@@ -73,7 +89,8 @@ class AnsweredBatch(Journaled):
     Attributes:
         sequence: the sequence of its first record.
         count: how many records it has.
-        untold: the fingerprints of its records, if they are stored, and the client does not know that yet.
+        untold: `Fingerprint.timed` of its records, if they are stored, and the client does not know that yet. They
+            come again in another epoch, where no `Fingerprint.numbered` is the same.
     """
 
     sequence: int
@@ -81,11 +98,12 @@ class AnsweredBatch(Journaled):
     outcome: ClientResult
     untold: tuple[int, ...] = ()
 
-    def tell(self) -> ClientResult:
-        """The outcome, for a retry."""
+    def told(self) -> bool:
+        """Take note that a retry gets the outcome; returns whether that is new, so that the journal must have it."""
+        new = bool(self.untold)
         self.untold = ()
         self.changed()
-        return self.outcome
+        return new
 
 
 GAP = ClientResult(OutOfOrderSequenceNumber.code, error_message="a batch before it failed")
@@ -140,7 +158,7 @@ class Numbered(Journaled):
 
     @property
     def next_sequence(self) -> int:
-        return (self.base_sequence + self.count) % _SEQUENCES
+        return (self.base_sequence + self.count) % SEQUENCES
 
     @property
     def stored_in_part(self) -> bool:
@@ -182,29 +200,50 @@ class Numbered(Journaled):
             record_errors=self.failure.record_errors,
         )
 
-    def fingerprints(self) -> Iterable[tuple[int, bool | None]]:
-        """For each record the hash of its content, and whether it is stored (``None``: unknown)."""
+    def fingerprints(self) -> Iterable[tuple[Fingerprint, bool | None]]:
+        """For each record its fingerprint, and whether it is stored (``None``: unknown)."""
         return ()
 
 
-class _RefusedRecords:
-    """Remembers the records of refused batches by the hash of their content."""
+class RefusedRecords(NamedTuple):
+    """The remembered records of refused batches, as the journal has them.
+
+    Attributes:
+        stored, others, unknown: `Fingerprint.timed` of stored records, of records that are not stored, and of records
+            with an unknown outcome.
+        numbered: `Fingerprint.numbered` -> `Fingerprint.timed`.
+    """
+
+    stored: Sequence[int] = ()
+    others: Sequence[int] = ()
+    unknown: Sequence[int] = ()
+    numbered: Mapping[int, int] = MappingProxyType({})
+
+
+class RememberedRecords:
+    """Remembers the records of refused batches by their fingerprints."""
 
     def __init__(self) -> None:
         self._by: dict[bool | None, Counter[int]] = {True: Counter(), False: Counter(), None: Counter()}
-        """The hashes of records that are stored, that are not, and whose outcome is unknown."""
+        """`Fingerprint.timed` of records that are stored, that are not, and whose outcome is unknown."""
+        self._numbered: dict[int, int] = {}
+        """`Fingerprint.numbered` -> `Fingerprint.timed`."""
 
-    def add(self, fingerprint: int, stored: bool | None) -> None:
-        self._by[stored][fingerprint] += 1
+    def add(self, timed: int, stored: bool | None) -> None:
+        self._by[stored][timed] += 1
 
-    def all(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        return tuple(self._by[True].elements()), tuple(self._by[False].elements()), tuple(self._by[None].elements())
+    def number(self, numbered: int, timed: int) -> None:
+        self._numbered[numbered] = timed
+
+    def all(self) -> RefusedRecords:
+        stored, others, unknown = (tuple(self._by[each].elements()) for each in (True, False, None))
+        return RefusedRecords(stored, others, unknown, {**self._numbered})
 
     @property
     def matters(self) -> bool:
         return bool(self._by[True] or self._by[None])
 
-    def take(self, fingerprints: Iterable[int]) -> tuple[set[int], bool]:
+    def take(self, fingerprints: Iterable[Fingerprint]) -> tuple[set[int], bool]:
         """Forget these records; returns the indexes of stored ones, and whether any other is remembered.
 
         Raises:
@@ -212,7 +251,8 @@ class _RefusedRecords:
         """
         found: set[int] = set()
         known = False
-        for index, each in enumerate(fingerprints):
+        for index, (timed, numbered) in enumerate(fingerprints):
+            each = self._numbered.pop(numbered, timed)  # the record that was refused, if it has another time now
             if each in self._by[None]:
                 raise ProducerFenced(_OUTCOME_UNKNOWN)
             if _took(self._by[True], each):
@@ -254,23 +294,26 @@ class Window(Generic[B]):
         next_sequence: int = 0,
         fenced: bool = False,
         done: Iterable[AnsweredBatch] = (),
-        refused: tuple[Sequence[int], Sequence[int], Sequence[int]] = ((), (), ()),
+        refused: RefusedRecords = RefusedRecords(),  # noqa: B008 # immutable
     ) -> None:
-        """Create an empty window, or restore one from the journal; ``refused`` is the result of `refused_records`."""
+        """Create an empty window, or restore one from the journal."""
         self.under_way: list[B] = []  # no deque, which takes 600 bytes when it is empty
         self.epoch, self.next_sequence, self.fenced = epoch, next_sequence, fenced
         self.done = [*done][-REMEMBERED_BATCHES:]
         self.refusal: PartResult | None = None
-        self._refused: _RefusedRecords | None = None
-        for kind, fingerprints in zip((True, False, None), refused, strict=True):
-            self._remember((each, kind) for each in fingerprints)
+        self._refused: RememberedRecords | None = None
+        for stored, remembered in ((True, refused.stored), (False, refused.others), (None, refused.unknown)):
+            self._remember((each, stored) for each in remembered)
+        if self._refused is not None:
+            for numbered, timed in refused.numbered.items():
+                self._refused.number(numbered, timed)
 
-    def refused_records(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        """Fingerprints of refused batches' records: those stored, those not stored, and those with unknown outcome."""
-        return self._refused.all() if self._refused is not None else ((), (), ())
+    def refused_records(self) -> RefusedRecords:
+        """What the journal keeps of refused batches."""
+        return self._refused.all() if self._refused is not None else RefusedRecords()
 
-    def look_up(self, epoch: int, base_sequence: int, count: int) -> B | ClientResult | None:
-        """Look up a batch: returns the same batch under way, its outcome, or ``None`` if it is the next new one.
+    def look_up(self, epoch: int, base_sequence: int, count: int) -> B | AnsweredBatch | None:
+        """Look up a batch: returns it if it is under way or answered, or ``None`` if it is the next new one.
 
         Raises:
             InvalidProducerEpoch: the window has a newer epoch.
@@ -288,10 +331,10 @@ class Window(Generic[B]):
                 return batch
         if self.fenced:
             raise ProducerFenced(_OUTCOME_UNKNOWN)
-        for told in self.done:
-            if (told.sequence, told.count) == (base_sequence, count):
-                return told.tell()
-        ahead = (base_sequence - self.next_sequence) % _SEQUENCES < _SEQUENCES // 2
+        for answered in self.done:
+            if (answered.sequence, answered.count) == (base_sequence, count):
+                return answered
+        ahead = (base_sequence - self.next_sequence) % SEQUENCES < SEQUENCES // 2
         if base_sequence != self.next_sequence and ahead and self.refusal is not None:
             raise broker_error(self.refusal.error_code, self.refusal.message)
         if base_sequence != self.next_sequence:
@@ -312,7 +355,7 @@ class Window(Generic[B]):
         """Add a batch for which `look_up` returned ``None``; `due` returns it when it can be sent."""
         if batch.epoch > self.epoch:
             self.epoch, self.fenced = batch.epoch, False
-            self._remember((each, True) for told in self.done for each in told.untold)
+            self._remember((each, True) for answered in self.done for each in answered.untold)
             self.done.clear()
         self.next_sequence, self.refusal = batch.next_sequence, None
         self.under_way.append(batch)
@@ -350,7 +393,8 @@ class Window(Generic[B]):
         """The outcome for the client of a settled batch, which is remembered for retries."""
         outcome = batch.outcome()
         if not batch.refused:
-            untold = () if batch.is_told or batch.transactional else tuple(each for each, _ in batch.fingerprints())
+            known = batch.is_told or batch.transactional
+            untold = () if known else tuple(each.timed for each, _ in batch.fingerprints())
             if batch.epoch == self.epoch:
                 answered = AnsweredBatch(batch.base_sequence, batch.count, outcome, untold)
                 self.done = [*self.done, answered][-REMEMBERED_BATCHES:]
@@ -358,18 +402,26 @@ class Window(Generic[B]):
                 self._remember((each, True) for each in untold)
             return outcome
         if not batch.transactional:  # the abort of a transaction removes its stored records, so all are sent again
-            self._remember(batch.fingerprints())
-        behind = (self.next_sequence - batch.base_sequence) % _SEQUENCES > _SEQUENCES // 2
+            self._remember_refused(batch)
+        behind = (self.next_sequence - batch.base_sequence) % SEQUENCES > SEQUENCES // 2
         if batch.failure is not None and batch.epoch == self.epoch and not behind:  # no earlier batch has failed
             self.next_sequence = batch.base_sequence
             self.refusal = batch.failure if batch.failure.passed_on else None
         return outcome
 
-    def _remember(self, fingerprints: Iterable[tuple[int, bool | None]]) -> None:
-        for each, stored in fingerprints:
+    def _remember_refused(self, batch: B) -> None:
+        fingerprints = list(batch.fingerprints())
+        self._remember((each.timed, stored) for each, stored in fingerprints)
+        if self._refused is not None:
+            for each, _ in fingerprints:
+                self._refused.number(each.numbered, each.timed)
+
+    def _remember(self, records: Iterable[tuple[int, bool | None]]) -> None:
+        """Remember records by `Fingerprint.timed`, with whether they are stored."""
+        for timed, stored in records:
             if self._refused is None:
-                self._refused = _RefusedRecords()
-            self._refused.add(each, stored)
+                self._refused = RememberedRecords()
+            self._refused.add(timed, stored)
 
     def abandon(self) -> list[B]:
         """Fence the producer, because a bug makes all outcomes unknown; returns the batches that were under way."""
@@ -382,7 +434,7 @@ class Window(Generic[B]):
         """Some records of refused batches are or may be stored, and the next batch may have them again."""
         return self._refused is not None and self._refused.matters
 
-    def stored_already(self, fingerprints: Iterable[int]) -> set[int]:
+    def stored_already(self, fingerprints: Iterable[Fingerprint]) -> set[int]:
         """The indexes of a new batch's records that are stored although an earlier batch with them was refused.
 
         Raises:

@@ -22,6 +22,7 @@ from ottla.proxy.journal.notes import (
     JournalEntry,
     NotedAdded,
     NotedBatch,
+    NotedFingerprint,
     NotedOutcome,
     NotedPart,
     NotedProducer,
@@ -61,9 +62,6 @@ class JournaledBatch(Protocol):
     """The fields of `ottla.proxy.clients.batches.ClientBatch` that the journal keeps."""
 
     number: int
-    topic: str
-    partition: int
-    producer: "UpstreamProducer"
     batch: "RecordBatch"
     routes: "Routes"
     begun: bool
@@ -143,10 +141,9 @@ class Journal:
         """Record an accepted client's batch."""
         self._batches.append(_batch(batch))
 
-    def window(self, batch: JournaledBatch, window: "Window[Any]") -> None:
-        """Record the window of a batch, because it has changed."""
-        assert batch.producer.producer_id is not None, "it is a client's"
-        self._windows[window] = batch.producer.producer_id, (batch.topic, batch.partition)
+    def window(self, producer_id: int, place: TopicPartition, window: "Window[Any]") -> None:
+        """Record a window, because it has changed."""
+        self._windows[window] = producer_id, place
 
     def stream(self, producer_id: int, stream: "Stream") -> None:
         self._streams[stream] = producer_id
@@ -357,7 +354,7 @@ def _stream(producer_id: int, stream: "Stream") -> NotedStream:
 
 
 def _window(producer_id: int, place: TopicPartition, window: "Window[Any]") -> NotedWindow:
-    stored, others, unknown = window.refused_records()
+    refused = window.refused_records()
     return NotedWindow(
         producer_id=producer_id,
         topic=place[0],
@@ -367,9 +364,10 @@ def _window(producer_id: int, place: TopicPartition, window: "Window[Any]") -> N
         fenced=window.fenced,
         done=tuple(each.entry(_outcome) for each in window.done),
         under_way=tuple(each.entry(_under_way) for each in window.under_way),
-        stored=stored,
-        others=others,
-        unknown=unknown,
+        stored=tuple(refused.stored),
+        others=tuple(refused.others),
+        unknown=tuple(refused.unknown),
+        numbered=tuple(NotedFingerprint(timed=timed, numbered=each) for each, timed in refused.numbered.items()),
     )
 
 

@@ -143,6 +143,14 @@ class NotedUnderWay:
 
 
 @struct
+class NotedFingerprint:
+    """See `ottla.proxy.clients.windows.Fingerprint`."""
+
+    timed: int = wire(Int64)
+    numbered: int = wire(Int64)
+
+
+@struct
 class NotedWindow:
     producer_id: int = wire(Int64)
     topic: str = wire(String)
@@ -155,7 +163,8 @@ class NotedWindow:
     stored: tuple[int, ...] = wire(Array(Int64))
     others: tuple[int, ...] = wire(Array(Int64))
     unknown: tuple[int, ...] = wire(Array(Int64))
-    """Fingerprints of refused batches' records: those stored, those not stored, and those with unknown outcome."""
+    """See `ottla.proxy.clients.windows.RefusedRecords`."""
+    numbered: tuple[NotedFingerprint, ...] = wire(Array(NotedFingerprint), default=(), tag=0)
 
 
 @struct

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ottla.codec.messages import parse
 from ottla.codec.wire import Buffer
 from ottla.errors import DecodeError
-from ottla.proxy.clients.windows import AnsweredBatch, ClientResult, Window
+from ottla.proxy.clients.windows import AnsweredBatch, ClientResult, RefusedRecords, Window
 from ottla.proxy.journal.notes import (
     JournalEntry,
     NotedBatch,
@@ -182,7 +182,9 @@ def _window(noted: NotedWindow) -> "Window[ClientBatch]":
             )
             for each in noted.done
         ],
-        (noted.stored, noted.others, noted.unknown),
+        RefusedRecords(
+            noted.stored, noted.others, noted.unknown, {each.numbered: each.timed for each in noted.numbered}
+        ),
     )
 
 

@@ -100,6 +100,12 @@ class Part(Journaled):
         self.maybe_in |= {topic_id}
         self.changed()
 
+    @property
+    def size_of_half(self) -> int:
+        """The size of the larger of its `halves`."""
+        count = len(self.records)
+        return self.size // count * (count - count // 2)
+
     def halves(self) -> tuple["Part", "Part"]:
         """Split it in two, because upstream refused it as too large; its sender has one more part to wait for."""
         self.sender.parted()

@@ -173,6 +173,8 @@ class Steering:
     def _try_later(self, producer: UpstreamProducer, stream: Stream, now: float) -> None:
         failures = stream.count_failure()
         if stream.last_error in _NO_TOPIC and self._cluster.is_missing(stream.topic):
+            # Not noted: until the next settlement a restart takes these batches for maybe stored, which is safe. Nearly
+            # all of them go back to their clients at once, and that is noted.
             stream.gone()
         if stream.puts_off:
             self._put_off[stream] = producer

@@ -11,7 +11,8 @@ Rules:
   accepts any sequence, so it would accept a second batch although the first was lost. The same holds after every error,
   and after a long rest.
 - After a refusal for size, later batches are at most as large as the halves of the refused one, until the stream rests
-  or the topic changes. Each further refusal would cost a pause and an epoch.
+  or the topic changes, even if the refused batch is not sent again. Each further refusal would cost a pause and an
+  epoch.
 - If a partition refuses all records for now (too few replicas, no leader, a deleted topic), senders may take back parts
   that are surely not stored, and their clients send them again. The refused sequence is kept for the same records: if
   others come first, they get the next epoch.
@@ -313,6 +314,8 @@ class Stream:
         if code == UnknownServerError.code or BY_CODE.get(code, UnknownServerError).retriable:
             self._failed(batch, code, maybe_stored=code not in SURELY_NOT_STORED)
             return []
+        if code in TOO_LARGE:
+            self._lower_most(batch)
         if batch.maybe_stored:
             return self._give_up(batch, PartResult(code, message=message, unknown=True))
         return self._refused(batch, code, message)
@@ -378,13 +381,19 @@ class Stream:
         """Handle a refusal because of the records; a batch of several parts, or one that is too large, is split and
         retried."""
         self.broken = True
-        too_large = code in TOO_LARGE
-        refused = batch.records_refused(too_large=too_large)
-        if refused is not None:
-            return [(refused, PartResult(code, message=message))]
-        if too_large:
-            self.most = max(part.size for part in batch.parts)
-        return []
+        refused = batch.records_refused(too_large=code in TOO_LARGE)
+        return [] if refused is None else [(refused, PartResult(code, message=message))]
+
+    def _lower_most(self, batch: UpstreamBatch) -> None:
+        """Make later batches smaller than this batch, which upstream has refused as too large."""
+        first = batch.parts[0]
+        if len(batch.parts) > 1:
+            size = max(part.size for part in batch.parts)
+        elif len(first.records) > 1:
+            size = first.size_of_half
+        else:
+            size = first.size - 1  # it goes back to its client, but a larger batch would not fit either
+        self.most = min(self.most, size)
 
     def rested(self) -> None:
         """Send the next batch alone: after a long rest upstream may have forgotten the producer."""

@@ -136,3 +136,11 @@ def test_records_that_differ_in_anything_have_other_fingerprints(engine: str) ->
     many = batch_of(RECORDS[engine], [(NOW + at // 1000, None, b"%d" % (at % 1000), ()) for at in range(5_000)])
     assert len(set(many.fingerprints())) == 5_000
     assert len(set(batch_of(RECORDS[engine], rows[:1] * 2).fingerprints())) == 1, "the offset does not count"
+
+
+@pytest.mark.parametrize("engine", RECORDS)
+def test_other_stamps_count_instead_of_timestamps(engine: str) -> None:
+    now, later = (batch_of(RECORDS[engine], [(at, b"key", b"value", ()) for at in (time, time)]) for time in (1, NOW))
+    assert now.fingerprints() != later.fingerprints() == now.fingerprints([NOW, NOW])
+    assert now.fingerprints([-1, 7]) == later.fingerprints([-1, 7])
+    assert len(set(now.fingerprints([-(2**63), 2**63 - 1]))) == 2

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ottla.codec.apis.produce import ProduceResponse
-from ottla.errors import NotEnoughReplicas
+from ottla.errors import NotEnoughReplicas, RequestTimedOut
 from tests.proxy.simulated import ANSWERED, CUT_BEFORE, World, batch
 from tests.proxy.test_rewriting import key_at, world_of
 
@@ -75,3 +75,13 @@ def test_a_batch_that_a_restart_completes_has_the_latest_time_of_the_rest(world:
     world.restart()
     world.settle(2)
     assert told(world, data) == TIME
+
+
+def test_a_batch_that_is_under_way_at_a_restart_has_the_latest_time_of_its_parts(world: World) -> None:
+    own = world.producer_id(1)
+    data = batch([(key_at(2), b"x"), (key_at(1), b"y")], own, 0, 0)
+    world.upstream.errors["flights", 1] += [RequestTimedOut.code]
+    assert world.produce(1, {("flights", 1): data}).frame is None, "the part for partition 1 may be stored"
+    world.restart()
+    world.settle(2)
+    assert told(world, data) == TIME + 7

@@ -7,7 +7,7 @@ from ottla.codec.records import parse_batch
 from ottla.codec.rewrite import numbered as renumbered
 from ottla.errors import BrokerError, OutOfOrderSequenceNumber, ProducerFenced, RequestTimedOut, UnknownProducerId
 from tests.proxy.simulated import ANSWERED, CUT_AFTER, Upstream, World, batch
-from tests.proxy.test_rewriting import key_at, pairs, world_of
+from tests.proxy.test_rewriting import key_at, make_known, pairs, world_of
 
 
 @pytest.fixture
@@ -245,3 +245,23 @@ def test_a_stored_batch_that_its_client_took_for_late_is_not_stored_again_in_the
     assert world.produce(1, {("flights", 0): again}).code == 0
     assert world.produce(1, {("flights", 0): batch(pairs(3, 10), producer_id, 1, 5)}).code == 0
     assert stored(world) == [*range(13)]
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_a_restart_remembers_whether_a_client_knows_that_its_late_batch_is_stored(told: bool) -> None:
+    """Equal records of a client that knows are new ones; left out, they would be lost."""
+    world = world_of(journal=True)
+    producer_id = world.producer_id(1)
+    world.slow = True
+    data = batch(pairs(5), producer_id, 0, 0)
+    assert world.produce(1, {("flights", 0): data}, timeout_ms=5000).frame is None
+    world.settle(10)
+    world.slow = False
+    world.release()
+    if told:
+        assert world.produce(2, {("flights", 0): data}).code == 0
+    world.restart()
+    make_known(world)
+    equal = bytes(renumbered(parse_batch(data), producer_id, 1, 0))
+    assert world.produce(1, {("flights", 0): equal}).code == 0
+    assert stored(world) == sorted([*range(5)] * (2 if told else 1))

@@ -15,7 +15,7 @@ from ottla.errors import (
 from ottla.proxy.upstream.stream_sender import BY_ID, IMPLICIT
 from tests.proxy.simulated import ANSWERED, CUT_AFTER, Pair, Reply, Upstream, World, batch
 from tests.proxy.test_producers_upstream import numbers
-from tests.proxy.test_rewriting import key_at, world_of
+from tests.proxy.test_rewriting import key_at, make_known, world_of
 from tests.proxy.test_transactions import code, end, opened, produce
 
 FEW = NotEnoughReplicas.code
@@ -42,6 +42,15 @@ def send(world: World, producer: int, sequence: int, *partitions: int, client: i
     """Send a record for each of these partitions, in one batch to partition 0."""
     pairs: list[Pair] = [(key_at(each), b"%d" % (sequence + n)) for n, each in enumerate(partitions)]
     return world.produce(client, {("flights", 0): batch(pairs, producer, epoch, sequence)}, timeout_ms=30_000)
+
+
+def send_again(world: World, producer: int, sequence: int, *partitions: int, epoch: int = 0) -> Reply:
+    """Send the records of `send` with other times."""
+    builder = BatchBuilder()
+    for number, partition in enumerate(partitions, sequence):
+        builder.append(1_234_567 + number, key_at(partition), b"%d" % number, (("h", b"1"),) if number % 2 else ())
+    data = builder.build(producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
+    return world.produce(1, {("flights", 0): data}, timeout_ms=30_000)
 
 
 def values(world: World) -> list[bytes]:
@@ -161,6 +170,30 @@ def test_a_batch_that_is_stored_in_part_is_answered_at_once_and_its_rest_stored_
     accept(world)
     assert send(world, producer, 0, 1, 2, 3).code == 0
     assert values(world) == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_retry_with_new_timestamps_of_a_batch_that_is_stored_in_part_is_stored_once(restarts: bool) -> None:
+    """sarama and kafkajs send such a batch again with new times, under its own sequences."""
+    world = world_of(journal=True)
+    producer = world.producer_id(1)
+    refuse(world, 2)
+    assert send(world, producer, 0, 1, 2, 3).code == FEW_AFTER
+    accept(world)
+    if restarts:
+        world.restart()
+        make_known(world)
+    assert send_again(world, producer, 0, 1, 2, 3).code == 0
+    assert values(world) == [b"0", b"1", b"2"]
+
+
+def test_new_records_that_say_the_same_as_refused_ones_are_stored(world: World) -> None:
+    producer = world.producer_id(1)
+    refuse(world, 2)
+    assert send(world, producer, 0, 1, 2, 3).code == FEW_AFTER
+    accept(world)
+    assert send_again(world, producer, 0, 1, 2, 3, epoch=1).code == 0
+    assert values(world) == [b"0", b"0", b"1", b"2", b"2"], "in another epoch, equal records with other times are new"
 
 
 def test_a_part_without_enough_replicas_after_the_append_counts_as_stored(world: World) -> None:

@@ -8,7 +8,7 @@ import pytest
 from ottla.errors import InvalidProducerEpoch, MessageTooLarge, OutOfOrderSequenceNumber, ProducerFenced
 from ottla.proxy.clients import producers
 from ottla.proxy.clients.producers import ClientProducers
-from ottla.proxy.clients.windows import GAP, ClientResult, Numbered, Window
+from ottla.proxy.clients.windows import GAP, AnsweredBatch, ClientResult, Fingerprint, Numbered, Window
 from ottla.proxy.upstream.batches import PartResult
 
 TOO_LARGE = PartResult(MessageTooLarge.code)
@@ -22,8 +22,13 @@ class Batch(Numbered):
     records: list[int] = field(default_factory=list)
     stored: set[int] = field(default_factory=set)
 
-    def fingerprints(self) -> Iterable[tuple[int, bool]]:
-        return [(each, each in self.stored) for each in self.records]
+    def fingerprints(self) -> Iterable[tuple[Fingerprint, bool]]:
+        return zip(fingerprints(self.records), [each in self.stored for each in self.records], strict=True)
+
+
+def fingerprints(records: list[int]) -> list[Fingerprint]:
+    """Those of records that have their own times and sequences."""
+    return [Fingerprint(each, -1 - each) for each in records]
 
 
 @pytest.fixture
@@ -62,6 +67,13 @@ def store(window: Window[Batch], sequence: int, count: int = 1, epoch: int = 0, 
     assert told(window) == [(sequence, ClientResult(0, offset))]
 
 
+def outcome(window: Window[Batch], sequence: int, count: int = 1) -> ClientResult:
+    """The outcome of an answered batch of epoch 0."""
+    answered = window.look_up(0, sequence, count)
+    assert isinstance(answered, AnsweredBatch)
+    return answered.outcome
+
+
 def test_a_retry_of_a_batch_under_way_finds_it(window: Window[Batch]) -> None:
     batch = begin(window, 0, 3)
     assert window.look_up(0, 0, 3) is batch
@@ -69,13 +81,13 @@ def test_a_retry_of_a_batch_under_way_finds_it(window: Window[Batch]) -> None:
 
 def test_a_retry_of_a_stored_batch_gets_the_same_answer(window: Window[Batch]) -> None:
     store(window, 0, 3)
-    assert window.look_up(0, 0, 3) == ClientResult(0, 7)
+    assert outcome(window, 0, 3) == ClientResult(0, 7)
 
 
 def test_the_last_five_batches_are_remembered(window: Window[Batch]) -> None:
     for sequence in range(6):
         store(window, sequence, offset=sequence)
-    assert [window.look_up(0, sequence, 1) for sequence in range(1, 6)] == [ClientResult(0, n) for n in range(1, 6)]
+    assert [outcome(window, sequence) for sequence in range(1, 6)] == [ClientResult(0, n) for n in range(1, 6)]
     with pytest.raises(OutOfOrderSequenceNumber):
         window.look_up(0, 0, 1)
 
@@ -161,15 +173,25 @@ def refuse(window: Window[Batch], sequence: int, count: int, stored: set[int]) -
 def test_records_stored_of_a_refused_batch_are_known_in_whatever_batch_they_come_again(window: Window[Batch]) -> None:
     refuse(window, 0, 4, {1, 2})
     assert window.remembers
-    assert window.stored_already([0, 1]) == {1}
-    assert window.stored_already([2, 3]) == {0}
+    assert window.stored_already(fingerprints([0, 1])) == {1}
+    assert window.stored_already(fingerprints([2, 3])) == {0}
     assert not window.remembers
-    assert window.stored_already([0, 1, 2, 3]) == set()
+    assert window.stored_already(fingerprints([0, 1, 2, 3])) == set()
+
+
+def test_records_stored_of_a_refused_batch_are_known_by_their_sequences_if_their_times_are_new(
+    window: Window[Batch],
+) -> None:
+    refuse(window, 0, 4, {1, 2})
+    restored: Window[Batch] = Window(refused=window.refused_records())
+    for each in (window, restored):
+        assert each.stored_already([Fingerprint(100 + n, -1 - n) for n in range(4)]) == {1, 2}
+        assert not each.remembers
 
 
 def test_each_is_taken_for_one_only(window: Window[Batch]) -> None:
     refuse(window, 0, 4, {1})
-    assert window.stored_already([1, 1, 0]) == {0}
+    assert window.stored_already(fingerprints([1, 1, 0])) == {0}
 
 
 def test_the_followers_of_a_refused_batch_are_known_by_their_records_too(window: Window[Batch]) -> None:
@@ -180,14 +202,14 @@ def test_the_followers_of_a_refused_batch_are_known_by_their_records_too(window:
     settle(window, first, TOO_LARGE)
     told(window)
     begin(window, 0, 2)
-    assert window.stored_already([0, 9]) == set(), "the first one again: known, but not stored"
-    assert window.stored_already([1, 2]) == {1}
+    assert window.stored_already(fingerprints([0, 9])) == set(), "the first one again: known, but not stored"
+    assert window.stored_already(fingerprints([1, 2])) == {1}
 
 
 def test_a_batch_of_other_records_ends_the_memory_of_those_that_were_refused(window: Window[Batch]) -> None:
     refuse(window, 0, 4, {1, 2})
-    assert window.stored_already([20, 22]) == set()
-    assert window.stored_already([0, 1, 2]) == set()
+    assert window.stored_already(fingerprints([20, 22])) == set()
+    assert window.stored_already(fingerprints([0, 1, 2])) == set()
 
 
 def test_where_nothing_is_stored_nothing_is_remembered(window: Window[Batch]) -> None:

@@ -8,8 +8,9 @@ from crc32c import crc32c
 
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest
 from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.codec.compression import Compression
 from ottla.codec.frames import build_request
-from ottla.codec.records import parse_batch
+from ottla.codec.records import Record, parse_batch
 from ottla.errors import (
     CoordinatorLoadInProgress,
     MessageTooLarge,
@@ -20,13 +21,15 @@ from ottla.errors import (
 )
 from ottla.proxy.clients.opening import checked, max_memory_of
 from ottla.proxy.upstream import connections, delivery, steering
+from ottla.proxy.upstream.batches import Part
 from ottla.proxy.upstream.connections import IDLE_CONNECTION
 from ottla.proxy.upstream.control import IDS_AT_ONCE
 from ottla.proxy.upstream.delivery import LIMIT_LASTS, Delivery
 from ottla.proxy.upstream.link import CLIENT_ID
 from ottla.proxy.upstream.steering import Steering
-from ottla.proxy.upstream.streams import LAST_EPOCH
+from ottla.proxy.upstream.streams import LAST_EPOCH, Stream
 from tests.proxy.simulated import Pair, World, batch
+from tests.proxy.test_delivery_defects import Client
 from tests.proxy.test_rewriting import key_at, pairs, world_of
 
 
@@ -176,6 +179,34 @@ def test_what_was_too_large_once_is_not_tried_again() -> None:
     tried = len(world.upstream.produced)
     assert world.produce(1, {("flights", 0): batch([(key_at(0), bytes(50)) for _ in range(16)])}).code == 0
     assert len(world.upstream.produced) == tried + 1, "after a rest, the proxy tries whole batches again"
+
+
+def some_records(stream: Stream, count: int) -> Part:
+    """A waiting part of so many records, each of 100 bytes."""
+    records = [Record(offset=row, timestamp=0, key=b"k", value=b"v", headers=()) for row in range(count)]
+    part = Part(Client(), 0, records, 100 * count, Compression.NONE, 0.0)
+    stream.waiting.append(part)
+    return part
+
+
+def test_a_batch_that_is_too_large_after_a_lost_answer_makes_later_ones_smaller() -> None:
+    stream = Stream("flights", 0)
+    part = some_records(stream, 5)
+    first = stream.next(1000, 10**6, 0.0)
+    stream.unanswered(first)
+    assert stream.mend() == [] and stream.next(1000, 10**6, 0.0) is first
+    assert stream.answered(first, MessageTooLarge.code, -1, None)[0][0] is part, "its outcome is unknown"
+    some_records(stream, 4)
+    assert stream.next(1000, 10**6, 0.0).count == 2
+
+
+def test_a_record_that_is_too_large_makes_later_batches_smaller() -> None:
+    stream = Stream("flights", 0)
+    part = some_records(stream, 1)
+    assert stream.answered(stream.next(1000, 10**6, 0.0), MessageTooLarge.code, -1, None)[0][0] is part
+    stream.mend()
+    some_records(stream, 2)
+    assert stream.next(1000, 10**6, 0.0).count == 1
 
 
 def test_a_batch_of_many_clients_that_is_too_large_does_not_part_those_that_fit() -> None:

@@ -24,6 +24,7 @@ FEATURES = {
     "a batch is refused because of its keys",
     "a batch is refused with others behind it",
     "a request is answered before its records are settled",
+    "a rule changes while a client pipelines records",
     "a topic in trouble: deleted",
     "a topic in trouble: replicas",
     "a topic in trouble: some replicas",

@@ -12,6 +12,11 @@ Rules of Java's idempotent producer (Sender.java, TransactionManager.java, Kafka
 - When a batch has failed, the epoch is bumped, and all unanswered batches of its partition are renumbered from 0 on.
 - MESSAGE_TOO_LARGE for a batch of several records splits it; the parts take over the sequences of the batch.
 - PRODUCER_FENCED ends the producer.
+
+Some of these producers differ from Java's in two rules of sarama (async_producer.go):
+- A batch that is sent again has new times.
+- When a batch has failed, all unanswered batches of its partition fail with it, so no record comes again in the next
+  epoch.
 """
 
 from collections import defaultdict, deque
@@ -48,6 +53,8 @@ PRODUCE, METADATA, INIT = 9, 9, 4
 """The versions that it uses."""
 IN_FLIGHT = 5
 BACKOFF = 0.1
+NEW_TIMES = 0.3
+"""The fraction of producers that behave like sarama's."""
 DAMAGED = 0.02
 """The fraction of its batches that are damaged."""
 ATTEMPTS = 100
@@ -75,12 +82,15 @@ class _Batch:
     not_before: float = 0.0
     damaged: bool = False
     """Its records cannot be decoded."""
+    new_times: bool = False
+    """Each attempt has new times."""
 
     def data(self, producer_id: int) -> bytes:
         builder = BatchBuilder()
         for sent in self.records:
             value, headers = (sent.value, ()) if self.damaged else sent.content
-            builder.append(sent.timestamp, sent.key, value, headers)
+            later = self.attempts if self.new_times else 0
+            builder.append(sent.timestamp + later, sent.key, value, headers)
         data = builder.build(producer_id=producer_id, producer_epoch=self.epoch, base_sequence=self.sequence)
         if not self.damaged:
             return data
@@ -139,6 +149,7 @@ class JavaLike(SimulatedProcess):
         self.batch_size = chance.choice((1, 3, 10))
         self._alike = Random(f"{name} {count} {seconds} alike").random() < 0.5
         self._damage = Random(f"{name} {count} {seconds} {self.batch_size} damage")
+        self._new_times = Random(f"{name} {count} {seconds} {self.batch_size} times").random() < NEW_TIMES
         self.producer_id = -1
         self.epoch = 0
         self.done = False
@@ -166,7 +177,8 @@ class JavaLike(SimulatedProcess):
             sent = self.ledger.add(Sent(value, key, *place, self.name, self._number, True, self._alike))
             fresh = self._partitions[place].fresh
             if not fresh or len(fresh[-1].records) >= self.batch_size:
-                fresh.append(_Batch(place, [], damaged=self._damage.random() < DAMAGED))
+                damaged = self._damage.random() < DAMAGED
+                fresh.append(_Batch(place, [], damaged=damaged, new_times=self._new_times))
             fresh[-1].records.append(sent)
         if self._number < self.count:
             self.clock.later(self.chance.uniform(0.0, 20 * self.pause), self._produce)
@@ -306,6 +318,8 @@ class JavaLike(SimulatedProcess):
 
     def _judge(self, batch: _Batch, code: int, offset: int) -> None:
         partition = self._partitions[batch.place]
+        if batch not in partition.numbered:  # it has failed with one before it
+            return
         if code in (0, DuplicateSequenceNumber.code):
             for index, sent in enumerate(batch.records):
                 sent.acknowledged, sent.offset = True, offset + index if offset >= 0 else -1
@@ -341,13 +355,16 @@ class JavaLike(SimulatedProcess):
         first, second = _Batch(batch.place, batch.records[:half]), _Batch(batch.place, batch.records[half:])
         first.sequence, second.sequence = batch.sequence, batch.sequence + half
         first.epoch = second.epoch = batch.epoch
+        first.new_times = second.new_times = batch.new_times
         at = partition.numbered.index(batch)
         partition.numbered[at : at + 1] = [first, second]
 
     def _failed(self, batch: _Batch, partition: _Partition, code: int) -> None:
-        for sent in batch.records:
-            sent.error = str(broker_error(code, ""))
-        partition.numbered.remove(batch)
+        failed = [*partition.numbered] if self._new_times else [batch]
+        for each in failed:
+            for sent in each.records:
+                sent.error = str(broker_error(code, ""))
+            partition.numbered.remove(each)
         self.epoch += 1
         partition.epoch, partition.next_sequence, partition.acknowledged = self.epoch, 0, -1
         for each in partition.numbered:

@@ -6,7 +6,6 @@ from itertools import count
 from typing import Any
 from uuid import UUID
 
-from ottla.codec.frames import MAX_FRAME
 from ottla.codec.wire import NO_UUID
 from ottla.errors import BY_CODE, NotLeaderOrFollower
 from ottla.proxy.clients import address_handler, judging, pending_produce
@@ -20,7 +19,8 @@ from ottla.proxy.clients.rejecter import Rejecter
 from ottla.proxy.clients.request_line import RequestLine
 from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.routed_topics import RoutedTopics
-from ottla.proxy.clients.windows import ClientResult, Numbered, Window
+from ottla.proxy.clients.unsettled import Unsettled
+from ottla.proxy.clients.windows import ClientResult, Fingerprint, Numbered, RefusedRecords, RememberedRecords, Window
 from ottla.proxy.core import ProxyCore
 from ottla.proxy.events import Store
 from ottla.proxy.journal import restored as journal
@@ -40,7 +40,7 @@ MUTATIONS, SEEDS, _mutation = OF_PROXY.known, OF_PROXY.seeds, OF_PROXY.add
 
 
 def _no_records(window: Any) -> Any:
-    return (), (), ()
+    return RefusedRecords()
 
 
 # -- batches to upstream -----------------------------------------------------------------------------------------------
@@ -125,16 +125,18 @@ _mutation("what follows a refused batch gets its sequence", (Stream, "start_over
 _mutation("what follows a refused batch leaves a gap", (Stream, "start_over", _goes_on_behind_the_refused))
 
 
-def _forgets_what_was_too_large(refused: Any) -> Any:
-    def broken(self: Stream, *given: Any) -> Any:
-        settled = refused(self, *given)
-        self.most = MAX_FRAME
-        return settled
+def _only_of_a_first_answer(lower: Any) -> Any:
+    def broken(self: Stream, batch: UpstreamBatch) -> None:
+        if not batch.maybe_stored:
+            lower(self, batch)
 
     return broken
 
 
-_mutation("what was too large is tried again each time", (Stream, "_refused", _forgets_what_was_too_large))
+_mutation("what was too large is tried again each time", (Stream, "_lower_most", _nothing))
+_mutation(
+    "what was too large after a lost answer is tried again each time", (Stream, "_lower_most", _only_of_a_first_answer)
+)
 _mutation("six batches are unsettled", (streams, "UNSETTLED", lambda _: 6), (connections, "REQUESTS", lambda _: 6))
 _mutation("the first batch of an epoch does not travel alone", (Stream, "_begin", _known_from_the_start))
 _mutation("a long rest changes nothing", (Stream, "rested", _nothing))
@@ -272,6 +274,7 @@ def _as_upstream_gave_it(replaced: Any) -> Any:
 _mutation("Metadata names the addresses of upstream", (UpstreamCluster, "pointing_here", _as_upstream_gave_it))
 _mutation("what follows a refused batch is told as stored", (Window, "failed", _alone))
 _mutation("records that are stored of a refused batch are not known", (Window, "stored_already", _not_known))
+_mutation("a retry of what is stored in part is not known if it has new times", (RememberedRecords, "number", _nothing))
 _mutation("a retry of what is stored is not known", (Window, "judged", _forgotten))
 _mutation(
     "a late batch that is stored is not known in the next epoch",
@@ -331,6 +334,27 @@ def _whole(without: Any) -> Any:
     return broken
 
 
+def _at_once(must_go_first: Any) -> Any:
+    return property(lambda self: False)
+
+
+def _forgotten_at_once(original: Any) -> Any:
+    def broken(self: ProduceHandler, *given: Any, **named: Any) -> None:
+        original(self, *given, **named)
+        self._unsettled._numbers.clear()
+
+    return broken
+
+
+_mutation("records overtake others when the rule of their topic changes", (Unsettled, "must_go_first", _at_once))
+_mutation(
+    "records that pass overtake others that are rewritten when a rule changes",
+    (ProduceHandler, "_rewrite", _forgotten_at_once),
+)
+_mutation(
+    "records that are rewritten overtake others that pass when a rule changes",
+    (ProduceHandler, "_forward", _forgotten_at_once),
+)
 _mutation("the first key decides whether a batch passes", (Rejecter, "_judge", _by_the_first_record))
 _mutation(
     "a refused batch names the records behind the misplaced ones",
@@ -503,8 +527,9 @@ def _counted_from_the_half(halves: Any) -> Any:
     return broken
 
 
-def _keys_and_values(batch: ClientBatch) -> list[int]:
-    return [hash((bytes(each.key or b""), bytes(each.value or b""))) for each in batch.records]
+def _keys_and_values(batch: ClientBatch) -> list[Fingerprint]:
+    hashes = [hash((bytes(each.key or b""), bytes(each.value or b""))) for each in batch.records]
+    return [Fingerprint(each, ~each) for each in hashes]
 
 
 def _known_by_key_and_value(fingerprints: Any) -> Any:

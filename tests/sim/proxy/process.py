@@ -8,8 +8,8 @@ breaks meanwhile, the rest is lost.
 
 import logging
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 from typing import Any
@@ -24,6 +24,7 @@ from ottla.proxy.config import ProxyConfig
 from ottla.proxy.core import ProxyCore
 from ottla.proxy.journal.journal import Journal
 from ottla.proxy.journal.restored import noted
+from ottla.proxy.topic_rule import TopicRule
 from ottla.sdk import events as sdk
 from tests.sim.clock import Clock
 from tests.sim.history import History
@@ -144,7 +145,9 @@ class ProxyProcess(SimulatedProcess):
         super().__init__("proxy", clock, back, history)
         self.front, self.config, self.nodes, self.seed = front, config, nodes, seed
         self._chance = Random(f"{seed} threads")
-        self._longest_work = self._chance.choice(WORK)
+        # A batch in ten parts, each built in a thread, must not take longer than the proxy keeps it: clients without
+        # idempotence would send all of it again for ever.
+        self._longest_work = min(self._chance.choice(WORK), config.delivery_timeout / 10)
         self._breaks = Random(f"{seed} breaks")
         self.core: ProxyCore | None = None
         self.stored: list[tuple[int, bytes]] | None = None
@@ -211,8 +214,9 @@ class ProxyProcess(SimulatedProcess):
         self._connections.clear()
         self.clock.later(self.restart_after, self.start)
 
-    def reload(self) -> None:
-        """Apply the rules of `config` while the proxy runs; a proxy that does not, applies them when it starts."""
+    def reload(self, rules: Sequence[TopicRule]) -> None:
+        """Apply rules while the proxy runs; a proxy that does not, applies them when it starts."""
+        self.config = replace(self.config, topics=tuple(rules))
         self._tell(proxy.RulesChanged(self.config.topics))
 
     def thaw(self) -> None:
@@ -284,13 +288,16 @@ class ProxyProcess(SimulatedProcess):
     # -- as a client of the cluster
 
     def hear(self, event: sdk.Event) -> None:
+        if self.pieces is not None and isinstance(event, sdk.Received):
+            # A frozen process holds each piece: if it held the event, its pieces would overtake earlier ones that wait.
+            link, data = event.key[0], event.data
+            self.pieces.deliver(link, [partial(self._receive, link, part) for part in self.pieces.cut(data)])
+            return
         if self.held(partial(self.hear, event)):
             return
         match event:
             case sdk.Connected((link, _)):
                 self._tell(proxy.UpstreamConnected(link))
-            case sdk.Received((link, _), data) if self.pieces is not None:
-                self.pieces.deliver(link, [partial(self._receive, link, part) for part in self.pieces.cut(data)])
             case sdk.Received((link, _), data):
                 self._tell(proxy.UpstreamReceived(link, data))
             case sdk.Lost((link, _), why):

@@ -175,7 +175,7 @@ class ProxiedTransfers(Transfers):
                         proxy.kill()
             case "reload":
                 self._change_rules()
-                proxy.reload()
+                proxy.reload(proxy.config.topics)
             case "freeze the proxy":
                 if proxy.alive:
                     proxy.freeze(fault.seconds / 2)

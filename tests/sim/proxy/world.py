@@ -14,6 +14,7 @@ Promises:
 - Without faults, requests that a client sent before it left are carried out.
 - Upstream, a producer has at most five unsettled batches per partition, and the first batch of an epoch travels alone.
 - Upstream gets records under the client id of their sender.
+- When the rule of a topic changes, the records that a client without idempotence pipelines stay in their order.
 - In some worlds, a client of a topic in mode `reject` has promises of its own (`tests.sim.proxy.strict`).
 - In some worlds, clients see one partition of topic ``a``, whose rule has mode `fan-out`. Its records without a key
   are spread, too, and no client can read it.
@@ -77,6 +78,7 @@ from tests.sim.proxy.mutations import MUTATIONS
 from tests.sim.proxy.neighbours import Neighbours
 from tests.sim.proxy.parting import Parting
 from tests.sim.proxy.pieces import Pieces
+from tests.sim.proxy.pipelined import Pipelined
 from tests.sim.proxy.process import HALF, Bugs, ProxyProcess
 from tests.sim.proxy.readers import Reader
 from tests.sim.proxy.senders import Sending
@@ -115,6 +117,9 @@ ROUNDS = 10
 """How many records a client sends to a topic in trouble."""
 REFUSED = 0.3
 """The fraction of worlds with a client whose batches are refused because of one record."""
+CHANGES, OTHER_RULES = 0.5, ("a=reject", "a=observe", None)
+"""The fraction of worlds in which the rule of topic ``a`` changes while a client pipelines records, and the rules that
+replace `rewrite`; ``None``: no rule."""
 PIECES, LARGE = 0.4, 100
 """The fraction of worlds in which frames arrive in pieces, and the size from which the proxy then passes them on."""
 FILLS = 0.2
@@ -421,6 +426,7 @@ class Simulation:
                 if not self.in_pieces:  # connections break there until the end
                     self._trouble()
                     self._refuse_some()
+                self._change_rules()
                 for each in self.sending:
                     if isinstance(each, Strict):
                         each.check()
@@ -453,8 +459,8 @@ class Simulation:
 
         return noted
 
-    def _come_to_rest(self) -> None:
-        until = self.clock.now + 30.0
+    def _come_to_rest(self, seconds: float = 30.0) -> None:
+        until = self.clock.now + seconds
         while self.clock.now < until:
             self.clock.step()
         core = self.proxy.core
@@ -543,6 +549,37 @@ class Simulation:
         self._come_to_rest()
         client.check(self.ledger.stored())
         self.cluster.data.features["a batch is refused because of one record"] += 1
+
+    def _change_rules(self) -> None:
+        """After the faults, change the rule of topic ``a`` back and forth while a client pipelines records for it."""
+        own = Random(f"{self.seed} rules change")
+        led = [place for place in self.cluster.leaders if place[0] == "a" and place[1] < self.rewritten["a"]]
+        led = [place for place in led if place not in self.cluster.buried]  # old releases do not tell the two apart
+        all_partitions = sum(place[0] == "a" for place in self.cluster.leaders)
+        grown = all_partitions > self.rewritten["a"]  # mode `reject` spreads keys over all of them
+        if own.random() >= CHANGES or self.fans_out or WAITS[1] == routed_topics.METADATA_WAIT or not led:
+            return
+        self.proxy.dies_at = self.proxy.dies_after_stores = None
+        self.proxy.abrupt, self.proxy.breaks_until, self.in_parts = False, 0.0, False
+        self.cluster.data.max_message_bytes = MOST
+        node = self.cluster.leaders[own.choice(led)].node
+        places = [place for place in led if self.cluster.leaders[place].node == node][:3]
+        for each in self.cluster.nodes:
+            self.network.slow[each] = (own.choice((1.0, 10.0, 10.0)), 1.0)
+        self._come_to_rest()
+        client = Pipelined(
+            "q1", self.clock, self.front, self.history, self.ledger, own, node, places, self.rewritten["a"]
+        )
+        rules = self.proxy.config.topics
+        at = sorted(own.uniform(0.0, 0.6) for _ in range(2 * own.randint(1, 6)))
+        for number, when in enumerate(at):
+            other = None if number % 2 else own.choice(OTHER_RULES[grown:])
+            changed_rules = rules if number % 2 else (*([parse_rule(other)] if other else []), *rules[1:])
+            self.clock.later(when, partial(self.proxy.reload, changed_rules))
+        self._come_to_rest(150.0)
+        client.check(self.cluster.logs)
+        self.cluster.data.features["a rule changes while a client pipelines records"] += 1
+        self.cluster.data.features["records are returned because a rule has changed"] += client.returned > 0
 
     def _left(self) -> str:
         left = sum(not each.done for each in self.sending), sum(not each.done for each in self.readers)
