@@ -519,7 +519,7 @@ class ModelCluster:
             self.transactions.moved(place)
 
     def lowest_watermark(self, place: Place) -> int:
-        """The lowest high watermark that a node answers: a former leader that has not heard of the next one stays behind."""
+        """The lowest high watermark that a node answers: a former leader that has heard of no other stays behind."""
         behind = [node.frozen[place] for node in self.nodes.values() if place in node.frozen]
         return min([self.logs[place].high_watermark, *behind])
 
