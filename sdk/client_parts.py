@@ -96,6 +96,7 @@ class ClientParts(AsyncBlock):
         *topics: str,
         group: str | None = None,
         pattern: str | Sequence[str] = (),
+        pattern_re2: str | None = None,
         deny: str | Sequence[str] = (),
         assign: Mapping[TopicPartition, Where | Literal["committed"]] | None = None,
         start: Where | Literal["error"] = "beginning",
@@ -105,6 +106,8 @@ class ClientParts(AsyncBlock):
         max_records: int | None = None,
         listener: RebalanceListener | None = None,
         interceptors: Sequence[ConsumerInterceptor] = (),
+        group_protocol: Literal["classic", "consumer", "auto"] = "classic",
+        remote_assignor: str | None = None,
         assignors: str | Sequence[str | Assignor] = ("range", "cooperative-sticky"),
         instance_id: str | None = None,
         session_timeout: float = 45.0,
@@ -120,6 +123,8 @@ class ClientParts(AsyncBlock):
             group: share the topics with all members of this group, in any language, and commit offsets to it.
             pattern: instead of topics, regular expressions that the whole name must match (one or several); new topics
                 are found within half a minute.
+            pattern_re2: instead of topics, a regular expression in RE2's syntax that the broker matches with whole
+                names; with ``group_protocol="consumer"``.
             deny: with ``pattern``, regular expressions that exclude topics whose whole name matches.
             assign: instead of topics, ``{("t", 0): where}``, without sharing partitions with a group; with ``group``
                 also ``"committed"``, and commits go to that group. Without shared partitions, as without a group,
@@ -136,6 +141,13 @@ class ClientParts(AsyncBlock):
                 ``partition_max_bytes`` of `connect`.
             listener: is notified when partitions are assigned, revoked or lost.
             interceptors: see every batch and every commit.
+            group_protocol: how the group divides partitions. ``"classic"``: its leader, by one of ``assignors``.
+                ``"consumer"``: the broker (KIP-848, Kafka 4.0 or newer); rebalances stop no member. ``"auto"``: as
+                ``"consumer"`` if the cluster supports it, the group has no classic members, and you set none of
+                ``assignors``, ``session_timeout`` and ``heartbeat_interval``, which belong to the classic protocol;
+                else as ``"classic"``.
+            remote_assignor: with ``group_protocol="consumer"``, the broker's assignor, for example ``"uniform"`` or
+                ``"range"``; by default the broker chooses.
             assignors: how the group divides partitions, best first: ``"range"``, ``"roundrobin"``, ``"sticky"``,
                 ``"cooperative-sticky"``, or your own. All members must have one in common. Rebalances stop no member
                 only if every assignor offered is cooperative.
@@ -154,6 +166,7 @@ class ClientParts(AsyncBlock):
             ConsumerOptions(
                 group=group,
                 pattern=pattern,
+                pattern_re2=pattern_re2,
                 deny=deny,
                 assign=assign,
                 start=start,
@@ -164,6 +177,8 @@ class ClientParts(AsyncBlock):
             ),
             ConsumerHooks(listener=listener, interceptors=interceptors),
             MemberOptions(
+                group_protocol=group_protocol,
+                remote_assignor=remote_assignor,
                 assignors=assignors,
                 instance_id=instance_id,
                 session_timeout=session_timeout,
@@ -189,10 +204,13 @@ class ClientParts(AsyncBlock):
         max_wait: float = 0.0,
         attempts: int = 5,
         pattern: str | Sequence[str] = (),
+        pattern_re2: str | None = None,
         deny: str | Sequence[str] = (),
         start: Where | Literal["error"] = "beginning",
         reset: Where | Literal["error"] = "error",
         listener: RebalanceListener | None = None,
+        group_protocol: Literal["classic", "consumer", "auto"] = "classic",
+        remote_assignor: str | None = None,
         assignors: str | Sequence[str | Assignor] = ("range", "cooperative-sticky"),
         instance_id: str | None = None,
         session_timeout: float = 45.0,
@@ -227,8 +245,8 @@ class ClientParts(AsyncBlock):
                 larger transactions, at the cost of latency.
             attempts: the most attempts in a row, after errors that may pass and after lost partitions (a handler that
                 is slower than ``max_poll_interval`` loses them); then the last error is raised.
-            pattern, deny, start, reset, listener, assignors, instance_id, session_timeout: as in `consumer`.
-            heartbeat_interval, max_poll_interval: as in `consumer`.
+            pattern, pattern_re2, deny, start, reset, listener, group_protocol, remote_assignor: as in `consumer`.
+            assignors, instance_id, session_timeout, heartbeat_interval, max_poll_interval: as in `consumer`.
             linger, batch_size, compression, compression_level, partitioner, buffer_memory: as in `producer`.
             delivery_timeout, transaction_timeout, key_serializer, value_serializer, interceptors: as in `producer`.
 
@@ -250,6 +268,7 @@ class ClientParts(AsyncBlock):
             ConsumerOptions(
                 group=group,
                 pattern=pattern,
+                pattern_re2=pattern_re2,
                 deny=deny,
                 start=start,
                 reset=reset,
@@ -258,6 +277,8 @@ class ClientParts(AsyncBlock):
             ),
             ConsumerHooks(listener=listener),
             MemberOptions(
+                group_protocol=group_protocol,
+                remote_assignor=remote_assignor,
                 assignors=assignors,
                 instance_id=instance_id,
                 session_timeout=session_timeout,
