@@ -359,7 +359,9 @@ class ConsumerGroupMember:
                 self._fields.send_owned()
                 self._metrics.rebalances.add(1, now)
                 self._enter(On.ASSIGNED, now)
-                if self._reconciling is None or self._reconciling.outcome.done:
+                if not self._partitions.revoking:  # else the flow goes on with this assignment afterwards
+                    if self._reconciling is not None:
+                        self._reconciling.cancel()
                     self._reconciling = LoneFlow(self._core, self._reconcile())
         if moved or joined:
             self._notify(None, now)  # commits may go on, in the new epoch
