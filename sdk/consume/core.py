@@ -411,6 +411,8 @@ class ConsumerCore:
         if isinstance(change, Lose):
             self._end(change.places, change.why)
         elif isinstance(change, Receive) and self._resuming is not None:
+            if self._options.pattern_re2 is not None:
+                self.fetcher.let_go({topic for topic, _ in change.places})
             for place in change.places:
                 self.committing.own(place)
             self._resuming.receive(change.places)

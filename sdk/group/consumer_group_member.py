@@ -58,7 +58,7 @@ from ottla.sdk.group.offset_commits import CommittingMember
 from ottla.sdk.group.options import MemberOptions
 from ottla.sdk.group.owned_partitions import OwnedPartitions
 from ottla.sdk.logs import logger
-from ottla.sdk.outcome import Outcome, any_of
+from ottla.sdk.outcome import Outcome, any_of, own
 from ottla.sdk.steps import Steps, settled
 
 log = logger("ottla.sdk.consumer")
@@ -379,7 +379,7 @@ class ConsumerGroupMember:
                 (names[topic_id], partition) for topic_id, partition in assigned - owned if topic_id in names
             )
             if revoked:
-                given_up = self._given_up
+                given_up = own(self._given_up)  # this flow may be cancelled, and later ones wait for it, too
                 self._partitions.revoke(revoked, core.now)
                 yield given_up
             elif added:

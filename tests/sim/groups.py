@@ -80,7 +80,7 @@ from ottla.sdk.group.assignors import build_assigned
 from tests.sim.clock import Clock
 from tests.sim.data import Place
 from tests.sim.history import History
-from tests.sim.modern_groups import ModernCoordinator, ModernGroup, ModernMember, Part, refused_heartbeat
+from tests.sim.modern_groups import ModernCoordinator, ModernGroup, ModernMember, refused_heartbeat
 from tests.sim.network import Reply
 from tests.sim.transactions import Asking
 
@@ -143,6 +143,8 @@ class Group:
     phase: int = 0
     """Counts rebalances, so that timers of earlier ones are ignored."""
     load_ends: float = 0.0
+    revoking: bool = False
+    """A member that keeps its partitions during a rebalance has to give some up, and then joins again."""
     modern: ModernGroup | None = None
     """The group's members, if it is one of KIP-848."""
 
@@ -258,6 +260,9 @@ class Coordinators:
         """A heartbeat to a group that is not one of KIP-848; it becomes one if a member joins."""
         if message.member_epoch != JOIN:
             return refused_heartbeat(GroupIdNotFound.code)
+        if group.revoking:
+            # Kafka would give these partitions to others at once, though their owner has not given them up.
+            return refused_heartbeat(CoordinatorLoadInProgress.code)
         modern = group.modern = ModernGroup(group.name, epoch=group.generation, target_epoch=group.generation)
         for member in list(group.members.values()):
             for reply, answer in ((member.join, _NOT_JOINED), (member.sync, _NOT_SYNCED)):
@@ -274,10 +279,8 @@ class Coordinators:
         return self.modern.heartbeat(modern, message, later)
 
     def _upgraded(self, group: Group, member: Member) -> ModernMember:
-        ids, parts = self._cluster.ids, set[Part]()
-        if member.assignment:
-            for each in parse_assignment(member.assignment)[1].assigned_partitions:
-                parts |= {(ids[each.topic], index) for index in each.partitions if each.topic in ids}
+        ids = self._cluster.ids
+        parts = {(ids[topic], index) for topic, index in _partitions(member.assignment) if topic in ids}
         return ModernMember(
             member.id,
             member.instance,
@@ -566,6 +569,10 @@ class Coordinators:
         member.sync = reply
         if member.id == group.leader:
             given = {each.member_id: each.assignment for each in message.assignments}
+            cooperative = group.protocol == "cooperative-sticky"
+            group.revoking = cooperative and any(
+                _partitions(each.assignment) - _partitions(given.get(each.id, b"")) for each in group.members.values()
+            )
             for each in group.members.values():
                 each.assignment = given.get(each.id, b"")
             group.state = State.STABLE
@@ -873,6 +880,13 @@ _NOT_SYNCED = SyncGroupResponse(error_code=0, assignment=b"")
 
 def _refused_join(code: int, version: int, member_id: str) -> JoinGroupResponse:
     return replace(_NOT_JOINED, error_code=code, member_id=member_id)
+
+
+def _partitions(assignment: bytes) -> set[Place]:
+    if not assignment:
+        return set()
+    found = parse_assignment(assignment)[1].assigned_partitions
+    return {(each.topic, index) for each in found for index in each.partitions}
 
 
 def _described_modern(group: Group) -> ConsumerGroupDescribeResponse:

@@ -119,6 +119,8 @@ class Simulation:
             self.manner = replace(
                 self.manner, protocol=self.protocols.choice(("consumer", "consumer", "mixed", "mixed", "up", "down"))
             )
+            if self.manner.protocol == "mixed":  # a member that chooses offers the default assignors
+                self.manner = replace(self.manner, assignors=("range", "cooperative-sticky"))
             self.cluster.serve_consumer_groups(self.manner.session, self.manner.heartbeat)
         self.group.everything = self.manner.commits == "all"
         self.cluster.groups.expelled = self._expelled
