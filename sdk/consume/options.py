@@ -57,11 +57,11 @@ class ConsumerOptions:
     pattern: str | Sequence[str] = ()
     """Instead of topics, regular expressions that the whole name must match (one or several); new topics are found
     within half a minute."""
+    deny: str | Sequence[str] = ()
+    """With ``pattern``, regular expressions that exclude topics whose whole name matches."""
     pattern_re2: str | None = None
     """Instead of topics, a regular expression in RE2's syntax that the broker matches with whole names; with
     ``group_protocol="consumer"``."""
-    deny: str | Sequence[str] = ()
-    """With ``pattern``, regular expressions that exclude topics whose whole name matches."""
     assign: Mapping[TopicPartition, Where | Literal["committed"]] | None = None
     """Instead of topics, ``{("t", 0): where}``, without sharing partitions with a group; with ``group`` also
     ``"committed"``, and commits go to that group. Without shared partitions, as without a group, ``listener`` and

@@ -97,8 +97,8 @@ class ClientParts(BlockingBlock):
         *topics: str,
         group: str | None = None,
         pattern: str | Sequence[str] = (),
-        pattern_re2: str | None = None,
         deny: str | Sequence[str] = (),
+        pattern_re2: str | None = None,
         assign: Mapping[TopicPartition, Where | Literal["committed"]] | None = None,
         start: Where | Literal["error"] = "beginning",
         reset: Where | Literal["error"] = "error",
@@ -124,9 +124,9 @@ class ClientParts(BlockingBlock):
             group: share the topics with all members of this group, in any language, and commit offsets to it.
             pattern: instead of topics, regular expressions that the whole name must match (one or several); new topics
                 are found within half a minute.
+            deny: with ``pattern``, regular expressions that exclude topics whose whole name matches.
             pattern_re2: instead of topics, a regular expression in RE2's syntax that the broker matches with whole
                 names; with ``group_protocol="consumer"``.
-            deny: with ``pattern``, regular expressions that exclude topics whose whole name matches.
             assign: instead of topics, ``{("t", 0): where}``, without sharing partitions with a group; with ``group``
                 also ``"committed"``, and commits go to that group. Without shared partitions, as without a group,
                 ``listener`` and ``instance_id`` are refused, and ``assignors`` and the durations below are ignored,
@@ -167,8 +167,8 @@ class ClientParts(BlockingBlock):
             ConsumerOptions(
                 group=group,
                 pattern=pattern,
-                pattern_re2=pattern_re2,
                 deny=deny,
+                pattern_re2=pattern_re2,
                 assign=assign,
                 start=start,
                 reset=reset,
@@ -205,8 +205,8 @@ class ClientParts(BlockingBlock):
         max_wait: float = 0.0,
         attempts: int = 5,
         pattern: str | Sequence[str] = (),
-        pattern_re2: str | None = None,
         deny: str | Sequence[str] = (),
+        pattern_re2: str | None = None,
         start: Where | Literal["error"] = "beginning",
         reset: Where | Literal["error"] = "error",
         listener: RebalanceListener | None = None,
@@ -246,7 +246,7 @@ class ClientParts(BlockingBlock):
                 larger transactions, at the cost of latency.
             attempts: the most attempts in a row, after errors that may pass and after lost partitions (a handler that
                 is slower than ``max_poll_interval`` loses them); then the last error is raised.
-            pattern, pattern_re2, deny, start, reset, listener, group_protocol, remote_assignor: as in `consumer`.
+            pattern, deny, pattern_re2, start, reset, listener, group_protocol, remote_assignor: as in `consumer`.
             assignors, instance_id, session_timeout, heartbeat_interval, max_poll_interval: as in `consumer`.
             linger, batch_size, compression, compression_level, partitioner, buffer_memory: as in `producer`.
             delivery_timeout, transaction_timeout, key_serializer, value_serializer, interceptors: as in `producer`.
@@ -269,8 +269,8 @@ class ClientParts(BlockingBlock):
             ConsumerOptions(
                 group=group,
                 pattern=pattern,
-                pattern_re2=pattern_re2,
                 deny=deny,
+                pattern_re2=pattern_re2,
                 start=start,
                 reset=reset,
                 isolation=isolation,
