@@ -20,9 +20,9 @@ Rules:
 Source: AbstractMembershipManager.java, ConsumerHeartbeatRequestManager.java; GroupMetadataManager.java.
 """
 
-import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from ottla.codec.apis.consumer_group_heartbeat import (
     JOIN,
@@ -60,6 +60,10 @@ from ottla.sdk.group.owned_partitions import OwnedPartitions
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome, any_of, own
 from ottla.sdk.steps import Steps, settled
+
+if TYPE_CHECKING:
+    from random import Random
+    from uuid import UUID
 
 log = logger("ottla.sdk.consumer")
 
@@ -106,7 +110,7 @@ class ConsumerGroupMember:
     ) -> None:
         self._core, self._group, self._options, self._channel, self._notify = core, group, options, channel, notify
         # KIP-1082: the client makes the id, and keeps it as long as the consumer lasts.
-        self.member_id = str(uuid.UUID(int=core.rng.getrandbits(128), version=4))
+        self.member_id = _new_id(core.rng)
         self._fields = HeartbeatFields(group, self.member_id, options, core.options.rack, regex)
         self._named = regex is None
         """The subscription names its topics."""
@@ -115,9 +119,9 @@ class ConsumerGroupMember:
         self.topics: tuple[str, ...] = ()
         self.failed: OttlaError | None = None
         self._partitions = OwnedPartitions(notify)
-        self._ids: dict[TopicPartition, uuid.UUID] = {}
+        self._ids: dict[TopicPartition, UUID] = {}
         """The owned partitions, with the ids of their topics."""
-        self._assigned: frozenset[tuple[uuid.UUID, int]] = frozenset()
+        self._assigned: frozenset[tuple[UUID, int]] = frozenset()
         """The partitions that the coordinator assigned last."""
         self._interval = 0.0
         """Seconds between heartbeats, as the coordinator wants them; 0: unknown."""
@@ -446,3 +450,10 @@ class ConsumerGroupMember:
         self._enter(On.EXPELLED, now)
         self._forget(f"the group has continued without this member ({error.name})", now)
         self._begin()
+
+
+def _new_id(rng: "Random") -> str:
+    """A random UUID of version 4, as text."""
+    bits = rng.getrandbits(128) & ~(0xF000 << 64) & ~(0xC000 << 48) | 0x4000 << 64 | 0x8000 << 48
+    digits = f"{bits:032x}"
+    return "-".join(digits[start:end] for start, end in ((0, 8), (8, 12), (12, 16), (16, 20), (20, 32)))

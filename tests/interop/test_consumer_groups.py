@@ -242,13 +242,11 @@ def test_a_transform_commits_by_its_member_epoch(modern_kafka: ApacheKafka) -> N
                 topic, group=topic, transactional_id=transactional_id, group_protocol="consumer", max_records=5
             ) as run,
         ):
-            async for batches in run:
-                async with run.transaction(batches) as transaction:
-                    for batch in batches:
-                        for record in batch:
-                            await transaction.send_soon(f"{topic}-out", record.value)
-                for batch in batches:
-                    done.update(int(record.value or b"") for record in batch)
+            async for batch in run:
+                async with run.transaction(batch) as transaction:
+                    for record in batch:
+                        await transaction.send_soon(f"{topic}-out", record.value)
+                done.update(int(record.value or b"") for record in batch)
 
     async def scenario() -> list[int]:
         done: Counter[int] = Counter()
