@@ -11,6 +11,7 @@ Rules:
   is new. A new assignment meanwhile takes the place of the one before.
 - UNKNOWN_MEMBER_ID and FENCED_MEMBER_EPOCH mean that the group has continued without the member. All partitions are
   lost at once, and it joins again with epoch 0 and the same member id.
+- A member without topics, because a pattern matches none yet, does not join before it has one.
 - The coordinator may still have this member from before, if a response was lost or the member was fenced. It then
   refuses epoch 0 (FENCED_MEMBER_EPOCH, or UNRELEASED_INSTANCE_ID of a static member). So the member leaves first.
 - The goodbye goes on the member's own connection, behind the heartbeats: it would not remove a member that joins after
@@ -71,6 +72,8 @@ _LEAVE_TIMEOUT = 5.0
 """Seconds for the goodbye if the caller gives no deadline."""
 _INTERVALS = 3
 """Heartbeat intervals without a response after which the connection counts as broken: sessions last nine by default."""
+_SHORTEST = 0.1
+"""The least seconds between heartbeats, so that a wrong configuration of the broker causes no flood."""
 _GONE = frozenset(each.code for each in (UnknownMemberId, FencedMemberEpoch, FencedInstanceId, GroupIdNotFound))
 """Answers to a goodbye which say that the group does not have this member."""
 _OLD_EPOCH = (StaleMemberEpoch, IllegalGeneration)
@@ -189,6 +192,8 @@ class ConsumerGroupMember:
         self._metrics.close()
         self._say_good_bye(now, now + _LEAVE_TIMEOUT if until is None else until)
         self._forget(why, now)
+        if self._leaving.done:
+            self._core.retire(self._channel)
         return self._leaving
 
     def refused(self, error: OttlaError, identity: CommittingMember, now: float) -> bool:
@@ -210,6 +215,8 @@ class ConsumerGroupMember:
         doing = _DOING[self.state].format(left=self._left)
         if self.state is S.RECONCILING and not self._partitions.revoking:
             doing = "looks up the topics of its new partitions"
+        if self._has_nothing_to_read:
+            doing = "does not join, because it has no topic to read"
         last = f"; last error: {trouble}" if trouble else ""
         yield f"group {self._group!r}: this member {doing}, for {now - since:.1f} s{where}{last}"
 
@@ -288,6 +295,9 @@ class ConsumerGroupMember:
             yield any_of((self._leaving,))
         while True:
             sent, self._urgent = core.now, Outcome()
+            if self._has_nothing_to_read:
+                yield own(self._urgent)
+                continue
             try:
                 answer = yield from self._heartbeat()
                 self._take(answer, core.now)
@@ -298,6 +308,13 @@ class ConsumerGroupMember:
                     yield from sleep(core, self._on_error(error, core.now))
             else:
                 yield from self._until(sent + self._interval)
+
+    @property
+    def _has_nothing_to_read(self) -> bool:
+        """Whether the member would join without a subscription, as while a pattern matches no topic: Kafka answers
+        INVALID_REQUEST to that.
+        """
+        return self.state is S.JOINING and self._named and not self.topics
 
     def _heartbeat(self) -> Steps[ConsumerGroupHeartbeatResponse]:
         """Send a heartbeat to the coordinator, and return its response.
@@ -311,7 +328,11 @@ class ConsumerGroupMember:
         self._there = True
         request = self._fields.build(epoch, self.topics, self._ids)
         sent = core.now
-        answer = yield from self._ask(node, request)
+        try:
+            answer = yield from self._ask(node, request)
+        except UnsupportedVersion:  # so it was not sent
+            self._there = before
+            raise
         self._metrics.heartbeats.record(core.now - sent, core.now)
         if answer.error_code:
             self._there = before
@@ -350,7 +371,7 @@ class ConsumerGroupMember:
         if joined:
             self._metrics.join_time.record(now - self._since, now)
         self._trouble.over()
-        self._seen, self._interval = now, answer.heartbeat_interval_ms / 1000
+        self._seen, self._interval = now, max(answer.heartbeat_interval_ms / 1000, _SHORTEST)
         moved, self.generation = answer.member_epoch != self.generation, answer.member_epoch
         if answer.assignment is not None:
             assigned = frozenset(

@@ -28,6 +28,7 @@ from ottla.errors import (
     UnknownMemberId,
     UnreleasedInstanceId,
     UnsupportedAssignor,
+    UnsupportedVersion,
 )
 from ottla.sdk.group.consumer_group_member import ConsumerGroupMember
 from ottla.sdk.group.consumer_member_states import TRANSITIONS, ConsumerMemberInput, ConsumerMemberState
@@ -45,8 +46,16 @@ Place = tuple[str, int]
 class InGroup:
     """One member of ottla's; the test plays the coordinator."""
 
-    def __init__(self, *, regex: str | None = None, rack: str | None = None, **options: object) -> None:
-        self.world = Coordinator({"t": 3}, Options(rack=rack), more={68: (0, 1)})
+    def __init__(
+        self,
+        *,
+        topics: tuple[str, ...] = ("t",),
+        regex: str | None = None,
+        rack: str | None = None,
+        served: dict[int, tuple[int, int]] | None = None,
+        **options: object,
+    ) -> None:
+        self.world = Coordinator({"t": 3}, Options(rack=rack), more={68: (0, 1)} if served is None else served)
         self.world.ids["t"] = T_ID
         self.member = ConsumerGroupMember(
             self.world.core,
@@ -58,7 +67,7 @@ class InGroup:
         )
         self.world.core.metadata.topic("t", 0.0)
         self.world.run()
-        self.member.subscribe(() if regex else ("t",), 0.0)
+        self.member.subscribe(() if regex else topics, 0.0)
         self.member.join(0.0)
         self.world.run()
 
@@ -332,6 +341,38 @@ def test_a_changed_subscription_is_sent_at_once() -> None:
     group.member.subscribe(("t", "u"), group.world.now)
     group.world.run()
     assert group.beat.subscribed_topic_names == ("t", "u") and owned(group.beat) is None
+
+
+def test_a_member_without_topics_joins_once_it_has_one() -> None:
+    group = InGroup(topics=())
+    group.world.later(10.0)
+    assert group.beats == [] and "has no topic to read" in "".join(group.member.explain(group.world.now))
+    group.member.subscribe(("t",), group.world.now)
+    group.world.run()
+    assert group.beat.member_epoch == JOIN and group.beat.subscribed_topic_names == ("t",)
+
+
+def test_a_member_in_the_group_may_lose_its_last_topic() -> None:
+    group = InGroup()
+    group.settle(1, 0)
+    group.member.subscribe((), group.world.now)
+    group.world.run()
+    assert group.beat.subscribed_topic_names == () and group.beat.member_epoch == 1
+
+
+def test_a_broker_that_names_no_interval_is_not_flooded() -> None:
+    group = InGroup()
+    answer = ConsumerGroupHeartbeatResponse(error_code=0, member_epoch=1, heartbeat_interval_ms=0)
+    group.world.answer(group.beat, answer)
+    assert group.beats == []
+    group.world.later(0.2)
+    assert group.beat.member_epoch == 1
+
+
+def test_a_coordinator_without_the_api_gets_no_goodbye() -> None:
+    group = InGroup(served={})
+    assert isinstance(group.member.failed, UnsupportedVersion) and group.beats == []
+    assert group.member.close("the end", group.world.now).done
 
 
 def test_a_regular_expression_goes_to_the_coordinator_with_no_names() -> None:

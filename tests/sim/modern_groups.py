@@ -161,7 +161,7 @@ class ModernCoordinator:
         self, group: ModernGroup, message: ConsumerGroupHeartbeatRequest, later: Later
     ) -> ConsumerGroupHeartbeatResponse:
         joins = message.member_epoch == JOIN
-        subscribed = message.subscribed_topic_names is not None or message.subscribed_topic_regex is not None
+        subscribed = message.subscribed_topic_names or message.subscribed_topic_regex
         if joins and (message.rebalance_timeout_ms < 0 or message.topic_partitions != () or not subscribed):
             raise Refused(InvalidRequest)
         owned = None
