@@ -1,4 +1,4 @@
-"""Worlds of both group protocols: every promise of groups is kept, members mix and migrate, all mutations are caught."""
+"""Worlds of both group protocols: groups keep every promise, members mix and migrate, all mutations are caught."""
 
 from collections import Counter
 
