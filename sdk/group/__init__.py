@@ -12,7 +12,7 @@ heartbeats              show the coordinator that the member is alive
 seat                    the member's id, generation and channel
 consumer_group_member   `ConsumerGroupMember`: a member whose coordinator assigns the partitions (KIP-848)
 consumer_member_states  its states, as a table
-heartbeat_fields        its heartbeats: all fields, or those that have changed
+heartbeat_fields        its heartbeats: all fields, or only the changed ones
 assigned_topics         the names of the topics in its assignment
 
 owned_partitions        the partitions of any member, and the changes that its user has to learn of

@@ -7,8 +7,8 @@ Rules:
 - Every state change goes through the table of `ottla.sdk.group.consumer_member_states`, in `_enter`.
 - One heartbeat at a time is in flight. The next one is due after the interval that the coordinator names; at once if
   partitions were given up or received, if the subscription changed, or if a commit says that the epoch is old.
-- The member first gives up what is missing in an assignment: finish, commit, and report it. Only then it receives what
-  is new. A new assignment meanwhile takes the place of the one before.
+- The member first gives up partitions that an assignment lacks: finish, commit, and report it. Only then it receives
+  new ones. A new assignment meanwhile takes the place of the one before.
 - UNKNOWN_MEMBER_ID and FENCED_MEMBER_EPOCH mean that the group has continued without the member. All partitions are
   lost at once, and it joins again with epoch 0 and the same member id.
 - A member without topics, because a pattern matches none yet, does not join before it has one.
@@ -394,7 +394,7 @@ class ConsumerGroupMember:
     # -- the assignment ----------------------------------------------------------------------------------------------
 
     def _reconcile(self) -> Steps[None]:
-        """Own what the coordinator has assigned: first give up what is missing there, then receive what is new."""
+        """Own the assigned partitions, and no others: first give some up, then receive new ones."""
         core = self._core
         while True:
             assigned, names = self._assigned, names_of(core)

@@ -1,7 +1,7 @@
 """The partitions of a group's member, and the changes of which its user has to be notified.
 
 Rules:
-- A member owns a partition from its `Receive` until the user is done with its `Revoke`, or until it is lost.
+- A member owns a partition from its `Receive` until the user has given it up after a `Revoke`, or until it is lost.
 - After a loss, changes that were still to be reported are void, except earlier losses.
 
 Source: ConsumerCoordinator.java; AbstractMembershipManager.java.

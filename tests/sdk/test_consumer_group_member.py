@@ -1,4 +1,4 @@
-"""A member of a consumer group (KIP-848): its heartbeats, what it owns, and its reactions to the coordinator."""
+"""A member of a consumer group (KIP-848): its heartbeats, its partitions, and its reactions to the coordinator."""
 
 import uuid
 from collections.abc import Sequence
@@ -189,7 +189,7 @@ def test_an_assignment_that_is_taken_back_before_it_was_received_is_acknowledged
 
 def test_a_topic_that_the_metadata_do_not_have_is_looked_up() -> None:
     group = InGroup()
-    group.world.ids["t"] = U_ID  # recreated, and this client has not heard of it
+    group.world.ids["t"] = U_ID  # recreated, and the client's metadata are old
     group.answer(1, [0], topic=U_ID)
     group.world.later(1.0)
     assert group.changes == [(Receive, (T0,))]

@@ -198,11 +198,12 @@ class ModelCluster:
         for node in self.nodes:
             self._learn(node)
 
-    def serve_consumer_groups(self, session: float, interval: float) -> None:
+    def serve_consumer_groups(self, session: float, interval: float, pause: float) -> None:
         """Have the group protocol of KIP-848, with these timeouts in seconds."""
         self.group_version = 1
         self.release = self.release | {15: (0, 6), 68: (0, 1), 69: (0, 1)}
-        self.groups.modern.session, self.groups.modern.interval = session, interval
+        modern = self.groups.modern
+        modern.session, modern.interval, modern.pause = session, interval, pause
 
     # -- requests ----------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Mutations of the client's second group protocol (KIP-848), as those of `tests.sim.mutations`."""
+"""Mutations of the client's second group protocol (KIP-848), as in `tests.sim.mutations`."""
 
 from dataclasses import replace
 from typing import Any

@@ -8,8 +8,8 @@ Rules:
 - The group's epoch rises with each change of members, subscriptions or partitions. The next heartbeat then computes
   new targets, and each member is reconciled with its target by its own heartbeats, one step at a time.
 - A partition belongs to one member at a time: to the member that has it assigned, or still has to give it up.
-- A member that does not give up its partitions in time is removed, as one that is silent for its session.
-- A group may have classic members, too: JoinGroup and SyncGroup then return what a heartbeat would. A classic group
+- A member is removed if it is silent for its session, or does not give up its partitions in time.
+- A group may have classic members, too: JoinGroup and SyncGroup then return the epoch and the partitions. A classic group
   becomes such a group with the first heartbeat of a member; it becomes classic again when the last such member leaves.
 
 Source: GroupMetadataManager.java, CurrentAssignmentBuilder.java, ConsumerGroup.java.
@@ -102,6 +102,8 @@ class ModernGroup:
     members: dict[str, ModernMember] = field(default_factory=dict)
     counts: dict[str, tuple[UUID, int]] = field(default_factory=dict)
     """The subscribed topics as of the group's epoch: ids and numbers of partitions."""
+    next_targets: float = 0.0
+    """When the next targets may be computed."""
     phase: int = 0
     """Counts coordinators, so that timers of earlier ones are ignored."""
 
@@ -133,12 +135,13 @@ class ModernCoordinator:
     Attributes:
         session: `group.consumer.session.timeout.ms` in seconds.
         interval: `group.consumer.heartbeat.interval.ms` in seconds.
+        pause: `group.consumer.assignment.interval.ms` in seconds.
     """
 
     def __init__(self, cluster: "ModelCluster", chance: Random, history: History) -> None:
         self._cluster, self._chance, self._history = cluster, chance, history
         self._clock: Clock = cluster.clock
-        self.session, self.interval = 3.0, 0.5
+        self.session, self.interval, self.pause = 3.0, 0.5, 0.0
         self.expelled: Callable[[str], None] = lambda member: None
         """Called with every member that is removed because it was silent, or too slow to give up partitions."""
         self.removed: Callable[[ModernGroup], None] = lambda group: None
@@ -198,7 +201,8 @@ class ModernCoordinator:
         if changed or counts != group.counts:
             group.epoch += 1
             group.counts = counts
-        if group.epoch > group.target_epoch:
+        if group.epoch > group.target_epoch and (not group.target_epoch or self._clock.now >= group.next_targets):
+            group.next_targets = self._clock.now + self.pause
             self._divide(group)
         was = member.progress, member.epoch
         self._reconcile(group, member, owned)
@@ -512,7 +516,7 @@ class ModernCoordinator:
         return member
 
     def places(self, parts: Iterable[Part]) -> set[Place]:
-        """Partitions by the names of their topics; those of deleted topics are left out."""
+        """Partitions by the names of their topics, without deleted topics."""
         names = {topic_id: name for name, topic_id in self._cluster.ids.items()}
         return {(names[topic_id], index) for topic_id, index in parts if topic_id in names}
 

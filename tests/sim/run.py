@@ -121,7 +121,8 @@ class Simulation:
             )
             if self.manner.protocol == "mixed":  # a member that chooses offers the default assignors
                 self.manner = replace(self.manner, assignors=("range", "cooperative-sticky"))
-            self.cluster.serve_consumer_groups(self.manner.session, self.manner.heartbeat)
+            pause = self.protocols.choice((0.0, 0.0, 1.0))
+            self.cluster.serve_consumer_groups(self.manner.session, self.manner.heartbeat, pause)
         self.group.everything = self.manner.commits == "all"
         self.cluster.groups.expelled = self._expelled
         calm = chance.random() < 0.2
