@@ -1,8 +1,7 @@
 """Maps the topic ids in an assignment to names, by the client's metadata.
 
-The coordinator may assign partitions of a topic before this client's metadata has it, or of a topic that is being
-deleted.
-Such topics are looked up again until the metadata has them, or the coordinator assigns something else.
+The coordinator may assign partitions of a topic before this client's metadata has it, or while it is deleted. Such
+topics are looked up again until the metadata has them, or the coordinator assigns something else.
 
 Source: AbstractMembershipManager.java, findResolvableAssignmentAndTriggerMetadataUpdate.
 """

@@ -1,5 +1,6 @@
 """The group protocol of KIP-848 on Apache Kafka: ottla alone, with Java and librdkafka, and migrations."""
 
+import os
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -34,6 +35,9 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def modern_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
+    if bootstrap := os.environ.get("OTTLA_TEST_KAFKA"):
+        yield ApacheKafka(bootstrap)
+        return
     running = kafka.start(tmp_path_factory.mktemp("modern"), 1, SETTINGS)
     try:
         yield running

@@ -9,8 +9,8 @@ Rules:
   new targets, and each member is reconciled with its target by its own heartbeats, one step at a time.
 - A partition belongs to one member at a time: to the member that has it assigned, or still has to give it up.
 - A member is removed if it is silent for its session, or does not give up its partitions in time.
-- A group may have classic members, too: JoinGroup and SyncGroup then return the epoch and the partitions. A classic group
-  becomes such a group with the first heartbeat of a member; it becomes classic again when the last such member leaves.
+- A group may have classic members, too: JoinGroup and SyncGroup then return the epoch and the partitions. A classic
+  group becomes such a group with the first heartbeat of a member, and is classic again when the last one leaves.
 
 Source: GroupMetadataManager.java, CurrentAssignmentBuilder.java, ConsumerGroup.java.
 """
