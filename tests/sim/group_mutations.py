@@ -16,6 +16,9 @@ from tests.sim.mutations import Mutations
 
 OF_GROUPS = Mutations("groups", within=300)
 MUTATIONS, _mutation = OF_GROUPS.known, OF_GROUPS.add
+OF_GROUP_TRANSFORMS = Mutations("group-transforms", within=100)
+"""Of transforms in a group of KIP-848."""
+TRANSFORM_MUTATIONS, _transform_mutation = OF_GROUP_TRANSFORMS.known, OF_GROUP_TRANSFORMS.add
 
 
 def _nothing(_: Any) -> Any:
@@ -165,3 +168,8 @@ _mutation("a changed subscription is not sent", (HeartbeatFields, "build", _name
 _mutation("an old epoch where offsets are fetched stops the consumer", (resuming, "OF_THE_MEMBER", lambda _: ()))
 _mutation("commits have the epoch before", (ConsumerGroupMember, "identity", _the_epoch_before))
 _mutation("a group misses the topics of the broker's pattern that are deleted", (Fetcher, "let_go", _nothing))
+_transform_mutation(
+    "a transaction in an old epoch ends the membership",
+    (consumer_group_member, "_OLD_EPOCH", lambda _: (StaleMemberEpoch,)),
+)
+_transform_mutation("transactions have the epoch before", (ConsumerGroupMember, "identity", _the_epoch_before))

@@ -4,8 +4,9 @@ from collections import Counter
 
 import pytest
 
-from tests.sim.group_mutations import MUTATIONS, OF_GROUPS
+from tests.sim.group_mutations import MUTATIONS, OF_GROUP_TRANSFORMS, OF_GROUPS, TRANSFORM_MUTATIONS
 from tests.sim.run import Result, catches, play_many, play_protocols
+from tests.sim.transforms import play_modern
 
 QUICK = 2
 SLOW = 200
@@ -41,3 +42,19 @@ def test_every_promise_is_kept_in_hundreds_of_worlds() -> None:
 @pytest.mark.parametrize("mutation", MUTATIONS)
 def test_every_mutation_is_caught(mutation: str) -> None:
     assert next(catches(mutation, OF_GROUPS.seeds[mutation], play=play_protocols), None) is not None
+
+
+def test_every_output_exists_once_in_a_group_of_the_new_protocol() -> None:
+    assert [each.cause for each in (play_modern(seed) for seed in range(QUICK)) if each.violation] == []
+
+
+@pytest.mark.deep
+def test_every_output_exists_once_in_hundreds_of_worlds() -> None:
+    assert [(each.seed, each.cause) for each in play_many(range(SLOW), play=play_modern) if each.violation] == []
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("mutation", TRANSFORM_MUTATIONS)
+def test_every_mutation_of_transforms_is_caught(mutation: str) -> None:
+    seeds = OF_GROUP_TRANSFORMS.seeds[mutation]
+    assert next(catches(mutation, seeds, play=play_modern), None) is not None
