@@ -24,7 +24,8 @@ This is the map of the folder, in the order in which it handles a record:
                          handshake and pipeline. `versions.py`: everything about versions of APIs.
     consume/             `core.py`: all that a consumer's calls decide. `reading/fetcher.py` lists its parts, from a
                          position to a batch; `assignment/` serves members of a group.
-    group/               a member of a group (`classic_member.py`), its states as a table, its commits, the assignors.
+    group/               members of a group (`classic_member.py`, `consumer_group_member.py`), their states as tables,
+                         their commits, the assignors.
     consumer.py          the face of a consumer, and `Batch`.
     transform.py         the face of a consume-transform-produce loop.
 

@@ -200,8 +200,10 @@ class Client(Suggesting, ClientParts):
             ConfigurationError: an option is invalid, options contradict each other, or not exactly one of topics,
                 pattern and assign is given.
         """
-        _check_what_to_read(topics, options.pattern, options.assign or {})
+        _check_what_to_read(topics, options)
         shared = options.group is not None and not options.assign
+        if options.pattern_re2 is not None and not (shared and member.group_protocol == "consumer"):
+            raise ConfigurationError("pattern_re2 needs a group, and group_protocol='consumer': brokers match it there")
         if not shared:
             _check_without_member(hooks.listener, member)
         plan = ConsumerPlan(
@@ -789,10 +791,8 @@ class Client(Suggesting, ClientParts):
         return await self._driver.call(lambda now: calls.fence_producers(self._driver.core, ids, now))
 
 
-def _check_what_to_read(
-    topics: Sequence[object], pattern: str | Sequence[str], assign: Mapping[TopicPartition, object]
-) -> None:
-    if sum(map(bool, (topics, pattern, assign))) != 1:
+def _check_what_to_read(topics: Sequence[object], options: ConsumerOptions) -> None:
+    if sum(map(bool, (topics, options.pattern, options.pattern_re2, options.assign))) != 1:
         raise ConfigurationError("a consumer reads topics, a pattern, or an assignment: give one of them")
     for name in topics:
         if not isinstance(name, str):

@@ -97,6 +97,7 @@ class ClientParts(AsyncBlock):
         group: str | None = None,
         pattern: str | Sequence[str] = (),
         deny: str | Sequence[str] = (),
+        pattern_re2: str | None = None,
         assign: Mapping[TopicPartition, Where | Literal["committed"]] | None = None,
         start: Where | Literal["error"] = "beginning",
         reset: Where | Literal["error"] = "error",
@@ -105,6 +106,8 @@ class ClientParts(AsyncBlock):
         max_records: int | None = None,
         listener: RebalanceListener | None = None,
         interceptors: Sequence[ConsumerInterceptor] = (),
+        group_protocol: Literal["classic", "consumer", "auto"] = "classic",
+        remote_assignor: str | None = None,
         assignors: str | Sequence[str | Assignor] = ("range", "cooperative-sticky"),
         instance_id: str | None = None,
         session_timeout: float = 45.0,
@@ -121,6 +124,8 @@ class ClientParts(AsyncBlock):
             pattern: instead of topics, regular expressions that the whole name must match (one or several); new topics
                 are found within half a minute.
             deny: with ``pattern``, regular expressions that exclude topics whose whole name matches.
+            pattern_re2: instead of topics, a regular expression in RE2's syntax that the broker matches with whole
+                names; with ``group_protocol="consumer"``.
             assign: instead of topics, ``{("t", 0): where}``, without sharing partitions with a group; with ``group``
                 also ``"committed"``, and commits go to that group. Without shared partitions, as without a group,
                 ``listener`` and ``instance_id`` are refused, and ``assignors`` and the durations below are ignored,
@@ -136,6 +141,13 @@ class ClientParts(AsyncBlock):
                 ``partition_max_bytes`` of `connect`.
             listener: is notified when partitions are assigned, revoked or lost.
             interceptors: see every batch and every commit.
+            group_protocol: how the group divides partitions. ``"classic"``: its leader, by one of ``assignors``.
+                ``"consumer"``: the broker (KIP-848, Kafka 4.0 or newer); rebalances stop no member. ``"auto"``: as
+                ``"consumer"`` if the cluster supports it, the group has no classic members, and you set none of
+                ``assignors``, ``session_timeout`` and ``heartbeat_interval``, which belong to the classic protocol;
+                else as ``"classic"``.
+            remote_assignor: with ``group_protocol="consumer"``, the broker's assignor, for example ``"uniform"`` or
+                ``"range"``; by default the broker chooses.
             assignors: how the group divides partitions, best first: ``"range"``, ``"roundrobin"``, ``"sticky"``,
                 ``"cooperative-sticky"``, or your own. All members must have one in common. Rebalances stop no member
                 only if every assignor offered is cooperative.
@@ -155,6 +167,7 @@ class ClientParts(AsyncBlock):
                 group=group,
                 pattern=pattern,
                 deny=deny,
+                pattern_re2=pattern_re2,
                 assign=assign,
                 start=start,
                 reset=reset,
@@ -164,6 +177,8 @@ class ClientParts(AsyncBlock):
             ),
             ConsumerHooks(listener=listener, interceptors=interceptors),
             MemberOptions(
+                group_protocol=group_protocol,
+                remote_assignor=remote_assignor,
                 assignors=assignors,
                 instance_id=instance_id,
                 session_timeout=session_timeout,
@@ -190,9 +205,12 @@ class ClientParts(AsyncBlock):
         attempts: int = 5,
         pattern: str | Sequence[str] = (),
         deny: str | Sequence[str] = (),
+        pattern_re2: str | None = None,
         start: Where | Literal["error"] = "beginning",
         reset: Where | Literal["error"] = "error",
         listener: RebalanceListener | None = None,
+        group_protocol: Literal["classic", "consumer", "auto"] = "classic",
+        remote_assignor: str | None = None,
         assignors: str | Sequence[str | Assignor] = ("range", "cooperative-sticky"),
         instance_id: str | None = None,
         session_timeout: float = 45.0,
@@ -227,8 +245,8 @@ class ClientParts(AsyncBlock):
                 larger transactions, at the cost of latency.
             attempts: the most attempts in a row, after errors that may pass and after lost partitions (a handler that
                 is slower than ``max_poll_interval`` loses them); then the last error is raised.
-            pattern, deny, start, reset, listener, assignors, instance_id, session_timeout: as in `consumer`.
-            heartbeat_interval, max_poll_interval: as in `consumer`.
+            pattern, deny, pattern_re2, start, reset, listener, group_protocol, remote_assignor: as in `consumer`.
+            assignors, instance_id, session_timeout, heartbeat_interval, max_poll_interval: as in `consumer`.
             linger, batch_size, compression, compression_level, partitioner, buffer_memory: as in `producer`.
             delivery_timeout, transaction_timeout, key_serializer, value_serializer, interceptors: as in `producer`.
 
@@ -251,6 +269,7 @@ class ClientParts(AsyncBlock):
                 group=group,
                 pattern=pattern,
                 deny=deny,
+                pattern_re2=pattern_re2,
                 start=start,
                 reset=reset,
                 isolation=isolation,
@@ -258,6 +277,8 @@ class ClientParts(AsyncBlock):
             ),
             ConsumerHooks(listener=listener),
             MemberOptions(
+                group_protocol=group_protocol,
+                remote_assignor=remote_assignor,
                 assignors=assignors,
                 instance_id=instance_id,
                 session_timeout=session_timeout,

@@ -62,7 +62,6 @@ JVM = "it names Java classes, which Python cannot load"
 _WRITES = "use client.producer(key_serializer=…, value_serializer=…) with functions"
 _READS = "keys and values are bytes: decode them yourself"
 _SECURITY = "use tls= and sasl= of connect"
-_KIP_848 = "ottla does not have the group protocol of KIP-848 yet"
 _METRICS = "metrics come from client.metrics()"
 _SOCKETS = "the operating system sizes socket buffers"
 _BATCHES = "the consumer yields batches, which max.poll.records bounds"
@@ -149,8 +148,6 @@ CONSUMER: dict[str, Meaning] = {
     "check.crcs": Only(("true",), "checksums are always checked", idle=True),
     "exclude.internal.topics": Only(("true",), "a pattern matches no internal topics; name them to read them"),
     "fetch.min.bytes": Only(("1",), "the broker answers a Fetch as soon as there is a record", idle=True),
-    "group.protocol": Only(("classic",), _KIP_848),
-    "group.remote.assignor": No(_KIP_848),
     "internal.throw.on.fetch.stable.offset.unsupported": No("it is internal to Java's consumer", idle=True),
     "key.deserializer": No(f"{JVM}; {_READS}", idle=True),
     "value.deserializer": No(f"{JVM}; {_READS}", idle=True),

@@ -115,6 +115,8 @@ def one_of(choices: Mapping[str, str]) -> Callable[[Any], str]:
     return convert
 
 
+group_protocol = one_of({each: each for each in ("classic", "consumer", "auto")})
+
 isolation = one_of({each: each for each in ("read_uncommitted", "read_committed")})
 
 partitioner_class = one_of({"roundrobinpartitioner": "round_robin"})

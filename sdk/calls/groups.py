@@ -14,6 +14,7 @@ ConsumerGroupCommand.java, collectGroupsOffsets.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -82,6 +83,7 @@ from ottla.sdk.connection.versions import (
 )
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Node
+from ottla.sdk.group.offset_commits import CommittingMember
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Steps, settled
 
@@ -190,25 +192,30 @@ def committed(
     now: float,
     *,
     stable: bool = False,
+    member: CommittingMember | None = None,
 ) -> Outcome[dict[str, Offsets]]:
     """The offsets committed by each group, of some partitions or (``None``) of all; those without one are left out.
 
     Args:
         stable: wait for transactions that are about to commit offsets (KIP-447), which is necessary before reading on
             from there; brokers before 2.5 cannot do that.
+        member: the member that asks; the coordinator refuses one that it does not have in this epoch (KIP-848).
     """
 
     def work(task: Task[dict[str, Offsets]]) -> Steps[dict[str, Offsets]]:
-        return (yield from committed_by(task, groups, stable))
+        return (yield from committed_by(task, groups, stable, member))
 
     return Task(core, f"committed offsets of {_named(list(groups))}", now, work).outcome
 
 
 def committed_by(
-    task: Task[Any], groups: Mapping[str, Sequence[TopicPartition] | None], stable: bool = False
+    task: Task[Any],
+    groups: Mapping[str, Sequence[TopicPartition] | None],
+    stable: bool = False,
+    member: CommittingMember | None = None,
 ) -> Steps[dict[str, Offsets]]:
     """As `committed`, within another call, whose error names the trouble."""
-    return all_or_partial("committed offsets", (yield from _committed(task, groups, stable)))
+    return all_or_partial("committed offsets", (yield from _committed(task, groups, stable, member)))
 
 
 class _OneByOne(UnsupportedVersion):
@@ -216,11 +223,14 @@ class _OneByOne(UnsupportedVersion):
 
 
 def _committed(
-    task: Task[Any], groups: Mapping[str, Sequence[TopicPartition] | None], stable: bool = False
+    task: Task[Any],
+    groups: Mapping[str, Sequence[TopicPartition] | None],
+    stable: bool = False,
+    member: CommittingMember | None = None,
 ) -> Steps[dict[str, Offsets | OttlaError]]:
     def send(node: Node, names: list[str]) -> Outcome[tuple[Any, int]]:
         asked = {name: groups[name] for name in names}
-        build = partial(_fetch_request, asked, stable=stable)
+        build = partial(_fetch_request, asked, stable=stable, member=member)
         return task.request(node, OffsetFetchRequest, build, COMMITTED_BY_NAME)
 
     def read(reply: Reply[str]) -> dict[str, Offsets | OttlaError]:
@@ -239,7 +249,10 @@ def _committed(
 
 
 def _fetch_request(
-    groups: Mapping[str, Sequence[TopicPartition] | None], version: int, stable: bool
+    groups: Mapping[str, Sequence[TopicPartition] | None],
+    version: int,
+    stable: bool,
+    member: CommittingMember | None = None,
 ) -> OffsetFetchRequest:
     stable = stable and version >= COMMITTED_STABLE
     if version >= COMMITTED_OF_MANY_GROUPS:
@@ -253,7 +266,10 @@ def _fetch_request(
                     for topic, indexes in requests.by_topic(places).items()
                 )
             )
-            many.append(OffsetFetchRequestGroup(group_id=name, topics=topics))
+            one = OffsetFetchRequestGroup(group_id=name, topics=topics)
+            if member is not None:
+                one = replace(one, member_id=member.member_id, member_epoch=member.generation)
+            many.append(one)
         return OffsetFetchRequest(groups=tuple(many), require_stable=stable)
     if len(groups) > 1:
         raise _OneByOne("OffsetFetch accepts several groups at once since Kafka 3.0")

@@ -73,6 +73,8 @@ COMMITTED_BY_NAME: Range = (1, 9)
 """For OffsetFetch, and OffsetCommit of groups without members: 0 is ZooKeeper's, 10 identifies topics by id."""
 EPOCH_ENDS_FOR_CONSUMERS: Range = (3, 4)
 """Below 3 OffsetForLeaderEpoch is for followers only (it needs their authorization)."""
+CLIENT_MADE_MEMBER_ID: Range = (1, 1)
+"""ConsumerGroupHeartbeat as of Kafka 4.0: the client makes the member's id (KIP-1082). 0 was early access."""
 STATIC_MEMBERS: Range = (5, 9)
 """JoinGroup with a member's `group_instance_id`, which brokers before 2.3 do not know: a version error says so."""
 

@@ -122,11 +122,11 @@ class ConsumerCore:
         if self._plan.member is None:
             self.commits = Commits(core, group, taken=taken)
         else:
-            from ottla.sdk.group.classic_member import ClassicMember  # only here: most readers join no group
+            from ottla.sdk.group.protocol_choice import member_of  # only here: most readers join no group
 
-            channel = f"group-{self.fetcher.number}"
-            membership = self.membership = ClassicMember(
-                core, group, self._plan.member, channel, self._on_assignment_change
+            channel, regex = f"group-{self.fetcher.number}", self._options.pattern_re2
+            membership = self.membership = member_of(
+                core, group, self._plan.member, channel, self._on_assignment_change, regex
             )
             self.commits = Commits(core, group, lambda: membership.identity, membership.refused, taken)
         self._resuming = Resuming(core, group, self.commits, self.fetcher, self._subscription, self._notify, self._fail)
@@ -411,6 +411,8 @@ class ConsumerCore:
         if isinstance(change, Lose):
             self._end(change.places, change.why)
         elif isinstance(change, Receive) and self._resuming is not None:
+            if self._options.pattern_re2 is not None:
+                self.fetcher.let_go({topic for topic, _ in change.places})
             for place in change.places:
                 self.committing.own(place)
             self._resuming.receive(change.places)

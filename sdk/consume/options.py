@@ -59,6 +59,9 @@ class ConsumerOptions:
     within half a minute."""
     deny: str | Sequence[str] = ()
     """With ``pattern``, regular expressions that exclude topics whose whole name matches."""
+    pattern_re2: str | None = None
+    """Instead of topics, a regular expression in RE2's syntax that the broker matches with whole names; with
+    ``group_protocol="consumer"``."""
     assign: Mapping[TopicPartition, Where | Literal["committed"]] | None = None
     """Instead of topics, ``{("t", 0): where}``, without sharing partitions with a group; with ``group`` also
     ``"committed"``, and commits go to that group. Without shared partitions, as without a group, ``listener`` and
@@ -82,6 +85,8 @@ class ConsumerOptions:
     def __post_init__(self) -> None:
         if self.deny and not self.pattern:
             raise ConfigurationError("deny goes with a pattern, as in pattern='orders-.*', deny='.*-test'")
+        if self.pattern_re2 is not None and not (isinstance(self.pattern_re2, str) and self.pattern_re2):
+            raise ConfigurationError(f"pattern_re2 must be a string that is not empty, not {self.pattern_re2!r}")
         if self.group is not None and (not isinstance(self.group, str) or not self.group):
             raise ConfigurationError(f"group must be a string that is not empty, not {self.group!r}")
         if self.max_records is not None and integer("max_records", self.max_records) < 1:

@@ -18,7 +18,6 @@ Rules:
 Source: AbstractCoordinator.java, ConsumerCoordinator.java, ClassicKafkaConsumer.java.
 """
 
-import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
@@ -28,26 +27,25 @@ from ottla.errors import (
     OttlaError,
     RebalanceInProgress,
     RemoteProtocolError,
-    TimeoutExpired,
-    UnknownErrorCode,
     UnknownMemberId,
-    UnknownServerError,
 )
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.core import ClientCore
 from ottla.sdk.flow import LoneFlow, sleep
+from ottla.sdk.group.coordinator_trouble import CoordinatorTrouble
 from ottla.sdk.group.goodbye import leave_group
 from ottla.sdk.group.group_metrics import MemberMetrics
 from ottla.sdk.group.heartbeats import Heartbeats
 from ottla.sdk.group.joining import join, sync
 from ottla.sdk.group.leader import Assignments, Leader
 from ottla.sdk.group.member_states import IN_GROUP, TRANSITIONS, MemberInput, MemberState
-from ottla.sdk.group.membership import AssignmentChange, Lose, Receive, Revoke
+from ottla.sdk.group.membership import AssignmentChange
 from ottla.sdk.group.offered import Incompatible, OfferedAssignors
 from ottla.sdk.group.offset_commits import CommittingMember
 from ottla.sdk.group.options import MemberOptions
+from ottla.sdk.group.owned_partitions import OwnedPartitions
 from ottla.sdk.group.seat import Seat
-from ottla.sdk.logs import STALL, logger
+from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Steps, settled
 
@@ -94,8 +92,7 @@ class ClassicMember:
         self._core, self._notify = core, notify
         self._seat = Seat(group, channel, options, MemberMetrics(core.metrics, group))
         self.state = S.OUT
-        self.owned: tuple[TopicPartition, ...] = ()
-        self.changes: deque[AssignmentChange] = deque()
+        self._partitions = OwnedPartitions(notify)
         self.failed: OttlaError | None = None
         self.topics: tuple[str, ...] = ()
         self._offered = OfferedAssignors(group, options.chosen_assignors(), core.options.rack)
@@ -103,10 +100,7 @@ class ClassicMember:
         self._heartbeats = Heartbeats(core, self._seat, self)
         self._rebalancing: LoneFlow | None = None
         """The last attempt to get an assignment, which may have ended."""
-        self._failures = 0
-        self._trouble = ""
-        self._told_at = -math.inf
-        """When the log last got a line that the group coordinator does not answer, or fails."""
+        self._trouble = CoordinatorTrouble(core, group)
         self._since = 0.0
         """When the current state began."""
         self._seen = 0.0
@@ -117,6 +111,14 @@ class ClassicMember:
         """The log has a line that the current rebalance takes long."""
 
     # -- for the consumer --------------------------------------------------------------------------------------------
+
+    @property
+    def owned(self) -> tuple[TopicPartition, ...]:
+        return self._partitions.places
+
+    @property
+    def changes(self) -> deque[AssignmentChange]:
+        return self._partitions.changes
 
     @property
     def identity(self) -> CommittingMember | None:
@@ -150,19 +152,13 @@ class ClassicMember:
             return
         log.info("a rebalance begins", extra={"group": self._seat.group, "why": why})
         if eager:
-            self._add(Revoke(self.owned), now)
+            self._partitions.revoke(self.owned, now)
         else:
             self._begin(now)
 
     def done(self, change: AssignmentChange, now: float) -> None:
-        if change not in self.changes:
-            return
-        self.changes.remove(change)
-        if isinstance(change, Revoke):
-            given_up = set(change.places)
-            self.owned = tuple(each for each in self.owned if each not in given_up)
-            if self._enter(On.GIVEN_UP, now):
-                self._begin(now)
+        if self._partitions.done(change) and self._enter(On.GIVEN_UP, now):
+            self._begin(now)
 
     def leave(self, why: str, now: float) -> None:
         if self._enter(On.LEAVE, now):
@@ -192,13 +188,13 @@ class ClassicMember:
         return True
 
     def explain(self, now: float) -> Iterator[str]:
-        if self.state in (S.OUT, S.STABLE, S.FAILED, S.CLOSED) and not self._trouble and not self._left:
+        if self.state in (S.OUT, S.STABLE, S.FAILED, S.CLOSED) and not self._trouble.text and not self._left:
             return
         since = self._seen if self.state is S.STABLE else self._since
         remote = self.state in IN_GROUP and self.state is not S.REVOKING
         where = f"; {self._core.coordinators.where(self._seat.group)}" if remote else ""
         doing = _DOING[self.state].format(left=self._left, owned=len(self.owned), most=self._most(now))
-        trouble = f"; last error: {self._trouble}" if self._trouble else ""
+        trouble = f"; last error: {self._trouble.text}" if self._trouble.text else ""
         yield f"group {self._seat.group!r}: this member {doing}, for {now - since:.1f} s{where}{trouble}"
 
     def _most(self, now: float) -> float:
@@ -219,10 +215,6 @@ class ClassicMember:
             self.state, self._since = state, now
         return True
 
-    def _add(self, change: AssignmentChange, now: float) -> None:
-        self.changes.append(change)
-        self._notify(change, now)
-
     def _begin(self, now: float, delay: float = 0.0) -> None:
         """Start an attempt to get an assignment, in state PREPARING."""
         self._end_attempt()
@@ -241,10 +233,7 @@ class ClassicMember:
         self._seat.vacate(keep_id=keep_id)
         self._end_attempt()
         self._heartbeats.stop()
-        self.changes = deque(each for each in self.changes if isinstance(each, Lose))
-        lost, self.owned = self.owned, ()
-        if lost:
-            self._add(Lose(lost, why), now)
+        self._partitions.lose(why, now)
 
     def _fail(self, error: OttlaError, now: float) -> None:
         """End the membership with an error that is not retriable."""
@@ -302,7 +291,8 @@ class ClassicMember:
         added = tuple(each for each in places if each not in had)
         # No other member may get a revoked partition before this one has given it up: that takes a second rebalance.
         self._enter(On.ASSIGNED_LESS if revoked else On.ASSIGNED, now)
-        self._failures, self._trouble, self._seen, self._complained, self._told_at = 0, "", now, False, -math.inf
+        self._trouble.over()
+        self._seen, self._complained = now, False
         self._seat.metrics.rebalances.add(1, now)
         log.info(
             "partitions are assigned",
@@ -313,11 +303,10 @@ class ClassicMember:
                 "assigned": [f"{topic}-{partition}" for topic, partition in places],
             },
         )
-        self.owned = (*self.owned, *added)
         if revoked:
-            self._add(Revoke(revoked), now)
+            self._partitions.revoke(revoked, now)
         if added:
-            self._add(Receive(added), now)
+            self._partitions.receive(added, now)
         self._notify(None, now)
 
     def _held_up(self, now: float) -> None:
@@ -332,7 +321,7 @@ class ClassicMember:
         if isinstance(error, RebalanceInProgress | MemberIdRequired):
             # KIP-394: the first JoinGroup of a new member only returns its member id; the second contains the id.
             at_once = self.state is S.SYNCING or isinstance(error, MemberIdRequired)
-            self._retry(0.0 if at_once else self._core.backoff(self._failures), now)
+            self._retry(0.0 if at_once else self._trouble.pause, now)
         else:
             self._on_error(error, now)
 
@@ -347,7 +336,8 @@ class ClassicMember:
         return self.state in (S.JOINING, S.SYNCING)
 
     def alive(self, now: float) -> None:
-        self._seen, self._trouble, self._told_at = now, "", -math.inf
+        self._seen = now
+        self._trouble.answered()
 
     def troubled(self, error: OttlaError, now: float) -> None:
         self._on_error(error, now)
@@ -362,18 +352,7 @@ class ClassicMember:
         elif isinstance(error, _GONE):
             self._expelled(error, now)
         elif error.retriable or isinstance(error, RemoteProtocolError):
-            self._trouble = str(error)
-            # These may last: an error code that this version does not know may be a permanent error.
-            lasting = isinstance(error, TimeoutExpired | UnknownServerError | UnknownErrorCode)
-            if lasting and now - self._told_at >= STALL:
-                self._told_at = now
-                extra = {"group": self._seat.group, "why": self._trouble}
-                if isinstance(error, TimeoutExpired):
-                    log.error("group coordinator does not answer, retrying", extra=extra)
-                else:
-                    log.error("group coordinator failed, retrying", extra=extra)
-            pause = self._core.backoff(self._failures)
-            self._failures += 1
+            pause = self._trouble.report(error, now)
             if (self.state, On.RETRY) in TRANSITIONS:
                 self._retry(pause, now)
             else:

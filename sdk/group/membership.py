@@ -3,7 +3,8 @@
 Rules:
 - The user is notified of each `AssignmentChange`: `Revoke`, `Lose` or `Receive`. After a `Revoke`, the membership waits
   until the user is `done` with it; the other changes are only reported.
-- `ClassicMember` (JoinGroup, SyncGroup, Heartbeat) is the only implementation so far; one for KIP-848 is planned.
+- `ClassicMember` (JoinGroup, SyncGroup, Heartbeat) and `ConsumerGroupMember` (KIP-848) implement it, and
+  `ChoosingMember`, which becomes one of the two.
 
 Source: ConsumerRebalanceListener.java, AbstractMembershipManager.java.
 """
@@ -49,7 +50,7 @@ class Membership(Protocol):
 
     @property
     def identity(self) -> CommittingMember | None:
-        """The member that commits now; ``None`` while the group is between two generations."""
+        """The member that commits now; ``None`` while it is between two generations, or joins."""
         ...
 
     @property
@@ -57,7 +58,7 @@ class Membership(Protocol):
 
     @property
     def generation(self) -> int:
-        """The generation; -1: none."""
+        """The generation, or the member epoch (KIP-848); -1: none."""
         ...
 
     @property

@@ -25,12 +25,14 @@ from ottla.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     FencedInstanceId,
+    FencedMemberEpoch,
     GroupAuthorizationFailed,
     IllegalGeneration,
     NotCoordinator,
     OttlaError,
     RebalanceInProgress,
     RemoteProtocolError,
+    StaleMemberEpoch,
     TimeoutExpired,
     UnknownMemberId,
     UnknownTopicOrPartition,
@@ -47,17 +49,30 @@ from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Steps, settled
 from ottla.sdk.timers import Timer
 
-OF_THE_MEMBER = (RebalanceInProgress, IllegalGeneration, UnknownMemberId, FencedInstanceId)
+OF_THE_MEMBER = (
+    RebalanceInProgress,
+    IllegalGeneration,
+    UnknownMemberId,
+    FencedInstanceId,
+    StaleMemberEpoch,
+    FencedMemberEpoch,
+)
 """Errors that concern the member rather than a partition."""
 _OF_THE_COORDINATOR = (NotCoordinator, CoordinatorNotAvailable, CoordinatorLoadInProgress, GroupAuthorizationFailed)
 
 
 class CommittingMember(NamedTuple):
-    """The member that commits; by default none, as for a consumer that no group assigns partitions."""
+    """The member that commits; by default none, as for a consumer that no group assigns partitions.
+
+    Attributes:
+        generation: the generation of a classic group, or the member epoch.
+        has_epoch: it is a member epoch (KIP-848): the coordinator also checks it when the member fetches offsets.
+    """
 
     generation: int = -1
     member_id: str = ""
     instance_id: str | None = None
+    has_epoch: bool = False
 
 
 class CommitSource(Protocol):

@@ -1,7 +1,8 @@
 """The options of a group's member."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Literal
 
 from ottla.errors import ConfigurationError
 from ottla.late_dataclass import dataclass
@@ -9,11 +10,23 @@ from ottla.sdk import kafka_values as kafka
 from ottla.sdk.group.assignors import ASSIGNORS, Assignor
 from ottla.sdk.options import option, within_bounds
 
+_PROTOCOLS = ("classic", "consumer", "auto")
+_CLASSIC = ("assignors", "session_timeout", "heartbeat_interval")
+"""Options of the classic protocol: with KIP-848, the broker's configuration decides."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberOptions:
     """Options of `ottla.sdk.client.Client.consumer` that only a member of a group uses; durations in seconds."""
 
+    group_protocol: Literal["classic", "consumer", "auto"] = option("classic", {"group.protocol": kafka.group_protocol})
+    """How the group divides partitions. ``"classic"``: its leader, by one of ``assignors``. ``"consumer"``: the broker
+    (KIP-848, Kafka 4.0 or newer); rebalances stop no member. ``"auto"``: as ``"consumer"`` if the cluster supports it,
+    the group has no classic members, and you set none of ``assignors``, ``session_timeout`` and ``heartbeat_interval``,
+    which belong to the classic protocol; else as ``"classic"``."""
+    remote_assignor: str | None = option(None, {"group.remote.assignor": kafka.text})
+    """With ``group_protocol="consumer"``, the broker's assignor, for example ``"uniform"`` or ``"range"``; by default
+    the broker chooses."""
     assignors: str | Sequence[str | Assignor] = option(
         ("range", "cooperative-sticky"), {"partition.assignment.strategy": kafka.assignors}
     )
@@ -36,6 +49,7 @@ class MemberOptions:
         Raises:
             ConfigurationError: an assignor is unknown, or the durations contradict each other.
         """
+        protocol = self._check_protocol()
         assignors = self.chosen_assignors()
         if self.instance_id is not None and not isinstance(self.instance_id, str):
             raise ConfigurationError(f"instance_id must be a string or None, not {self.instance_id!r}")
@@ -44,7 +58,25 @@ class MemberOptions:
         within_bounds(self)
         if self.heartbeat_interval >= self.session_timeout:
             raise ConfigurationError("heartbeat_interval must be below session_timeout, best a third of it")
-        return replace(self, assignors=assignors)
+        return replace(self, group_protocol=protocol, assignors=assignors)
+
+    def _check_protocol(self) -> Literal["classic", "consumer", "auto"]:
+        """Return the group protocol: classic instead of ``auto`` if an option is set that only the classic one has."""
+        if self.group_protocol not in _PROTOCOLS:
+            known = ", ".join(map(repr, _PROTOCOLS))
+            raise ConfigurationError(f"group_protocol must be one of {known}, not {self.group_protocol!r}")
+        given = [each.name for each in fields(self) if getattr(self, each.name) != each.default]
+        classic = [name for name in given if name in _CLASSIC]
+        if self.group_protocol == "consumer" and classic:
+            raise ConfigurationError(
+                f"{', '.join(classic)} and group_protocol='consumer' contradict each other: with it, the broker "
+                "divides the partitions and sets the timeouts; leave them out, or choose group_protocol='classic'"
+            )
+        if self.remote_assignor is not None and self.group_protocol != "consumer":
+            raise ConfigurationError("remote_assignor needs group_protocol='consumer': else a member divides them")
+        if self.remote_assignor is not None and not (isinstance(self.remote_assignor, str) and self.remote_assignor):
+            raise ConfigurationError(f"remote_assignor must be a name such as 'uniform', not {self.remote_assignor!r}")
+        return "classic" if classic else self.group_protocol
 
     def chosen_assignors(self) -> tuple[Assignor, ...]:
         """The assignors as objects; raises `ConfigurationError` for an unknown name."""

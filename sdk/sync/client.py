@@ -167,8 +167,10 @@ class Client(Suggesting, ClientParts):
             ConfigurationError: an option is invalid, options contradict each other, or not exactly one of topics,
                 pattern and assign is given.
         """
-        _check_what_to_read(topics, options.pattern, options.assign or {})
+        _check_what_to_read(topics, options)
         shared = options.group is not None and not options.assign
+        if options.pattern_re2 is not None and not (shared and member.group_protocol == "consumer"):
+            raise ConfigurationError("pattern_re2 needs a group, and group_protocol='consumer': brokers match it there")
         if not shared:
             _check_without_member(hooks.listener, member)
         plan = ConsumerPlan(

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.interop.lines import Received
 from tests.interop.peers import AIOKAFKA, JAVA, KAFKAJS, LIBRDKAFKA, PeerFailed, Running
@@ -103,6 +103,17 @@ OURS = MemberClient(
     {**_COMMON, "heartbeat.interval.ms": "300", "metadata.max.age.ms": "1000"},
     {each: each for each in ("range", "roundrobin", "sticky", "cooperative-sticky")},
 )
+
+
+def _without_timeouts(settings: Mapping[str, str]) -> dict[str, str]:
+    return {k: v for k, v in settings.items() if k not in ("session.timeout.ms", "heartbeat.interval.ms")}
+
+
+CONSUMER_PROTOCOL = {
+    each.name: replace(each, settings={**_without_timeouts(each.settings), "group.protocol": "consumer"}, assignors={})
+    for each in (OURS, MEMBERS["java"], MEMBERS["librdkafka"])
+}
+"""The clients that have the group protocol of KIP-848: the broker divides partitions, and sets the timeouts."""
 
 
 class Member(Running):

@@ -54,6 +54,7 @@ class Coordinator(Wire):
     Args:
         topics: the number of partitions of each.
         more: APIs that it serves beyond `VERSIONS`.
+        group_version: the finalized level of the feature `group.version`.
 
     Attributes:
         transactions: the transaction protocol version (KIP-890); clients learn of a change when they connect.
@@ -71,11 +72,12 @@ class Coordinator(Wire):
         *,
         transactions: int = 1,
         more: dict[int, tuple[int, int]] | None = None,
+        group_version: int = 0,
     ) -> None:
         super().__init__(core=ClientCore([("one", 9001)], options or Options(), random.Random(1)))
         self.topics = topics
         self._versions = VERSIONS | (more or {})
-        self.transactions = transactions
+        self.transactions, self._group_version = transactions, group_version
         self.waiting: list[Asked] = []
         self.lookups = 0
         self.home = (1, "one", 9001)
@@ -143,12 +145,17 @@ class Coordinator(Wire):
                 keys = tuple(
                     ApiVersion(api_key=k, min_version=a, max_version=b) for k, (a, b) in self._versions.items()
                 )
-                level = self.transactions
-                feature = FinalizedFeatureKey(
-                    name="transaction.version", max_version_level=level, min_version_level=level
+                levels = {"transaction.version": self.transactions, "group.version": self._group_version}
+                features = tuple(
+                    FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+                    for name, level in levels.items()
+                    if level
                 )
                 answer = ApiVersionsResponse(
-                    error_code=0, api_keys=keys, finalized_features_epoch=level, finalized_features=(feature,)
+                    error_code=0,
+                    api_keys=keys,
+                    finalized_features_epoch=self.transactions,
+                    finalized_features=features,
                 )
                 self._reply(asked, answer)
             case MetadataRequest() if not self.slow:

@@ -264,7 +264,7 @@ def test_a_lenient_reading_leaves_out_what_nobody_would_miss_and_says_so(caplog:
     ("name", "value"),
     [
         ("interceptor.classes", "org.example.Audit"),
-        ("group.protocol", "consumer"),
+        ("group.protocol.type", "connect"),
         ("retries", "0"),
         ("max.block.ms", 60000),
         ("error_cb", print),

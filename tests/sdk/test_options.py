@@ -57,7 +57,7 @@ def test_a_new_option_of_a_consumer_takes_one_edit(copy: Path) -> None:
     made = options.written()
     assert made.count("        longest: float = 5.0,\n") == 2, "the signatures of consumer and transform have it"
     assert made.count("            longest: seconds for this.\n") == 1
-    assert "            longest, pattern, deny, start, reset, listener" in made, "and transform refers to consumer"
+    assert "            longest, pattern, deny, pattern_re2, start, reset" in made, "and transform refers to consumer"
     assert made.count("longest=longest") == 2
 
 

@@ -7,7 +7,9 @@ the client, another seed may catch the mutation.
 
 By default the client runs against a model cluster. ``--broker`` runs brokerlite on a model disk instead
 (`tests.sim.broker`), ``--transactions`` the client's transactions (`tests.sim.transfers`), ``--onlookers`` consumers
-that read them committed (`tests.sim.onlookers`), ``--transforms`` consume, transform, produce (`tests.sim.transforms`),
+that read them committed (`tests.sim.onlookers`), ``--groups`` members of both group
+protocols (`tests.sim.modern_groups`), ``--transforms`` consume, transform, produce (`tests.sim.transforms`),
+``--group-transforms`` the same by the new group protocol,
 ``--proxy`` clients of the proxy (`tests.sim.proxy.world`), and ``--proxied-transactions`` transactions through it
 (`tests.sim.proxy.transfers`).
 """
@@ -23,6 +25,7 @@ from typing import NamedTuple
 from tests.sim import onlookers, run, transfers, transforms
 from tests.sim.broker import world
 from tests.sim.broker.mutations import OF_BROKER
+from tests.sim.group_mutations import OF_GROUP_TRANSFORMS, OF_GROUPS
 from tests.sim.mutations import OF_CLIENT, Mutations
 from tests.sim.onlookers import OF_ONLOOKERS
 from tests.sim.proxy import transfers as through
@@ -47,6 +50,8 @@ WORLDS = {
     "onlookers": World(onlookers.play, OF_ONLOOKERS, "play readers of committed records beside them"),
     "proxy": World(proxied.play, OF_PROXY, "play clients of the proxy"),
     "proxied-transactions": World(through.play, OF_TRANSFERS, "play transactions through the proxy"),
+    "groups": World(run.play_protocols, OF_GROUPS, "play members of both group protocols"),
+    "group-transforms": World(transforms.play_modern, OF_GROUP_TRANSFORMS, "play transforms in groups of KIP-848"),
     "transforms": World(transforms.play, OF_TRANSFORMS, "play consume, transform, produce"),
 }
 

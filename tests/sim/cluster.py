@@ -192,9 +192,18 @@ class ModelCluster:
         self.data = Leaders(self, chance)
         self.data.strict = self._strict
         self.groups = Coordinators(self, chance, history)
+        self.group_version = 0
+        """The finalized level of the feature `group.version`."""
         self.transactions = Transactions(self, type(chance)(chance.getrandbits(32)) if transactions else chance)
         for node in self.nodes:
             self._learn(node)
+
+    def serve_consumer_groups(self, session: float, interval: float, pause: float) -> None:
+        """Have the group protocol of KIP-848, with these timeouts in seconds."""
+        self.group_version = 1
+        self.release = self.release | {15: (0, 6), 68: (0, 1), 69: (0, 1)}
+        modern = self.groups.modern
+        modern.session, modern.interval, modern.pause = session, interval, pause
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -267,10 +276,17 @@ class ModelCluster:
             return ApiVersionsResponse(error_code=UnsupportedVersion.code, api_keys=keys), 0
         if not self.transaction_version:
             return ApiVersionsResponse(error_code=0, api_keys=keys)
-        level = self.transaction_version
-        feature = FinalizedFeatureKey(name="transaction.version", max_version_level=level, min_version_level=level)
+        levels = {"transaction.version": self.transaction_version, "group.version": self.group_version}
+        features = tuple(
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in levels.items()
+            if level
+        )
         return ApiVersionsResponse(
-            error_code=0, api_keys=keys, finalized_features_epoch=level, finalized_features=(feature,)
+            error_code=0,
+            api_keys=keys,
+            finalized_features_epoch=self.transaction_version,
+            finalized_features=features,
         )
 
     def _metadata(self, node: int, version: int, message: MetadataRequest) -> MetadataResponse:

@@ -7,16 +7,24 @@ Rules:
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ottla.codec.apis.consumer_group_heartbeat import (
+    JOIN,
+    LEAVE,
+    LEAVE_STATIC,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from ottla.codec.apis.join_group import JoinGroupRequest
 from ottla.codec.apis.leave_group import LeaveGroupRequest
 from ottla.codec.apis.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from ottla.codec.apis.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from ottla.codec.apis.sync_group import SyncGroupRequest, SyncGroupResponse
 from ottla.codec.consumer_protocol import parse_assignment
+from ottla.errors import FencedMemberEpoch, UnknownMemberId
 from tests.sim.data import Place
 from tests.sim.groups import Group
 from tests.sim.ledger import Ledger
@@ -46,6 +54,10 @@ class GroupLedger:
     """All offsets before it have been handled."""
     _given: dict[tuple[str, int], set[Place]] = field(default_factory=dict)
     """(member, generation) -> the partitions that SyncGroup assigned."""
+    _told: dict[str, set[Place]] = field(default_factory=dict)
+    """Member -> the partitions that the coordinator of a consumer group (KIP-848) assigned last."""
+    _reported: dict[str, set[Place]] = field(default_factory=dict)
+    """Member -> the partitions that it reported to own: it may still have to give them up."""
     _stands: dict[tuple[str, Place], list[int]] = field(default_factory=lambda: defaultdict(list))
     """(process, partition) -> the committed offsets that the coordinator returned since the last assignment began."""
     _unanswered: Counter[str] = field(default_factory=Counter)
@@ -78,11 +90,25 @@ class GroupLedger:
                             self._has[process, request.member_id, place] = given[place]
             case SyncGroupResponse(error_code=0) if isinstance(request, SyncGroupRequest):
                 self._given[request.member_id, request.generation_id] = assigned(answer.assignment)
+            case ConsumerGroupHeartbeatResponse() if isinstance(request, ConsumerGroupHeartbeatRequest):
+                self._heard(request, answer)
             case OffsetFetchResponse(error_code=0) if isinstance(request, OffsetFetchRequest):
                 topics: list[Any] = [*answer.topics, *(topic for group in answer.groups for topic in group.topics)]
                 for topic in topics:
                     for each in topic.partitions:
                         self._stands[process, (topic.name, each.partition_index)].append(each.committed_offset)
+
+    def _heard(self, request: ConsumerGroupHeartbeatRequest, answer: ConsumerGroupHeartbeatResponse) -> None:
+        member = request.member_id
+        if answer.error_code in (UnknownMemberId.code, FencedMemberEpoch.code):
+            self._told[member], self._reported[member] = set(), set()
+        elif answer.assignment is not None:
+            self._told[member] = self._named(answer.assignment.topic_partitions)
+            if request.topic_partitions is not None:
+                self._reported[member] = self._named(request.topic_partitions)
+
+    def _named(self, topics: Iterable[Any]) -> set[Place]:
+        return {(self.ledger.cluster.ever_named(each), index) for each in topics for index in each.partitions}
 
     def committed(self, group: Group, member: str, place: Place, offset: int) -> None:
         """The coordinator accepts a commit."""
@@ -95,10 +121,16 @@ class GroupLedger:
         for each in group.members.values():
             if each.id != member and place in assigned(each.assignment):
                 raise Violation(FOREIGN, f"{where} in generation {group.generation}, where {each.id} has it")
+        if group.modern is not None and member:
+            for other in group.modern.members.values():
+                if other.id != member and place in self.ledger.cluster.groups.modern.places(other.has):
+                    raise Violation(FOREIGN, f"{where} in epoch {group.modern.epoch}, where {other.id} has it")
 
     # -- users -------------------------------------------------------------------------------------------------------
 
     def may_read(self, who: str, member: str, generation: int, place: Place) -> None:
+        if member in self._told and place not in self._told[member] | self._reported.get(member, set()):
+            raise Violation(NOT_MINE, f"{who} ({member}) gets {place[0]}-{place[1]} in epoch {generation}")
         given = self._given.get((member, generation))
         if given is not None and place not in given:
             raise Violation(NOT_MINE, f"{who} ({member}) gets {place[0]}-{place[1]} in generation {generation}")
@@ -138,14 +170,18 @@ class GroupLedger:
     def left(self, who: str, member: str, instance: str | None) -> None:
         """A member has left in order and in time: the group need not wait until its session expires."""
         group = self.ledger.cluster.groups.groups.get(self.group)
-        if group is not None and instance is None and member in group.members:
+        members = {} if group is None else group.members | (group.modern.members if group.modern is not None else {})
+        if instance is None and member in members:
             raise Violation(STAYS, f"{who} ({member})")
 
     def sent(self, link: Link, message: Any) -> None:
         """Check that a member commits no acknowledged offset again, unless an answer is missing."""
         if link.client.name in self._leaving and link.client.name not in self.shared:
-            self._leaving[link.client.name] |= isinstance(message, LeaveGroupRequest)
-            if self._leaving[link.client.name] and isinstance(message, JoinGroupRequest):
+            epoch = message.member_epoch if isinstance(message, ConsumerGroupHeartbeatRequest) else 1
+            leaves = isinstance(message, LeaveGroupRequest) or epoch in (LEAVE, LEAVE_STATIC)
+            joins = isinstance(message, JoinGroupRequest) or epoch == JOIN
+            self._leaving[link.client.name] |= leaves
+            if self._leaving[link.client.name] and joins:
                 raise Violation(AGAIN_IN, link.client.name)
         if not self.everything or not isinstance(message, OffsetCommitRequest):
             return

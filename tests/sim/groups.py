@@ -1,4 +1,4 @@
-"""Coordinators of classic groups, with Kafka's rules.
+"""Coordinators of classic groups, with Kafka's rules; those of KIP-848 are in `tests.sim.modern_groups`.
 
     EMPTY ── join ──► PREPARING ── all have joined, or time is up ──► COMPLETING ── the leader's SyncGroup ──► STABLE
       ▲                 ▲  │ no member is left                            │                                    │
@@ -21,7 +21,15 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from ottla.codec.apis import consumer_group_describe, describe_groups
 from ottla.codec.apis import leave_group as leave
+from ottla.codec.apis.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from ottla.codec.apis.consumer_group_heartbeat import (
+    JOIN,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from ottla.codec.apis.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from ottla.codec.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.codec.apis.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from ottla.codec.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse
@@ -47,6 +55,7 @@ from ottla.codec.apis.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from ottla.codec.consumer_protocol import parse_assignment, parse_subscription
 from ottla.codec.wire import NO_UUID
 from ottla.errors import (
     CoordinatorLoadInProgress,
@@ -67,9 +76,11 @@ from ottla.errors import (
     UnknownTopicOrPartition,
     UnstableOffsetCommit,
 )
+from ottla.sdk.group.assignors import build_assigned
 from tests.sim.clock import Clock
 from tests.sim.data import Place
 from tests.sim.history import History
+from tests.sim.modern_groups import ModernCoordinator, ModernGroup, ModernMember, refused_heartbeat
 from tests.sim.network import Reply
 from tests.sim.transactions import Asking
 
@@ -132,6 +143,10 @@ class Group:
     phase: int = 0
     """Counts rebalances, so that timers of earlier ones are ignored."""
     load_ends: float = 0.0
+    revoking: bool = False
+    """A member that keeps its partitions during a rebalance has to give some up, and then joins again."""
+    modern: ModernGroup | None = None
+    """The group's members, if it is one of KIP-848."""
 
     def store(self) -> None:
         members = {each.id: replace(each, join=None, sync=None) for each in self.members.values()}
@@ -148,6 +163,8 @@ class Coordinators:
         self.groups: dict[str, Group] = {}
         self._withheld: dict[int, list[tuple[Place, Callable[[], None]]]] = {}
         """Per node that does not know that it no longer coordinates, the refusals that it sends once it knows."""
+        self.modern = ModernCoordinator(cluster, chance, history)
+        self.modern.removed = self._removed
         self._ids = 0
         self._commits = 0
         self.refusals: dict[Place, tuple[int, float]] = {}
@@ -185,7 +202,17 @@ class Coordinators:
 
     def act(self, group: Group, client: str, version: int, message: Any, reply: Reply) -> None:
         """Carry out a request as the group's coordinator."""
+        if group.modern is not None and not group.modern.members and isinstance(message, JoinGroupRequest):
+            group.generation, group.modern = group.modern.epoch, None
+        if (modern := group.modern) is not None and self._act_modern(group, modern, client, version, message, reply):
+            return
         match message:
+            case ConsumerGroupHeartbeatRequest():
+                reply(self._first_heartbeat(group, message))
+            case DescribeGroupsRequest():
+                reply(self._described(group))
+            case ConsumerGroupDescribeRequest():
+                reply(_described_modern(group))
             case JoinGroupRequest():
                 self._join(group, client, version, message, reply)
             case SyncGroupRequest():
@@ -203,6 +230,104 @@ class Coordinators:
             case _:
                 raise AssertionError(f"the model does not serve {message}")
 
+    # -- groups of KIP-848 -------------------------------------------------------------------------------------------
+
+    def _act_modern(
+        self, group: Group, modern: ModernGroup, client: str, version: int, message: Any, reply: Reply
+    ) -> bool:
+        """Carry out a request about members of such a group; return whether it is one."""
+        later = partial(self._later, group)
+        match message:
+            case ConsumerGroupHeartbeatRequest():
+                reply(self.modern.heartbeat(modern, message, later))
+            case JoinGroupRequest():
+                reply(self.modern.join(modern, client, version, message, later))
+                self._removed(modern)  # a classic member may have replaced a static one
+            case SyncGroupRequest():
+                reply(self.modern.sync(modern, message))
+            case HeartbeatRequest():
+                reply(HeartbeatResponse(error_code=self.modern.classic_heartbeat(modern, message)))
+            case LeaveGroupRequest():
+                reply(self.modern.classic_leave(modern, message))
+            case DescribeGroupsRequest():
+                described = replace(self._described(group).groups[0], error_code=GroupIdNotFound.code)
+                reply(DescribeGroupsResponse(groups=(described,)))
+            case _:
+                return False
+        return True
+
+    def _first_heartbeat(self, group: Group, message: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
+        """A heartbeat to a group that is not one of KIP-848; it becomes one if a member joins."""
+        if message.member_epoch != JOIN:
+            return refused_heartbeat(GroupIdNotFound.code)
+        if group.revoking:
+            # Kafka would give these partitions to others at once, though their owner has not given them up.
+            return refused_heartbeat(CoordinatorLoadInProgress.code)
+        modern = group.modern = ModernGroup(group.name, epoch=group.generation, target_epoch=group.generation)
+        for member in list(group.members.values()):
+            for reply, answer in ((member.join, _NOT_JOINED), (member.sync, _NOT_SYNCED)):
+                if reply:
+                    reply(replace(answer, error_code=RebalanceInProgress.code))
+            modern.members[member.id] = self._upgraded(group, member)
+            modern.targets[member.id] = modern.members[member.id].assigned
+        if modern.members:
+            self._cluster.data.features["a classic group is upgraded"] += 1
+        group.members, group.pending, group.state, group.leader = {}, {}, State.EMPTY, ""
+        group.phase += 1
+        later = partial(self._later, group)
+        self.modern.watch(modern, later)
+        return self.modern.heartbeat(modern, message, later)
+
+    def _upgraded(self, group: Group, member: Member) -> ModernMember:
+        ids = self._cluster.ids
+        parts = {(ids[topic], index) for topic, index in _partitions(member.assignment) if topic in ids}
+        return ModernMember(
+            member.id,
+            member.instance,
+            rebalance=member.rebalance,
+            topics=tuple(sorted(parse_subscription(next(iter(member.protocols.values())))[1].topics)),
+            epoch=group.generation,
+            previous=group.generation,
+            assigned=frozenset(parts),
+            heard=self._clock.now,
+            protocols=member.protocols,
+            session=member.session,
+        )
+
+    def _removed(self, modern: ModernGroup) -> None:
+        """The last member of the new protocol is gone: if there are classic ones, the group is classic again."""
+        group = self.groups[modern.name]
+        if group.modern is not modern or not modern.only_classic:
+            return
+        self._cluster.data.features["a group is downgraded"] += 1
+        modern.phase += 1
+        group.modern, group.generation, group.protocol_type = None, modern.epoch, "consumer"
+        for each in modern.members.values():
+            places = self.modern.places(modern.targets.get(each.id, frozenset()))
+            member = Member(each.id, each.instance, each.session, each.rebalance, dict(each.protocols or {}))
+            member.assignment = build_assigned(sorted(places))
+            group.members[each.id] = member
+        group.leader = next(iter(group.members))
+        group.state = State.STABLE
+        group.store()
+        self._watch(group, list(group.members.values()))
+        self._prepare(group)
+
+    def _described(self, group: Group) -> DescribeGroupsResponse:
+        state = "Empty" if group.exists or group.stored is not None else "Dead"
+        return DescribeGroupsResponse(
+            groups=(
+                describe_groups.DescribedGroup(
+                    error_code=0,
+                    group_id=group.name,
+                    group_state="Stable" if group.members else state,
+                    protocol_type=group.protocol_type or "",
+                    protocol_data="",
+                    members=(),
+                ),
+            )
+        )
+
     def moved(self, place: Place) -> None:
         """Another node coordinates the groups of a partition, or the same one again, from their stored state."""
         for name, group in self.groups.items():
@@ -217,8 +342,13 @@ class Coordinators:
             new.stored, new.offsets, new.phase = group.stored, group.offsets, group.phase + 1
             new.since, new.uncommitted, new.exists = group.since, group.uncommitted, group.exists
             new.load_ends = self._clock.now + self._chance.uniform(0.0, 0.3)
+            new.modern = group.modern
+            if new.modern is not None:
+                new.members, new.state = {}, State.EMPTY
             group.phase = -1
             self.groups[name] = new
+            if new.modern is not None:
+                self.modern.moved(new.modern, partial(self._later, new))
             self._watch(new, list(new.members.values()))
 
     def learned(self, node: int) -> None:
@@ -439,6 +569,10 @@ class Coordinators:
         member.sync = reply
         if member.id == group.leader:
             given = {each.member_id: each.assignment for each in message.assignments}
+            cooperative = group.protocol == "cooperative-sticky"
+            group.revoking = cooperative and any(
+                _partitions(each.assignment) - _partitions(given.get(each.id, b"")) for each in group.members.values()
+            )
             for each in group.members.values():
                 each.assignment = given.get(each.id, b"")
             group.state = State.STABLE
@@ -570,6 +704,8 @@ class Coordinators:
 
     def _may_commit(self, group: Group, version: int, message: OffsetCommitRequest) -> int:
         generation = message.generation_id_or_member_epoch
+        if group.modern is not None:
+            return self.modern.may_commit(group.modern, version, message)
         if generation < 0 and not message.member_id:
             return 0 if group.state is State.EMPTY else UnknownMemberId.code
         if group.stored is None and not group.members:
@@ -652,6 +788,8 @@ class Coordinators:
 
     def _may_commit_in_transaction(self, group: Group, message: TxnOffsetCommitRequest) -> int:
         generation = message.generation_id_or_member_epoch
+        if group.modern is not None:
+            return self.modern.may_commit(group.modern, 0, message)
         nobody = generation < 0 and not message.member_id and message.group_instance_id is None
         if nobody or (generation < 0 and group.state is State.EMPTY):
             return 0
@@ -681,20 +819,7 @@ class Coordinators:
     def _fetch(self, version: int, message: OffsetFetchRequest) -> OffsetFetchResponse:
         if version >= 8:
             return OffsetFetchResponse(
-                groups=tuple(
-                    OffsetFetchResponseGroup(
-                        group_id=asked.group_id,
-                        topics=tuple(
-                            OffsetFetchResponseTopics(
-                                name=name,
-                                topic_id=self._cluster.ids.get(name, NO_UUID),
-                                partitions=tuple(OffsetFetchResponsePartitions(**each) for each in found),
-                            )
-                            for name, found in self._found(asked.group_id, asked.topics, message.require_stable).items()
-                        ),
-                    )
-                    for asked in message.groups
-                )
+                groups=tuple(self._fetched(asked, message.require_stable) for asked in message.groups)
             )
         return OffsetFetchResponse(
             topics=tuple(
@@ -704,6 +829,25 @@ class Coordinators:
                 for name, found in self._found(message.group_id, message.topics, message.require_stable).items()
             )
         )
+
+    def _fetched(self, asked: Any, stable: bool) -> OffsetFetchResponseGroup:
+        if code := self._may_fetch(asked):
+            return OffsetFetchResponseGroup(group_id=asked.group_id, topics=(), error_code=code)
+        return OffsetFetchResponseGroup(
+            group_id=asked.group_id,
+            topics=tuple(
+                OffsetFetchResponseTopics(
+                    name=name,
+                    topic_id=self._cluster.ids.get(name, NO_UUID),
+                    partitions=tuple(OffsetFetchResponsePartitions(**each) for each in found),
+                )
+                for name, found in self._found(asked.group_id, asked.topics, stable).items()
+            ),
+        )
+
+    def _may_fetch(self, asked: Any) -> int:
+        modern = self.group(asked.group_id).modern
+        return self.modern.may_fetch(modern, asked.member_id, asked.member_epoch) if modern is not None else 0
 
     def _found(self, name: str, topics: Iterable[Any] | None, stable: bool) -> dict[str, list[dict[str, Any]]]:
         """Topic -> fields of each partition's answer."""
@@ -738,7 +882,32 @@ def _refused_join(code: int, version: int, member_id: str) -> JoinGroupResponse:
     return replace(_NOT_JOINED, error_code=code, member_id=member_id)
 
 
+def _partitions(assignment: bytes) -> set[Place]:
+    if not assignment:
+        return set()
+    found = parse_assignment(assignment)[1].assigned_partitions
+    return {(each.topic, index) for each in found for index in each.partitions}
+
+
+def _described_modern(group: Group) -> ConsumerGroupDescribeResponse:
+    described = consumer_group_describe.DescribedGroup(
+        error_code=0 if group.modern is not None else GroupIdNotFound.code,
+        error_message=None,
+        group_id=group.name,
+        group_state="Stable",
+        group_epoch=0,
+        assignment_epoch=0,
+        assignor_name="",
+        members=(),
+    )
+    return ConsumerGroupDescribeResponse(groups=(described,))
+
+
 def _group_of(message: Any) -> str:
+    if isinstance(message, ConsumerGroupDescribeRequest):
+        return message.group_ids[0]
+    if isinstance(message, DescribeGroupsRequest):
+        return message.groups[0]
     if isinstance(message, OffsetFetchRequest) and message.groups:
         return message.groups[0].group_id
     return str(message.group_id)
@@ -755,6 +924,21 @@ def refusal(message: Any, version: int, code: int) -> Any:
             return HeartbeatResponse(error_code=code)
         case LeaveGroupRequest():
             return LeaveGroupResponse(error_code=code)
+        case ConsumerGroupHeartbeatRequest():
+            return refused_heartbeat(code)
+        case ConsumerGroupDescribeRequest():
+            described = _described_modern(Group(message.group_ids[0])).groups[0]
+            return ConsumerGroupDescribeResponse(groups=(replace(described, error_code=code),))
+        case DescribeGroupsRequest():
+            group = describe_groups.DescribedGroup(
+                error_code=code,
+                group_id=message.groups[0],
+                group_state="",
+                protocol_type="",
+                protocol_data="",
+                members=(),
+            )
+            return DescribeGroupsResponse(groups=(group,))
         case TxnOffsetCommitRequest():
             return TxnOffsetCommitResponse(
                 topics=tuple(

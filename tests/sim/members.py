@@ -10,7 +10,7 @@ from functools import partial
 from random import Random
 
 from ottla.codec.apis.list_offsets import EARLIEST
-from ottla.errors import Closed, CommitFailed, FencedInstanceId, OttlaError, TimeoutExpired
+from ottla.errors import Closed, CommitFailed, FencedInstanceId, OttlaError, TimeoutExpired, UnreleasedInstanceId
 from ottla.sdk import calls
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.consume.assignment.committing import BatchAssignment
@@ -78,6 +78,9 @@ class Manner:
     """Some members ask for the committed offsets, and soon cancel the call."""
     pattern: bool
     """Members subscribe to a pattern. A node that has just started may know no topics, so matching topics vanish."""
+    protocol: str = "classic"
+    """``classic``, ``consumer`` or ``auto``; ``mixed``: each member chooses; ``up`` and ``down``: members with the
+    other protocol take the place of the first ones."""
 
     @classmethod
     def drawn(cls, chance: Random, own: Random) -> "Manner":
@@ -100,18 +103,34 @@ class Manner:
         )
 
     def plan(
-        self, group: str, topics: tuple[str, ...], instance: str | None, assigning: Callable[[], None]
+        self,
+        group: str,
+        topics: tuple[str, ...],
+        instance: str | None,
+        assigning: Callable[[], None],
+        protocol: str = "classic",
     ) -> ConsumerPlan:
-        member = MemberOptions(
+        classic = MemberOptions(
             assignors=tuple(Calling(ASSIGNORS[name], assigning) for name in self.assignors),
             instance_id=instance,
             session_timeout=self.session,
             heartbeat_interval=self.heartbeat,
             max_poll_interval=self.max_poll_interval,
         )
+        # Without the options of the classic protocol: the broker divides partitions, and sets the timeouts.
+        modern = MemberOptions(instance_id=instance, max_poll_interval=self.max_poll_interval)
+        member = (
+            classic
+            if protocol == "classic"
+            else replace(modern, group_protocol="auto" if protocol == "auto" else "consumer")
+        )
         options = ConsumerOptions(group=group, auto_commit=0.3 if self.commits == "auto" else None)
+        regex = f"[{''.join(topics)}{PASSING}]"
+        if self.pattern and protocol == "consumer re2":
+            options = replace(options, pattern_re2=regex)
+            return ConsumerPlan(start=Time(EARLIEST), member=member, options=options)
         if self.pattern:
-            matches = TopicFilter(f"[{''.join(topics)}{PASSING}]")
+            matches = TopicFilter(regex)
             return ConsumerPlan(start=Time(EARLIEST), matches=matches, member=member, options=options)
         return ConsumerPlan(start=Time(EARLIEST), topics=topics, member=member, options=options)
 
@@ -129,6 +148,9 @@ class Consuming:
     instance: str | None
     rival: bool
     """Another member has its instance id, and one of the two is to be fenced."""
+    protocol: str = "classic"
+    refused: bool = False
+    """Another member still has its instance id, for a session."""
     stop: Outcome[None] = field(default_factory=Outcome)
     """Settled when the user has to leave."""
     expected: dict[Place, int | None] = field(default_factory=dict)
@@ -191,7 +213,7 @@ class Consuming:
         process = self.process
         yield from process.connect()
         yield from known(process, self.topics)
-        plan = self.manner.plan(self.ledger.group, self.topics, self.instance, self._assigning)
+        plan = self.manner.plan(self.ledger.group, self.topics, self.instance, self._assigning, self.protocol)
         plan = replace(plan, options=replace(plan.options, max_records=self.most))
         fetcher = Fetcher(process.core, reset=None)
         machine = self.machine = process.do(
@@ -234,6 +256,10 @@ class Consuming:
                     raise Violation("a member is fenced, and no other member has its instance id", self.name) from None
                 process.history.add("·", self.name, "is fenced by a member with its instance id")
                 error = fenced
+            except UnreleasedInstanceId as refused:
+                process.history.add("·", self.name, "is refused, because another member has its instance id")
+                self._feature("an instance id is not released")
+                self.refused, error = True, refused
             except Whim:
                 if not self.leaving:  # listeners raise only while the block is left
                     raise

@@ -67,7 +67,6 @@ from ottla.sdk.group.commits import Commits
 from ottla.sdk.group.heartbeats import Heartbeats
 from ottla.sdk.group.member_states import MemberInput
 from ottla.sdk.group.offset_commits import OffsetCommits
-from ottla.sdk.group.seat import Seat
 from ottla.sdk.logs import HELD
 from ottla.sdk.outcome import Outcome, all_of
 from ottla.sdk.produce import accumulator, batches, deliveries, node_queue, results, room
@@ -690,9 +689,9 @@ def _not_counted_once_cancelled(next_batch: Any) -> Any:
 
 
 def _silent_if_it_has_to_ask(leave: Any) -> Any:
-    def broken(core: ClientCore, seat: Seat, why: str, until: float) -> Any:
-        if core.coordinators.known(seat.group) is not None:
-            yield from leave(core, seat, why, until)
+    def broken(core: ClientCore, said: goodbye.Goodbye, until: float) -> Any:
+        if core.coordinators.known(said.group) is not None:
+            yield from leave(core, said, until)
 
     return broken
 

@@ -68,7 +68,12 @@ class Result:
 
 
 class Simulation:
-    def __init__(self, seed: int, *, told: bool = False) -> None:
+    """
+    Args:
+        protocols: members of the group use both group protocols.
+    """
+
+    def __init__(self, seed: int, *, told: bool = False, protocols: bool = False) -> None:
         self.seed, self.chance = seed, Random(seed)
         self.clock = Clock()
         self.history = History(self.clock, told)
@@ -76,7 +81,8 @@ class Simulation:
         self.seconds = chance.choice((3.0, 6.0, 10.0))
         nodes = chance.choice((2, 2, 3, 4))
         self.topics = {"a": chance.randint(1, 3), "b": chance.randint(1, 2)}
-        self.release = release = chance.choice(("1.0", "2.1", "2.8", "4.3", "4.3", "4.3"))
+        release = chance.choice(("1.0", "2.1", "2.8", "4.3", "4.3", "4.3"))
+        self.release = release = "4.3" if protocols else release
         self.network = Network(self.clock, Random(seed + 1), self.history)
         self.sent_to = dict(self.topics)
         """The topics that producers send to. One of them may be recreated; only `Following` reads that one."""
@@ -108,6 +114,15 @@ class Simulation:
         self.bounds = Requests(self.clock, self.cluster.data.features)
         self.network.sent, self.network.delivered = self._sent, self._delivered
         self.manner = Manner.drawn(chance, Random(f"{seed} manner"))
+        self.protocols = Random(f"{seed} protocols")
+        if protocols:
+            self.manner = replace(
+                self.manner, protocol=self.protocols.choice(("consumer", "consumer", "mixed", "mixed", "up", "down"))
+            )
+            if self.manner.protocol == "mixed":  # a member that chooses offers the default assignors
+                self.manner = replace(self.manner, assignors=("range", "cooperative-sticky"))
+            pause = self.protocols.choice((0.0, 0.0, 1.0))
+            self.cluster.serve_consumer_groups(self.manner.session, self.manner.heartbeat, pause)
         self.group.everything = self.manner.commits == "all"
         self.cluster.groups.expelled = self._expelled
         calm = chance.random() < 0.2
@@ -341,6 +356,8 @@ class Simulation:
             own = Random(f"{self.seed} x0")
             self.admin = Administrating(self.process("x0"), own, self.cluster.data.features, self.seconds)
             self.admin.process.run(self.admin.script())
+        for _ in range(self.protocols.choice((0, 2, 6)) if self.manner.protocol != "classic" else 0):
+            self.clock.at(self.protocols.uniform(self.seconds / 4, self.seconds), self._roll)
         for _ in range(chance.choice((1, 2, 2, 3))):
             self.clock.later(chance.choice((0.0, 0.0, self.seconds / 2)), self.join)
 
@@ -361,13 +378,35 @@ class Simulation:
         if process.name != name:
             self.epochs.shared.add(process.name)
             self.group.shared.add(process.name)
-        member = Consuming(name, process, self.group, chance, self.manner, tuple(self.topics), instance, rival)
+        protocol = self._protocol()
+        self.cluster.data.features[f"a member is {protocol}"] += 1
+        member = Consuming(
+            name, process, self.group, chance, self.manner, tuple(self.topics), instance, rival, protocol
+        )
         member.seed = self.seed
         member.__post_init__()
         self.members[name] = member
         if beside:
             beside[0].member, member.beside = member, beside[0].send_one
         process.run(member.script(), lambda: self._gone(name))
+
+    def _protocol(self) -> str:
+        """The group protocol of the next member."""
+        wanted, modern = self.manner.protocol, self.protocols.choice(("consumer", "consumer re2"))
+        if wanted == "mixed":
+            return self.protocols.choice(("classic", modern, "auto"))
+        if wanted in ("up", "down"):
+            return modern if (self.clock.now > self.seconds / 2) == (wanted == "up") else "classic"
+        return modern if wanted == "consumer" else wanted
+
+    def _roll(self) -> None:
+        """Stop one member; another one, perhaps with the other protocol, takes its place."""
+        staying = [each for each in self.members.values() if not each.stop.done]
+        if staying and not self.over:
+            member = self.protocols.choice(staying)
+            self.say("!", member.name, "is replaced")
+            member.stop.succeed(None)
+            self.clock.later(self.protocols.uniform(0.0, 0.5), self.join)
 
     def _gone(self, name: str) -> None:
         """A member has left; close its process if it was the last user there."""
@@ -376,6 +415,8 @@ class Simulation:
             if producing.member is member:
                 producing.member = None
         self._close_unused(member.process)
+        if member.refused and not member.rival:
+            self.clock.later(0.5, partial(self.join, member.instance))
         if not self.members:
             self.join()  # which does nothing once everything is done
 
@@ -536,6 +577,14 @@ def logged_to(handler: logging.Handler | None) -> Iterator[None]:
             log.removeHandler(handler)
         log.setLevel(level)
         log.propagate = propagate
+
+
+def play_protocols(seed: int, *, told: bool = False, broken: str | None = None) -> Result:
+    """Like `play`, with both group protocols; ``broken`` is one of `tests.sim.group_mutations`."""
+    from tests.sim.group_mutations import OF_GROUPS  # only here: it needs the mutations of the client
+
+    with OF_GROUPS.known[broken]() if broken else nullcontext():
+        return Simulation(seed, told=told, protocols=True).run()
 
 
 def play(seed: int, *, told: bool = False, broken: str | None = None) -> Result:

@@ -47,6 +47,7 @@ from ottla.sdk.produce.records import PendingRecord
 from tests.sim.brokers import ModelBrokers
 from tests.sim.data import Place
 from tests.sim.faults import Fault
+from tests.sim.group_mutations import TRANSFORM_MUTATIONS
 from tests.sim.groups import Group, refusal
 from tests.sim.members import Manner
 from tests.sim.network import Link, Reply
@@ -460,6 +461,24 @@ class Transforms(Transfers):
             if not sure[claim] <= taken[claim] <= sure[claim] + perhaps[claim]:
                 where = f"{claim}: committed {taken[claim]} times, by {sure[claim]} transactions whose records exist"
                 raise Violation("committed offsets do not match the outputs", where)
+
+
+class ModernTransforms(Transforms):
+    """The same work in a group of KIP-848, whose members commit by their member epochs."""
+
+    RELEASES = ("4.3",)
+
+    def __init__(self, seed: int, *, told: bool = False) -> None:
+        super().__init__(seed, told=told)
+        assert isinstance(self.brokers, ModelBrokers)
+        self.manner = replace(self.manner, protocol="consumer", static=False)
+        self.brokers.cluster.serve_consumer_groups(self.manner.session, self.manner.heartbeat, 0.0)
+
+
+def play_modern(seed: int, *, told: bool = False, broken: str | None = None) -> Result:
+    """Like `play`, in a group of KIP-848; ``broken`` is one of `tests.sim.group_mutations`."""
+    with TRANSFORM_MUTATIONS[broken]() if broken else nullcontext():
+        return ModernTransforms(seed, told=told).run()
 
 
 def play(seed: int, *, told: bool = False, broken: str | None = None) -> Result:

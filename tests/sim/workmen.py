@@ -141,7 +141,8 @@ class Workman:
             max_wait=chance.choice((0.0, 0.05, 0.5)),
             attempts=chance.choice((1, 5, 5)),
         )
-        consumed = world.manner.plan(GROUP, tuple(world.topics), self.instance, lambda: None)
+        protocol = world.manner.protocol
+        consumed = world.manner.plan(GROUP, tuple(world.topics), self.instance, lambda: None, protocol)
         limited = replace(consumed.options, max_records=options.max_records)
         consumed = replace(consumed, start=world.start, options=limited)
         producer = self.producer = process.do(lambda: ProducerCore(process.core, produced, chance))

@@ -15,9 +15,10 @@ from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.assignment.subscription import Subscription
 from ottla.sdk.consume.reading.fetcher import Fetcher, Offset, Start
 from ottla.sdk.core import ClientCore
-from ottla.sdk.flow import Flow, LoneFlow
+from ottla.sdk.flow import Flow, LoneFlow, sleep
 from ottla.sdk.group.commit_queue import Assignment
 from ottla.sdk.group.commits import Commits
+from ottla.sdk.group.offset_commits import OF_THE_MEMBER, CommittingMember
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Steps, settled
@@ -73,12 +74,21 @@ class Resuming:
     def _receive(self, places: Sequence[TopicPartition]) -> Steps[None]:
         commits = self._commits
         assignments = {place: commits.assignment(place) for place in places}
+        refusals = 0
         while True:
             # A partition that was revoked and assigned again has its own lookup, and may be read already.
             mine = [place for place, each in assignments.items() if each and commits.assignment(place) is each]
+            member = commits.identity()
+            member = member if member is not None and member.has_epoch else None
             try:
-                yield from self._resume(mine)
+                yield from self._resume(mine, member)
             except OttlaError as error:
+                if member is not None and isinstance(error, OF_THE_MEMBER):
+                    # The epoch has moved on, or the member is lost: then its partitions are lost, too.
+                    commits.refused(error, member, self._core.now)
+                    yield from sleep(self._core, self._core.backoff(refusals))
+                    refusals += 1
+                    continue
                 if error.retriable and not self._fetcher.closed:
                     log.error(
                         "partitions cannot be read yet: the committed offsets of the group are unknown, retrying",
@@ -95,12 +105,14 @@ class Resuming:
         """Read these partitions from the group's committed offsets, else from `start`; settled once they are known."""
         return Flow(self._core, self._resume(places)).outcome
 
-    def _resume(self, places: Sequence[TopicPartition]) -> Steps[None]:
+    def _resume(self, places: Sequence[TopicPartition], member: CommittingMember | None = None) -> Steps[None]:
         if not places:
             return
         core, commits = self._core, self._commits
         assignments = {place: assignment for place in places if (assignment := commits.assignment(place))}
-        found = yield from settled(calls.committed(core, {self._group: list(places)}, core.now, stable=True))
+        found = yield from settled(
+            calls.committed(core, {self._group: list(places)}, core.now, stable=True, member=member)
+        )
         starts: dict[TopicPartition, Start] = {}
         topic_ids: dict[TopicPartition, UUID] = {}
         for place, assignment in assignments.items():

@@ -1,4 +1,5 @@
-"""Determines the topics to read: named topics, or topics that match a pattern, which are listed periodically.
+"""Determines the topics to read: named topics, or topics that match a pattern, which are listed periodically. Topics
+that match a pattern of the broker's (`pattern_re2`) are known with the assignment only.
 
 Rules:
 - A partition without a committed offset is read from `start`. A partition created while the consumer runs is read from
@@ -71,6 +72,8 @@ class Subscription:
         """Start with the named topics, which are known already, or list topics for the pattern."""
         if self._plan.matches is not None:
             self._following = LoneFlow(self._core, self._follow(self._plan.matches))
+        elif self._plan.options.pattern_re2 is not None:
+            self._following = LoneFlow(self._core, self._list_once())
         else:
             self._known(now)
 
@@ -123,6 +126,23 @@ class Subscription:
             named = [topics[name] for name in self.topics if name in topics]
             self._first = {each.name: FirstTopic(each.topic_id, len(each.partitions)) for each in named}
         self._changed(now)
+
+    def _list_once(self) -> Steps[None]:
+        """List the topics that exist now, because `start` is for those; the broker matches the pattern."""
+        failures = 0
+        while self._first is None:
+            try:
+                topics = yield from settled(calls.listed_topics(self._core, self._core.now))
+            except OttlaError as error:
+                log.warning(
+                    "topics for the pattern could not be listed, retrying",
+                    extra={"pattern": self._plan.options.pattern_re2, "why": str(error)},
+                )
+                yield from sleep(self._core, self._core.backoff(failures))
+                failures += 1
+            else:
+                self._first = {name: FirstTopic(*each) for name, each in topics.items()}
+        self._changed(self._core.now)
 
     def _follow(self, matches: TopicFilter) -> Steps[None]:
         """List topics for the pattern, and again every `PATTERN_AGE` seconds."""

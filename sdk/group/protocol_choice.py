@@ -1,0 +1,213 @@
+"""Chooses the group protocol: the classic one, or that of KIP-848.
+
+Rules:
+- ``auto`` chooses the new protocol only if the cluster has finalized it (`group.version`), and the group is empty or
+  uses it already: no running group is converted without being asked to. The choice is made when the member first joins.
+- If the coordinator then refuses the new protocol, a classic member takes over: another member may have begun a
+  classic group meanwhile, or the broker may have switched the new protocol off.
+
+Source: GroupVersion.java; GroupCoordinatorService.java, consumerGroupDescribe and describeGroups.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+
+from ottla.codec.apis.consumer_group_describe import ConsumerGroupDescribeRequest
+from ottla.codec.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from ottla.codec.apis.describe_groups import DescribeGroupsRequest
+from ottla.errors import (
+    GroupIdNotFound,
+    OttlaError,
+    RemoteProtocolError,
+    TopicAuthorizationFailed,
+    UnsupportedVersion,
+    broker_error,
+)
+from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.connection.versions import CLIENT_MADE_MEMBER_ID
+from ottla.sdk.core import ClientCore
+from ottla.sdk.events import Node
+from ottla.sdk.flow import LoneFlow, ask, sleep
+from ottla.sdk.group.classic_member import ClassicMember
+from ottla.sdk.group.consumer_group_member import ConsumerGroupMember
+from ottla.sdk.group.coordinator_trouble import CoordinatorTrouble
+from ottla.sdk.group.membership import AssignmentChange, Membership
+from ottla.sdk.group.offset_commits import CommittingMember
+from ottla.sdk.group.options import MemberOptions
+from ottla.sdk.logs import logger
+from ottla.sdk.outcome import Outcome
+from ottla.sdk.steps import Steps, settled
+
+log = logger("ottla.sdk.consumer")
+
+FEATURE = "group.version"
+"""The broker feature whose level is 1 if the brokers have the protocol of KIP-848."""
+_REFUSED = (UnsupportedVersion, GroupIdNotFound)
+"""Errors by which a coordinator refuses the new protocol, or has a group of another type under this name."""
+
+Notify = Callable[[AssignmentChange | None, float], None]
+
+
+def member_of(
+    core: ClientCore, group: str, options: MemberOptions, channel: str, notify: Notify, regex: str | None = None
+) -> Membership:
+    """A member of ``group`` that speaks the protocol in ``options``; arguments as in `ConsumerGroupMember`."""
+    if options.group_protocol == "consumer":
+        return ConsumerGroupMember(core, group, options, channel, notify, regex)
+    if options.group_protocol == "auto":
+        return ChoosingMember(core, group, options, channel, notify)
+    return ClassicMember(core, group, options, channel, notify)
+
+
+class ChoosingMember:
+    """Chooses the protocol when it first joins, and is a member of that kind from then on.
+
+    Implements `ottla.sdk.group.membership.Membership`; arguments as in `ConsumerGroupMember`.
+    """
+
+    def __init__(self, core: ClientCore, group: str, options: MemberOptions, channel: str, notify: Notify) -> None:
+        self._core, self._group, self._options, self._channel, self._notify = core, group, options, channel, notify
+        self._member: ClassicMember | ConsumerGroupMember | None = None
+        self._choosing: LoneFlow | None = None
+        """Asks what kind of group this is; it may have ended."""
+        self._topics: tuple[str, ...] = ()
+        self._trouble = CoordinatorTrouble(core, group)
+        self._closed = False
+        self._nothing: deque[AssignmentChange] = deque()
+
+    @property
+    def identity(self) -> CommittingMember | None:
+        return None if self._member is None else self._member.identity
+
+    @property
+    def member_id(self) -> str:
+        return "" if self._member is None else self._member.member_id
+
+    @property
+    def generation(self) -> int:
+        return -1 if self._member is None else self._member.generation
+
+    @property
+    def owned(self) -> tuple[TopicPartition, ...]:
+        return () if self._member is None else self._member.owned
+
+    @property
+    def changes(self) -> deque[AssignmentChange]:
+        return self._nothing if self._member is None else self._member.changes
+
+    @property
+    def failed(self) -> OttlaError | None:
+        return None if self._member is None else self._member.failed
+
+    def subscribe(self, topics: Sequence[str], now: float) -> None:
+        self._topics = tuple(topics)
+        if self._member is not None:
+            self._member.subscribe(topics, now)
+
+    def join(self, now: float) -> None:
+        if self._member is not None:
+            self._member.join(now)
+        elif not self._closed and (self._choosing is None or self._choosing.outcome.done):
+            self._choosing = LoneFlow(self._core, self._choose())
+
+    def done(self, change: AssignmentChange, now: float) -> None:
+        if self._member is not None:
+            self._member.done(change, now)
+
+    def refused(self, error: OttlaError, identity: CommittingMember, now: float) -> bool:
+        return self._member is not None and self._member.refused(error, identity, now)
+
+    def leave(self, why: str, now: float) -> None:
+        self._stop_choosing()
+        if self._member is not None:
+            self._member.leave(why, now)
+
+    def close(self, why: str, now: float, until: float | None = None) -> Outcome[None]:
+        self._closed = True
+        self._stop_choosing()
+        if self._member is not None:
+            return self._member.close(why, now, until)
+        nothing: Outcome[None] = Outcome()
+        nothing.succeed(None)
+        return nothing
+
+    def explain(self, now: float) -> Iterator[str]:
+        if self._member is not None:
+            yield from self._member.explain(now)
+        elif self._choosing is not None and not self._choosing.outcome.done:
+            last = f"; last error: {self._trouble.text}" if self._trouble.text else ""
+            where = self._core.coordinators.where(self._group)
+            yield f"group {self._group!r}: this member chooses the group protocol; {where}{last}"
+
+    def _stop_choosing(self) -> None:
+        if self._choosing is not None:
+            self._choosing.cancel()
+
+    # -- the choice --------------------------------------------------------------------------------------------------
+
+    def _choose(self) -> Steps[None]:
+        """Ask the coordinator what kind of group this is, and join it."""
+        if (yield from self._is_for_the_new_protocol()):
+            self._become(
+                ConsumerGroupMember(self._core, self._group, self._options, self._channel, self._hear), self._core.now
+            )
+        else:
+            self._become_classic(self._core.now)
+
+    def _become(self, member: ClassicMember | ConsumerGroupMember, now: float) -> None:
+        self._member = member
+        member.subscribe(self._topics, now)
+        member.join(now)
+
+    def _become_classic(self, now: float) -> None:
+        self._become(ClassicMember(self._core, self._group, self._options, self._channel, self._notify), now)
+
+    def _hear(self, change: AssignmentChange | None, now: float) -> None:
+        """Pass a change on; if the coordinator refuses the new protocol, begin again as a classic member."""
+        member = self._member
+        if change is None and member is not None and isinstance(member.failed, _REFUSED) and not self._closed:
+            log.warning(
+                "the coordinator refuses the new group protocol, joining by the classic one",
+                extra={"group": self._group, "why": str(member.failed)},
+            )
+            member.close("it joins by the classic protocol", now)
+            self._become_classic(now)
+            return
+        self._notify(change, now)
+
+    def _is_for_the_new_protocol(self) -> Steps[bool]:
+        """Whether the cluster has the new protocol, and the group is empty or uses it."""
+        core = self._core
+        if core.connections.feature(FEATURE) < 1:
+            return False
+        while True:
+            try:
+                node = yield from settled(core.coordinators.find(self._group, core.now))
+                return (yield from self._is_free(node))
+            except UnsupportedVersion:
+                return False
+            except OttlaError as error:
+                core.coordinators.heard(self._group, error)
+                if not (error.retriable or isinstance(error, RemoteProtocolError)):
+                    return False  # the classic member gets the error, too, and reports it
+                yield from sleep(core, self._trouble.report(error, core.now))
+
+    def _is_free(self, node: Node) -> Steps[bool]:
+        """Whether ``node`` has no members of a classic group under this name."""
+        core = self._core
+        until = core.now + core.options.request_timeout
+        offered = core.supports(node, ConsumerGroupHeartbeatRequest)
+        if offered is not None and CLIENT_MADE_MEMBER_ID[0] not in offered:
+            return False
+        request = ConsumerGroupDescribeRequest(group_ids=(self._group,), include_authorized_operations=False)
+        asked = ask(core, node, request, until)
+        [described] = (yield from settled(asked)).groups
+        # A topic that this client may not describe is one of a group of the new type.
+        if described.error_code in (0, TopicAuthorizationFailed.code):
+            return True
+        if described.error_code != GroupIdNotFound.code:
+            raise broker_error(described.error_code, f"ConsumerGroupDescribe of {self._group!r}", repeatable=True)
+        [classic] = (yield from settled(ask(core, node, DescribeGroupsRequest(groups=(self._group,)), until))).groups
+        if classic.error_code not in (0, GroupIdNotFound.code):
+            raise broker_error(classic.error_code, f"DescribeGroups of {self._group!r}", repeatable=True)
+        return bool(classic.error_code) or classic.group_state in ("Dead", "Empty")

@@ -1,0 +1,275 @@
+"""The group protocol of KIP-848 on Apache Kafka: ottla alone, with Java and librdkafka, and migrations."""
+
+import os
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+import trio
+
+import ottla
+from ottla.errors import UnreleasedInstanceId, UnsupportedAssignor
+from tests import kafka
+from tests.interop.lines import Message
+from tests.interop.members import CONSUMER_PROTOCOL, MEMBERS, OURS, Member, MemberClient
+from tests.interop.peers import LIBRDKAFKA, create_topic
+from tests.interop.test_mixed_groups import Group as ClassicGroup
+from tests.kafka import ApacheKafka
+from tests.patience import FAR, HUNG
+
+pytestmark = pytest.mark.slow
+
+PARTITIONS = 8
+JAVA, OTHER = MEMBERS["java"], MEMBERS["librdkafka"]
+MODERN, MODERN_JAVA, MODERN_OTHER = (CONSUMER_PROTOCOL[name] for name in ("ottla", "java", "librdkafka"))
+SETTINGS = {
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": "15000",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "300",
+}
+"""Kafka's defaults are 45 and 5 seconds."""
+
+
+@pytest.fixture(scope="module")
+def modern_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
+    if bootstrap := os.environ.get("OTTLA_TEST_KAFKA"):
+        yield ApacheKafka(bootstrap)
+        return
+    running = kafka.start(tmp_path_factory.mktemp("modern"), 1, SETTINGS)
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+class Group(ClassicGroup):
+    """A group whose members may use both protocols; classic ones are cooperative or, as `assignor`, eager."""
+
+    def __init__(self, kafka: ApacheKafka, assignor: str = "range") -> None:
+        super().__init__(kafka, assignor, session=15)
+
+    def join(self, *clients: MemberClient) -> list[Member]:
+        new = []
+        for client in clients:
+            classic = client.settings.get("group.protocol") != "consumer"
+            config = {"session.timeout.ms": str(self.session * 1000)} if classic else {}
+            assignor = self.assignor if classic else None
+            member = client.join(self.bootstrap, self.topic, self.name, assignor=assignor, config=config)
+            new.append(self._stack.enter_context(member))
+            self.members.append(member)
+            self.await_shared()
+        return new
+
+    def replace(self, member: Member, client: MemberClient) -> Member:
+        """Let a member leave, and another one join."""
+        member.leave()
+        return self.join(client)[0]
+
+
+def test_members_of_ottla_share_a_topic_while_others_come_leave_and_die(modern_kafka: ApacheKafka) -> None:
+    with Group(modern_kafka) as group:
+        with group.flow():
+            first, second, third = group.join(MODERN, MODERN, MODERN)
+            second.kill()
+            group.await_shared()
+            third.leave()
+            group.await_shared()
+            group.join(MODERN)
+        for member in group.running:
+            member.leave()
+        assert group.committed == group.sent and first.records
+        assert _repeated_only_after(group, killed=second)
+
+
+@pytest.mark.parametrize(
+    "clients", [(MODERN, MODERN_JAVA, MODERN_OTHER), (MODERN_JAVA, MODERN_OTHER, MODERN)], ids=["first", "last"]
+)
+def test_java_librdkafka_and_ottla_are_members_of_one_group(
+    modern_kafka: ApacheKafka, clients: tuple[MemberClient, ...]
+) -> None:
+    with Group(modern_kafka) as group:
+        with group.flow():
+            members = group.join(*clients)
+            before = members[0].partitions
+            members[1].kill()
+            group.await_shared()
+            assert members[0].partitions > before, "it only took over"
+            members[0].leave()
+            group.await_shared()
+            group.join(clients[0])
+        for member in group.running:
+            member.leave()
+        assert group.committed == group.sent
+        assert all(member.records for member in group.members)
+
+
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+def test_a_group_migrates_to_the_new_protocol_and_back_member_by_member(
+    modern_kafka: ApacheKafka, assignor: str
+) -> None:
+    with Group(modern_kafka, assignor) as group:
+        with group.flow():
+            members = group.join(OURS, OURS)
+            for turn in (MODERN, OURS):
+                members = [group.replace(each, turn) for each in members]
+        for member in group.running:
+            member.leave()
+        assert group.committed == group.sent
+        assert all(times == 1 for times in group.seen.values()), "every member left in order, with all commits"
+
+
+def test_a_group_of_three_clients_migrates_with_mixed_members(modern_kafka: ApacheKafka) -> None:
+    with Group(modern_kafka) as group:
+        with group.flow():
+            ours, java, other = group.join(OURS, JAVA, OTHER)
+            ours = group.replace(ours, MODERN)
+            java = group.replace(java, MODERN_JAVA)
+            other = group.replace(other, MODERN_OTHER)
+            group.replace(java, JAVA)
+            group.replace(other, OTHER)
+            group.replace(ours, OURS)
+        for member in group.running:
+            member.leave()
+        assert group.committed == group.sent
+
+
+def _repeated_only_after(group: Group, killed: Member) -> bool:
+    """Whether records came twice only if a killed member had them."""
+    had = {int(record.value or b"") for record in killed.records}
+    return {number for number, times in group.seen.items() if times > 1} <= had
+
+
+# -- one client --------------------------------------------------------------------------------------------------------
+
+
+async def _numbers(consumer: ottla.Consumer, count: int) -> list[int]:
+    found: list[int] = []
+    with trio.fail_after(HUNG):
+        while len(found) < count:
+            batch = await anext(consumer)
+            found += [int(record.value or b"") for record in batch]
+            await batch.commit()
+    return found
+
+
+def _topic(bootstrap: str, count: int = 100) -> str:
+    name = f"modern-{uuid.uuid4().hex[:8]}"
+    create_topic(bootstrap, name, PARTITIONS)
+    with LIBRDKAFKA.producing(bootstrap, {}) as producer:
+        for number in range(count):
+            producer.send(Message(name, None, b"%d" % number, partition=number % PARTITIONS))
+        producer.flush()
+    return name
+
+
+async def _read(bootstrap: str, *topics: str, count: int, group: str, **options: object) -> list[int]:
+    async with (
+        ottla.connect(bootstrap) as client,
+        client.consumer(*topics, group=group, **options) as consumer,  # type: ignore[arg-type] # of the test
+    ):
+        return await _numbers(consumer, count)
+
+
+def test_a_pattern_of_the_broker_finds_topics_that_come_later(modern_kafka: ApacheKafka) -> None:
+    first = _topic(modern_kafka.bootstrap)
+
+    async def scenario() -> None:
+        async with (
+            ottla.connect(modern_kafka.bootstrap) as client,
+            client.consumer(pattern_re2=f"{first}.*", group=first, group_protocol="consumer") as consumer,
+        ):
+            assert sorted(await _numbers(consumer, 100)) == list(range(100))
+            await client.create_topic(f"{first}-later", partitions=1)
+            async with client.producer() as producer:
+                await producer.send(f"{first}-later", b"7")
+            assert await _numbers(consumer, 1) == [7]
+
+    trio.run(scenario)
+
+
+def test_auto_uses_the_new_protocol_and_joins_a_classic_group_by_the_old_one(modern_kafka: ApacheKafka) -> None:
+    bootstrap = modern_kafka.bootstrap
+
+    async def types(topic: str, **options: object) -> str:
+        async with (
+            ottla.connect(bootstrap) as client,
+            client.consumer(topic, group=topic, **options) as consumer,  # type: ignore[arg-type] # of the test
+        ):
+            await _numbers(consumer, 100)
+            async with client.consumer(topic, group=topic, group_protocol="auto"):
+                [listing] = [each for each in await client.list_groups() if each.group == topic]
+                return listing.type
+
+    assert trio.run(partial(types, group_protocol="auto"), _topic(bootstrap)).casefold() == "consumer"
+    assert trio.run(types, _topic(bootstrap)).casefold() == "classic"
+
+
+def test_a_static_member_goes_on_with_its_partitions(modern_kafka: ApacheKafka) -> None:
+    topic = _topic(modern_kafka.bootstrap)
+    read = partial(_read, modern_kafka.bootstrap, topic, group=topic, group_protocol="consumer", instance_id="i1")
+    assert sorted(trio.run(partial(read, count=100))) == list(range(100))
+
+    async def rival() -> None:
+        async with (
+            ottla.connect(modern_kafka.bootstrap) as client,
+            client.consumer(topic, group=topic, group_protocol="consumer", instance_id="i1") as consumer,
+            client.consumer(topic, group=topic, group_protocol="consumer", instance_id="i1") as second,
+        ):
+            with trio.move_on_after(2.0):
+                await anext(consumer)
+            assert len(consumer.assignment) == PARTITIONS
+            with trio.fail_after(FAR), pytest.raises(UnreleasedInstanceId):
+                await anext(second)
+
+    trio.run(rival)
+
+
+def test_an_assignor_that_the_broker_does_not_have_is_an_error(modern_kafka: ApacheKafka) -> None:
+    topic = _topic(modern_kafka.bootstrap, 1)
+    read = partial(_read, modern_kafka.bootstrap, topic, count=1, group=topic, group_protocol="consumer")
+    with pytest.raises(UnsupportedAssignor):
+        trio.run(partial(read, remote_assignor="nonsense"))
+    assert trio.run(partial(read, remote_assignor="range")) == [0]
+
+
+def test_a_transform_commits_by_its_member_epoch(modern_kafka: ApacheKafka) -> None:
+    topic = _topic(modern_kafka.bootstrap)
+    create_topic(modern_kafka.bootstrap, f"{topic}-out", 1)
+
+    async def transform(transactional_id: str, done: Counter[int]) -> None:
+        async with (
+            ottla.connect(modern_kafka.bootstrap) as client,
+            client.transform(
+                topic, group=topic, transactional_id=transactional_id, group_protocol="consumer", max_records=5
+            ) as run,
+        ):
+            async for batch in run:
+                async with run.transaction(batch) as transaction:
+                    for record in batch:
+                        await transaction.send_soon(f"{topic}-out", record.value)
+                done.update(int(record.value or b"") for record in batch)
+
+    async def scenario() -> list[int]:
+        done: Counter[int] = Counter()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(transform, f"{topic}-1", done)
+            await trio.sleep(0.5)
+            nursery.start_soon(transform, f"{topic}-2", done)  # while the first one works, partitions move
+            with trio.fail_after(HUNG):
+                while len(done) < 100:
+                    await trio.sleep(0.05)
+            nursery.cancel_scope.cancel()
+        async with (
+            ottla.connect(modern_kafka.bootstrap) as client,
+            client.consumer(f"{topic}-out", isolation="read_committed") as consumer,
+        ):
+            found: list[int] = []
+            with trio.move_on_after(5.0):
+                async for batch in consumer:
+                    found += [int(record.value or b"") for record in batch]
+            return found
+
+    assert sorted(trio.run(scenario)) == list(range(100)), "every result once"

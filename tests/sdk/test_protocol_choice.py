@@ -1,0 +1,217 @@
+"""The choice of the group protocol: by the cluster, the group, and the options."""
+
+from typing import Any
+
+import pytest
+
+from ottla.codec.apis import consumer_group_describe, describe_groups
+from ottla.codec.apis.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from ottla.codec.apis.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from ottla.codec.apis.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from ottla.codec.apis.join_group import JoinGroupRequest
+from ottla.errors import (
+    BrokerError,
+    ConfigurationError,
+    CoordinatorLoadInProgress,
+    GroupAuthorizationFailed,
+    GroupIdNotFound,
+    TopicAuthorizationFailed,
+    UnsupportedVersion,
+)
+from ottla.sdk.consume.options import ConsumerOptions
+from ottla.sdk.group.classic_member import ClassicMember
+from ottla.sdk.group.consumer_group_member import ConsumerGroupMember
+from ottla.sdk.group.membership import Membership
+from ottla.sdk.group.options import MemberOptions
+from ottla.sdk.group.protocol_choice import ChoosingMember, member_of
+from tests.sdk.coordinator import Coordinator
+
+GROUP = "billing"
+SERVED = {15: (0, 6), 68: (0, 1), 69: (0, 1)}
+
+
+class Choosing:
+    """A member with ``auto``; the test plays the coordinator."""
+
+    def __init__(self, *, group_version: int = 1, served: dict[int, tuple[int, int]] | None = None) -> None:
+        more = SERVED if served is None else served
+        self.world = Coordinator({"t": 3}, more=more, group_version=group_version)
+        options = MemberOptions(group_protocol="auto").checked()
+        self.member = member_of(self.world.core, GROUP, options, "group-1", lambda change, now: None)
+        self.member.subscribe(("t",), 0.0)
+        self.member.join(0.0)
+        self.world.run()
+
+    @property
+    def joins_by(self) -> type[Any]:
+        """The request by which the member joins."""
+        [message] = [each.message for each in self.world.waiting]
+        return type(message)
+
+    def describe(self, error: type[BrokerError] | None = None) -> None:
+        group = consumer_group_describe.DescribedGroup(
+            error_code=error.code if error else 0,
+            error_message=None,
+            group_id=GROUP,
+            group_state="Stable",
+            group_epoch=1,
+            assignment_epoch=1,
+            assignor_name="",
+            members=(),
+        )
+        asked = self.world.asked(ConsumerGroupDescribeRequest)
+        self.world.answer(asked, ConsumerGroupDescribeResponse(groups=(group,)))
+
+    def describe_classic(self, state: str, error: type[BrokerError] | None = None) -> None:
+        group = describe_groups.DescribedGroup(
+            error_code=error.code if error else 0,
+            group_id=GROUP,
+            group_state=state,
+            protocol_type="consumer",
+            protocol_data="",
+            members=(),
+        )
+        self.world.answer(self.world.asked(DescribeGroupsRequest), DescribeGroupsResponse(groups=(group,)))
+
+    def refuse(self, error: type[BrokerError]) -> None:
+        asked = self.world.asked(ConsumerGroupHeartbeatRequest)
+        answer = ConsumerGroupHeartbeatResponse(error_code=error.code, member_epoch=0, heartbeat_interval_ms=0)
+        self.world.answer(asked, answer)
+
+
+def test_a_cluster_without_the_feature_gets_a_classic_member() -> None:
+    assert Choosing(group_version=0).joins_by is JoinGroupRequest
+
+
+def test_a_coordinator_that_does_not_offer_the_api_gets_a_classic_member() -> None:
+    assert Choosing(served={15: (0, 6)}).joins_by is JoinGroupRequest
+
+
+@pytest.mark.parametrize("error", [None, TopicAuthorizationFailed])
+def test_a_group_of_the_new_type_gets_a_member_of_that_type(error: type[BrokerError] | None) -> None:
+    group = Choosing()
+    group.describe(error)
+    assert group.joins_by is ConsumerGroupHeartbeatRequest
+
+
+@pytest.mark.parametrize(
+    ("state", "joins_by"),
+    [
+        ("Dead", ConsumerGroupHeartbeatRequest),
+        ("Empty", ConsumerGroupHeartbeatRequest),
+        ("Stable", JoinGroupRequest),
+        ("PreparingRebalance", JoinGroupRequest),
+    ],
+)
+def test_a_classic_group_stays_classic_as_long_as_it_has_members(state: str, joins_by: type[Any]) -> None:
+    group = Choosing()
+    group.describe(GroupIdNotFound)
+    group.describe_classic(state)
+    assert group.joins_by is joins_by
+
+
+def test_a_group_that_does_not_exist_is_empty() -> None:
+    group = Choosing()
+    group.describe(GroupIdNotFound)
+    group.describe_classic("", GroupIdNotFound)  # since Kafka 4.0
+    assert group.joins_by is ConsumerGroupHeartbeatRequest
+
+
+@pytest.mark.parametrize("error", [UnsupportedVersion, GroupAuthorizationFailed])
+def test_a_coordinator_that_does_not_describe_the_group_gets_a_classic_member(error: type[BrokerError]) -> None:
+    group = Choosing()
+    group.describe(error)
+    assert group.joins_by is JoinGroupRequest
+
+
+def test_a_coordinator_that_is_not_ready_is_asked_again() -> None:
+    group = Choosing()
+    group.describe(CoordinatorLoadInProgress)
+    assert group.world.waiting == []
+    assert "chooses the group protocol" in "".join(group.member.explain(group.world.now))
+    group.world.later(0.5)
+    group.describe()
+    assert group.joins_by is ConsumerGroupHeartbeatRequest
+
+
+@pytest.mark.parametrize("error", [UnsupportedVersion, GroupIdNotFound])
+def test_a_coordinator_that_refuses_the_heartbeat_gets_a_classic_member(
+    error: type[BrokerError], caplog: pytest.LogCaptureFixture
+) -> None:
+    group = Choosing()
+    group.describe()
+    group.refuse(error)
+    assert group.joins_by is JoinGroupRequest and group.member.failed is None
+    assert "the coordinator refuses the new group protocol" in caplog.text
+    group.member.subscribe(("t", "u"), group.world.now)
+    assert group.member.owned == () and group.member.generation == -1
+
+
+def test_a_choosing_member_passes_on_what_its_member_has() -> None:
+    group = Choosing()
+    group.describe()
+    answer = ConsumerGroupHeartbeatResponse(
+        error_code=0, member_epoch=3, heartbeat_interval_ms=5000, assignment=Assignment(topic_partitions=())
+    )
+    group.world.answer(group.world.asked(ConsumerGroupHeartbeatRequest), answer)
+    identity = group.member.identity
+    assert identity is not None and identity.generation == group.member.generation == 3
+    assert group.member.member_id == identity.member_id and list(group.member.changes) == []
+
+
+def test_a_choice_ends_if_the_member_leaves() -> None:
+    group = Choosing()
+    group.member.leave("the loop is busy", group.world.now)
+    group.describe()
+    assert group.world.waiting == []
+    group.member.join(group.world.now)
+    group.world.run()
+    assert group.joins_by is ConsumerGroupDescribeRequest
+    assert group.member.close("the end", group.world.now).done
+    group.describe()
+    assert group.world.waiting == []
+
+
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [
+        ({}, ClassicMember),
+        ({"group_protocol": "classic"}, ClassicMember),
+        ({"group_protocol": "consumer"}, ConsumerGroupMember),
+        ({"group_protocol": "auto"}, ChoosingMember),
+        ({"group_protocol": "auto", "session_timeout": 30.0}, ClassicMember),
+        ({"group_protocol": "auto", "heartbeat_interval": 1.0}, ClassicMember),
+        ({"group_protocol": "auto", "assignors": "range"}, ClassicMember),
+        ({"group_protocol": "auto", "max_poll_interval": 30.0, "instance_id": "i"}, ChoosingMember),
+    ],
+)
+def test_the_options_choose_the_member(options: dict[str, Any], kind: type[Membership]) -> None:
+    world = Coordinator({"t": 3}, more=SERVED, group_version=1)
+    member = member_of(world.core, GROUP, MemberOptions(**options).checked(), "group-1", lambda change, now: None)
+    assert type(member) is kind
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"group_protocol": "consumer", "session_timeout": 30.0}, "session_timeout and group_protocol='consumer'"),
+        ({"group_protocol": "consumer", "heartbeat_interval": 1.0}, "the broker divides the partitions and sets"),
+        ({"group_protocol": "consumer", "assignors": "range"}, "choose group_protocol='classic'"),
+        ({"group_protocol": "new"}, "must be one of 'classic', 'consumer', 'auto', not 'new'"),
+        ({"remote_assignor": "uniform"}, "remote_assignor needs group_protocol='consumer'"),
+        ({"group_protocol": "auto", "remote_assignor": "uniform"}, "remote_assignor needs group_protocol='consumer'"),
+        ({"group_protocol": "consumer", "remote_assignor": ""}, "must be a name such as 'uniform'"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        MemberOptions(**options).checked()
+
+
+def test_an_empty_pattern_of_the_broker_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="pattern_re2 must be a string that is not empty"):
+        ConsumerOptions(group="g", pattern_re2="")

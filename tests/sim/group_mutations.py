@@ -1,0 +1,175 @@
+"""Mutations of the client's second group protocol (KIP-848), as in `tests.sim.mutations`."""
+
+from dataclasses import replace
+from typing import Any
+
+from ottla.codec.apis.consumer_group_heartbeat import JOIN, Assignment, TopicPartitions
+from ottla.errors import StaleMemberEpoch
+from ottla.sdk.consume.assignment import resuming
+from ottla.sdk.consume.reading.fetcher import Fetcher
+from ottla.sdk.flow import sleep
+from ottla.sdk.group import consumer_group_member, offset_commits
+from ottla.sdk.group.consumer_group_member import ConsumerGroupMember
+from ottla.sdk.group.goodbye import nothing_to_say
+from ottla.sdk.group.heartbeat_fields import HeartbeatFields
+from tests.sim.mutations import Mutations
+
+OF_GROUPS = Mutations("groups", within=300)
+MUTATIONS, _mutation = OF_GROUPS.known, OF_GROUPS.add
+OF_GROUP_TRANSFORMS = Mutations("group-transforms", within=100)
+"""Of transforms in a group of KIP-848."""
+TRANSFORM_MUTATIONS, _transform_mutation = OF_GROUP_TRANSFORMS.known, OF_GROUP_TRANSFORMS.add
+
+
+def _nothing(_: Any) -> Any:
+    return lambda *_: None
+
+
+def _reported_while_it_is_read(ask: Any) -> Any:
+    def broken(self: ConsumerGroupMember, node: Any, request: Any) -> Any:
+        if request.topic_partitions and request.member_epoch != JOIN:
+            kept = (
+                TopicPartitions(
+                    topic_id=each.topic_id,
+                    partitions=tuple(p for p in each.partitions if (each.topic_id, p) in self._assigned),
+                )
+                for each in request.topic_partitions
+            )
+            request = replace(request, topic_partitions=tuple(each for each in kept if each.partitions))
+        return (yield from ask(self, node, request))
+
+    return broken
+
+
+def _all_is_kept(_: Any) -> Any:
+    def broken(self: ConsumerGroupMember, why: str, now: float) -> None:
+        self._stop()
+        self.generation, self._assigned = -1, frozenset()
+
+    return broken
+
+
+def _an_old_epoch_is_good_enough(codes: Any) -> Any:
+    def broken(answer: Any) -> Any:
+        return {place: 0 if code == StaleMemberEpoch.code else code for place, code in codes(answer).items()}
+
+    return broken
+
+
+def _no_assignment_is_an_empty_one(take: Any) -> Any:
+    def broken(self: ConsumerGroupMember, answer: Any, now: float) -> None:
+        answer.assignment = answer.assignment or Assignment(topic_partitions=())
+        take(self, answer, now)
+
+    return broken
+
+
+def _not_while_partitions_are_given_up(until: Any) -> Any:
+    def broken(self: ConsumerGroupMember, when: float) -> Any:
+        if self._partitions.revoking:
+            yield self._urgent
+        else:
+            yield from until(self, when)
+
+    return broken
+
+
+def _only_if_something_changes(_: Any) -> Any:
+    def broken(self: ConsumerGroupMember, when: float) -> Any:
+        yield self._urgent
+
+    return broken
+
+
+def _nobody_waits_for_the_goodbye(say_good_bye: Any) -> Any:
+    def broken(self: ConsumerGroupMember, now: float, until: float) -> None:
+        say_good_bye(self, now, until)
+        self._leaving = nothing_to_say()
+
+    return broken
+
+
+def _the_first_epoch_lasts(take: Any) -> Any:
+    def broken(self: ConsumerGroupMember, answer: Any, now: float) -> None:
+        if self.generation > 0:
+            answer.member_epoch = self.generation
+        take(self, answer, now)
+
+    return broken
+
+
+def _whatever_the_metadata_have(_: Any) -> Any:
+    def broken(core: Any, ids: Any, subscribed: Any) -> Any:
+        yield from sleep(core, 1.0)
+
+    return broken
+
+
+def _owned_ones_only_with_all_fields(build: Any) -> Any:
+    def broken(self: HeartbeatFields, epoch: int, topics: Any, owned: Any) -> Any:
+        request = build(self, epoch, topics, owned)
+        return request if request.rebalance_timeout_ms >= 0 else replace(request, topic_partitions=None)
+
+    return broken
+
+
+def _not_during_a_revocation(take: Any) -> Any:
+    def broken(self: ConsumerGroupMember, answer: Any, now: float) -> None:
+        if self._partitions.revoking:
+            answer.assignment = None
+        take(self, answer, now)
+
+    return broken
+
+
+def _names_only_when_joining(build: Any) -> Any:
+    def broken(self: HeartbeatFields, epoch: int, topics: Any, owned: Any) -> Any:
+        request = build(self, epoch, topics, owned)
+        return request if request.rebalance_timeout_ms >= 0 else replace(request, subscribed_topic_names=None)
+
+    return broken
+
+
+def _the_epoch_before(identity: Any) -> Any:
+    def broken(self: ConsumerGroupMember) -> Any:
+        found = identity.fget(self)
+        return found._replace(generation=max(found.generation - 1, 1)) if found else None
+
+    return property(broken)
+
+
+_mutation(
+    "partitions are reported as given up while they are read", (ConsumerGroupMember, "_ask", _reported_while_it_is_read)
+)
+_mutation("a member that the group expelled keeps its partitions", (ConsumerGroupMember, "_forget", _all_is_kept))
+_mutation("a commit in an old epoch passes for stored", (offset_commits, "_codes", _an_old_epoch_is_good_enough))
+_mutation("after a lost response only changes are sent", (HeartbeatFields, "send_all", _nothing))
+_mutation(
+    "a response without an assignment revokes all", (ConsumerGroupMember, "_take", _no_assignment_is_an_empty_one)
+)
+_mutation(
+    "no heartbeat is sent while partitions are given up",
+    (ConsumerGroupMember, "_until", _not_while_partitions_are_given_up),
+)
+_mutation("heartbeats are sent only after changes", (ConsumerGroupMember, "_until", _only_if_something_changes))
+_mutation(
+    "a member joins again before its goodbye has ended",
+    (ConsumerGroupMember, "_say_good_bye", _nobody_waits_for_the_goodbye),
+)
+_mutation("the first epoch lasts", (ConsumerGroupMember, "_take", _the_first_epoch_lasts))
+_mutation(
+    "an assigned topic that the metadata lack is never looked up",
+    (consumer_group_member, "look_up", _whatever_the_metadata_have),
+)
+_mutation("given up partitions are not reported", (HeartbeatFields, "build", _owned_ones_only_with_all_fields))
+_mutation("an assignment during a revocation is forgotten", (ConsumerGroupMember, "_take", _not_during_a_revocation))
+_mutation("a member leaves without a goodbye", (ConsumerGroupMember, "_say_good_bye", _nothing))
+_mutation("a changed subscription is not sent", (HeartbeatFields, "build", _names_only_when_joining))
+_mutation("an old epoch where offsets are fetched stops the consumer", (resuming, "OF_THE_MEMBER", lambda _: ()))
+_mutation("commits have the epoch before", (ConsumerGroupMember, "identity", _the_epoch_before))
+_mutation("a group misses the topics of the broker's pattern that are deleted", (Fetcher, "let_go", _nothing))
+_transform_mutation(
+    "a transaction in an old epoch ends the membership",
+    (consumer_group_member, "_OLD_EPOCH", lambda _: (StaleMemberEpoch,)),
+)
+_transform_mutation("transactions have the epoch before", (ConsumerGroupMember, "identity", _the_epoch_before))
