@@ -128,9 +128,9 @@ def test_offsets_and_members_are_there_after(machine: Machine, clean: bool) -> N
     member = join(machine)
     commit(machine, 7, member=member, generation=1, metadata="half past")
     commit(machine, 3, group="simple", partition=1)
-    before = machine.core.groups.by_id
+    before = machine.core.groups.classic.by_id
     machine = machine.restart(clean=clean)
-    after = machine.core.groups.by_id
+    after = machine.core.groups.classic.by_id
     assert list(after) == list(before) and offsets(machine) == {0: 7} and offsets(machine, "simple") == {1: 3}
     for known, was in zip(after.values(), before.values(), strict=True):
         for name in ("state", "generation", "protocol", "leader", "protocol_type", "subscribed"):
@@ -152,7 +152,7 @@ def test_a_member_goes_on_in_its_generation_after_a_restart_or_is_out_after_a_se
     assert machine.ask(beat).error_code == 0
     machine.now += 10.1
     machine.poll()
-    assert machine.core.groups.by_id["g"].state is GroupState.EMPTY
+    assert machine.core.groups.classic.by_id["g"].state is GroupState.EMPTY
     machine.folder.abandon()
 
 
@@ -161,7 +161,7 @@ def test_deleted_offsets_and_groups_stay_deleted(machine: Machine) -> None:
     commit(machine, 2, group="other")
     assert machine.ask(DeleteGroupsRequest(groups_names=("g",))).results[0].error_code == 0
     machine = machine.restart(clean=False)
-    assert list(machine.core.groups.by_id) == ["other"]
+    assert list(machine.core.groups.classic.by_id) == ["other"]
     assert (
         machine.ask(DeleteTopicsRequest(topics=(DeleteTopicState(name="t", topic_id=NO_UUID),), timeout_ms=0))
         .responses[0]
@@ -215,9 +215,9 @@ def test_a_rebalance_under_way_is_forgotten_by_a_restart_and_the_generation_befo
         )
     )
     machine.poll()
-    assert machine.core.groups.by_id["g"].generation == 2
+    assert machine.core.groups.classic.by_id["g"].generation == 2
     machine = machine.restart(clean=False)
-    group = machine.core.groups.by_id["g"]
+    group = machine.core.groups.classic.by_id["g"]
     assert (group.state, group.generation) == (GroupState.STABLE, 1) and group.members[member].assignment == b"all"
     machine.folder.abandon()
 
@@ -308,7 +308,7 @@ def test_what_apache_kafka_wrote_is_read(machine: Machine, folder: Path, caplog:
             generations.pop(record.key.group, None)
             if record.value is not None:
                 generations[record.key.group] = record.value.generation
-    groups = machine.core.groups.by_id
+    groups = machine.core.groups.classic.by_id
     assert not caplog.records and expected
     assert {name: group.generation for name, group in groups.items() if name in generations} == generations
     found = machine.core.offsets
