@@ -12,7 +12,7 @@ from uuid import UUID
 from ottla.acl.rights import DESCRIBE_GROUP, DESCRIBE_TOPIC
 from ottla.brokerlite.handlers.describe_groups import MOST_BYTES, NOT_ASKED
 from ottla.brokerlite.machines.consumer_groups.consumer_group import ConsumerGroup
-from ottla.brokerlite.machines.consumer_groups.member import Member
+from ottla.brokerlite.machines.consumer_groups.member import Member, grouped
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.codec.apis.consumer_group_describe import (
     Assignment,
@@ -117,7 +117,7 @@ def _member(broker: BrokerCore, group: ConsumerGroup, member: Member) -> Describ
         client_host=member.client_host,
         subscribed_topic_names=tuple(sorted(member.topics)),
         subscribed_topic_regex=member.pattern,
-        assignment=_assignment(broker, member.assigned),
+        assignment=_assignment(broker, grouped((*member.assigned.items(), *member.revoking.items()))),
         target_assignment=_assignment(broker, group.target.get(member.member_id, {})),
         member_type=_CONSUMER if member.classic is None else _CLASSIC,
     )

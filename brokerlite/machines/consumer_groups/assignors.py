@@ -129,9 +129,8 @@ def _uniform_for_all(members: Candidates, counts: Counts) -> Assignment:
     least, more = divmod(sum(counts[topic_id] for topic_id in topics), len(members))
     kept: dict[str, dict[UUID, set[int]]] = {}
     unfilled: list[tuple[str, int]] = []
-    for member_id in java_order(members):
+    for number, member_id in enumerate(java_order(members)):
         quota = least + (more > 0)
-        more -= more > 0
         kept[member_id] = {}
         for topic_id, indexes in members[member_id].partitions.items():
             if topic_id not in counts or topic_id not in members[member_id].topics:
@@ -141,6 +140,11 @@ def _uniform_for_all(members: Candidates, counts: Counts) -> Assignment:
             quota -= len(stays)
             if stays:
                 kept[member_id][topic_id] = set(stays)
+        # A later member may have one more already, and keep it; so this one gets one more only if it has it, too.
+        if more and quota and len(members) - number > more:
+            quota -= 1
+        elif more:
+            more -= 1
         if quota:
             unfilled.append((member_id, quota))
     free = iter(left)

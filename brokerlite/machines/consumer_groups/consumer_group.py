@@ -47,7 +47,7 @@ class ConsumerGroup:
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
-        self.epoch = 0
+        self.epoch = 1
         self.target_epoch = 0
         self.target_timestamp = 0
         self.topics_hash = 0
@@ -219,6 +219,7 @@ def topics_of(member: Member, patterns: Mapping[str, ResolvedPattern]) -> frozen
 
 
 def preferred(members: Iterable[Member], default: str) -> str:
-    """Return the assignor that most members want, or ``default`` if none wants any."""
+    """Return the assignor that most members want, or ``default`` if none wants any or it is one of several."""
     wanted = Counter(member.assignor for member in members if member.assignor is not None)
-    return max(wanted, key=lambda name: (wanted[name], name)) if wanted else default
+    # In Apache Kafka the hash tables of Java decide between several, differently from broker to broker.
+    return min(wanted, key=lambda name: (-wanted[name], name != default, name)) if wanted else default

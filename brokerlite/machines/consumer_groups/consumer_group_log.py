@@ -2,8 +2,8 @@
 
 Rules:
 - The records of one request are one batch: after a crash all of them are there, or none.
-- A group is stored in pieces, and each piece when it changes. A group without a record of its epoch is none, whatever
-  other records it has.
+- A group is stored in pieces, and each piece when it changes. A group without a record of its epoch or of a member is
+  none, whatever other records it has.
 - A record that cannot be parsed is skipped and logged.
 
 Source: GroupCoordinatorRecordHelpers.java, GroupMetadataManager.java (replay).
@@ -99,13 +99,13 @@ def load(loaded: Loaded, groups: dict[str, ConsumerGroup]) -> None:
         try:
             if (read := _READERS.get(version_of(entry.key))) is not None:
                 group_id = read(entry.key, entry.value, piece)
-                if version_of(entry.key) == api(ConsumerGroupMetadataKey).key:
+                if version_of(entry.key) in _MAKE_A_GROUP:
                     stored.add(group_id)
         except DecodeError as error:
             log.error("damaged record of the consumer groups skipped: %s", error)
     for group_id, change in pieces.items():
         if group_id not in stored:
-            log.error("records of a consumer group without its epoch skipped", extra={"group": group_id})
+            log.error("records of a consumer group without epoch and members skipped", extra={"group": group_id})
             continue
         for member_id in list(change.target):
             if member_id not in change.members:
@@ -207,6 +207,8 @@ _READERS: Mapping[int, Callable[[bytes, bytes, Piece], str]] = {
     16: _read_pattern,
 }
 """The type of a record -> what puts it into the change that restores its group; returns the group's id."""
+_MAKE_A_GROUP = (3, 5)
+"""The types of records that make a group: its epoch, and its members."""
 
 
 # -- writing
