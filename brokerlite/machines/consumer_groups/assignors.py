@@ -13,7 +13,7 @@ java.util.HashMap.
 """
 
 import heapq
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -34,11 +34,13 @@ class Candidate:
     Attributes:
         topics: the ids of the topics that exist and that it subscribes to.
         partitions: its present target assignment.
+        subscription: what it has asked for; members with the same are treated alike.
     """
 
     topics: "frozenset[UUID]"
     partitions: Partitions = field(default_factory=dict)
     instance_id: str | None = None
+    subscription: Hashable = None
 
 
 Candidates = Mapping[str, Candidate]
@@ -107,7 +109,7 @@ class _Ranges:
 
 def uniform(members: Candidates, counts: Counts) -> Assignment:
     """Give all members about the same number of partitions, and move as few as possible."""
-    if len({each.topics for each in members.values()}) <= 1:
+    if len({(each.topics, each.subscription) for each in members.values()}) <= 1:
         return _uniform_for_all(members, counts)
     return _Balance(members, counts).assignment()
 

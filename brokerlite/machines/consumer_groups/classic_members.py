@@ -83,7 +83,7 @@ class ClassicMembers:
             else:
                 asked.answer(self._join(group, asked, now))
         except BrokerError as error:
-            asked.answer(Joined(error.code, asked.member_id))
+            asked.answer(Joined(error.code))
 
     def _join(self, group: ConsumerGroup, asked: JoinRequest, now: float) -> Joined:
         if self._roster.settings.migration_policy is MigrationPolicy.DISABLED:
@@ -216,7 +216,7 @@ class ClassicMembers:
             raise RebalanceInProgress(f"member {member_id} of group {group_id} must join again")
 
     def leave(self, group_id: str, leavers: Sequence[LeavingMember], now: float) -> list[int]:
-        """Remove members; return an error code for each.
+        """Remove members, which may also use the new protocol; return an error code for each.
 
         Raises:
             CoordinatorLoadInProgress, UnknownServerError: the disk refused; all stay.
@@ -226,7 +226,7 @@ class ClassicMembers:
         codes = []
         for leaver in leavers:
             try:
-                member, _ = _classic_member(group, leaver.member_id, leaver.instance_id, by_instance=True)
+                member = _member(group, leaver.member_id, leaver.instance_id, by_instance=True)
             except BrokerError as error:
                 codes.append(error.code)
                 continue
@@ -254,28 +254,32 @@ def _subscription(asked: JoinRequest) -> ConsumerProtocolSubscription:
         raise InconsistentGroupProtocol(f"the subscription cannot be parsed: {error}") from None
 
 
-def _classic_member(
-    group: ConsumerGroup, member_id: str, instance_id: str | None, *, by_instance: bool = False
-) -> tuple[Member, ClassicPart]:
-    """Return the member that a request comes from.
-
-    Args:
-        by_instance: the request may name a static member by its instance id alone.
+def _classic_member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> tuple[Member, ClassicPart]:
+    """Return the member that a request comes from, and what it has told with the classic protocol.
 
     Raises:
         UnknownMemberId: the group has no such member, or it does not use the classic protocol.
         FencedInstanceId: another process has its instance id.
     """
-    if instance_id is None:
-        member = group.member(member_id)
-    else:
-        holder = group.static_member(instance_id)
-        member = _own(group, holder, member_id, instance_id) if member_id or not by_instance else holder
-        if member is None:
-            raise UnknownMemberId(f"group {group.group_id} has no instance {instance_id}")
+    member = _member(group, member_id, instance_id)
     if member.classic is None:
         raise UnknownMemberId(f"member {member.member_id} does not use the classic protocol")
     return member, member.classic
+
+
+def _member(group: ConsumerGroup, member_id: str, instance_id: str | None, *, by_instance: bool = False) -> Member:
+    """Return the member that a request names.
+
+    Args:
+        by_instance: the request may name a static member by its instance id alone, as administrators do.
+
+    Raises:
+        UnknownMemberId, FencedInstanceId.
+    """
+    if instance_id is None:
+        return group.member(member_id)
+    holder = group.static_member(instance_id)
+    return _own(group, holder, holder.member_id if holder and by_instance and not member_id else member_id, instance_id)
 
 
 def _own(group: ConsumerGroup, holder: Member | None, member_id: str, instance_id: str) -> Member:

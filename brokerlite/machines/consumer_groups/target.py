@@ -90,7 +90,12 @@ class Targets:
 
     def _candidates(self, change: Change) -> Candidates:
         return {
-            member_id: Candidate(self.topic_ids(change, member), change.target_of(member_id) or {}, member.instance_id)
+            member_id: Candidate(
+                self.topic_ids(change, member),
+                change.target_of(member_id) or {},
+                member.instance_id,
+                (member.topics, member.pattern),
+            )
             for member_id, member in change.all_members().items()
         }
 
