@@ -213,6 +213,7 @@ def _classic_pair(asking: Asking) -> tuple[str, str]:
     plan = {again.member_id: {"three": [0, 1]}, b: {"three": [2]}}
     asking.sync(again.member_id, 2, **plan)
     asking.sync(b, 2)
+    asking.id(again.member_id), asking.id(b)  # in this order, whatever the order of a description
     return again.member_id, b
 
 

@@ -46,7 +46,7 @@ COUNTS = {"three": 3, "seven": 7}
 MISSING = "missing"
 """A topic that does not exist."""
 STEPS = 40
-WALKS = 220
+WALKS = 190
 
 
 class Asking:
