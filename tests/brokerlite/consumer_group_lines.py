@@ -136,5 +136,7 @@ def grow(line: Line, name: str, partitions: int) -> None:
 
 
 def delete(line: Line, name: str) -> None:
-    (gone,) = line.ask(DeleteTopicsRequest(topics=(DeleteTopicState(name=name, topic_id=NO_UUID),), timeout_ms=10_000), 6).responses
+    (gone,) = line.ask(
+        DeleteTopicsRequest(topics=(DeleteTopicState(name=name, topic_id=NO_UUID),), timeout_ms=10_000), 6
+    ).responses
     assert gone.error_code == 0, gone

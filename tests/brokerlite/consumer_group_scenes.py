@@ -1,5 +1,7 @@
-"""Sequences of requests to consumer groups that are written by hand: errors, static members, topics that change, classic
-members, and groups that change their protocol."""
+"""Sequences of requests to consumer groups that are written by hand.
+
+They are about errors, static members, topics that change, classic members, and groups that change their protocol.
+"""
 
 import time
 from collections.abc import Callable, Iterator
@@ -312,7 +314,7 @@ def stubborn(asking: Asking) -> Iterator[Said]:
     yield "leave", asking.classic_leave(("", "a"))
     joined = asking.classic_join("", group_instance_id="a")()
     own = build_assignment(ConsumerProtocolAssignment(assigned_partitions=(), user_data=b"own"), 1)
-    asking.sync(joined.member_id, joined.generation_id, **{})
+    asking.sync(joined.member_id, joined.generation_id)
     yield "own data", len(own)
     yield "join without an assignment", asking.said(asking.join("m1", "three"))
     yield "described", asking.described()

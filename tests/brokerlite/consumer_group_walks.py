@@ -1,8 +1,8 @@
 """Sequences of requests of members of consumer groups, for Apache Kafka and for brokerlite.
 
 A sequence sends requests to a broker, and yields each with a summary of its answer as JSON. Topic ids are replaced by
-names, and ids that a broker makes by their order. `python -m tests.brokerlite.record_consumer_groups` records the answers
-of Apache Kafka.
+names, and ids that a broker makes by their order. `python -m tests.brokerlite.record_consumer_groups` records the
+answers of Apache Kafka.
 
 `WALKS` walks choose requests at random, from a seed. `SCENES` are written by hand.
 """
@@ -45,6 +45,10 @@ COUNTS = {"three": 3, "seven": 7}
 """The topics of the walks and scenes, and their partitions."""
 MISSING = "missing"
 """A topic that does not exist."""
+ACTS = (
+    *("join", "beat", "beat", "beat", "adopt", "adopt", "adopt", "keep", "told", "leave", "away", "wrong", "old"),
+    *("commit", "commit", "stale", "fetch", "describe", "full", "list"),
+)
 STEPS = 40
 WALKS = 190
 
@@ -58,7 +62,9 @@ class Asking:
 
     def names(self, topics: Any) -> Owned:
         known = {topic_id: name for name, topic_id in self.topics.items()}
-        return {known[each.topic_id]: sorted(each.partitions) for each in sorted(topics, key=lambda e: known[e.topic_id])}
+        return {
+            known[each.topic_id]: sorted(each.partitions) for each in sorted(topics, key=lambda e: known[e.topic_id])
+        }
 
     def owned(self, owned: Owned) -> tuple[TopicPartitions, ...]:
         return tuple(
@@ -71,7 +77,9 @@ class Asking:
             return self._made.setdefault(member_id, f"made-{len(self._made)}")
         return member_id
 
-    def heartbeat(self, member_id: str, epoch: int, *, version: int = 1, owned: Owned | None = None, **told: Any) -> Any:
+    def heartbeat(
+        self, member_id: str, epoch: int, *, version: int = 1, owned: Owned | None = None, **told: Any
+    ) -> Any:
         request = ConsumerGroupHeartbeatRequest(
             group_id=told.pop("group", self.group),
             member_id=member_id,
@@ -88,8 +96,8 @@ class Asking:
         return [self.id(answer.member_id), answer.member_epoch, answer.heartbeat_interval_ms, assigned]
 
     def join(self, member_id: str, *topics: str, **told: Any) -> Any:
-        told = {"owned": {}, "rebalance_timeout_ms": 60_000, "subscribed_topic_names": topics or None} | told
-        return self.heartbeat(member_id, 0, **told)
+        usual: dict[str, Any] = {"owned": {}, "rebalance_timeout_ms": 60_000, "subscribed_topic_names": topics or None}
+        return self.heartbeat(member_id, 0, **usual | told)
 
     def described(self) -> list[Any]:
         request = ConsumerGroupDescribeRequest(group_ids=(self.group,), include_authorized_operations=False)
@@ -160,25 +168,27 @@ class Asking:
 
     # -- the classic protocol
 
-    def classic_join(self, member_id: str = "", *topics: str, owned: Owned | None = None, **told: Any) -> Callable[[], Any]:
+    def classic_join(
+        self, member_id: str = "", *topics: str, owned: Owned | None = None, **told: Any
+    ) -> Callable[[], Any]:
         """Send JoinGroup; the result returns the summary of its answer."""
         subscription = ConsumerProtocolSubscription(
             topics=topics or ("three",),
-            owned_partitions=tuple(TopicPartition(topic=n, partitions=tuple(e)) for n, e in sorted((owned or {}).items())),
+            owned_partitions=tuple(
+                TopicPartition(topic=n, partitions=tuple(e)) for n, e in sorted((owned or {}).items())
+            ),
         )
         names = told.pop("protocols", ("range",))
         metadata = told.pop("metadata", build_subscription(subscription, 1))
-        request = JoinGroupRequest(
-            **{
-                "group_id": self.group,
-                "session_timeout_ms": 45_000,
-                "rebalance_timeout_ms": 60_000,
-                "member_id": member_id,
-                "protocol_type": "consumer",
-                "protocols": tuple(JoinGroupRequestProtocol(name=name, metadata=metadata) for name in names),
-            }
-            | told
-        )
+        usual: dict[str, Any] = {
+            "group_id": self.group,
+            "session_timeout_ms": 45_000,
+            "rebalance_timeout_ms": 60_000,
+            "member_id": member_id,
+            "protocol_type": "consumer",
+            "protocols": tuple(JoinGroupRequestProtocol(name=name, metadata=metadata) for name in names),
+        }
+        request = JoinGroupRequest(**usual | told)
         return self.line.send(request, 9)
 
     def joined(self, answer: Any) -> list[Any]:
@@ -193,7 +203,8 @@ class Asking:
             protocol_type="consumer",
             protocol_name="range",
             assignments=tuple(
-                SyncGroupRequestAssignment(member_id=name, assignment=_assignment(each)) for name, each in assigned.items()
+                SyncGroupRequestAssignment(member_id=name, assignment=_assignment(each))
+                for name, each in assigned.items()
             ),
         )
         return self.line.ask(request, 5)
@@ -260,17 +271,16 @@ class Person:
 def walk(asking: Asking, seed: int) -> Iterator[Said]:
     """Members join, send heartbeats of all kinds, commit, and leave, in an order from a seed."""
     rng = random.Random(seed)
-    subscriptions = (("three",), ("seven",), ("three", MISSING)) if seed % 2 else (("seven",),)
+    subscriptions: tuple[tuple[str, ...], ...] = (
+        (("three",), ("seven",), ("three", MISSING)) if seed % 2 else (("seven",),)
+    )
     assignors: tuple[str | None, ...] = ((None, "range"), (None, "uniform"), (None,))[seed % 3]
     if seed % 5 == 0:
         subscriptions, assignors = (("three",), ("three", "seven"), ("seven",)), ("range",)
     people = [Person(asking, f"m{i}", f"i{i}" if rng.random() < 0.3 else None) for i in range(4)]
     for _ in range(STEPS):
         person = rng.choice(people)
-        act = rng.choice(
-            ("join", "beat", "beat", "beat", "adopt", "adopt", "adopt", "keep", "told", "leave", "away", "wrong", "old")
-            + ("commit", "commit", "stale", "fetch", "describe", "full", "list")
-        )
+        act = rng.choice(ACTS)
         joined = person.epoch > 0
         if not joined and rng.random() < 0.7:
             act = "join"

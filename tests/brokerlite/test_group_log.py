@@ -285,7 +285,7 @@ def test_a_commit_wakes_a_fetch_of_the_internal_topic(machine: Machine) -> None:
 
 @pytest.mark.parametrize("folder", sorted(RECORDED.glob("__consumer_offsets-*")), ids=lambda path: path.name)
 def test_what_apache_kafka_wrote_is_read(machine: Machine, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Groups of KIP-848 and share groups are in the log, too, and are skipped."""
+    """Share groups are in the log, too, and are skipped."""
     commit(machine, 1)
     machine.folder.close()
     ours = machine.folder.path / f"{NAME}-0"
@@ -308,9 +308,18 @@ def test_what_apache_kafka_wrote_is_read(machine: Machine, folder: Path, caplog:
             generations.pop(record.key.group, None)
             if record.value is not None:
                 generations[record.key.group] = record.value.generation
-    groups = machine.core.groups.classic.by_id
+    classic = machine.core.groups.classic.by_id
     assert not caplog.records and expected
-    assert {name: group.generation for name, group in groups.items() if name in generations} == generations
+    assert {name: group.generation for name, group in classic.items() if name in generations} == generations
+    epochs = {
+        record.key.group_id: None if record.value is None else record.value.epoch
+        for record in internal(machine)
+        if record.name == "ConsumerGroupMetadata"
+    }
+    loaded = machine.core.consumer_groups.by_id
+    assert {name: group.epoch for name, group in loaded.items()} == {k: v for k, v in epochs.items() if v is not None}
+    groups = {group.group_id for group in machine.core.groups.all()}
+    generations = {name: each for name, each in generations.items() if name not in loaded} | dict.fromkeys(loaded, 0)
     found = machine.core.offsets
     assert {name: {place: each.offset for place, each in found.of(name).items()} for name in groups} == {
         name: expected.get(name, {}) for name in {**generations, **{k: v for k, v in expected.items() if v}}

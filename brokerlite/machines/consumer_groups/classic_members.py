@@ -188,7 +188,7 @@ class ClassicMembers:
         protocol = classic.protocols[0]
         if asked.protocol_type not in (None, CONSUMER) or asked.protocol not in (None, protocol.name):
             raise InconsistentGroupProtocol(
-                f"protocol {asked.protocol_type} {asked.protocol}; member {member.member_id} joined with {protocol.name}"
+                f"protocol {asked.protocol_type} {asked.protocol}; member {member.member_id} has {protocol.name}"
             )
         if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED:
             self._roster.sessions.await_join(group.group_id, member, now)

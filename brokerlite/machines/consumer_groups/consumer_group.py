@@ -67,7 +67,7 @@ class ConsumerGroup:
         self.target_epoch, self.target_timestamp = change.target_epoch, change.target_timestamp
         for member_id in change.members:
             self._forget(self.members.pop(member_id, None))
-        for member_id, member in change.members.items():
+        for member in change.members.values():
             if member is not None:
                 self._remember(member)
         for member_id, target in change.target.items():

@@ -234,8 +234,8 @@ def join_static(
         return change.group.members.get(member_id) or Member(member_id=member_id)
     if not classic and holder.classic is None and holder.epoch != LEFT_FOR_A_WHILE:
         raise UnreleasedInstanceId(
-            f"Static member {member_id} with instance id {instance_id} cannot join the group because the instance id is "
-            f"owned by {holder.member_id} member."
+            f"Static member {member_id} with instance id {instance_id} cannot join the group because the instance id "
+            f"is owned by {holder.member_id} member."
         )
     target = change.target_of(holder.member_id)
     change.remove(holder)
@@ -257,7 +257,7 @@ def _own(holder: Member | None, member_id: str, instance_id: str) -> Member:
 
 
 def _check_epoch(member: Member, asked: Heartbeat) -> None:
-    """Check the epoch that a member names. An older one is right if the answer with the newer one may have been lost."""
+    """Check the epoch that a member names. The one before counts if the answer with the newer one may be lost."""
     if asked.epoch == member.epoch:
         return
     if asked.epoch < member.epoch and asked.epoch == member.previous_epoch and is_within(asked.has, member.assigned):

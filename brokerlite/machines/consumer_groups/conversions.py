@@ -102,9 +102,9 @@ def downgraded(change: Change, topics: Topics, leaving: Set[str], timestamp: int
         group.add(_to_classic(member, member.classic), CONSUMER)
     group.load(CONSUMER, next(iter(group.members), None))
     group.settle()
-    for member in group.members.values():
-        version, _ = parse_subscription(member.metadata(group.protocol))
-        member.set_assignment(assignment_of(targets[member.member_id], topics, version))
+    for each in group.members.values():
+        version, _ = parse_subscription(each.metadata(group.protocol))
+        each.set_assignment(assignment_of(targets[each.member_id], topics, version))
     return group
 
 

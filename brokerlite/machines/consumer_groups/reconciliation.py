@@ -56,7 +56,8 @@ def reconciled(member: Member, goal: Goal) -> Member:
             return _within_subscription(member, goal) if goal.subscription_changed else member
         case MemberState.UNKNOWN if goal.has is None or goal.has:
             raise FencedMemberEpoch(
-                "The consumer group member is in a unknown state. The member must abandon all its partitions and rejoin."
+                "The consumer group member is in a unknown state. "
+                "The member must abandon all its partitions and rejoin."
             )
         case MemberState.UNKNOWN:
             return _next(member, goal, goal.epoch)

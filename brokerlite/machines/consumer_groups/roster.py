@@ -255,10 +255,7 @@ class Roster:
 
     def renew(self, group_id: str, member: Member, now: float) -> None:
         """Begin or prolong the session of a member."""
-        if member.classic is None:
-            timeout = self.settings.session_timeout
-        else:
-            timeout = member.classic.session_timeout_ms / 1000
+        timeout = member.classic.session_timeout_ms / 1000 if member.classic else self.settings.session_timeout
         self.sessions.renew(group_id, member.member_id, now + timeout)
 
     def _time_out(self, group_id: str, member_id: str, why: str, now: float) -> None:

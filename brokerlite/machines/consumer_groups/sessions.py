@@ -1,7 +1,7 @@
 """The times within which members of consumer groups must do something; otherwise they are removed.
 
-``session``: send a heartbeat. ``rebalance``: give up partitions. ``join`` and ``sync``: a member of the classic protocol
-has heard that it must join again, or has joined and must send SyncGroup.
+``session``: send a heartbeat. ``rebalance``: give up partitions. ``join`` and ``sync``: a member of the classic
+protocol has heard that it must join again, or has joined and must send SyncGroup.
 
 Source: GroupMetadataManager.java (scheduleConsumerGroupSessionTimeout, scheduleConsumerGroupRebalanceTimeout,
 scheduleConsumerGroupJoinTimeoutIfAbsent, scheduleConsumerGroupSyncTimeout).

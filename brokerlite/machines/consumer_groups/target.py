@@ -6,7 +6,8 @@ Rules:
   assignment (KIP-1263).
 - The assignor that most members want divides the partitions of all of them.
 
-Source: GroupMetadataManager.java (updateSubscriptionMetadata, maybeUpdateTargetAssignment), TargetAssignmentBuilder.java.
+Source: GroupMetadataManager.java (updateSubscriptionMetadata, maybeUpdateTargetAssignment),
+TargetAssignmentBuilder.java.
 """
 
 import logging
@@ -35,7 +36,7 @@ class Targets:
         self._topics = topics
 
     def resolve_patterns(self, change: Change, describable: Callable[[str], bool], timestamp: int) -> bool:
-        """Resolve the patterns of the members, if they are new or old, or topics have changed; return whether one differs.
+        """Resolve the patterns that are new or old, or all if topics have changed; return whether one differs.
 
         Args:
             describable: tells whether the client of this request may describe a topic.
