@@ -206,8 +206,8 @@ class GroupDescription:
     """A classic group or a consumer group, and its members.
 
     Attributes:
-        state: ``Stable`` or ``Empty``; of a classic group also ``PreparingRebalance`` and ``CompletingRebalance``, and of
-            a consumer group ``Assigning`` and ``Reconciling``.
+        state: ``Stable`` or ``Empty``; of a classic group also ``PreparingRebalance`` and ``CompletingRebalance``, and
+            of a consumer group ``Assigning`` and ``Reconciling``.
         protocol_type: ``consumer``, ``connect``, …; ``""`` for a group that only stores offsets.
         protocol: the assignor chosen, such as ``range``; ``""`` for a classic group that is not stable.
         type: ``classic``, or ``consumer`` (KIP-848).

@@ -71,7 +71,7 @@ def test_java_and_librdkafka_share_a_topic_and_nothing_is_lost_when_one_leaves_a
         produce(bootstrap, 0, 400)
         clients = [CONSUMER_PROTOCOL["java"], CONSUMER_PROTOCOL["librdkafka"]] * 2
         members = [stack.enter_context(each.join(bootstrap, "t", "g")) for each in clients]
-        until(lambda: shared(members, PARTITIONS), members, 60)
+        until(lambda: shared(members, PARTITIONS), members)
         until(lambda: seen(members) == set(range(400)), members)
         assert {len(member.partitions) for member in members} == {2} and state_of(broker)[0] == "consumer"
         leaver, dead, *others = members
@@ -95,11 +95,11 @@ def test_a_static_member_gets_its_partitions_back(patient_broker: Broker, client
         broker.create_topic("t", PARTITIONS)
         first = stack.enter_context(join(broker.bootstrap, "t", "g", config={"group.instance.id": "a"}))
         second = stack.enter_context(join(broker.bootstrap, "t", "g", config={"group.instance.id": "b"}))
-        until(lambda: shared([first, second], PARTITIONS), [first, second], 60)
+        until(lambda: shared([first, second], PARTITIONS), [first, second])
         before = second.partitions
         second.leave()
         again = stack.enter_context(join(broker.bootstrap, "t", "g", config={"group.instance.id": "b"}))
-        until(lambda: again.partitions == before, [first, again], 60)
+        until(lambda: again.partitions == before, [first, again])
         produce(broker.bootstrap, 0, 80)
         until(lambda: seen([first, again]) == set(range(80)), [first, again])
 
@@ -117,12 +117,12 @@ def test_a_group_and_its_commits_survive_kills_of_the_broker_under_load(tmp_path
                     create_topic(bootstrap, "t", PARTITIONS)
                     clients = [CONSUMER_PROTOCOL["java"], CONSUMER_PROTOCOL["librdkafka"]]
                     members = [stack.enter_context(each.join(bootstrap, "t", "g")) for each in clients]
-                    until(partial(shared, members, PARTITIONS), members, 60)
+                    until(partial(shared, members, PARTITIONS), members)
                 produce(bootstrap, 200 * turn, 200)
                 wanted = set(range(200 * (turn + 1)))
-                until(partial(_have_read, members, wanted), members, 120)
-                until(lambda: committed(bootstrap) == 200 * (turn + 1), members, 120)  # noqa: B023 # called at once
-                until(partial(shared, members, PARTITIONS), members, 60)
+                until(partial(_have_read, members, wanted), members)
+                until(lambda: committed(bootstrap) == 200 * (turn + 1), members)  # noqa: B023 # called at once
+                until(partial(shared, members, PARTITIONS), members)
                 running.send_signal(signal.SIGKILL)
                 running.wait()
         with process(tmp_path / "data", port, "--config", str(settings)):
@@ -148,7 +148,7 @@ def test_a_group_changes_its_protocol_member_by_member_and_back(broker: Broker) 
 
         everyone = [start("java", classic=True), start("librdkafka", classic=True)]
         members = list(everyone)
-        until(lambda: shared(members, PARTITIONS), members, 60)
+        until(lambda: shared(members, PARTITIONS), members)
         assert state_of(broker)[0] == "classic"
         sent = 0
         for name, classic in (("java", False), ("librdkafka", False), ("librdkafka", True), ("java", True)):
@@ -157,10 +157,10 @@ def test_a_group_changes_its_protocol_member_by_member_and_back(broker: Broker) 
             new = start(name, classic=classic)
             everyone.append(new)
             members.append(new)
-            until(lambda: shared(members, PARTITIONS), members, 60)
+            until(lambda: shared(members, PARTITIONS), members)
             assert state_of(broker)[0] == "consumer"
             members.pop(0).leave()
-            until(lambda: shared(members, PARTITIONS), members, 60)
+            until(lambda: shared(members, PARTITIONS), members)
             until(lambda: seen(everyone) == set(range(sent)), members)  # noqa: B023 # called at once
         assert state_of(broker) == ("classic", "Stable")
         until(lambda: committed(bootstrap) == sent, members)
@@ -171,9 +171,9 @@ def test_librdkafka_subscribes_to_a_pattern_that_the_broker_resolves(broker: Bro
         broker.create_topic("ta", 2)
         broker.create_topic("other", 5)
         with CONSUMER_PROTOCOL["librdkafka"].join(broker.bootstrap, "^t.*", "g") as member:
-            until(lambda: member.partitions == {0, 1}, [member], 60)
+            until(lambda: member.partitions == {0, 1}, [member])
             broker.create_topic("tb", 3)
-            until(lambda: member.partitions == {0, 1, 2}, [member], 60)
+            until(lambda: member.partitions == {0, 1, 2}, [member])
             patterns = broker._call(lambda running: dict(running._core.consumer_groups.by_id["g"].patterns))
             assert [sorted(each.topics) for each in patterns.values()] == [["ta", "tb"]]
 
@@ -185,30 +185,19 @@ def test_administrators_of_others_see_both_kinds_of_groups(broker: Broker) -> No
         produce(bootstrap, 0, 80)
         admin = AdminClient({"bootstrap.servers": bootstrap})
         with CONSUMER_PROTOCOL["librdkafka"].join(bootstrap, "t", "g") as member:
-            until(lambda: committed(bootstrap) == 80, [member], 60)
+            until(lambda: committed(bootstrap) == 80, [member])
             (listed,) = admin.list_consumer_groups(request_timeout=HUNG).result().valid
             assert (listed.type, listed.state) == (ConsumerGroupType.CONSUMER, ConsumerGroupState.STABLE)
             described = admin.describe_consumer_groups(["g"], request_timeout=HUNG)["g"].result()
             assert described.type is ConsumerGroupType.CONSUMER and described.partition_assignor == "uniform"
             tool = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
-            said = run(tool, "--bootstrap-server", bootstrap, "--describe", "--group", "g")
+            at = ("--bootstrap-server", bootstrap, "--timeout", "60000", "--group", "g")
+            said = run(tool, *at, "--describe")
             assert len(re.findall(r"^g +t +\d +10 +10 +0 ", said, re.MULTILINE)) == PARTITIONS
-            said = run(tool, "--bootstrap-server", bootstrap, "--describe", "--group", "g", "--members", "--verbose")
+            said = run(tool, *at, "--describe", "--members", "--verbose")
             assert "t:0,1,2,3,4,5,6,7" in said.replace(" ", "") or "t(0,1,2,3,4,5,6,7)" in said.replace(" ", ""), said
             member.leave()
-        run(
-            tool,
-            "--bootstrap-server",
-            bootstrap,
-            "--group",
-            "g",
-            "--topic",
-            "t:3",
-            "--reset-offsets",
-            "--to-offset",
-            "4",
-            "--execute",
-        )
+        run(tool, *at, "--topic", "t:3", "--reset-offsets", "--to-offset", "4", "--execute")
         assert committed(bootstrap) == 74
         admin.delete_consumer_groups(["g"])["g"].result(timeout=HUNG)
         assert not admin.list_consumer_groups(request_timeout=HUNG).result().valid
