@@ -4,14 +4,14 @@ consumer_groups      `ConsumerGroups`: all groups of this kind, and the heartbea
 classic_members      `ClassicMembers`: members of such a group that still use the classic protocol
 conversions          turns a classic group into a consumer group, and back
 consumer_group       `ConsumerGroup`: one group
-change               `Change`: what a request changes in a group, until it is stored
-member               `Member`: one member, with the partitions that it has and those that it must give up
+change               `Change`: a change of a group, until it is stored
+member               `Member`: one member, with its present partitions and the partitions to give up
 reconciliation       leads a member to its target assignment, step by step
 target               computes the target assignment of a group
 assignors            ``uniform`` and ``range``
 subscriptions        finds the topics of subscriptions, by name and by pattern
 consumer_group_log   stores the groups as records of `__consumer_offsets`
 
-To change what a heartbeat does, open consumer_groups.py; to change which partitions a member may have when, open
+To change the effect of a heartbeat, open consumer_groups.py; to change when a member gets a partition, open
 reconciliation.py; to change how partitions are divided, open assignors.py.
 """

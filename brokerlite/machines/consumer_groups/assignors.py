@@ -34,7 +34,7 @@ class Candidate:
     Attributes:
         topics: the ids of the topics that exist and that it subscribes to.
         partitions: its present target assignment.
-        subscription: what it has asked for; members with the same are treated alike.
+        subscription: its subscription as it sent it; ``uniform`` treats members with equal ones alike.
     """
 
     topics: "frozenset[UUID]"

@@ -1,4 +1,4 @@
-"""What a request changes in a consumer group. The group takes it over once it is stored, or not at all.
+"""A change of a consumer group by one request. The group takes it over once it is stored, or not at all.
 
 Rule: a change is read like the group: it has the group's state where it changes nothing.
 """
@@ -60,7 +60,7 @@ class Change:
         self.topics_version = topics_version
 
     def set_target(self, target: Mapping[str, Partitions], timestamp: int) -> None:
-        """Set the target assignment of all members, for the current epoch."""
+        """Set the target assignment of all members; it belongs to the current epoch."""
         self.target_epoch, self.target_timestamp = self.epoch, timestamp
         for member_id, partitions in target.items():
             if self.target_of(member_id) != partitions:
@@ -77,7 +77,7 @@ class Change:
         self.target_epoch, self.target_timestamp = epoch, timestamp
 
     def describe(self, described: Member) -> None:
-        """Take over what a member has told, and keep its progress, which may have been loaded before."""
+        """Take over the description of a member, and keep its progress, which may have been loaded before."""
         if (known := self.members.get(described.member_id)) is not None:
             described = replace(
                 described,
@@ -93,7 +93,7 @@ class Change:
         """Take over the progress of a member: fields of `Member`."""
         self.put(replace(self.members.get(member_id) or Member(member_id=member_id), **progress))
 
-    # -- what it will be
+    # -- the group after the change
 
     def all_members(self) -> dict[str, Member]:
         """Return all members, as they will be."""

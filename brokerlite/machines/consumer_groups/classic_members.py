@@ -51,7 +51,7 @@ class ClassicMembers:
     """Takes the classic protocol's requests to consumer groups.
 
     Args:
-        classic: the coordinator of classic groups, for a group that becomes one.
+        classic: the coordinator of classic groups, which takes over a group that becomes classic.
     """
 
     def __init__(self, roster: Roster, classic: Groups) -> None:
@@ -255,7 +255,7 @@ def _subscription(asked: JoinRequest) -> ConsumerProtocolSubscription:
 
 
 def _classic_member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> tuple[Member, ClassicPart]:
-    """Return the member that a request comes from, and what it has told with the classic protocol.
+    """Return the member that a request comes from, and its settings of the classic protocol.
 
     Raises:
         UnknownMemberId: the group has no such member, or it does not use the classic protocol.

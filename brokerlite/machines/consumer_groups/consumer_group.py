@@ -103,7 +103,7 @@ class ConsumerGroup:
         """Notice that topics have changed."""
         self.topics_version = -1
 
-    # -- what it is
+    # -- state and members
 
     @property
     def state_name(self) -> str:

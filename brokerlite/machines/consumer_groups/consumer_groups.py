@@ -1,9 +1,9 @@
-"""The coordinator of consumer groups: takes the heartbeats of their members, and answers with what they may read.
+"""The coordinator of consumer groups: takes the heartbeats of their members, and answers with their partitions.
 
     groups.heartbeat(asked, now)   # joins a member, keeps it, or lets it leave; answers at once, or raises
 
 Rules:
-- This module decides what a heartbeat changes; `Roster` keeps the groups, and stores their changes.
+- This module decides about the changes of a heartbeat; `Roster` keeps the groups, and stores their changes.
 - A member is removed when its session times out, or when it does not give up partitions within its rebalance timeout.
 - A lost connection changes nothing.
 - Everything is bounded: groups, their members, and the bytes that the members' own data takes.
@@ -53,7 +53,7 @@ OWN_IDS_SINCE = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """A ConsumerGroupHeartbeat request; ``None`` and -1 stand for what has not changed.
+    """A ConsumerGroupHeartbeat request; ``None`` and -1 stand for unchanged values.
 
     Attributes:
         has: the partitions that the member has.
@@ -118,7 +118,7 @@ class ConsumerGroups:
         self._draining = True
 
     def heartbeat(self, asked: Heartbeat, now: float) -> Beaten:
-        """Add a member, keep it, or let it leave, and return what it may have.
+        """Add a member, keep it, or let it leave; return its epoch and its partitions.
 
         Raises:
             InvalidRequest, UnsupportedAssignor, InvalidRegularExpression, UnsupportedVersion: the member asks for what
@@ -205,7 +205,7 @@ class ConsumerGroups:
 
 
 def _told(member: Member, asked: Heartbeat) -> Member:
-    """Return the member with everything that a request tells; what it leaves out is as before."""
+    """Return the member with the values of a request; omitted values stay as they are."""
     return replace(
         member,
         instance_id=member.instance_id if asked.instance_id is None else asked.instance_id,
@@ -270,7 +270,7 @@ def _check_epoch(member: Member, asked: Heartbeat) -> None:
 
 
 def _check(asked: Heartbeat, assignors: Collection[str]) -> None:
-    """Check what a request must have in any state."""
+    """Check the fields that are required whatever the state of the group."""
     if asked.version >= OWN_IDS_SINCE or asked.epoch > 0 or asked.epoch == LEAVE:
         _check_text("MemberId", asked.member_id)
     _check_text("GroupId", asked.group_id)

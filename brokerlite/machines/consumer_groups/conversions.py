@@ -2,9 +2,9 @@
 
 Rules:
 - A classic group of consumers is upgraded when the first member of the new protocol joins. Its members stay as they
-  are, with their assignments, until they hear of the next epoch and join again.
+  are, with their assignments, until a heartbeat tells them of the next epoch and they join again.
 - A consumer group is downgraded when its last member of the new protocol leaves and classic members stay.
-- Nothing is converted that would be lost: a group whose leader sends data of its own assignor along stays classic.
+- A conversion loses no data: a group whose leader sends data of its own assignor along stays classic.
 
 Source: GroupMetadataManager.java (convertToConsumerGroup, convertToClassicGroup), ConsumerGroup.java
 (fromClassicGroup), ClassicGroup.java (fromConsumerGroup).
@@ -36,7 +36,7 @@ def upgraded(classic: Group, topics: Topics) -> Change:
     """Return the change that makes the consumer group of a classic group's members.
 
     Raises:
-        GroupIdNotFound: its members use another protocol, or send what would be lost.
+        GroupIdNotFound: its members use another protocol, or send data that a conversion would lose.
     """
     change = Change(ConsumerGroup(classic.group_id))
     try:
@@ -90,7 +90,7 @@ def downgraded(change: Change, topics: Topics, leaving: Set[str], timestamp: int
     """Return the classic group of a consumer group's classic members, stable in the generation of the group's epoch.
 
     Args:
-        change: the group as it is now, with what the request has changed.
+        change: the group as it is now, with the changes of the request.
         leaving: the ids of members that do not stay.
     """
     group = Group(change.group.group_id, since=timestamp, generation=change.epoch)

@@ -25,7 +25,7 @@ LEFT_FOR_A_WHILE = -2
 
 
 class MemberState(enum.IntEnum):
-    """How far a member is on its way to the target assignment; the values are those of the stored records."""
+    """How far a member is on its way to the target assignment; the values are as in the stored records."""
 
     STABLE = 0
     UNREVOKED = 1
@@ -38,7 +38,7 @@ class MemberState(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClassicPart:
-    """What a member has told with the classic protocol."""
+    """The settings of a member that uses the classic protocol."""
 
     session_timeout_ms: int
     protocols: tuple[Protocol, ...]
@@ -125,7 +125,7 @@ def without_epochs(owned: Owned) -> dict["UUID", frozenset[int]]:
 
 
 def is_within(partitions: Partitions | None, owned: Owned) -> bool:
-    """Whether a member says that it has partitions, and all of them are among those that it owns."""
+    """Whether a member names its partitions, and owns all of them."""
     if partitions is None:
         return False
     return all(index in owned.get(topic_id, {}) for topic_id, indexes in partitions.items() for index in indexes)

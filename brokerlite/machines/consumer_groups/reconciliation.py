@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """Where a member is led, and what it says.
+    """The goal of a member, and its own report.
 
     Attributes:
         epoch, target: the target assignment.

@@ -1,7 +1,7 @@
 """Keeps all consumer groups, stores their changes, and removes members.
 
 Rules:
-- A change is stored before the group takes it over. If the disk refuses, nothing has changed, and the member gets
+- A change is stored before the group takes it over. If the disk refuses, the group stays as it is, and the member gets
   COORDINATOR_LOAD_IN_PROGRESS; a member whose time is up is removed a little later.
 - A group id belongs to one group, classic or not. A classic group without members makes room for a consumer group; one
   with members becomes a consumer group, if the migration policy allows it.
@@ -87,10 +87,10 @@ class Roster:
         raise GroupIdNotFound(f"Group {group_id} not found.")
 
     def open(self, group_id: str, *, joining: bool) -> Change:
-        """Return an empty change of a group; create the group, or convert a classic one, for a member that joins.
+        """Return an empty change of a group; a member that joins creates it, or converts a classic one.
 
         Raises:
-            GroupIdNotFound: there is no such group, or it is a classic one that stays so.
+            GroupIdNotFound: there is no such group, or it is a classic group and stays classic.
             CoordinatorNotAvailable: there are too many groups.
         """
         if (group := self.by_id.get(group_id)) is not None:

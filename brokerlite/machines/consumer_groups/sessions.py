@@ -26,7 +26,7 @@ class Sessions:
     """Sets the timers of members.
 
     Args:
-        over: called with the group, the member's id, the reason and the time when a member's time is over.
+        over: called with the group, the member's id, the reason and the time when a timer goes off.
     """
 
     def __init__(self, timers: Timers, over: Callable[[str, str, str, float], None]) -> None:
@@ -42,7 +42,7 @@ class Sessions:
         self._set("rebalance", group_id, member.member_id, now + member.rebalance_timeout_ms / 1000)
 
     def revoked(self, group_id: str, member_id: str) -> None:
-        """The member has given up what it had to."""
+        """The member has given up the partitions."""
         self._timers.cancel(_name("rebalance", group_id, member_id))
 
     def await_join(self, group_id: str, member: Member, now: float) -> None:

@@ -90,7 +90,7 @@ def counts_of(names: Iterable[str], topics: Topics) -> "Mapping[UUID, int]":
 def hash_of(names: Iterable[str], topics: Topics) -> int:
     """Return a hash that changes when one of the topics is created, deleted, recreated or grown; 0 without topics.
 
-    It is not Kafka's: one that differs after a move from Apache Kafka costs a rebalance, no more.
+    Kafka's own hash differs; after a move from Apache Kafka the group therefore rebalances once.
     """
     counts = counts_of(names, topics)
     if not counts:

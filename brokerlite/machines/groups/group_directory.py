@@ -1,7 +1,7 @@
 """All groups of the broker, whatever their kind: each id belongs to one group, which one coordinator has.
 
-Each kind of group has a coordinator of its own; this module finds the one that has a group. A group that no coordinator
-has is created as a classic one, when offsets are committed for it.
+Each kind of group has a coordinator of its own; this module finds the coordinator of a group. The first commit of an
+unknown group creates it as a classic group.
 
 Source: GroupMetadataManager.java (group, getOrMaybeCreateClassicGroup).
 """
@@ -61,7 +61,7 @@ class GroupDirectory:
 
     Args:
         classic: the coordinator of classic groups.
-        others: those of the other kinds.
+        others: the coordinators of the other kinds.
     """
 
     def __init__(self, classic: Groups, others: Iterable[OtherGroups] = ()) -> None:
