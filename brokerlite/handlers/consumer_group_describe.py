@@ -12,7 +12,7 @@ from uuid import UUID
 from ottla.acl.rights import DESCRIBE_GROUP, DESCRIBE_TOPIC
 from ottla.brokerlite.handlers.describe_groups import MOST_BYTES, NOT_ASKED
 from ottla.brokerlite.machines.consumer_groups.consumer_group import ConsumerGroup
-from ottla.brokerlite.machines.consumer_groups.member import Member, grouped
+from ottla.brokerlite.machines.consumer_groups.member import AssignedMember, grouped
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.codec.apis.consumer_group_describe import (
     Assignment,
@@ -107,7 +107,7 @@ def _undescribed(group_id: str, error: BrokerError) -> DescribedGroup:
     )
 
 
-def _member(broker: BrokerCore, group: ConsumerGroup, member: Member) -> DescribedMember:
+def _member(broker: BrokerCore, group: ConsumerGroup, member: AssignedMember) -> DescribedMember:
     return DescribedMember(
         member_id=member.member_id,
         instance_id=member.instance_id,

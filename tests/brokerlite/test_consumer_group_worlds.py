@@ -17,7 +17,7 @@ from ottla.brokerlite.machines.consumer_groups import (
 )
 from ottla.brokerlite.machines.consumer_groups.change import Change
 from ottla.brokerlite.machines.consumer_groups.consumer_group import ConsumerGroup
-from ottla.brokerlite.machines.consumer_groups.member import Member
+from ottla.brokerlite.machines.consumer_groups.member import AssignedMember
 from tests.brokerlite.consumer_group_world import Broken, World
 
 SEEDS = 15
@@ -58,7 +58,7 @@ def forgets_what_is_being_revoked(patch: pytest.MonkeyPatch) -> None:
 
 
 def keeps_the_epoch_of_a_group_that_a_member_leaves(patch: pytest.MonkeyPatch) -> None:
-    def fence(self: roster.Roster, group: ConsumerGroup, leaving: Iterable[Member], now: float) -> None:
+    def fence(self: roster.Roster, group: ConsumerGroup, leaving: Iterable[AssignedMember], now: float) -> None:
         change = Change(group)
         for member in leaving:
             change.remove(member)
@@ -93,14 +93,16 @@ def stores_after_it_has_changed(patch: pytest.MonkeyPatch) -> None:
 
 
 def lets_commit_with_any_epoch(patch: pytest.MonkeyPatch) -> None:
-    correct = Member.epoch_of
-    patch.setattr(Member, "epoch_of", lambda self, topic_id, partition: correct(self, topic_id, partition) and 0)
+    correct = AssignedMember.epoch_of
+    patch.setattr(
+        AssignedMember, "epoch_of", lambda self, topic_id, partition: correct(self, topic_id, partition) and 0
+    )
 
 
 def takes_partitions_for_as_old_as_the_member(patch: pytest.MonkeyPatch) -> None:
     correct = reconciliation._next
 
-    def next_(member: Member, goal: reconciliation.Goal, epoch: int) -> Member:
+    def next_(member: AssignedMember, goal: reconciliation.Goal, epoch: int) -> AssignedMember:
         led = correct(member, goal, epoch)
         return replace(led, assigned={t: dict.fromkeys(each, 1) for t, each in led.assigned.items()})
 
@@ -127,7 +129,7 @@ def gives_the_odd_partitions_to_the_first(patch: pytest.MonkeyPatch) -> None:
 def forgets_static_members_that_are_away(patch: pytest.MonkeyPatch) -> None:
     correct = ConsumerGroup._remember
 
-    def remember(self: ConsumerGroup, member: Member) -> None:
+    def remember(self: ConsumerGroup, member: AssignedMember) -> None:
         correct(self, member)
         if member.epoch == -2:
             for place in member.places():

@@ -5,7 +5,7 @@ classic_members      `ClassicMembers`: members of such a group that still use th
 conversions          turns a classic group into a consumer group, and back
 consumer_group       `ConsumerGroup`: one group
 change               `Change`: a change of a group, until it is stored
-member               `Member`: one member, with its present partitions and the partitions to give up
+member               `AssignedMember`: one member, with its present partitions and the partitions to give up
 reconciliation       leads a member to its target assignment, step by step
 target               computes the target assignment of a group
 assignors            ``uniform`` and ``range``

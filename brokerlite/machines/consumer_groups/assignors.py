@@ -44,7 +44,7 @@ class Candidate:
 
 
 Candidates = Mapping[str, Candidate]
-"""Member id -> member."""
+"""AssignedMember id -> member."""
 Counts = Mapping["UUID", int]
 """Topic id -> number of partitions."""
 Assignment = dict[str, Partitions]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ottla.brokerlite.machines.consumer_groups.member import Member, Partitions
+from ottla.brokerlite.machines.consumer_groups.member import AssignedMember, Partitions
 from ottla.brokerlite.machines.consumer_groups.subscriptions import ResolvedPattern
 from ottla.brokerlite.machines.groups.group import Group
 from ottla.brokerlite.machines.topics.keyed_log import Pair
@@ -30,7 +30,7 @@ class Change:
         self.group = group
         self.replaces = replaces
         self.before = before
-        self.members: dict[str, Member | None] = {}
+        self.members: dict[str, AssignedMember | None] = {}
         self.target: dict[str, Partitions | None] = {}
         self.patterns: dict[str, ResolvedPattern | None] = {}
         self.epoch = group.epoch
@@ -39,13 +39,13 @@ class Change:
         self.target_timestamp = group.target_timestamp
         self.topics_version = group.topics_version
 
-    def put(self, member: Member) -> None:
+    def put(self, member: AssignedMember) -> None:
         """Add a member, or replace it."""
         known = self.members if member.member_id in self.members else self.group.members
         if member != known.get(member.member_id):
             self.members[member.member_id] = member
 
-    def remove(self, member: Member) -> None:
+    def remove(self, member: AssignedMember) -> None:
         """Remove a member and its target assignment."""
         self.members[member.member_id] = None
         self.target[member.member_id] = None
@@ -76,7 +76,7 @@ class Change:
         """Take over the stored epoch of the target assignment."""
         self.target_epoch, self.target_timestamp = epoch, timestamp
 
-    def describe(self, described: Member) -> None:
+    def describe(self, described: AssignedMember) -> None:
         """Take over the description of a member, and keep its progress, which may have been loaded before."""
         if (known := self.members.get(described.member_id)) is not None:
             described = replace(
@@ -90,16 +90,16 @@ class Change:
         self.put(described)
 
     def advance(self, member_id: str, **progress: Any) -> None:
-        """Take over the progress of a member: fields of `Member`."""
-        self.put(replace(self.members.get(member_id) or Member(member_id=member_id), **progress))
+        """Take over the progress of a member: fields of `AssignedMember`."""
+        self.put(replace(self.members.get(member_id) or AssignedMember(member_id=member_id), **progress))
 
     # -- the group after the change
 
-    def all_members(self) -> dict[str, Member]:
+    def all_members(self) -> dict[str, AssignedMember]:
         """Return all members, as they will be."""
         if not self.members:
             return self.group.members
-        merged: dict[str, Member | None] = {**self.group.members, **self.members}
+        merged: dict[str, AssignedMember | None] = {**self.group.members, **self.members}
         return {member_id: member for member_id, member in merged.items() if member is not None}
 
     def target_of(self, member_id: str) -> Partitions | None:

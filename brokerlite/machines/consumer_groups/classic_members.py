@@ -20,9 +20,9 @@ from ottla.brokerlite.machines.consumer_groups.consumer_group_settings import Mi
 from ottla.brokerlite.machines.consumer_groups.consumer_groups import join_static
 from ottla.brokerlite.machines.consumer_groups.conversions import assignment_of
 from ottla.brokerlite.machines.consumer_groups.member import (
+    AssignedMember,
     ClassicPart,
-    Member,
-    MemberState,
+    MemberProgress,
     Partitions,
     grouped,
     without_epochs,
@@ -121,18 +121,23 @@ class ClassicMembers:
         if asked.protocol_type != CONSUMER or not common:
             raise InconsistentGroupProtocol(f"group {group.group_id} has no protocol in common with this member")
 
-    def _find(self, change: Change, asked: JoinRequest, member_id: str) -> Member:
+    def _find(self, change: Change, asked: JoinRequest, member_id: str) -> AssignedMember:
         group = change.group
         if asked.instance_id is None:
-            return group.members.get(member_id) or Member(member_id=member_id)
+            return group.members.get(member_id) or AssignedMember(member_id=member_id)
         holder = group.static_member(asked.instance_id)
         if not asked.member_id:
             return join_static(change, holder, member_id, asked.instance_id, classic=True)
         return _own(group, holder, member_id, asked.instance_id)
 
     def _lead(
-        self, change: Change, member: Member, told: Member, subscription: ConsumerProtocolSubscription, now: float
-    ) -> Member:
+        self,
+        change: Change,
+        member: AssignedMember,
+        told: AssignedMember,
+        subscription: ConsumerProtocolSubscription,
+        now: float,
+    ) -> AssignedMember:
         """Bring the group up to date, and lead the member one step further; the group may become a classic one."""
         roster, group = self._roster, change.group
         changed = told.topics != member.topics or told.pattern != member.pattern
@@ -155,7 +160,7 @@ class ClassicMembers:
         roster.sessions.joined(group.group_id, led, now)
         return led
 
-    def _replaces_the_last(self, group: ConsumerGroup, told: Member) -> bool:
+    def _replaces_the_last(self, group: ConsumerGroup, told: AssignedMember) -> bool:
         """Whether a static member takes the place of the group's last member of the new protocol."""
         holder = group.static_member(told.instance_id)
         if holder is None or holder.classic is not None or not self._roster.settings.migration_policy.downgrades:
@@ -190,7 +195,7 @@ class ClassicMembers:
             raise InconsistentGroupProtocol(
                 f"protocol {asked.protocol_type} {asked.protocol}; member {member.member_id} has {protocol.name}"
             )
-        if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED:
+        if group.epoch > member.epoch and member.state is not MemberProgress.UNREVOKED:
             self._roster.sessions.await_join(group.group_id, member, now)
             raise RebalanceInProgress(f"member {member.member_id} of group {group.group_id} must join again")
         self._roster.sessions.synced(group.group_id, member.member_id)
@@ -210,8 +215,8 @@ class ClassicMembers:
         member, _ = _classic_member(group, member_id, instance_id)
         _check_generation(group, member, generation)
         self._roster.renew(group_id, member, now)
-        gets = member.state is MemberState.UNRELEASED and not group.waits_for_others(member)
-        if member.epoch < group.epoch or member.state is MemberState.UNREVOKED or gets:
+        gets = member.state is MemberProgress.UNRELEASED and not group.waits_for_others(member)
+        if member.epoch < group.epoch or member.state is MemberProgress.UNREVOKED or gets:
             self._roster.sessions.await_join(group_id, member, now)
             raise RebalanceInProgress(f"member {member_id} of group {group_id} must join again")
 
@@ -222,7 +227,7 @@ class ClassicMembers:
             CoordinatorLoadInProgress, UnknownServerError: the disk refused; all stay.
         """
         group = self._roster.by_id[group_id]
-        leaving: dict[str, Member] = {}
+        leaving: dict[str, AssignedMember] = {}
         codes = []
         for leaver in leavers:
             try:
@@ -254,7 +259,9 @@ def _subscription(asked: JoinRequest) -> ConsumerProtocolSubscription:
         raise InconsistentGroupProtocol(f"the subscription cannot be parsed: {error}") from None
 
 
-def _classic_member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> tuple[Member, ClassicPart]:
+def _classic_member(
+    group: ConsumerGroup, member_id: str, instance_id: str | None
+) -> tuple[AssignedMember, ClassicPart]:
     """Return the member that a request comes from, and its settings of the classic protocol.
 
     Raises:
@@ -267,7 +274,9 @@ def _classic_member(group: ConsumerGroup, member_id: str, instance_id: str | Non
     return member, member.classic
 
 
-def _member(group: ConsumerGroup, member_id: str, instance_id: str | None, *, by_instance: bool = False) -> Member:
+def _member(
+    group: ConsumerGroup, member_id: str, instance_id: str | None, *, by_instance: bool = False
+) -> AssignedMember:
     """Return the member that a request names.
 
     Args:
@@ -282,7 +291,7 @@ def _member(group: ConsumerGroup, member_id: str, instance_id: str | None, *, by
     return _own(group, holder, holder.member_id if holder and by_instance and not member_id else member_id, instance_id)
 
 
-def _own(group: ConsumerGroup, holder: Member | None, member_id: str, instance_id: str) -> Member:
+def _own(group: ConsumerGroup, holder: AssignedMember | None, member_id: str, instance_id: str) -> AssignedMember:
     if holder is None:
         raise UnknownMemberId(f"group {group.group_id} has no instance {instance_id}")
     if holder.member_id != member_id:
@@ -290,7 +299,7 @@ def _own(group: ConsumerGroup, holder: Member | None, member_id: str, instance_i
     return holder
 
 
-def _check_generation(group: ConsumerGroup, member: Member, generation: int) -> None:
+def _check_generation(group: ConsumerGroup, member: AssignedMember, generation: int) -> None:
     if generation != member.epoch:
         raise IllegalGeneration(
             f"generation {generation}; member {member.member_id} of group {group.group_id} is at {member.epoch}"

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from ottla.brokerlite.machines.consumer_groups.change import Change
-from ottla.brokerlite.machines.consumer_groups.member import Member, Partitions
+from ottla.brokerlite.machines.consumer_groups.member import AssignedMember, Partitions
 from ottla.brokerlite.machines.consumer_groups.subscriptions import ResolvedPattern
 from ottla.brokerlite.machines.groups.group import CONSUMER
 from ottla.brokerlite.machines.groups.offset_group import Committer
@@ -51,7 +51,7 @@ class ConsumerGroup:
         self.target_epoch = 0
         self.target_timestamp = 0
         self.topics_hash = 0
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, AssignedMember] = {}
         self.target: dict[str, Partitions] = {}
         self.patterns: dict[str, ResolvedPattern] = {}
         self.topics_version = -1
@@ -83,7 +83,7 @@ class ConsumerGroup:
         self.topics_version = change.topics_version
         self._topics = None
 
-    def _forget(self, member: Member | None) -> None:
+    def _forget(self, member: AssignedMember | None) -> None:
         if member is None:
             return
         self.size -= member.size
@@ -92,7 +92,7 @@ class ConsumerGroup:
         for place in member.places():
             self._owners.pop(place, None)
 
-    def _remember(self, member: Member) -> None:
+    def _remember(self, member: AssignedMember) -> None:
         self.members[member.member_id] = member
         self.size += member.size
         if member.instance_id is not None:
@@ -115,7 +115,7 @@ class ConsumerGroup:
             return STABLE
         return RECONCILING
 
-    def member(self, member_id: str) -> Member:
+    def member(self, member_id: str) -> AssignedMember:
         """Return a member.
 
         Raises:
@@ -125,7 +125,7 @@ class ConsumerGroup:
             raise UnknownMemberId(f"Member {member_id} is not a member of group {self.group_id}.")
         return member
 
-    def static_member(self, instance_id: str | None) -> Member | None:
+    def static_member(self, instance_id: str | None) -> AssignedMember | None:
         """Return the member with this instance id, if any."""
         member_id = None if instance_id is None else self._static.get(instance_id)
         return None if member_id is None else self.members[member_id]
@@ -145,7 +145,7 @@ class ConsumerGroup:
         """Return the assignor that most members want."""
         return preferred(self.members.values(), default)
 
-    def waits_for_others(self, member: Member) -> bool:
+    def waits_for_others(self, member: AssignedMember) -> bool:
         """Whether other members still have partitions of the member's target."""
         return any(
             index not in member.assigned.get(topic_id, {}) and self.is_owned(topic_id, index)
@@ -188,7 +188,7 @@ class ConsumerGroup:
         if epoch != member.epoch:
             raise self._stale(member, epoch)
 
-    def _stale(self, member: Member, epoch: int) -> IllegalGeneration | StaleMemberEpoch:
+    def _stale(self, member: AssignedMember, epoch: int) -> IllegalGeneration | StaleMemberEpoch:
         kind = StaleMemberEpoch if member.classic is None else IllegalGeneration
         return kind(
             f"member {member.member_id} of group {self.group_id} is in epoch {member.epoch}, and names epoch {epoch}"
@@ -204,7 +204,7 @@ class ConsumerGroup:
         return commit_timestamp
 
 
-def subscribed(members: Iterable[Member], patterns: Mapping[str, ResolvedPattern]) -> frozenset[str]:
+def subscribed(members: Iterable[AssignedMember], patterns: Mapping[str, ResolvedPattern]) -> frozenset[str]:
     """Return the names of all topics to which the members subscribe."""
     names: set[str] = set()
     for member in members:
@@ -212,13 +212,13 @@ def subscribed(members: Iterable[Member], patterns: Mapping[str, ResolvedPattern
     return frozenset(names)
 
 
-def topics_of(member: Member, patterns: Mapping[str, ResolvedPattern]) -> frozenset[str]:
+def topics_of(member: AssignedMember, patterns: Mapping[str, ResolvedPattern]) -> frozenset[str]:
     """Return the names of the topics to which a member subscribes, by name and by pattern."""
     resolved = patterns.get(member.pattern) if member.pattern else None
     return member.topics if resolved is None else member.topics | resolved.topics
 
 
-def preferred(members: Iterable[Member], default: str) -> str:
+def preferred(members: Iterable[AssignedMember], default: str) -> str:
     """Return the assignor that most members want, or ``default`` if none wants any or it is one of several."""
     wanted = Counter(member.assignor for member in members if member.assignor is not None)
     # In Apache Kafka the hash tables of Java decide between several, differently from broker to broker.

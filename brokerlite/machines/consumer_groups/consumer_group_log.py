@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING
 
 from ottla.brokerlite.machines.consumer_groups.change import Change
 from ottla.brokerlite.machines.consumer_groups.consumer_group import ConsumerGroup
-from ottla.brokerlite.machines.consumer_groups.member import ClassicPart, Member, MemberState, Owned, Partitions
+from ottla.brokerlite.machines.consumer_groups.member import (
+    AssignedMember,
+    ClassicPart,
+    MemberProgress,
+    Owned,
+    Partitions,
+)
 from ottla.brokerlite.machines.consumer_groups.subscriptions import ResolvedPattern
 from ottla.brokerlite.machines.groups.group import Group, Protocol
 from ottla.brokerlite.machines.groups.group_log import GroupLog
@@ -132,7 +138,7 @@ def _read_member(key: bytes, value: bytes, piece: Piece) -> str:
     # Kafka writes `null`; the default of the message is an empty struct, which means the same here.
     is_classic = classic is not None and bool(classic.supported_protocols)
     piece(name.group_id).describe(
-        Member(
+        AssignedMember(
             member_id=name.member_id,
             instance_id=read.instance_id,
             rack_id=read.rack_id,
@@ -175,7 +181,7 @@ def _read_progress(key: bytes, value: bytes, piece: Piece) -> str:
         name.member_id,
         epoch=read.member_epoch,
         previous_epoch=read.previous_member_epoch,
-        state=MemberState(read.state) if read.state in MEMBER_STATES else MemberState.UNKNOWN,
+        state=MemberProgress(read.state) if read.state in MEMBER_STATES else MemberProgress.UNKNOWN,
         assigned=_read_owned(read.assigned_partitions),
         revoking=_read_owned(read.partitions_pending_revocation),
     )
@@ -265,7 +271,7 @@ def _of_epoch(group_id: str, epoch: int, topics_hash: int) -> Pair:
     return _record(ConsumerGroupMetadataKey(group_id=group_id), value)
 
 
-def _of_member(group_id: str, member: Member) -> Pair:
+def _of_member(group_id: str, member: AssignedMember) -> Pair:
     classic = member.classic
     value = ConsumerGroupMemberMetadataValue(
         instance_id=member.instance_id,
@@ -303,7 +309,7 @@ def _of_target_of_member(group_id: str, member_id: str, target: Partitions) -> P
     return _record(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), value)
 
 
-def _of_progress(group_id: str, member: Member) -> Pair:
+def _of_progress(group_id: str, member: AssignedMember) -> Pair:
     value = ConsumerGroupCurrentMemberAssignmentValue(
         member_epoch=member.epoch,
         previous_member_epoch=member.previous_epoch,

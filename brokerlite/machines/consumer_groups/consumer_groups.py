@@ -21,8 +21,8 @@ from ottla.brokerlite.machines.consumer_groups.change import Change
 from ottla.brokerlite.machines.consumer_groups.consumer_group import ConsumerGroup
 from ottla.brokerlite.machines.consumer_groups.member import (
     LEFT_FOR_A_WHILE,
-    Member,
-    MemberState,
+    AssignedMember,
+    MemberProgress,
     Owned,
     Partitions,
     is_within,
@@ -150,12 +150,12 @@ class ConsumerGroups:
             led.assigned if asked.is_full or differs else None,
         )
 
-    def _find(self, change: Change, asked: Heartbeat, member_id: str) -> Member:
+    def _find(self, change: Change, asked: Heartbeat, member_id: str) -> AssignedMember:
         """Return the member of a request, or a new one if it joins."""
         group = change.group
         if asked.instance_id is None:
             if asked.epoch == JOIN:
-                return group.members.get(member_id) or Member(member_id=member_id)
+                return group.members.get(member_id) or AssignedMember(member_id=member_id)
             member = group.member(member_id)
             _check_epoch(member, asked)
             return member
@@ -166,7 +166,7 @@ class ConsumerGroups:
         _check_epoch(member, asked)
         return member
 
-    def _lead(self, change: Change, member: Member, told: Member, asked: Heartbeat) -> Member:
+    def _lead(self, change: Change, member: AssignedMember, told: AssignedMember, asked: Heartbeat) -> AssignedMember:
         """Bring the group up to date, and lead the member one step further."""
         targets, timestamp = self._roster.targets, self._roster.timestamp
         changed = told.topics != member.topics or told.pattern != member.pattern
@@ -177,10 +177,10 @@ class ConsumerGroups:
         change.put(led)
         return led
 
-    def _watch(self, group_id: str, told: Member, led: Member, now: float) -> None:
+    def _watch(self, group_id: str, told: AssignedMember, led: AssignedMember, now: float) -> None:
         """Set the timers of a member after its heartbeat."""
         self._roster.renew(group_id, led, now)
-        if led.state is not MemberState.UNREVOKED:
+        if led.state is not MemberProgress.UNREVOKED:
             self._roster.sessions.revoked(group_id, led.member_id)
         elif led.progress != told.progress:
             self._roster.sessions.await_revocation(group_id, led, now)
@@ -204,7 +204,7 @@ class ConsumerGroups:
         return Beaten(member.member_id, LEFT_FOR_A_WHILE)
 
 
-def _told(member: Member, asked: Heartbeat) -> Member:
+def _told(member: AssignedMember, asked: Heartbeat) -> AssignedMember:
     """Return the member with the values of a request; omitted values stay as they are."""
     return replace(
         member,
@@ -223,15 +223,15 @@ def _told(member: Member, asked: Heartbeat) -> Member:
 
 
 def join_static(
-    change: Change, holder: Member | None, member_id: str, instance_id: str, *, classic: bool = False
-) -> Member:
+    change: Change, holder: AssignedMember | None, member_id: str, instance_id: str, *, classic: bool = False
+) -> AssignedMember:
     """Return the static member that joins; it takes over the place of the one before, if there is one.
 
     Raises:
         UnreleasedInstanceId: both use the new protocol, and the one before has not left.
     """
     if holder is None:
-        return change.group.members.get(member_id) or Member(member_id=member_id)
+        return change.group.members.get(member_id) or AssignedMember(member_id=member_id)
     if not classic and holder.classic is None and holder.epoch != LEFT_FOR_A_WHILE:
         raise UnreleasedInstanceId(
             f"Static member {member_id} with instance id {instance_id} cannot join the group because the instance id "
@@ -245,7 +245,7 @@ def join_static(
     return member
 
 
-def _own(holder: Member | None, member_id: str, instance_id: str) -> Member:
+def _own(holder: AssignedMember | None, member_id: str, instance_id: str) -> AssignedMember:
     """Return the member with an instance id, which the client with this member id must be."""
     if holder is None:
         raise UnknownMemberId(f"Instance id {instance_id} is unknown.")
@@ -256,7 +256,7 @@ def _own(holder: Member | None, member_id: str, instance_id: str) -> Member:
     return holder
 
 
-def _check_epoch(member: Member, asked: Heartbeat) -> None:
+def _check_epoch(member: AssignedMember, asked: Heartbeat) -> None:
     """Check the epoch that a member names. The one before counts if the answer with the newer one may be lost."""
     if asked.epoch == member.epoch:
         return

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING
 
 from ottla.brokerlite.machines.consumer_groups.change import Change
 from ottla.brokerlite.machines.consumer_groups.consumer_group import ConsumerGroup, topics_of
-from ottla.brokerlite.machines.consumer_groups.member import ClassicPart, Member, Owned, Partitions, without_epochs
+from ottla.brokerlite.machines.consumer_groups.member import (
+    AssignedMember,
+    ClassicPart,
+    Owned,
+    Partitions,
+    without_epochs,
+)
 from ottla.brokerlite.machines.consumer_groups.subscriptions import hash_of
 from ottla.brokerlite.machines.groups.group import CONSUMER, Group, JoinedMember
 from ottla.brokerlite.machines.topics.topics import Topics
@@ -55,7 +61,7 @@ def upgraded(classic: Group, topics: Topics) -> Change:
     return change
 
 
-def _from_classic(group: Group, member: JoinedMember, topics: Topics) -> Member:
+def _from_classic(group: Group, member: JoinedMember, topics: Topics) -> AssignedMember:
     _, subscription = parse_subscription(member.metadata(group.protocol))
     assigned: Owned = {}
     if member.assignment:
@@ -71,7 +77,7 @@ def _from_classic(group: Group, member: JoinedMember, topics: Topics) -> Member:
             for each in assignment.assigned_partitions
             if each.topic in topics.by_name and each.partitions
         }
-    return Member(
+    return AssignedMember(
         member_id=member.member_id,
         instance_id=member.instance_id,
         rack_id=subscription.rack_id or None,
@@ -108,7 +114,7 @@ def downgraded(change: Change, topics: Topics, leaving: Set[str], timestamp: int
     return group
 
 
-def _to_classic(member: Member, classic: ClassicPart) -> JoinedMember:
+def _to_classic(member: AssignedMember, classic: ClassicPart) -> JoinedMember:
     return JoinedMember(
         member.member_id,
         member.instance_id,

@@ -2,7 +2,7 @@
 
 A member never changes: a request replaces it by another one, which the group takes over once it is stored.
 
-Source: ConsumerGroupMember.java, MemberState.java.
+Source: ConsumerGroupMember.java, MemberProgress.java.
 """
 
 import enum
@@ -24,7 +24,7 @@ LEFT_FOR_A_WHILE = -2
 """The epoch of a static member that has left, and may come back until its session times out."""
 
 
-class MemberState(enum.IntEnum):
+class MemberProgress(enum.IntEnum):
     """How far a member is on its way to the target assignment; the values are as in the stored records."""
 
     STABLE = 0
@@ -45,7 +45,7 @@ class ClassicPart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class AssignedMember:
     """A member of a consumer group.
 
     Attributes:
@@ -70,7 +70,7 @@ class Member:
     classic: ClassicPart | None = None
     epoch: int = 0
     previous_epoch: int = 0
-    state: MemberState = MemberState.STABLE
+    state: MemberProgress = MemberProgress.STABLE
     assigned: Owned = field(default_factory=dict)
     revoking: Owned = field(default_factory=dict)
 
@@ -102,7 +102,7 @@ class Member:
 
     def is_reconciled_to(self, epoch: int) -> bool:
         """Whether the member has reached the target assignment of ``epoch``."""
-        return self.state is MemberState.STABLE and self.epoch == epoch
+        return self.state is MemberProgress.STABLE and self.epoch == epoch
 
     def places(self) -> "Iterator[tuple[UUID, int]]":
         """Iterate over the partitions that no other member may have."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ottla.brokerlite.machines.consumer_groups.member import Member, MemberState, Owned, Partitions
+from ottla.brokerlite.machines.consumer_groups.member import AssignedMember, MemberProgress, Owned, Partitions
 from ottla.errors import FencedMemberEpoch
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Goal:
     is_owned: "Callable[[UUID, int], bool]"
 
 
-def reconciled(member: Member, goal: Goal) -> Member:
+def reconciled(member: AssignedMember, goal: Goal) -> AssignedMember:
     """Return the member one step further on its way, or as it is.
 
     Raises:
@@ -50,16 +50,16 @@ def reconciled(member: Member, goal: Goal) -> Member:
     if not goal.subscription_changed and member.is_reconciled_to(goal.epoch):
         return member
     match member.state:
-        case MemberState.STABLE if member.epoch == goal.epoch:
+        case MemberProgress.STABLE if member.epoch == goal.epoch:
             return _within_subscription(member, goal)
-        case MemberState.UNREVOKED if _still_has(member.revoking, goal):
+        case MemberProgress.UNREVOKED if _still_has(member.revoking, goal):
             return _within_subscription(member, goal) if goal.subscription_changed else member
-        case MemberState.UNKNOWN if goal.has is None or goal.has:
+        case MemberProgress.UNKNOWN if goal.has is None or goal.has:
             raise FencedMemberEpoch(
                 "The consumer group member is in a unknown state. "
                 "The member must abandon all its partitions and rejoin."
             )
-        case MemberState.UNKNOWN:
+        case MemberProgress.UNKNOWN:
             return _next(member, goal, goal.epoch)
         case _:
             return _next(member, goal, member.epoch)
@@ -72,7 +72,7 @@ def _still_has(revoking: Owned, goal: Goal) -> bool:
     return any(index in revoking.get(topic_id, {}) for topic_id, indexes in goal.has.items() for index in indexes)
 
 
-def _within_subscription(member: Member, goal: Goal) -> Member:
+def _within_subscription(member: AssignedMember, goal: Goal) -> AssignedMember:
     """Take away the partitions of topics to which the member no longer subscribes."""
     lost = {topic_id: each for topic_id, each in member.assigned.items() if topic_id not in goal.subscribed}
     if not lost:
@@ -83,12 +83,12 @@ def _within_subscription(member: Member, goal: Goal) -> Member:
         revoking.setdefault(topic_id, {}).update(each)
     if _still_has(revoking, goal):
         return replace(
-            member, state=MemberState.UNREVOKED, previous_epoch=member.epoch, assigned=kept, revoking=revoking
+            member, state=MemberProgress.UNREVOKED, previous_epoch=member.epoch, assigned=kept, revoking=revoking
         )
     return replace(member, previous_epoch=member.epoch, assigned=kept)
 
 
-def _next(member: Member, goal: Goal, epoch: int) -> Member:
+def _next(member: AssignedMember, goal: Goal, epoch: int) -> AssignedMember:
     assigned: dict[UUID, dict[int, int]] = {}
     revoking: dict[UUID, dict[int, int]] = {}
     free: dict[UUID, set[int]] = {}
@@ -109,7 +109,7 @@ def _next(member: Member, goal: Goal, epoch: int) -> Member:
     if revoking and _still_has(revoking, goal):
         return replace(
             member,
-            state=MemberState.UNREVOKED,
+            state=MemberProgress.UNREVOKED,
             epoch=epoch,
             previous_epoch=member.epoch,
             assigned=assigned,
@@ -119,7 +119,7 @@ def _next(member: Member, goal: Goal, epoch: int) -> Member:
         assigned.setdefault(topic_id, {}).update(dict.fromkeys(sorted(indexes), goal.epoch))
     return replace(
         member,
-        state=MemberState.UNRELEASED if waits else MemberState.STABLE,
+        state=MemberProgress.UNRELEASED if waits else MemberProgress.STABLE,
         epoch=goal.epoch,
         previous_epoch=member.epoch,
         assigned=assigned,

@@ -20,7 +20,7 @@ from ottla.brokerlite.machines.consumer_groups.consumer_group import ConsumerGro
 from ottla.brokerlite.machines.consumer_groups.consumer_group_log import ConsumerGroupLog, records_of, tombstones
 from ottla.brokerlite.machines.consumer_groups.consumer_group_settings import ConsumerGroupSettings
 from ottla.brokerlite.machines.consumer_groups.conversions import downgraded, upgraded
-from ottla.brokerlite.machines.consumer_groups.member import Member, MemberState, Partitions
+from ottla.brokerlite.machines.consumer_groups.member import AssignedMember, MemberProgress, Partitions
 from ottla.brokerlite.machines.consumer_groups.reconciliation import Goal
 from ottla.brokerlite.machines.consumer_groups.sessions import Sessions
 from ottla.brokerlite.machines.consumer_groups.target import Targets
@@ -125,7 +125,7 @@ class Roster:
         if len(classic.members) > self.settings.max_members:
             raise GroupIdNotFound(f"{why} the group size exceeds the consumer group maximum size.")
 
-    def check_room(self, change: Change, member_id: str, member: Member | None = None) -> None:
+    def check_room(self, change: Change, member_id: str, member: AssignedMember | None = None) -> None:
         """Check that a group has room for a member.
 
         Raises:
@@ -139,7 +139,9 @@ class Roster:
         if member is not None and size > self.settings.max_group_bytes:
             raise GroupMaxSizeReached(f"the members of group {group.group_id} take more memory than this broker allows")
 
-    def goal(self, change: Change, member: Member, has: Partitions | None, *, subscription_changed: bool) -> Goal:
+    def goal(
+        self, change: Change, member: AssignedMember, has: Partitions | None, *, subscription_changed: bool
+    ) -> Goal:
         """Return where a member is to be led."""
         return Goal(
             epoch=change.target_epoch,
@@ -192,7 +194,7 @@ class Roster:
         self._stored.write(tombstones(group))
         del self.by_id[group.group_id]
 
-    def fence(self, group: ConsumerGroup, leaving: Collection[Member], now: float) -> None:
+    def fence(self, group: ConsumerGroup, leaving: Collection[AssignedMember], now: float) -> None:
         """Remove members. If only members of the classic protocol stay, the group becomes a classic one.
 
         Raises:
@@ -246,14 +248,14 @@ class Roster:
         for group in self.by_id.values():
             self._begin_sessions(group.members.values(), group.group_id, now)
             for member in group.members.values():
-                if member.state is MemberState.UNREVOKED and member.classic is None:
+                if member.state is MemberProgress.UNREVOKED and member.classic is None:
                     self.sessions.await_revocation(group.group_id, member, now)
 
-    def _begin_sessions(self, members: Iterable[Member], group_id: str, now: float) -> None:
+    def _begin_sessions(self, members: Iterable[AssignedMember], group_id: str, now: float) -> None:
         for member in members:
             self.renew(group_id, member, now)
 
-    def renew(self, group_id: str, member: Member, now: float) -> None:
+    def renew(self, group_id: str, member: AssignedMember, now: float) -> None:
         """Begin or prolong the session of a member."""
         timeout = member.classic.session_timeout_ms / 1000 if member.classic else self.settings.session_timeout
         self.sessions.renew(group_id, member.member_id, now + timeout)

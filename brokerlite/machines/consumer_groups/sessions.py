@@ -10,7 +10,7 @@ scheduleConsumerGroupJoinTimeoutIfAbsent, scheduleConsumerGroupSyncTimeout).
 from collections.abc import Callable
 from functools import partial
 
-from ottla.brokerlite.machines.consumer_groups.member import Member
+from ottla.brokerlite.machines.consumer_groups.member import AssignedMember
 from ottla.brokerlite.machines.timers import Timers
 
 _KINDS = ("session", "rebalance", "join", "sync")
@@ -37,7 +37,7 @@ class Sessions:
         """The member has sent a heartbeat, and must send the next until ``deadline``."""
         self._set("session", group_id, member_id, deadline)
 
-    def await_revocation(self, group_id: str, member: Member, now: float) -> None:
+    def await_revocation(self, group_id: str, member: AssignedMember, now: float) -> None:
         """The member must give up partitions within its rebalance timeout."""
         self._set("rebalance", group_id, member.member_id, now + member.rebalance_timeout_ms / 1000)
 
@@ -45,12 +45,12 @@ class Sessions:
         """The member has given up the partitions."""
         self._timers.cancel(_name("rebalance", group_id, member_id))
 
-    def await_join(self, group_id: str, member: Member, now: float) -> None:
+    def await_join(self, group_id: str, member: AssignedMember, now: float) -> None:
         """The member must join again within its rebalance timeout, counted from the first time that it heard so."""
         if not self._timers.is_set(_name("join", group_id, member.member_id)):
             self._set("join", group_id, member.member_id, now + member.rebalance_timeout_ms / 1000)
 
-    def joined(self, group_id: str, member: Member, now: float) -> None:
+    def joined(self, group_id: str, member: AssignedMember, now: float) -> None:
         """The member has joined, and must send SyncGroup within its rebalance timeout."""
         self._timers.cancel(_name("join", group_id, member.member_id))
         self._set("sync", group_id, member.member_id, now + member.rebalance_timeout_ms / 1000)

@@ -18,7 +18,7 @@ from ottla.brokerlite.machines.consumer_groups.assignors import ASSIGNORS, Candi
 from ottla.brokerlite.machines.consumer_groups.change import Change
 from ottla.brokerlite.machines.consumer_groups.consumer_group import preferred, subscribed, topics_of
 from ottla.brokerlite.machines.consumer_groups.consumer_group_settings import ConsumerGroupSettings
-from ottla.brokerlite.machines.consumer_groups.member import Member
+from ottla.brokerlite.machines.consumer_groups.member import AssignedMember
 from ottla.brokerlite.machines.consumer_groups.subscriptions import counts_of, hash_of, ids_of, resolve
 from ottla.brokerlite.machines.topics.topics import Topics
 
@@ -100,6 +100,6 @@ class Targets:
             for member_id, member in change.all_members().items()
         }
 
-    def topic_ids(self, change: Change, member: Member) -> "frozenset[UUID]":
+    def topic_ids(self, change: Change, member: AssignedMember) -> "frozenset[UUID]":
         """Return the ids of the existing topics to which a member subscribes."""
         return ids_of(topics_of(member, change.all_patterns()), self._topics)

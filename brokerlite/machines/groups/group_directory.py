@@ -14,7 +14,7 @@ from ottla.brokerlite.machines.groups.joins import JoinRequest
 from ottla.brokerlite.machines.groups.offset_group import OffsetGroup
 
 
-class ListedGroup(OffsetGroup, Protocol):
+class AnyGroup(OffsetGroup, Protocol):
     """A group of any kind, as it is listed."""
 
     @property
@@ -32,7 +32,7 @@ class ListedGroup(OffsetGroup, Protocol):
     def members(self) -> Mapping[str, object]: ...
 
 
-class ClassicProtocol(Protocol):
+class ClassicRequests(Protocol):
     """Takes the requests of the classic protocol, as `Groups` does."""
 
     def join(self, asked: JoinRequest, now: float) -> None: ...
@@ -46,11 +46,11 @@ class ClassicProtocol(Protocol):
     def leave(self, group_id: str, leavers: Sequence[LeavingMember], now: float) -> list[int]: ...
 
 
-class OtherGroups(ClassicProtocol, Protocol):
+class OtherGroups(ClassicRequests, Protocol):
     """The groups of another kind, and their members of the classic protocol."""
 
     @property
-    def by_id(self) -> Mapping[str, ListedGroup]: ...
+    def by_id(self) -> Mapping[str, AnyGroup]: ...
 
     def remove(self, group_id: str) -> None:
         """Forget a group without members; raises a `BrokerError` if the disk refused."""
@@ -68,14 +68,14 @@ class GroupDirectory:
         self.classic = classic
         self._others = tuple(others)
 
-    def get(self, group_id: str) -> ListedGroup | None:
+    def get(self, group_id: str) -> AnyGroup | None:
         """Return a group, if it exists."""
         for each in self._others:
             if (group := each.by_id.get(group_id)) is not None:
                 return group
         return self.classic.by_id.get(group_id)
 
-    def get_or_create(self, group_id: str, now: float) -> ListedGroup:
+    def get_or_create(self, group_id: str, now: float) -> AnyGroup:
         """Return a group; create a classic one if it does not exist.
 
         Raises:
@@ -83,13 +83,13 @@ class GroupDirectory:
         """
         return self.get(group_id) or self.classic.get_or_create(group_id, now)
 
-    def all(self) -> Iterator[ListedGroup]:
+    def all(self) -> Iterator[AnyGroup]:
         """Iterate over all groups; they may change meanwhile."""
         yield from list(self.classic.by_id.values())
         for each in self._others:
             yield from list(each.by_id.values())
 
-    def serving(self, group_id: str) -> ClassicProtocol:
+    def serving(self, group_id: str) -> ClassicRequests:
         """Return what takes the classic protocol's requests to a group."""
         return next((each for each in self._others if group_id in each.by_id), self.classic)
 
