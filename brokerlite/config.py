@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ottla.addresses import overlap, parse_address
+from ottla.brokerlite.machines.consumer_groups.consumer_group_settings import ConsumerGroupSettings, MigrationPolicy
 from ottla.errors import ConfigurationError, InvalidConfig
 from ottla.listeners import ListenerConfig
 from ottla.unknown_options import naming_options
@@ -81,6 +82,24 @@ class BrokerConfig:
     """The shortest session timeout that a member may request (`group.min.session.timeout.ms`)."""
     group_max_size: int = 1000
     """The most members of one group (`group.max.size`)."""
+    group_consumer_session_timeout: float = 45.0
+    """How long a member of a consumer group may be silent (`group.consumer.session.timeout.ms`)."""
+    group_consumer_heartbeat_interval: float = 5.0
+    """How often the members of consumer groups send heartbeats (`group.consumer.heartbeat.interval.ms`). They hear of
+    changes of their partitions with the next heartbeat, so tests with several members use less."""
+    group_consumer_max_size: int = 1000
+    """The most members of one consumer group (`group.consumer.max.size`)."""
+    group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    """The assignors that members may choose; the first is the default (`group.consumer.assignors`)."""
+    group_consumer_migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
+    """Whether a group with members may become a consumer group or a classic group
+    (`group.consumer.migration.policy`)."""
+    group_consumer_assignment_interval: float = 0.0
+    """The least time between two assignments of a consumer group (`group.consumer.assignment.interval.ms`). Kafka's
+    default of one second suits groups of hundreds of members."""
+    group_consumer_regex_refresh_interval: float = 600.0
+    """How often the regular expressions of consumer groups are resolved again, even if no topic has changed
+    (`group.consumer.regex.refresh.interval.ms`)."""
     offsets_retention: float = 7 * 24 * 3600.0
     """How long committed offsets are kept after the group became empty (`offsets.retention.minutes`)."""
     log_retention_check: float = 300.0
@@ -122,6 +141,11 @@ class BrokerConfig:
             ("group_initial_rebalance_delay", 0, 300),
             ("group_min_session_timeout", 0.001, 1800),
             ("group_max_size", 1, 100_000),
+            ("group_consumer_session_timeout", 0.001, 1800),
+            ("group_consumer_heartbeat_interval", 0.001, 1800),
+            ("group_consumer_max_size", 1, 100_000),
+            ("group_consumer_assignment_interval", 0, 1800),
+            ("group_consumer_regex_refresh_interval", 10, 10**7),
             ("offsets_retention", 0, 10**10),
             ("log_retention_check", 0.01, 10**10),
             ("log_cleaner_backoff", 0.01, 10**10),
@@ -133,6 +157,7 @@ class BrokerConfig:
             value = getattr(self, name)
             if not lowest <= value <= highest:
                 raise ConfigurationError(f"{name} is {value}; it must be {lowest} to {highest}")
+        self._check_consumer_groups()
         if self.topic_defaults:
             object.__setattr__(self, "topic_defaults", _checked(self.topic_defaults))
         if self.data is not None and not isinstance(self.data, Path):
@@ -150,6 +175,19 @@ class BrokerConfig:
             self._check_health(parse_address(self.health, "health", any_port=True))
         if self.access_log == "":
             raise ConfigurationError("access_log is empty: leave it out, or name a path")
+
+    def _check_consumer_groups(self) -> None:
+        if self.group_consumer_heartbeat_interval >= self.group_consumer_session_timeout:
+            raise ConfigurationError(
+                f"group_consumer_heartbeat_interval is {self.group_consumer_heartbeat_interval}; it must be less than "
+                f"group_consumer_session_timeout, {self.group_consumer_session_timeout}"
+            )
+        known = ConsumerGroupSettings.assignors
+        if not self.group_consumer_assignors or not set(self.group_consumer_assignors) <= set(known):
+            raise ConfigurationError(
+                f"group_consumer_assignors is {self.group_consumer_assignors}; it must name one or more of "
+                f"{', '.join(known)}"
+            )
 
     def _check_listeners(self) -> None:
         if (self.host, self.port, self.advertise) != (BrokerConfig.host, BrokerConfig.port, BrokerConfig.advertise):

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from ottla.addresses import parse_address
 from ottla.brokerlite.config import BrokerConfig, Sync
 from ottla.brokerlite.listener_settings import LISTENERS, as_text, is_security, read_listeners
+from ottla.brokerlite.machines.consumer_groups.consumer_group_settings import MigrationPolicy
 from ottla.brokerlite.machines.topics.configs import OF_BROKER
 from ottla.brokerlite.unused_settings import UNUSED
 from ottla.config_file import ConfigFile, dashed, one_of
@@ -29,6 +30,11 @@ from ottla.listeners import ListenerConfig
 log = logging.getLogger("ottla.brokerlite")
 
 _AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+_ASSIGNOR_CLASSES = {
+    "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
+    "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
+}
+_MOST_MEMBERS = 100_000
 _MINUTE, _HOUR = 60_000, 3_600_000
 """Milliseconds."""
 
@@ -96,6 +102,25 @@ def _authorizer(value: Any) -> bool:
     return True
 
 
+def _members(value: Any) -> int:
+    """A number of members; Kafka's default is the largest integer, and this broker has a limit of its own."""
+    return min(_integer(value), _MOST_MEMBERS)
+
+
+def _assignors(value: Any) -> tuple[str, ...]:
+    """Assignors in a list, or in a text as Kafka writes it: by name or by class, separated by commas."""
+    each = value if isinstance(value, list) else _text(value).split(",")
+    names = (_text(name).strip() for name in each)
+    return tuple(_ASSIGNOR_CLASSES.get(name, name) for name in names if name)
+
+
+def _policy(value: Any) -> MigrationPolicy:
+    try:
+        return MigrationPolicy(_text(value).strip().lower())
+    except ValueError:
+        raise ValueError(one_of(MigrationPolicy)) from None
+
+
 def _principals(value: Any) -> tuple[str, ...]:
     """Principals in a list, or in a text as Kafka writes it: separated by semicolons."""
     each = value if isinstance(value, list) else _text(value).split(";")
@@ -143,6 +168,13 @@ KAFKAS: dict[str, Setting] = {
     "group.initial.rebalance.delay.ms": Setting("group_initial_rebalance_delay", _of_ms),
     "group.min.session.timeout.ms": Setting("group_min_session_timeout", _of_ms),
     "group.max.size": Setting("group_max_size", _integer),
+    "group.consumer.session.timeout.ms": Setting("group_consumer_session_timeout", _of_ms),
+    "group.consumer.heartbeat.interval.ms": Setting("group_consumer_heartbeat_interval", _of_ms),
+    "group.consumer.max.size": Setting("group_consumer_max_size", _members),
+    "group.consumer.assignors": Setting("group_consumer_assignors", _assignors),
+    "group.consumer.migration.policy": Setting("group_consumer_migration_policy", _policy),
+    "group.consumer.assignment.interval.ms": Setting("group_consumer_assignment_interval", _of_ms),
+    "group.consumer.regex.refresh.interval.ms": Setting("group_consumer_regex_refresh_interval", _of_ms),
     "offsets.retention.minutes": Setting("offsets_retention", _of_minutes),
     "log.retention.check.interval.ms": Setting("log_retention_check", _of_ms),
     "log.cleaner.backoff.ms": Setting("log_cleaner_backoff", _of_ms),

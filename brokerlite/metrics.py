@@ -13,7 +13,7 @@ from collections import Counter
 
 from ottla.acl.acls import kafkas_name
 from ottla.brokerlite.machines.core import BrokerCore
-from ottla.brokerlite.machines.groups.group import GroupState
+from ottla.brokerlite.machines.groups.group import Group, GroupState
 from ottla.brokerlite.machines.topics.topics import Topics
 from ottla.brokerlite.machines.transactions.transaction_coordinator import TransactionCoordinator
 from ottla.brokerlite.machines.transactions.transaction_metadata import TransactionalIdState
@@ -148,9 +148,9 @@ def _of_topics(topics: Topics) -> Samples:
 
 def _of_groups(core: BrokerCore) -> Samples:
     states, members, lags = Series(GROUP_STATE), Series(GROUP_MEMBERS), Series(GROUP_LAG)
-    groups = list(core.groups.by_id.values())
+    groups = list(core.groups.all())
     for group in groups:
-        states.add((group.group_id, group.state.value), 1)
+        states.add((group.group_id, group.state_name), 1)
         members.add((group.group_id,), len(group.members))
         for (topic, partition), committed in list(core.offsets.of(group.group_id).items()):
             log = core.topics.partition(topic, partition)
@@ -159,9 +159,9 @@ def _of_groups(core: BrokerCore) -> Samples:
             yield None
         yield None
     yield Sample(GROUPS, len(groups))
-    in_state = Counter(group.state for group in groups)
+    in_state = Counter(group.state_name for group in groups if group.kind == Group.kind)
     for state, metric in GROUPS_IN_STATE.items():
-        yield Sample(metric, in_state[state])
+        yield Sample(metric, in_state[state.value])
     for series in (states, members, lags):
         yield from series.samples()
 

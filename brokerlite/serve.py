@@ -30,6 +30,7 @@ from ottla.brokerlite.handlers import SERVED, import_all
 from ottla.brokerlite.handlers.api_versions import unsupported
 from ottla.brokerlite.machines.acls.acl_settings import AclSettings
 from ottla.brokerlite.machines.clock import Clock
+from ottla.brokerlite.machines.consumer_groups.consumer_group_settings import ConsumerGroupSettings
 from ottla.brokerlite.machines.core import Action, Answer, BrokerCore, Call, CloseConnection, HoldConnection, Settings
 from ottla.brokerlite.machines.groups.group_settings import GroupSettings
 from ottla.brokerlite.machines.jobs import Job, Work
@@ -555,6 +556,15 @@ def _settings(config: BrokerConfig, cluster_id: str, ports: list[int]) -> Settin
             max_members=config.group_max_size,
             offsets_retention=config.offsets_retention,
         ),
+        consumer_groups=ConsumerGroupSettings(
+            session_timeout=config.group_consumer_session_timeout,
+            heartbeat_interval=config.group_consumer_heartbeat_interval,
+            assignors=config.group_consumer_assignors,
+            migration_policy=config.group_consumer_migration_policy,
+            assignment_interval=config.group_consumer_assignment_interval,
+            pattern_refresh_interval=config.group_consumer_regex_refresh_interval,
+            max_members=config.group_consumer_max_size,
+        ),
         housekeeping=HousekeepingSettings(
             retention_check=config.log_retention_check, cleaner_backoff=config.log_cleaner_backoff
         ),
@@ -575,6 +585,7 @@ def _settings(config: BrokerConfig, cluster_id: str, ports: list[int]) -> Settin
             "broker.id": str(config.node_id),
             "default.replication.factor": "1",
             "fetch.max.bytes": str(config.fetch_max_bytes),
+            **_of_consumer_groups(config),
             "group.initial.rebalance.delay.ms": str(round(config.group_initial_rebalance_delay * 1000)),
             "group.max.size": str(config.group_max_size),
             "group.min.session.timeout.ms": str(round(config.group_min_session_timeout * 1000)),
@@ -593,6 +604,19 @@ def _settings(config: BrokerConfig, cluster_id: str, ports: list[int]) -> Settin
             "transactional.id.expiration.ms": str(round(config.transactional_id_expiration * 1000)),
         },
     )
+
+
+def _of_consumer_groups(config: BrokerConfig) -> dict[str, str]:
+    """Return the configurations of consumer groups, for DescribeConfigs."""
+    return {
+        "group.consumer.assignment.interval.ms": str(round(config.group_consumer_assignment_interval * 1000)),
+        "group.consumer.assignors": ",".join(config.group_consumer_assignors),
+        "group.consumer.heartbeat.interval.ms": str(round(config.group_consumer_heartbeat_interval * 1000)),
+        "group.consumer.max.size": str(config.group_consumer_max_size),
+        "group.consumer.migration.policy": config.group_consumer_migration_policy.value,
+        "group.consumer.regex.refresh.interval.ms": str(round(config.group_consumer_regex_refresh_interval * 1000)),
+        "group.consumer.session.timeout.ms": str(round(config.group_consumer_session_timeout * 1000)),
+    }
 
 
 def _topic_defaults(config: BrokerConfig) -> dict[str, str]:

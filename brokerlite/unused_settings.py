@@ -19,11 +19,10 @@ _NAMES = """
     controller.quota.window.num controller.quota.window.size.seconds controller.socket.timeout.ms cordoned.log.dirs
     create.topic.policy.class.name default.replication.factor delete.records.purgatory.purge.interval.requests
     delete.topic.enable early.start.listeners fetch.purgatory.purge.interval.requests
-    follower.fetch.last.tiered.offset.enable group.consumer.assignment.interval.ms group.consumer.assignors
-    group.consumer.heartbeat.interval.ms group.consumer.max.assignment.interval.ms
-    group.consumer.max.heartbeat.interval.ms group.consumer.max.session.timeout.ms group.consumer.max.size
-    group.consumer.migration.policy group.consumer.min.assignment.interval.ms
-    group.consumer.min.heartbeat.interval.ms group.consumer.min.session.timeout.ms group.consumer.session.timeout.ms
+    follower.fetch.last.tiered.offset.enable group.consumer.assignor.offload.enable
+    group.consumer.max.assignment.interval.ms group.consumer.max.heartbeat.interval.ms
+    group.consumer.max.session.timeout.ms group.consumer.min.assignment.interval.ms
+    group.consumer.min.heartbeat.interval.ms group.consumer.min.session.timeout.ms
     group.coordinator.append.linger.ms group.coordinator.background.threads
     group.coordinator.cached.buffer.max.bytes group.coordinator.rebalance.protocols group.coordinator.threads
     group.max.session.timeout.ms group.share.assignment.interval.ms group.share.assignors

@@ -203,12 +203,14 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A classic group and its members.
+    """A classic group or a consumer group, and its members.
 
     Attributes:
-        state: ``Stable``, ``Empty``, ``PreparingRebalance`` or ``CompletingRebalance``.
+        state: ``Stable`` or ``Empty``; of a classic group also ``PreparingRebalance`` and ``CompletingRebalance``, and
+            of a consumer group ``Assigning`` and ``Reconciling``.
         protocol_type: ``consumer``, ``connect``, …; ``""`` for a group that only stores offsets.
-        protocol: the assignor chosen, such as ``range``; ``""`` unless the group is stable.
+        protocol: the assignor chosen, such as ``range``; ``""`` for a classic group that is not stable.
+        type: ``classic``, or ``consumer`` (KIP-848).
     """
 
     group: str
@@ -217,6 +219,7 @@ class GroupDescription:
     protocol: str
     coordinator: Node
     members: tuple[GroupMember, ...]
+    type: str = "classic"
 
 
 @dataclass(frozen=True, slots=True)

@@ -540,7 +540,7 @@ class Client(Suggesting, ClientParts):
         return await self._driver.call(lambda now: calls.list_groups(self._driver.core, *kept, now))
 
     async def describe_group(self, group: str) -> GroupDescription:
-        """State, protocol, coordinator and members of a classic group.
+        """State, protocol, coordinator and members of a classic group or a consumer group.
 
         Raises:
             GroupIdNotFound: there is no such group.

@@ -93,5 +93,7 @@ SERVED: dict[int, ServedApi] = {
     61: ServedApi(0, 0, _in("describe_producers"), (READ_TOPIC,)),
     65: ServedApi(0, 0, _in("describe_transactions"), (DESCRIBE_TOPIC, DESCRIBE_TRANSACTIONAL_ID)),
     66: ServedApi(0, 1, _in("list_transactions"), (DESCRIBE_TRANSACTIONAL_ID,)),
+    68: ServedApi(0, 1, _in("consumer_group_heartbeat"), (DESCRIBE_TOPIC, READ_GROUP)),
+    69: ServedApi(0, 1, _in("consumer_group_describe"), (DESCRIBE_GROUP, DESCRIBE_TOPIC)),
 }
 """API key -> its versions, its handler, and the rights that it asks for."""

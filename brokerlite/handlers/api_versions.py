@@ -2,7 +2,8 @@
 
 v3+: the client names its software; a name with other characters than letters, digits, ``-`` and ``.`` is
 INVALID_REQUEST. Like Apache Kafka 4.3, the broker answers an unknown version in v0 with UNSUPPORTED_VERSION and this
-API alone, so that the client can retry. Features: transactions of version 2 (KIP-890) are on.
+API alone, so that the client can retry. Features: transactions of version 2 (KIP-890) and consumer groups (KIP-848) are
+on.
 """
 
 import re
@@ -20,7 +21,8 @@ from ottla.codec.apis.api_versions import (
 from ottla.codec.frames import API_VERSIONS
 from ottla.errors import InvalidRequest, UnsupportedVersion
 
-_TRANSACTIONS = "transaction.version"
+FEATURES = {"group.version": 1, "transaction.version": EPOCH_RISES}
+"""Feature -> its version, which is the only one that this broker has."""
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -34,10 +36,13 @@ def handle(broker: BrokerCore, call: Call) -> ApiVersionsResponse:
     return ApiVersionsResponse(
         error_code=0,
         api_keys=_advertised(broker.handlers),
-        supported_features=(SupportedFeatureKey(name=_TRANSACTIONS, min_version=0, max_version=EPOCH_RISES),),
+        supported_features=tuple(
+            SupportedFeatureKey(name=name, min_version=0, max_version=version) for name, version in FEATURES.items()
+        ),
         finalized_features_epoch=0,
-        finalized_features=(
-            FinalizedFeatureKey(name=_TRANSACTIONS, min_version_level=EPOCH_RISES, max_version_level=EPOCH_RISES),
+        finalized_features=tuple(
+            FinalizedFeatureKey(name=name, min_version_level=version, max_version_level=version)
+            for name, version in FEATURES.items()
         ),
     )
 

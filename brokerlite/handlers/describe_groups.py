@@ -1,7 +1,8 @@
 """DescribeGroups v0-6: describes the state and the members of groups.
 
 Only a stable group's response has the protocol and the members' subscriptions. v3+: authorized operations. v4+:
-instance ids. v6: a group that does not exist is an error; before that ``Dead``.
+instance ids. v6: a group that does not exist is an error; before that ``Dead``. Groups of other kinds do not exist for
+this API: ConsumerGroupDescribe describes them.
 
 Source: GroupMetadataManager.java (describeGroups), ClassicGroupMember.java (describe).
 """
@@ -49,10 +50,12 @@ def _described(broker: BrokerCore, call: Call, group_id: str) -> DescribedGroup:
         return _undescribed(group_id, GroupAuthorizationFailed.code, None, state="")
     asks = call.message.include_authorized_operations
     operations = broker.access.operations(call.session, ResourceType.GROUP, group_id) if asks else NOT_ASKED
-    if (group := broker.groups.by_id.get(group_id)) is None:
+    if (group := broker.groups.classic.by_id.get(group_id)) is None:
         if call.header.api_version < NOT_FOUND_SINCE:
             return _undescribed(group_id, 0, None, operations=operations)
-        return _undescribed(group_id, GroupIdNotFound.code, f"Group {group_id} not found.")
+        other = broker.groups.get(group_id) is not None
+        why = f"Group {group_id} is not a classic group." if other else f"Group {group_id} not found."
+        return _undescribed(group_id, GroupIdNotFound.code, why)
     protocol = group.protocol if group.state is GroupState.STABLE else None
     return DescribedGroup(
         error_code=0,

@@ -13,7 +13,7 @@ def handle(broker: BrokerCore, call: Call) -> HeartbeatResponse:
     request: HeartbeatRequest = call.message
     try:
         broker.access.require(call.session, READ_GROUP, request.group_id)
-        broker.groups.heartbeat(
+        broker.groups.serving(request.group_id).heartbeat(
             request.group_id, request.member_id, request.group_instance_id, request.generation_id, call.now
         )
     except BrokerError as error:

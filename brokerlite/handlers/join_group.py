@@ -25,7 +25,7 @@ def handle(broker: BrokerCore, call: Call) -> JoinGroupResponse | Later:
     if not broker.access.allows(call.session, READ_GROUP, request.group_id):
         return _message(version, Joined(error=GroupAuthorizationFailed.code))
     later = Later()
-    broker.groups.join(
+    broker.groups.serving(request.group_id).join(
         JoinRequest(
             group_id=request.group_id,
             member_id=request.member_id,

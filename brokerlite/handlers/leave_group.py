@@ -23,7 +23,7 @@ def handle(broker: BrokerCore, call: Call) -> LeaveGroupResponse:
     )
     try:
         broker.access.require(call.session, READ_GROUP, request.group_id)
-        codes = broker.groups.leave(request.group_id, leavers, call.now)
+        codes = broker.groups.serving(request.group_id).leave(request.group_id, leavers, call.now)
     except UnknownMemberId as error:
         codes = [error.code] * len(leavers)
     except BrokerError as error:

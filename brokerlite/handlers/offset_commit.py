@@ -1,7 +1,7 @@
 """OffsetCommit v2-10: commits the offsets of a group.
 
 v2-4: the request may set a retention time. v6+: leader epochs. v7+: static members. v9+: a group that does not exist
-has its own error. v10: topics by id.
+has its own error, and members of consumer groups name their epoch. v10: topics by id.
 
 Partitions that do not exist, or whose offset metadata is too long, get their own errors; all other partitions get the
 error of the group or the member, if there is one.
@@ -120,10 +120,13 @@ def _commit(broker: BrokerCore, call: Call, topics: Iterable[_AskedTopic]) -> in
         for topic, each in known
         if not _too_large(broker, each)
     }
-    committer = Committer(request.member_id, request.group_instance_id, request.generation_id_or_member_epoch)
-    names_groups = call.header.api_version >= GROUP_ID_NOT_FOUND_SINCE
+    is_new = call.header.api_version >= GROUP_ID_NOT_FOUND_SINCE
+    committer = Committer(
+        request.member_id, request.group_instance_id, request.generation_id_or_member_epoch, knows_epochs=is_new
+    )
+    places = [(topic.topic_id, each.partition_index) for topic, each in known]
     try:
-        group = broker.offsets.begin_commit(request.group_id, committer, call.now, names_groups=names_groups)
+        group = broker.offsets.begin_commit(request.group_id, committer, call.now, places, names_groups=is_new)
         broker.offsets.commit(group, offsets)
     except BrokerError as error:
         return error.code

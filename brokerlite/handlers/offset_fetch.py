@@ -2,7 +2,7 @@
 
 v1-7: one group. v2+: null requests every topic of the group. v5+: leader epochs. v7+: with `require_stable`, a
 partition with a pending offset of an open transaction is UNSTABLE_OFFSET_COMMIT. v8+: many groups. v9+: a member id and
-epoch, for groups of KIP-848, which this broker does not have. v10: topics by id.
+epoch, which must be right if the group is a consumer group. v10: topics by id.
 
 A group that does not exist, or a partition without an offset, is no error; the offset is -1. If the first groups have
 many offsets, the other groups get COORDINATOR_LOAD_IN_PROGRESS, and clients request them again.
@@ -23,6 +23,7 @@ from ottla.brokerlite.machines.topics.topics import TopicLogs, TopicPartition
 from ottla.client_info import ClientInfo
 from ottla.codec.apis.offset_fetch import (
     OffsetFetchRequest,
+    OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
@@ -33,6 +34,7 @@ from ottla.codec.apis.offset_fetch import (
 )
 from ottla.codec.wire import NO_UUID
 from ottla.errors import (
+    BrokerError,
     CoordinatorLoadInProgress,
     GroupAuthorizationFailed,
     TopicAuthorizationFailed,
@@ -149,6 +151,7 @@ def _groups(broker: BrokerCore, call: Call) -> Iterator[OffsetFetchResponseGroup
     """Build the response for each group. A request may list a group several times, with different topics."""
     request: OffsetFetchRequest = call.message
     wanted: dict[str, list[OffsetFetchRequestTopics] | None] = {}
+    members = {each.group_id: each for each in request.groups}
     for asked in request.groups:
         topics = wanted.setdefault(asked.group_id, [])
         if asked.topics is None:
@@ -160,16 +163,22 @@ def _groups(broker: BrokerCore, call: Call) -> Iterator[OffsetFetchResponseGroup
         if size > MOST_BYTES:
             yield OffsetFetchResponseGroup(group_id=group_id, topics=(), error_code=CoordinatorLoadInProgress.code)
             continue
-        answer = _group(broker, call, group_id, topics)
+        answer = _group(broker, call, members[group_id], topics)
         size += sum(_OFFSET + len(each.metadata or "") for topic in answer.topics for each in topic.partitions)
         yield answer
 
 
 def _group(
-    broker: BrokerCore, call: Call, group_id: str, wanted: Iterable[OffsetFetchRequestTopics] | None
+    broker: BrokerCore, call: Call, asked: OffsetFetchRequestGroup, wanted: Iterable[OffsetFetchRequestTopics] | None
 ) -> OffsetFetchResponseGroup:
+    group_id = asked.group_id
     if not broker.access.allows(call.session, DESCRIBE_GROUP, group_id):
         return OffsetFetchResponseGroup(group_id=group_id, topics=(), error_code=GroupAuthorizationFailed.code)
+    try:
+        if (known := broker.groups.get(group_id)) is not None:
+            known.check_fetch(asked.member_id, asked.member_epoch)
+    except BrokerError as error:
+        return OffsetFetchResponseGroup(group_id=group_id, topics=(), error_code=error.code)
     by_id = call.header.api_version >= BY_ID
     group = _known(broker, call, group_id)
     if wanted is None:

@@ -21,7 +21,7 @@ def handle(broker: BrokerCore, call: Call) -> SyncGroupResponse | Later:
     if not broker.access.allows(call.session, READ_GROUP, request.group_id):
         return SyncGroupResponse(error_code=GroupAuthorizationFailed.code, assignment=b"")
     later = Later()
-    broker.groups.sync(
+    broker.groups.serving(request.group_id).sync(
         SyncRequest(
             group_id=request.group_id,
             generation=request.generation_id,

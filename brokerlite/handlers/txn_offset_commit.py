@@ -97,7 +97,8 @@ def _commit(broker: BrokerCore, call: Call, offsets: dict[TopicPartition, Commit
         if not request.group_id:
             raise InvalidGroupId("the group id must not be empty")
         _join(broker, call)
-        group = broker.offsets.begin_commit(request.group_id, committer, call.now, names_groups=False)
+        places = [(each.topic_id, index) for (_, index), each in offsets.items() if each.topic_id is not None]
+        group = broker.offsets.begin_commit(request.group_id, committer, call.now, places, names_groups=False)
         broker.offsets.commit(group, offsets, Transactional(request.producer_id, request.producer_epoch))
     except BrokerError as error:
         return known(error, call).code

@@ -31,7 +31,13 @@ from ottla.brokerlite.machines.acls import acl_log
 from ottla.brokerlite.machines.acls.acl_settings import AclSettings
 from ottla.brokerlite.machines.acls.stored_acls import StoredAcls
 from ottla.brokerlite.machines.clock import Clock
+from ottla.brokerlite.machines.consumer_groups import consumer_group_log
+from ottla.brokerlite.machines.consumer_groups.classic_members import ClassicMembers
+from ottla.brokerlite.machines.consumer_groups.consumer_group_settings import ConsumerGroupSettings
+from ottla.brokerlite.machines.consumer_groups.consumer_groups import ConsumerGroups
+from ottla.brokerlite.machines.consumer_groups.roster import Roster
 from ottla.brokerlite.machines.groups import group_log
+from ottla.brokerlite.machines.groups.group_directory import GroupDirectory
 from ottla.brokerlite.machines.groups.group_settings import GroupSettings
 from ottla.brokerlite.machines.groups.groups import Groups
 from ottla.brokerlite.machines.groups.offsets import Offsets
@@ -88,6 +94,7 @@ class Settings:
     described: Mapping[str, str] = field(default_factory=dict)
     """The broker's own configurations, for DescribeConfigs."""
     groups: GroupSettings = field(default_factory=GroupSettings)
+    consumer_groups: ConsumerGroupSettings = field(default_factory=ConsumerGroupSettings)
     transactions: TransactionSettings = field(default_factory=TransactionSettings)
     housekeeping: HousekeepingSettings = field(default_factory=HousekeepingSettings)
     acls: AclSettings | None = None
@@ -190,7 +197,11 @@ class BrokerCore:
         )
         self.offsets_log = KeyedLog(CONSUMER_OFFSETS, group_log.CONFIGS, self.topics, self.clock, self.grown)
         groups = group_log.GroupLog(self.offsets_log)
-        self.groups = Groups(settings.groups, groups.store_group, new_id, self.clock, self.timers)
+        classic = Groups(settings.groups, groups.store_group, new_id, self.clock, self.timers)
+        stored = consumer_group_log.ConsumerGroupLog(self.offsets_log, groups)
+        roster = Roster(settings.consumer_groups, self.topics, stored, classic, self.clock)
+        self.groups = GroupDirectory(classic, [ClassicMembers(roster, classic)])
+        self.consumer_groups = ConsumerGroups(roster, new_id)
         self.offsets = Offsets(self.groups, groups.store_offsets)
         users = KeyedLog(USER_CREDENTIALS, user_log.CONFIGS, self.topics, self.clock, self.grown)
         self.users = UserCredentials(user_log.UserLog(users), settings.secret)
@@ -224,9 +235,12 @@ class BrokerCore:
         self._acls: StoredAcls | None = None
         self.audit = Audit(lambda: self.clock.now, self.timers)
         self.access = Access() if settings.acls is None else self._by_acls(settings.acls, new_id)
-        groups.load(self.groups.by_id, self.offsets)
+        loaded = self.offsets_log.load()
+        consumer_group_log.load(loaded, roster.by_id)
+        groups.load(loaded, classic.by_id, self.offsets, roster.by_id)
         transactions.load(self.transactions.by_id)
-        self.groups.resume(clock.now)
+        classic.resume(clock.now)
+        roster.resume(clock.now)
         for topic in self.topics.by_name.values():
             for partition in topic.partitions:
                 partition.producers.seen_at(clock.now)
@@ -339,7 +353,8 @@ class BrokerCore:
     def drain(self) -> None:
         """Finish every waiting answer; from now on none waits."""
         self.waits.drain()
-        self.groups.drain()
+        self.groups.classic.drain()
+        self.consumer_groups.drain()
         self.housekeeping.stop()
 
     # -- for the handlers

@@ -6,6 +6,7 @@ Rules:
 - Each of several groups succeeds or fails separately. If a call is about a single one, its error is raised; if it is
   about several, `PartialFailure` has the others' results.
 - A group that does not exist is `GroupIdNotFound`, also with brokers before 4.0, which describe it as ``Dead``.
+- Classic groups and consumer groups (KIP-848) have an API of their own each; a caller need not know a group's type.
 - Only a group without members may be changed: otherwise the error names its members.
 
 Source: KafkaAdminClient.java with DescribeConsumerGroupsHandler, ListConsumerGroupOffsetsHandler,
@@ -18,6 +19,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from ottla.codec.apis.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from ottla.codec.apis.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
+from ottla.codec.apis.consumer_group_describe import Member as DescribedConsumer
 from ottla.codec.apis.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.codec.apis.describe_groups import (
     DescribedGroup,
@@ -151,7 +158,44 @@ def _describe(task: Task[Any], groups: Iterable[str]) -> Steps[dict[str, GroupDe
         answer: DescribeGroupsResponse = reply.answer
         return {each.group_id: _description(each, reply.node) for each in answer.groups}
 
+    described = yield from ask_coordinators(task, task.core.coordinators, groups, send, read)
+    # DescribeGroups does not know consumer groups: for Kafka's own client, too, they are those that it does not find.
+    others = [name for name, each in described.items() if isinstance(each, GroupIdNotFound)]
+    found = (yield from _describe_consumer_groups(task, others)) if others else {}
+    return described | {name: each for name, each in found.items() if not isinstance(each, _NO_CONSUMER_GROUP)}
+
+
+_NO_CONSUMER_GROUP = (GroupIdNotFound, UnsupportedVersion)
+"""Errors of ConsumerGroupDescribe after which the error of DescribeGroups stands."""
+
+
+def _describe_consumer_groups(
+    task: Task[Any], groups: Iterable[str]
+) -> Steps[dict[str, GroupDescription | OttlaError]]:
+    def send(node: Node, names: list[str]) -> Outcome[tuple[Any, int]]:
+        request = ConsumerGroupDescribeRequest(group_ids=tuple(names), include_authorized_operations=False)
+        return task.request(node, request)
+
+    def read(reply: Reply[str]) -> dict[str, GroupDescription | OttlaError]:
+        answer: ConsumerGroupDescribeResponse = reply.answer
+        return {each.group_id: _consumer_group(each, reply.node) for each in answer.groups}
+
     return (yield from ask_coordinators(task, task.core.coordinators, groups, send, read))
+
+
+def _consumer_group(answer: DescribedConsumerGroup, node: Node) -> GroupDescription | OttlaError:
+    if answer.error_code:
+        return broker_error(answer.error_code, answer.error_message or f"group {answer.group_id!r}")
+    members = sorted((_consumer(each) for each in answer.members), key=lambda each: each.member_id)
+    return GroupDescription(
+        answer.group_id, answer.group_state, "consumer", answer.assignor_name, node, tuple(members), "consumer"
+    )
+
+
+def _consumer(answer: DescribedConsumer) -> GroupMember:
+    places = [(each.topic_name, index) for each in answer.assignment.topic_partitions for index in each.partitions]
+    host = answer.client_host.removeprefix("/")
+    return GroupMember(answer.member_id, answer.instance_id, answer.client_id, host, tuple(sorted(places)))
 
 
 def _description(answer: DescribedGroup, node: Node) -> GroupDescription | OttlaError:

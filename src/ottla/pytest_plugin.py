@@ -38,6 +38,12 @@ def ottla_broker(tmp_path: Path) -> Iterator["Broker"]:
     from ottla.brokerlite.config import BrokerConfig, Sync
     from ottla.testing import Broker
 
-    config = BrokerConfig(port=0, data=tmp_path / "ottla-broker", sync=Sync.NEVER, group_initial_rebalance_delay=0)
+    config = BrokerConfig(
+        port=0,
+        data=tmp_path / "ottla-broker",
+        sync=Sync.NEVER,
+        group_initial_rebalance_delay=0,
+        group_consumer_heartbeat_interval=0.5,
+    )
     with Broker(config) as broker:
         yield broker

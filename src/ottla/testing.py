@@ -53,8 +53,9 @@ class Broker:
     Args:
         config: the broker's configuration, as in
             ``Broker(BrokerConfig(port=0, data=Path("kafka-data"), auto_create=False))``. By default the broker listens
-            on a free port of the loopback address, syncs nothing to the disk, and lets the first member of a group
-            begin without waiting for others. Without ``data`` the topics are in a temporary folder, which survives
+            on a free port of the loopback address, syncs nothing to the disk, lets the first member of a group begin
+            without waiting for others, and gives members of consumer groups their partitions within half a second.
+            Without ``data`` the topics are in a temporary folder, which survives
             `stop`, `kill` and `restart`, and is removed at the end of the block or of the program.
 
         users: name -> password: clients have to authenticate, in SASL_PLAINTEXT or, with ``tls``, in SASL_SSL.
@@ -81,7 +82,9 @@ class Broker:
             given = ", ".join(f"{name}=…" for name in options)
             raise TypeError(f"Broker() takes a BrokerConfig, as in Broker(BrokerConfig({given})), and no other options")
         if config is None:
-            config = BrokerConfig(port=0, sync=Sync.NEVER, group_initial_rebalance_delay=0)
+            config = BrokerConfig(
+                port=0, sync=Sync.NEVER, group_initial_rebalance_delay=0, group_consumer_heartbeat_interval=0.5
+            )
         if not isinstance(config, BrokerConfig):
             example = "Broker(BrokerConfig(port=0, data=Path('kafka-data')))"
             raise ConfigurationError(f"config must be a BrokerConfig, as in {example}, not {config!r}")

@@ -6,6 +6,7 @@ from typing import Any
 
 from ottla.brokerlite.machines.clock import Clock
 from ottla.brokerlite.machines.groups.group import Group, GroupState, Joined, Protocol, Synced
+from ottla.brokerlite.machines.groups.group_directory import GroupDirectory
 from ottla.brokerlite.machines.groups.group_settings import GroupSettings
 from ottla.brokerlite.machines.groups.groups import Groups, LeavingMember, SyncRequest
 from ottla.brokerlite.machines.groups.joins import JoinRequest
@@ -129,7 +130,7 @@ class Club:
         known = GroupSettings(**{"initial_rebalance_delay": DELAY} | settings)
         self.clock = Clock.at(self.now, TODAY)
         self.groups = Groups(known, self._store_group, lambda: uuid.UUID(int=next(numbers)), self.clock, Timers())
-        self.offsets = Offsets(self.groups, self._store_offsets)
+        self.offsets = Offsets(GroupDirectory(self.groups), self._store_offsets)
 
     def _store_group(self, group: Group, gone: bool) -> None:
         if self.refuses:

@@ -103,7 +103,7 @@ def test_join_group(machine: Machine, version: int) -> None:
     assert answer.leader == answer.member_id and not answer.skip_assignment
     (member,) = answer.members
     assert (member.member_id, member.metadata) == (answer.member_id, subscription())
-    rebalance = machine.core.groups.by_id["g"].members[answer.member_id].rebalance_timeout_ms
+    rebalance = machine.core.groups.classic.by_id["g"].members[answer.member_id].rebalance_timeout_ms
     assert rebalance == (60_000 if version >= 1 else 10_000)
     for bad, code in ((joining("x"), 25), (joining(group_id=""), 24), (joining(session_timeout_ms=1), 26)):
         assert asked(machine, bad, version).error_code == code
@@ -133,7 +133,7 @@ def test_a_join_waits_for_the_others_and_a_client_that_goes_is_not_answered(mach
     assert len(answers) == 2 and b in answers and c not in answers
     message: JoinGroupResponse = given(answers[b], 9)
     assert message.error_code == 0 and message.generation_id == 2 and message.leader == a
-    assert len(machine.core.groups.by_id["g"].members) == 3, "its session will expire"
+    assert len(machine.core.groups.classic.by_id["g"].members) == 3, "its session will expire"
     assert not machine.core.waits._later
 
 
@@ -192,7 +192,7 @@ def test_leave_group(machine: Machine, version: int) -> None:
         assert asked(machine, LeaveGroupRequest(group_id="", members=()), version).error_code == 24
     else:
         assert leave("g", (member, None)) == [0]
-    assert not machine.core.groups.by_id["g"].members
+    assert not machine.core.groups.classic.by_id["g"].members
 
 
 @pytest.mark.parametrize("version", versions(8))
@@ -248,7 +248,7 @@ def test_a_commit_for_an_unknown_topic_creates_no_group(machine: Machine) -> Non
     request = committing(5, partition=77)
     assert asked(machine, request, 9).topics[0].partitions[0].error_code == 3
     assert asked(machine, OffsetCommitRequest(group_id="g", topics=()), 9).topics == ()
-    assert not machine.core.groups.by_id
+    assert not machine.core.groups.classic.by_id
 
 
 @pytest.mark.parametrize("version", [v for v in versions(9) if v < 8])
@@ -370,7 +370,7 @@ def test_delete_groups(machine: Machine, version: int) -> None:
     request = DeleteGroupsRequest(groups_names=("g", "old", "no-such", "old"))
     answer = asked(machine, request, version)
     assert [(each.group_id, each.error_code) for each in answer.results] == [("g", 68), ("old", 0), ("no-such", 69)]
-    assert list(machine.core.groups.by_id) == ["g"]
+    assert list(machine.core.groups.classic.by_id) == ["g"]
 
 
 @pytest.mark.parametrize("version", versions(37))

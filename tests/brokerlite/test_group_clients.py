@@ -132,7 +132,7 @@ def test_a_static_member_that_is_started_again_gets_its_partitions_back_without_
 
 
 def generation_of(broker: Broker) -> int:
-    return broker._call(lambda running: running._core.groups.by_id["g"].generation)
+    return broker._call(lambda running: running._core.groups.classic.by_id["g"].generation)
 
 
 @pytest.mark.deep

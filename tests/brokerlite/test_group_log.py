@@ -128,9 +128,9 @@ def test_offsets_and_members_are_there_after(machine: Machine, clean: bool) -> N
     member = join(machine)
     commit(machine, 7, member=member, generation=1, metadata="half past")
     commit(machine, 3, group="simple", partition=1)
-    before = machine.core.groups.by_id
+    before = machine.core.groups.classic.by_id
     machine = machine.restart(clean=clean)
-    after = machine.core.groups.by_id
+    after = machine.core.groups.classic.by_id
     assert list(after) == list(before) and offsets(machine) == {0: 7} and offsets(machine, "simple") == {1: 3}
     for known, was in zip(after.values(), before.values(), strict=True):
         for name in ("state", "generation", "protocol", "leader", "protocol_type", "subscribed"):
@@ -152,7 +152,7 @@ def test_a_member_goes_on_in_its_generation_after_a_restart_or_is_out_after_a_se
     assert machine.ask(beat).error_code == 0
     machine.now += 10.1
     machine.poll()
-    assert machine.core.groups.by_id["g"].state is GroupState.EMPTY
+    assert machine.core.groups.classic.by_id["g"].state is GroupState.EMPTY
     machine.folder.abandon()
 
 
@@ -161,7 +161,7 @@ def test_deleted_offsets_and_groups_stay_deleted(machine: Machine) -> None:
     commit(machine, 2, group="other")
     assert machine.ask(DeleteGroupsRequest(groups_names=("g",))).results[0].error_code == 0
     machine = machine.restart(clean=False)
-    assert list(machine.core.groups.by_id) == ["other"]
+    assert list(machine.core.groups.classic.by_id) == ["other"]
     assert (
         machine.ask(DeleteTopicsRequest(topics=(DeleteTopicState(name="t", topic_id=NO_UUID),), timeout_ms=0))
         .responses[0]
@@ -215,9 +215,9 @@ def test_a_rebalance_under_way_is_forgotten_by_a_restart_and_the_generation_befo
         )
     )
     machine.poll()
-    assert machine.core.groups.by_id["g"].generation == 2
+    assert machine.core.groups.classic.by_id["g"].generation == 2
     machine = machine.restart(clean=False)
-    group = machine.core.groups.by_id["g"]
+    group = machine.core.groups.classic.by_id["g"]
     assert (group.state, group.generation) == (GroupState.STABLE, 1) and group.members[member].assignment == b"all"
     machine.folder.abandon()
 
@@ -285,7 +285,7 @@ def test_a_commit_wakes_a_fetch_of_the_internal_topic(machine: Machine) -> None:
 
 @pytest.mark.parametrize("folder", sorted(RECORDED.glob("__consumer_offsets-*")), ids=lambda path: path.name)
 def test_what_apache_kafka_wrote_is_read(machine: Machine, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Groups of KIP-848 and share groups are in the log, too, and are skipped."""
+    """Share groups are in the log, too, and are skipped."""
     commit(machine, 1)
     machine.folder.close()
     ours = machine.folder.path / f"{NAME}-0"
@@ -308,9 +308,18 @@ def test_what_apache_kafka_wrote_is_read(machine: Machine, folder: Path, caplog:
             generations.pop(record.key.group, None)
             if record.value is not None:
                 generations[record.key.group] = record.value.generation
-    groups = machine.core.groups.by_id
+    classic = machine.core.groups.classic.by_id
     assert not caplog.records and expected
-    assert {name: group.generation for name, group in groups.items() if name in generations} == generations
+    assert {name: group.generation for name, group in classic.items() if name in generations} == generations
+    epochs = {
+        record.key.group_id: None if record.value is None else record.value.epoch
+        for record in internal(machine)
+        if record.name == "ConsumerGroupMetadata"
+    }
+    loaded = machine.core.consumer_groups.by_id
+    assert {name: group.epoch for name, group in loaded.items()} == {k: v for k, v in epochs.items() if v is not None}
+    groups = {group.group_id for group in machine.core.groups.all()}
+    generations = {name: each for name, each in generations.items() if name not in loaded} | dict.fromkeys(loaded, 0)
     found = machine.core.offsets
     assert {name: {place: each.offset for place, each in found.of(name).items()} for name in groups} == {
         name: expected.get(name, {}) for name in {**generations, **{k: v for k, v in expected.items() if v}}

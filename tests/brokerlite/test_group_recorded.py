@@ -61,7 +61,7 @@ def test_a_members_whole_life_is_answered_with_apache_kafkas_bytes(tmp_path: Pat
     member = joined["memberId"]
     machine = Machine(tmp_path / "data")
     machine.core.create_topic("four", 4, {})
-    machine.core.groups._joins._new_id = lambda: uuid.UUID(member[-36:])
+    machine.core.groups.classic._joins._new_id = lambda: uuid.UUID(member[-36:])
     apis = [each["api_key"] for each in said]
     for each in said:
         if each["api_key"] == COMMIT and SYNC not in apis:  # not recorded again, because it is the same in this version

@@ -28,9 +28,10 @@ pytestmark = pytest.mark.slow
 
 
 @contextmanager
-def process(data: Path, port: int) -> Iterator["subprocess.Popen[bytes]"]:
+def process(data: Path, port: int, *options: str) -> Iterator["subprocess.Popen[bytes]"]:
     """`ottla broker`, once it listens."""
-    command = [sys.executable, "-m", "ottla", "broker", "--listen", f"127.0.0.1:{port}", "--data", str(data)]
+    where = ["--listen", f"127.0.0.1:{port}", "--data", str(data)]
+    command = [sys.executable, "-m", "ottla", "broker", *where, *options]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as broker:
         try:
             deadline = time.monotonic() + HUNG

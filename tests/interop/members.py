@@ -97,6 +97,20 @@ MEMBERS = {
 }
 
 
+_OF_CLASSIC_MEMBERS = {"session.timeout.ms", "heartbeat.interval.ms"}
+"""Settings that clients refuse with the new protocol: the broker has them."""
+CONSUMER_PROTOCOL = {
+    name: MemberClient(
+        name,
+        MEMBERS[name].command,
+        {key: value for key, value in MEMBERS[name].settings.items() if key not in _OF_CLASSIC_MEMBERS}
+        | {"group.protocol": "consumer"},
+        {},
+    )
+    for name in ("java", "librdkafka")
+}
+"""Clients that have the protocol of KIP-848."""
+
 OURS = MemberClient(
     "ottla",
     lambda role: [sys.executable, "-m", "tests.interop.ottla_peer", role],

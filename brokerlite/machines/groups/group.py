@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from ottla.brokerlite.machines.groups.offset_group import Committer
 from ottla.codec.consumer_protocol import parse_subscription
@@ -32,6 +32,9 @@ from ottla.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 CONSUMER = "consumer"
 """The protocol type of consumers, whose subscriptions the broker can parse."""
@@ -209,6 +212,7 @@ class Group:
         subscribed: the topics that the members of a consumer group subscribe to; ``None`` if the broker cannot know.
     """
 
+    kind: ClassVar[str] = "classic"
     group_id: str
     state: GroupState = GroupState.EMPTY
     previous: GroupState | None = None
@@ -235,10 +239,19 @@ class Group:
         if self.members:
             self.state = GroupState.STABLE
 
+    def settle(self) -> None:
+        """Choose the protocol of the members, for a group that was one of another kind; `load` made it stable."""
+        self.protocol = self.vote()
+        self.learn_subscriptions()
+
     def go(self, change: GroupInput, timestamp: int) -> None:
         """Change the state by `TRANSITIONS`."""
         self.previous, self.state = self.state, TRANSITIONS[self.state, change]
         self.since = timestamp
+
+    @property
+    def state_name(self) -> str:
+        return self.state.value
 
     @property
     def can_rebalance(self) -> bool:
@@ -361,7 +374,7 @@ class Group:
     def is_unused(self) -> bool:
         return self.is_empty and not self.pending
 
-    def check_commit(self, committer: Committer) -> None:
+    def check_commit(self, committer: Committer, places: "Iterable[tuple[UUID, int]]" = ()) -> None:
         anonymous = committer.generation < 0 and not committer.member_id and committer.instance_id is None
         if (committer.generation < 0 and self.is_empty) or (anonymous and committer.transactional):
             return
@@ -370,6 +383,9 @@ class Group:
         self.member(committer.member_id, committer.instance_id, committer.generation)
         if self.state is GroupState.COMPLETING and not committer.transactional:
             raise RebalanceInProgress(f"group {self.group_id} waits for its leader's assignment")
+
+    def check_fetch(self, member_id: str | None, epoch: int) -> None:
+        pass  # members of classic groups have no epochs
 
     def check_offset_delete(self) -> None:
         if not self.is_empty and self.protocol_type != CONSUMER:

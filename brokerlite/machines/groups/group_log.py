@@ -9,11 +9,11 @@ Source: GroupCoordinatorRecordHelpers.java, GroupMetadataManager.java and Offset
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from ottla.brokerlite.machines.groups.group import Group, JoinedMember, Protocol
 from ottla.brokerlite.machines.groups.offsets import Committed, Offsets
-from ottla.brokerlite.machines.topics.keyed_log import KeyedLog, KeyedRecord, Pair, Transactional
+from ottla.brokerlite.machines.topics.keyed_log import KeyedLog, KeyedRecord, Loaded, Pair, Transactional
 from ottla.brokerlite.machines.topics.topics import TopicPartition
 from ottla.codec import messages
 from ottla.codec.prefixed import SIZE, build_prefixed, parse_prefixed, version_of
@@ -53,6 +53,14 @@ class GroupLog:
         if gone and group.group_id not in self._stored:
             return
         self._log.write([_of_group(group, gone)])
+        self.note(group, gone=gone)
+
+    def pairs_of(self, group: Group, *, gone: bool) -> list[Pair]:
+        """Return the records that store a group, or that remove it; another writes them, and calls `note`."""
+        return [] if gone and group.group_id not in self._stored else [_of_group(group, gone)]
+
+    def note(self, group: Group, *, gone: bool) -> None:
+        """Notice that the group has a record, or none any more."""
         (self._stored.discard if gone else self._stored.add)(group.group_id)
 
     def store_offsets(
@@ -65,19 +73,29 @@ class GroupLog:
         """
         return self._log.write([_of_offset(group_id, place, each) for place, each in offsets.items()], transactional)
 
-    def load(self, groups: dict[str, Group], offsets: Offsets) -> None:
-        """Put the stored groups and offsets into ``groups`` and ``offsets``."""
-        loaded = self._log.load()
+    def load(
+        self, loaded: Loaded, groups: dict[str, Group], offsets: Offsets, others: Container[str] = frozenset()
+    ) -> None:
+        """Put the stored groups and offsets into ``groups`` and ``offsets``.
+
+        Args:
+            others: the ids of groups of other kinds, whose offsets need no classic group.
+        """
         for entry in loaded.entries:
-            self._restore(entry, groups, offsets)
+            self._restore(entry, groups, offsets, others)
         for producer_id, pending in loaded.pending.items():
             for entry in pending:
-                self._restore(entry, groups, offsets, producer_id)
+                self._restore(entry, groups, offsets, others, producer_id)
         for group in groups.values():
             group.learn_subscriptions()
 
     def _restore(
-        self, entry: KeyedRecord, groups: dict[str, Group], offsets: Offsets, producer_id: int | None = None
+        self,
+        entry: KeyedRecord,
+        groups: dict[str, Group],
+        offsets: Offsets,
+        others: Container[str],
+        producer_id: int | None = None,
     ) -> None:
         if entry.value is None:
             return
@@ -86,7 +104,8 @@ class GroupLog:
                 case 1:  # an offset
                     place, _ = messages.parse(OffsetCommitKey, 0, entry.key, SIZE)
                     _, commit, _ = parse_prefixed(OffsetCommitValue, entry.value)
-                    groups.setdefault(place.group, Group(place.group))
+                    if place.group not in others:
+                        groups.setdefault(place.group, Group(place.group))
                     committed = _committed(commit, entry.offset)
                     offsets.restore(place.group, (place.topic, place.partition), committed, producer_id)
                 case 2:  # a group
@@ -94,7 +113,7 @@ class GroupLog:
                     _, described, _ = parse_prefixed(GroupMetadataValue, entry.value)
                     groups[name.group] = _group(name.group, described)
                     self._stored.add(name.group)
-                case _:  # groups of other kinds, which only Kafka writes
+                case _:  # groups of other kinds: `consumer_group_log`
                     pass
         except DecodeError as error:
             log.error("damaged record of %s skipped: %s", self._log.name, error)

@@ -99,6 +99,7 @@ class Groups:
         self.timers = timers
         self._clock = clock
         self._created: Callable[[float], None] = lambda now: None
+        self.new_id = new_id
         self._store = store
         self._rebalances = Rebalances(settings, store, clock, timers)
         self._joins = Joins(settings, self._rebalances, store, new_id)
@@ -141,6 +142,29 @@ class Groups:
         del self.by_id[group.group_id]
         self._rebalances.forget(group)
 
+    def note_created(self, now: float) -> None:
+        """Notice that a group of another kind was created."""
+        self._created(now)
+
+    # -- groups that change their kind
+
+    def give_up(self, group: Group) -> None:
+        """Forget a group that has become one of another kind; waiting members hear that they must join again."""
+        self._rebalances.abandon(group)
+        del self.by_id[group.group_id]
+
+    def adopt(self, group: Group, now: float, reason: str | None) -> None:
+        """Take over a group that was one of another kind, and is stored.
+
+        Args:
+            reason: why its members must join again; ``None``: they need not.
+        """
+        self.by_id[group.group_id] = group
+        for member in group.members.values():
+            self._rebalances.renew(group, member, now)
+        if reason is not None:
+            self._rebalances.rebalance(group, reason, now)
+
     def resume(self, now: float) -> None:
         """After a start, begin a new session for each stored member."""
         for group in self.by_id.values():
@@ -166,7 +190,12 @@ class Groups:
             kept = "" if isinstance(error, GroupMaxSizeReached) else asked.member_id
             asked.answer(Joined(error.code, kept))
 
-    def _join(self, asked: JoinRequest, now: float) -> None:
+    def check_join(self, asked: JoinRequest) -> None:
+        """Check what every JoinGroup must have.
+
+        Raises:
+            CoordinatorNotAvailable, InvalidGroupId, InvalidSessionTimeout.
+        """
         if self._draining:
             raise CoordinatorNotAvailable
         if not asked.group_id:
@@ -174,6 +203,9 @@ class Groups:
         settings = self.settings
         if not settings.min_session_timeout <= asked.session_timeout_ms / 1000 <= settings.max_session_timeout:
             raise InvalidSessionTimeout(f"a session timeout of {asked.session_timeout_ms} ms is out of range")
+
+    def _join(self, asked: JoinRequest, now: float) -> None:
+        self.check_join(asked)
         group = self.by_id.get(asked.group_id) if asked.member_id else self.get_or_create(asked.group_id, now)
         if group is None:
             raise UnknownMemberId(f"there is no group {asked.group_id}")

@@ -124,8 +124,7 @@ class Joins:
 
     def _begin(self, group: Group, asked: JoinRequest, now: float) -> None:
         """Handle a JoinGroup without a member id."""
-        name = asked.instance_id or asked.client_id or "member"
-        member_id = f"{name[:_LONGEST_NAME]}-{self._new_id()}"
+        member_id = member_id_for(asked, self._new_id)
         if (holder := group.static_member(asked.instance_id)) is not None:
             self._replace(group, holder, member_id, asked, now)
         elif asked.instance_id is not None or not asked.requires_id:
@@ -197,6 +196,12 @@ class Joins:
         member.answer_join(Joined(RebalanceInProgress.code, member.member_id))  # a request of an earlier connection
         group.update(member, asked.protocols)
         member.set_timeouts(asked.session_timeout_ms, asked.rebalance_timeout_ms)
+
+
+def member_id_for(asked: JoinRequest, new_id: "Callable[[], UUID]") -> str:
+    """Make the id of a member that joins without one."""
+    name = asked.instance_id or asked.client_id or "member"
+    return f"{name[:_LONGEST_NAME]}-{new_id()}"
 
 
 def _with_reason(what: str, reason: str) -> str:

@@ -3,7 +3,11 @@
 Source: Group.java (validateOffsetCommit, validateOffsetDelete, isSubscribedToTopic, offsetExpirationCondition).
 """
 
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 
 class Committer(NamedTuple):
@@ -12,12 +16,14 @@ class Committer(NamedTuple):
     Attributes:
         generation: -1 if the client is not a member.
         transactional: the offsets are part of a transaction (TxnOffsetCommit).
+        knows_epochs: the version of the request has member epochs (OffsetCommit v9+).
     """
 
     member_id: str = ""
     instance_id: str | None = None
     generation: int = -1
     transactional: bool = False
+    knows_epochs: bool = True
 
 
 class OffsetGroup(Protocol):
@@ -34,11 +40,25 @@ class OffsetGroup(Protocol):
     def is_unused(self) -> bool:
         """Whether the group has no members and no pending ids."""
 
-    def check_commit(self, committer: Committer) -> None:
+    def check_commit(self, committer: Committer, places: "Iterable[tuple[UUID, int]]") -> None:
         """Check that the client may commit offsets.
 
+        Args:
+            places: the topics, by id, and partitions for which it commits.
+
         Raises:
-            IllegalGeneration, UnknownMemberId, FencedInstanceId, RebalanceInProgress.
+            IllegalGeneration, UnknownMemberId, FencedInstanceId, RebalanceInProgress, StaleMemberEpoch,
+            UnsupportedVersion.
+        """
+
+    def check_fetch(self, member_id: str | None, epoch: int) -> None:
+        """Check that the client may fetch offsets.
+
+        Args:
+            member_id: ``None``, with epoch -1: the client is not a member.
+
+        Raises:
+            UnknownMemberId, StaleMemberEpoch, IllegalGeneration.
         """
 
     def check_offset_delete(self) -> None:

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ottla.brokerlite.machines.groups.groups import Groups
+from ottla.brokerlite.machines.groups.group_directory import GroupDirectory
 from ottla.brokerlite.machines.groups.offset_group import Committer, OffsetGroup
 from ottla.brokerlite.machines.topics.keyed_log import Transactional
 from ottla.brokerlite.machines.topics.topics import TopicPartition
@@ -61,7 +61,7 @@ class Offsets:
 
     def __init__(
         self,
-        groups: Groups,
+        groups: GroupDirectory,
         write: "Callable[[str, Mapping[TopicPartition, Committed | None], Transactional | None], int]",
     ) -> None:
         self._groups = groups
@@ -71,7 +71,9 @@ class Offsets:
         """Group -> topic-partition -> producer id -> the offset that its open transaction commits."""
         self._producers: dict[int, dict[tuple[str, TopicPartition], None]] = {}
         """Producer id -> the groups and topic-partitions for which its open transaction commits."""
-        groups.when_created(self.watch)
+        self._settings = groups.classic.settings
+        self._timers = groups.classic.timers
+        groups.classic.when_created(self.watch)
 
     def of(self, group_id: str) -> Mapping[TopicPartition, Committed]:
         """Return the committed offsets of the group."""
@@ -94,23 +96,30 @@ class Offsets:
     # -- committing
 
     def begin_commit(
-        self, group_id: str, committer: Committer, now: float, *, names_groups: bool = True
+        self,
+        group_id: str,
+        committer: Committer,
+        now: float,
+        places: "Iterable[tuple[UUID, int]]" = (),
+        *,
+        names_groups: bool = True,
     ) -> OffsetGroup:
         """Check that ``committer`` may commit, and return the group; a member's commit counts as a heartbeat.
 
         Args:
+            places: the topics, by id, and partitions for which it commits.
             names_groups: the client knows the error GROUP_ID_NOT_FOUND.
 
         Raises:
             GroupIdNotFound, CoordinatorNotAvailable, and the errors of `OffsetGroup.check_commit`.
         """
-        group = self._groups.by_id.get(group_id)
+        group = self._groups.get(group_id)
         if group is None:
             if committer.generation >= 0:
                 raise (GroupIdNotFound if names_groups else IllegalGeneration)(f"there is no group {group_id}")
             return self._groups.get_or_create(group_id, now)
-        group.check_commit(committer)
-        self._groups.renew(group, committer.member_id, now)
+        group.check_commit(committer, places)
+        self._groups.renew(group_id, committer.member_id, now)
         return group
 
     def commit(
@@ -147,7 +156,7 @@ class Offsets:
             NonEmptyGroup: the group has members whose subscriptions the broker cannot know.
             CoordinatorLoadInProgress: the disk refused.
         """
-        group = self._groups.by_id.get(group_id)
+        group = self._groups.get(group_id)
         if group is None:
             raise GroupIdNotFound(f"there is no group {group_id}")
         group.check_offset_delete()
@@ -161,7 +170,7 @@ class Offsets:
         Raises:
             GroupIdNotFound, NonEmptyGroup, CoordinatorLoadInProgress.
         """
-        group = self._groups.by_id.get(group_id)
+        group = self._groups.get(group_id)
         if group is None:
             raise GroupIdNotFound(f"there is no group {group_id}")
         if not group.is_empty:
@@ -184,13 +193,12 @@ class Offsets:
 
     def watch(self, now: float) -> None:
         """Set the timer for the next removal of expired offsets, if there are groups."""
-        if self._groups.by_id and not self._groups.timers.is_set("retention"):
-            deadline = now + self._groups.settings.offsets_retention_check
-            self._groups.timers.set("retention", deadline, self.expire)
+        if any(self._groups.all()) and not self._timers.is_set("retention"):
+            self._timers.set("retention", now + self._settings.offsets_retention_check, self.expire)
 
     def expire(self, now: float) -> None:
         """Remove expired offsets, and empty groups without offsets."""
-        for group in list(self._groups.by_id.values()):
+        for group in self._groups.all():
             if self.pending(group.group_id):
                 continue
             try:
@@ -202,19 +210,19 @@ class Offsets:
         self.watch(now)
 
     def _expired(self, group: OffsetGroup) -> Iterator[TopicPartition]:
-        retention = round(self._groups.settings.offsets_retention * 1000)
+        retention = round(self._settings.offsets_retention * 1000)
         for place, each in self.of(group.group_id).items():
             begins = group.retention_begins(each.commit_timestamp)
             if begins is None or group.subscribes_to(place[0]):
                 continue
             expires = each.expire_timestamp if each.expire_timestamp >= 0 else begins + retention
-            if self._groups.timestamp >= expires:
+            if self._groups.classic.timestamp >= expires:
                 yield place
 
     def _remove(self, group_id: str) -> None:
         self._forget(group_id, sorted({*self.of(group_id), *self.pending(group_id)}))
         self._offsets.pop(group_id, None)
-        self._groups.remove(self._groups.by_id[group_id])
+        self._groups.remove(group_id)
 
     def _forget(self, group_id: str, places: Iterable[TopicPartition]) -> None:
         pending = self.pending(group_id)

@@ -196,6 +196,17 @@ class Rebalances:
         """Forget the session of a member id that is no longer used."""
         self._timers.cancel(("session", group.group_id, member_id))
 
+    def abandon(self, group: Group) -> None:
+        """Forget a group's timers; waiting members hear that they must join again, elsewhere."""
+        for kind in ("join", "sync", "assign"):
+            self._timers.cancel((kind, group.group_id))
+        for member in group.members.values():
+            member.answer_join(Joined(RebalanceInProgress.code, member.member_id))
+            member.answer_sync(Synced(RebalanceInProgress.code))
+            self.end_session(group, member.member_id)
+        for member_id in group.pending:
+            self.end_session(group, member_id)
+
     def forget(self, group: Group) -> None:
         """Forget the timers of a group without members."""
         self._timers.cancel(("join", group.group_id))

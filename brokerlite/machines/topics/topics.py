@@ -155,6 +155,8 @@ class Topics:
         self.by_id: dict[UUID, TopicLogs] = {}
         self.hidden: dict[str, TopicLogs] = {}
         """The topics in `HIDDEN`, which are in neither of the two."""
+        self.version = 0
+        """Counts the changes since the start: topics created, deleted and grown."""
         self.deleted = LogTraffic()
         """The traffic of deleted topics."""
         self._folded = {_folded(name): name for name in INTERNAL | HIDDEN}
@@ -222,6 +224,7 @@ class Topics:
         first, settings = len(topic.partitions), self._settings(topic.configs)
         for i, each in enumerate(self._storage.add_partitions(topic.name, partitions), first):
             topic.partitions.append(PartitionLog(f"{topic.name}-{i}", each.segments, each.producers, settings))
+        self.version += 1
 
     def check_growth(self, topic: TopicLogs, partitions: int) -> None:
         """Check whether a topic may grow to ``partitions``, with the errors of `grow`."""
@@ -253,6 +256,7 @@ class Topics:
         del self.by_name[topic.name]
         del self._folded[_folded(topic.name)]
         del self.by_id[topic.topic_id]
+        self.version += 1
         for partition in topic.partitions:
             self.deleted = self.deleted.plus(partition.traffic)
 
@@ -292,6 +296,7 @@ class Topics:
         self.by_name[topic.name] = topic
         self._folded[_folded(topic.name)] = topic.name
         self.by_id[topic.topic_id] = topic
+        self.version += 1
         for key in unheeded(topic.configs):
             log.warning("topic configuration stored, but it has no effect: %s", key, extra={"topic": topic.name})
         return topic

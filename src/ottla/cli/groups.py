@@ -67,7 +67,7 @@ async def list_(
 async def describe(
     connect: Connect,
     groups: Annotated[list[str] | None, typer.Argument(metavar="GROUP...", help="The groups' names.")] = None,
-    all_: Annotated[bool, typer.Option("--all", help="All classic groups.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="All classic groups and consumer groups.")] = False,
     members: Annotated[bool, typer.Option("--members", help="Show each member and its partitions.")] = False,
     watch: Annotated[
         float | None, typer.Option(metavar="SECONDS", min=0.1, help="Repeat at this interval, until Ctrl-C.")
@@ -93,7 +93,7 @@ async def describe(
 
         try:
             # Groups of other types have their own APIs, which ottla does not use yet.
-            names = groups or [each.group for each in await client.list_groups(types=["classic"])]
+            names = groups or [each.group for each in await client.list_groups(types=["classic", "consumer"])]
             await show(await client.group_lags(names, isolation=isolation.literal))
         except PartialFailure as failure:
             await show(failure.found if isinstance(failure.found, dict) else {})
@@ -291,6 +291,7 @@ def _as_dict(lag: "GroupLag") -> dict[str, Any]:
     return {
         "group": group.group,
         "state": group.state,
+        "type": group.type,
         "protocol_type": group.protocol_type,
         "protocol": group.protocol,
         "coordinator": {"node_id": node.id, "host": node.host, "port": node.port},
@@ -324,7 +325,8 @@ async def _print(lag: "GroupLag", members: bool) -> None:
     group, node = lag.group, lag.group.coordinator
     assignor = f", {group.protocol}" if group.protocol else ""
     where = f"coordinator {format_address(node.host, node.port)} (node {node.id})"
-    await stdio.say(f"{group.group}: {group.state}{assignor}, {counted(len(group.members), 'member')}, {where}")
+    kind = f"{group.type} group, " if group.type != "classic" else ""
+    await stdio.say(f"{group.group}: {kind}{group.state}{assignor}, {counted(len(group.members), 'member')}, {where}")
     if members and group.members:
         of_members = ("member", "instance", "client", "host", "partitions", "assignment")
         await tables.show(of_members, [_member(each) for each in group.members])

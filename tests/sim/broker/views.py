@@ -35,7 +35,7 @@ class Cluster:
     def get(self, group: str) -> "GroupView | None":
         """A group, as the coordinator knows it."""
         core = self._server.core
-        known = core.groups.by_id.get(group)
+        known = core.groups.classic.by_id.get(group)
         offsets = {place: (each.offset,) for place, each in core.offsets.of(group).items()}
         members = {name: MemberView(name, each.assignment) for name, each in known.members.items()} if known else {}
         return GroupView(members, known.generation if known else 0, offsets)

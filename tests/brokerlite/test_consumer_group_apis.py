@@ -1,0 +1,190 @@
+"""Requests to consumer groups that Apache Kafka answers at other times, or not at all: patterns, limits, timeouts."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from ottla.acl.acls import Acl
+from ottla.brokerlite.machines.acls.acl_settings import AclSettings
+from ottla.brokerlite.machines.consumer_groups import subscriptions
+from ottla.brokerlite.machines.consumer_groups.assignors import Candidate, java_order, range_, uniform
+from ottla.brokerlite.machines.consumer_groups.consumer_group_settings import ConsumerGroupSettings, MigrationPolicy
+from ottla.codec.apis.consumer_group_describe import ConsumerGroupDescribeRequest
+from ottla.codec.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from ottla.codec.apis.create_acls import AclOperation, AclPermissionType, PatternType, ResourceType
+from ottla.codec.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from ottla.codec.consumer_protocol import ConsumerProtocolSubscription, build_subscription
+from ottla.errors import (
+    GroupAuthorizationFailed,
+    GroupIdNotFound,
+    GroupMaxSizeReached,
+    InconsistentGroupProtocol,
+    InvalidRegularExpression,
+    TopicAuthorizationFailed,
+    UnknownMemberId,
+    UnsupportedVersion,
+)
+from tests.brokerlite.machine import Machine
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    machine = Machine(tmp_path / "data")
+    yield machine
+    machine.folder.abandon()
+
+
+def beat(machine: Machine, member_id: str = "m", epoch: int = 0, **told: Any) -> Any:
+    usual: dict[str, Any] = {"group_id": "g", "member_id": member_id, "member_epoch": epoch}
+    if epoch == 0:
+        usual |= {"rebalance_timeout_ms": 60_000, "topic_partitions": ()}
+    principal = told.pop("principal", None)
+    request = ConsumerGroupHeartbeatRequest(**usual | told)
+    return machine.ask(request, 1) if principal is None else machine.ask(request, 1, principal=principal)
+
+
+def names(machine: Machine, answer: Any) -> dict[str, tuple[int, ...]]:
+    known = machine.core.topics.by_id
+    return {known[each.topic_id].name: each.partitions for each in answer.assignment.topic_partitions}
+
+
+def test_a_pattern_finds_topics_that_exist_and_those_that_come(machine: Machine) -> None:
+    for name in ("ta", "tb", "other"):
+        machine.core.create_topic(name, 1, {})
+    joined = beat(machine, subscribed_topic_regex="t.*")
+    assert joined.error_code == 0 and names(machine, joined) == {"ta": (0,), "tb": (0,)}
+    machine.core.create_topic("tc", 2, {})
+    assert names(machine, beat(machine, epoch=joined.member_epoch)) == {"ta": (0,), "tb": (0,), "tc": (0, 1)}
+    machine = machine.restart(clean=False)
+    group = machine.core.consumer_groups.by_id["g"]
+    assert group.patterns["t.*"].topics == {"ta", "tb", "tc"} and group.topics == {"ta", "tb", "tc"}
+    machine.folder.abandon()
+
+
+def test_an_invalid_pattern_is_refused_by_name(machine: Machine) -> None:
+    answer = beat(machine, subscribed_topic_regex="t(")
+    assert answer.error_code == InvalidRegularExpression.code and "`t(`" in answer.error_message
+    assert not machine.core.consumer_groups.by_id
+
+
+def test_without_re2_a_pattern_is_refused_with_the_name_of_the_extra(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "re2", None)
+    subscriptions.compiled.cache_clear()
+    answer = beat(machine, subscribed_topic_regex="t.*")
+    assert answer.error_code == UnsupportedVersion.code and "ottla[re2]" in answer.error_message
+
+
+def test_a_silent_member_loses_its_partitions_to_the_others(machine: Machine) -> None:
+    machine.core.create_topic("t", 2, {})
+    beat(machine, "a", subscribed_topic_names=("t",))
+    second = beat(machine, "b", subscribed_topic_names=("t",))
+    for _ in range(10):
+        machine.pass_time(5.0)
+        answer = beat(machine, "b", second.member_epoch)
+        second = answer if answer.error_code == 0 else second
+    assert names(
+        machine,
+        beat(
+            machine,
+            "b",
+            second.member_epoch,
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_names=("t",),
+            topic_partitions=(),
+        ),
+    ) == {"t": (0, 1)}
+    assert beat(machine, "a", 2).error_code == UnknownMemberId.code
+
+
+def test_a_group_has_so_many_members_and_no_more(tmp_path: Path) -> None:
+    machine = Machine(tmp_path / "data", consumer_groups=ConsumerGroupSettings(max_members=1))
+    assert beat(machine, "a", subscribed_topic_names=("t",)).error_code == 0
+    assert beat(machine, "b", subscribed_topic_names=("t",)).error_code == GroupMaxSizeReached.code
+    assert beat(machine, "a", subscribed_topic_names=("t",)).error_code == 0
+    machine.folder.abandon()
+
+
+@pytest.mark.parametrize("policy", MigrationPolicy)
+def test_the_migration_policy_decides_which_groups_change_their_protocol(
+    tmp_path: Path, policy: MigrationPolicy
+) -> None:
+    machine = Machine(tmp_path / "data", consumer_groups=ConsumerGroupSettings(migration_policy=policy))
+    machine.core.create_topic("t", 1, {})
+    subscription = build_subscription(ConsumerProtocolSubscription(topics=("t",)), 1)
+
+    def classic(group: str) -> Any:
+        return machine.ask(
+            JoinGroupRequest(
+                group_id=group,
+                session_timeout_ms=45_000,
+                rebalance_timeout_ms=60_000,
+                member_id="",
+                group_instance_id="i",
+                protocol_type="consumer",
+                protocols=(JoinGroupRequestProtocol(name="range", metadata=subscription),),
+            )
+        )
+
+    assert classic("g").error_code == 0
+    upgraded = beat(machine, subscribed_topic_names=("t",)).error_code
+    assert upgraded == (0 if policy.upgrades else GroupIdNotFound.code)
+    beat(machine, subscribed_topic_names=("t",), group_id="h")
+    joined = classic("h").error_code
+    assert joined == (InconsistentGroupProtocol.code if policy is MigrationPolicy.DISABLED else 0)
+    if not joined:
+        beat(machine, epoch=-1, group_id="h")
+        group = machine.core.groups.get("h")
+        assert group is not None and group.kind == ("classic" if policy.downgrades else "consumer")
+    machine.folder.abandon()
+
+
+def test_members_need_rights_and_patterns_show_only_topics_that_they_may_describe(tmp_path: Path) -> None:
+    machine = Machine(tmp_path / "data", acls=AclSettings(super_users=frozenset(("User:admin",)), allow_if_none=False))
+    for name in ("t", "secret"):
+        machine.core.create_topic(name, 1, {})
+    anna = "User:anna"
+    assert beat(machine, subscribed_topic_names=("t",), principal=anna).error_code == GroupAuthorizationFailed.code
+    allow(machine, ResourceType.GROUP, "g", AclOperation.READ)
+    assert beat(machine, subscribed_topic_names=("t",), principal=anna).error_code == TopicAuthorizationFailed.code
+    allow(machine, ResourceType.TOPIC, "t", AclOperation.DESCRIBE)
+    answer = beat(machine, subscribed_topic_regex=".*", principal=anna)
+    assert names(machine, answer) == {"t": (0,)}
+    assert beat(machine, "admins", subscribed_topic_names=("secret",), principal="User:admin").error_code == 0
+    request = ConsumerGroupDescribeRequest(group_ids=("g",), include_authorized_operations=True)
+    (seen,) = machine.ask(request, 1, principal=anna).groups
+    assert seen.error_code == TopicAuthorizationFailed.code and not seen.members
+    (seen,) = machine.ask(request, 1, principal="User:admin").groups
+    assert seen.error_code == 0 and len(seen.members) == 2 and seen.authorized_operations > 0
+    machine.folder.abandon()
+
+
+def allow(machine: Machine, kind: ResourceType, name: str, operation: AclOperation) -> None:
+    acl = Acl(kind, name, PatternType.LITERAL, "User:anna", "*", operation, AclPermissionType.ALLOW)
+    machine.core.acls.create([acl])
+
+
+def test_uniform_moves_no_partition_that_can_stay() -> None:
+    topic = UUID(int=1)
+    before = {name: Candidate(frozenset((topic,))) for name in ("a", "b")}
+    first = uniform(before, {topic: 7})
+    held = {name: Candidate(frozenset((topic,)), first[name]) for name in before}
+    second = uniform({**held, "c": Candidate(frozenset((topic,)))}, {topic: 7})
+    assert sorted(len(each[topic]) for each in second.values()) == [2, 2, 3]
+    assert all(second[name][topic] <= first[name][topic] for name in before)
+
+
+def test_range_gives_the_first_members_one_more_and_static_members_come_first() -> None:
+    topic = UUID(int=1)
+    members = {"a": Candidate(frozenset((topic,))), "z": Candidate(frozenset((topic,)), {}, "instance")}
+    assert range_(members, {topic: 3}) == {"z": {topic: frozenset((0, 1))}, "a": {topic: frozenset((2,))}}
+
+
+def test_members_are_in_the_order_of_javas_hash_table() -> None:
+    """As ``new HashMap(...).keySet()`` of these names has them."""
+    assert java_order(["range", "uniform", "m3", "m0"]) == ["uniform", "m0", "m3", "range"]
