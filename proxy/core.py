@@ -111,7 +111,7 @@ class ProxyCore:
         self.links = UpstreamLinks(
             self.actions, config.connect_timeout, config.tls, self._credentials, config.max_connections
         )
-        self.cluster = UpstreamCluster(self.actions, config.advertised[0])
+        self.cluster = UpstreamCluster(self.actions, [each.advertised_host for each in config.all_listeners])
         self.control = Control(self.links, self.cluster, bootstrap, config.request_timeout, self._learned)
         self.threads = Threads(self.actions)
         producers: ClientProducers[ClientBatch] = ClientProducers()
@@ -236,10 +236,10 @@ class ProxyCore:
                 self._on_link(number, lambda link: link.pause(paused, now), now)
             case UpstreamLost(number, why):
                 self._on_link(number, lambda link: link.lost(why, now), now)
-            case Listening(node, port):
+            case Listening(node, ports):
                 self._opening.discard(node)
                 with contained("a port was opened"):
-                    self.cluster.listening(node, port)
+                    self.cluster.listening(node, ports)
             case RulesChanged(rules):
                 with contained("the rules have changed"):
                     # First: requests that wait for topics without a rule now go on within `topics.change_rules`.
@@ -346,7 +346,8 @@ class ProxyCore:
     def _requested(self, event: Requested, now: float) -> None:
         session = self._sessions.get(event.client)
         if session is None:
-            session = self._sessions[event.client] = ClientSession(self, event.client, event.node, event.peer)
+            session = ClientSession(self, event.client, event.node, event.peer, event.listener)
+            self._sessions[event.client] = session
         session.request(event.ticket, event.frame, now)
 
     def _on_link(self, number: int, step: Callable[[UpstreamLink], None], now: float) -> None:

@@ -38,11 +38,12 @@ class ClientConnection:
 
     Attributes:
         number: the client's number.
+        listener: the number of the listener that it uses.
         closed: the proxy has closed the connection: no more requests are handled or answered.
     """
 
-    def __init__(self, number: int, actions: list[Action]) -> None:
-        self.number = number
+    def __init__(self, number: int, actions: list[Action], listener: int = 0) -> None:
+        self.number, self.listener = number, listener
         self.closed = False
         self._actions = actions
         self._open = 0

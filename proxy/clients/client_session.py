@@ -77,11 +77,12 @@ class ClientSession:
     Args:
         node: the broker whose port the client uses.
         peer: the client's ``host:port``, for logs.
+        listener: the number of the listener.
     """
 
-    def __init__(self, shared: ProxyContext, client: int, node: int, peer: str) -> None:
+    def __init__(self, shared: ProxyContext, client: int, node: int, peer: str, listener: int) -> None:
         self._shared = shared
-        self._client = ClientConnection(client, shared.actions)
+        self._client = ClientConnection(client, shared.actions, listener)
         self._link = ClientLink(self._client, node, shared)
         self._addresses = AddressHandler(self._client, self._link, shared)
         self._one_partition = OnePartitionHandler(self._client, peer, self._link, shared)

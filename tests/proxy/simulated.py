@@ -338,7 +338,7 @@ class World:
                 self._links.pop(link, None)
             case Listen(node):
                 self.listens.append(node)
-                self.core.handle(Listening(node, PROXY_PORT + node), self.now)
+                self.core.handle(Listening(node, (PROXY_PORT + node,)), self.now)
             case AnswerClient(_, ticket, parts, _, left):
                 self._replies[ticket].take(b"".join(parts), left)
             case CloseClient(client, why):
