@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING
 
 from ottla.codec.apis.metadata import MetadataResponse
 from ottla.codec.wire import Buffer
+from ottla.acl.audit import Audit
 from ottla.complaints import Complaints
 from ottla.errors import AuthenticationFailed, BrokerUnreachable, ConfigurationError, RemoteProtocolError
+from ottla.proxy.acl_rules import AclRules
 from ottla.proxy.clients.acceptance import Acceptance
 from ottla.proxy.clients.admission import Admission
 from ottla.proxy.clients.batches import ClientBatch, Origin
@@ -39,6 +41,7 @@ from ottla.proxy.clients.transactions import ClientTransactions
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.contained import as_ottla_error, contained
 from ottla.proxy.events import (
+    AccessChanged,
     Action,
     Address,
     AnswerClient,
@@ -60,6 +63,7 @@ from ottla.proxy.events import (
     Worked,
 )
 from ottla.proxy.journal.restored import restore
+from ottla.proxy.rights import NamedTimers, access_of, anonymous, concerns, offerings_of
 from ottla.proxy.routing import TopicRules
 from ottla.proxy.threads import Threads
 from ottla.proxy.upstream.cluster import UpstreamCluster
@@ -132,6 +136,13 @@ class ProxyCore:
         )
         self.acceptance = Acceptance(self.topics, self.admission, self.rewriter, self.threads, self.buffered, counts)
         self.transactions = ClientTransactions(self.rules, self.topics, self.admission, self.rewriter, self.delivery)
+        self.audit = Audit(lambda: self.links.now, NamedTimers(self.timers))
+        """Logs and counts denials."""
+        self.acls = config.acls
+        self.access = access_of(config.acls, self.audit)
+        """Who may do what."""
+        self.offerings = offerings_of(config)
+        """What the clients of each listener are offered."""
         self._journal = journal
         self._complaints = Complaints()
         self._sessions: dict[int, ClientSession] = {}
@@ -245,6 +256,9 @@ class ProxyCore:
                     # First: requests that wait for topics without a rule now go on within `topics.change_rules`.
                     self.admission.change_rules(rules)
                     self.topics.change_rules(rules, now)
+            case AccessChanged(acls, users):
+                with contained("the rights have changed"):
+                    self._change_access(acls, users)
             case Worked(number, result):
                 with contained("a thread is done"):
                     self.threads.worked(number, result, now)
@@ -343,10 +357,19 @@ class ProxyCore:
 
     # -- inside
 
+    def _change_access(self, acls: AclRules | None, users: frozenset[str]) -> None:
+        """Decide by other ACLs from now on, and close the connections of those whom they concern."""
+        concerned = concerns(self.acls, acls)
+        self.acls, self.access = acls, access_of(acls, self.audit)
+        for session in list(self._sessions.values()):
+            if session.principal in users or concerned(session.principal):
+                session.close("the rights or the password of its user have changed")
+
     def _requested(self, event: Requested, now: float) -> None:
         session = self._sessions.get(event.client)
         if session is None:
-            session = ClientSession(self, event.client, event.node, event.peer, event.listener)
+            info = event.info or anonymous(event.peer)
+            session = ClientSession(self, event.client, event.node, event.peer, event.listener, info)
             self._sessions[event.client] = session
         session.request(event.ticket, event.frame, now)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from ottla.client_info import ClientInfo
 from ottla.codec.wire import Buffer
+from ottla.proxy.acl_rules import AclRules
 from ottla.proxy.topic_rule import TopicRule
 from ottla.sdk.events import RunInThread, TokenFetched
 
@@ -115,6 +116,18 @@ class RulesChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class AccessChanged:
+    """The operator has changed the ACLs, or users.
+
+    Attributes:
+        users: the principals of changed and removed users.
+    """
+
+    acls: AclRules | None
+    users: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class Worked:
     """The result of a `Work`."""
 
@@ -144,6 +157,7 @@ Event = (
     | UpstreamLost
     | Listening
     | RulesChanged
+    | AccessChanged
     | Worked
     | JournalLost
     | TokenFetched

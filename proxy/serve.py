@@ -32,7 +32,9 @@ from ottla.proxy.clients.routed_topics import MOST_NAMED
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.core import ProxyCore
 from ottla.proxy.descriptors import fitting
+from ottla.proxy.acl_rules import AclRules
 from ottla.proxy.events import (
+    AccessChanged,
     AbandonJournal,
     Action,
     Address,
@@ -81,6 +83,8 @@ log = logging.getLogger("ottla.proxy")
 
 _THREADS = 2
 """How many threads read and build large batches."""
+_LOOK_AT_USERS = 2.0
+"""Seconds between two looks at the file of users."""
 _DRAIN = 3.0
 """Seconds that upstream has at shutdown to read the records of clients with ``acks=0``."""
 
@@ -134,6 +138,18 @@ class RunningProxy:
             )
         if self._core.rules.all != tuple(rules):
             self._tell(RulesChanged(tuple(rules)))
+
+    def change_acls(self, acls: AclRules | None) -> None:
+        """Replace the ACLs, and close the connections of the principals whom the change concerns.
+
+        Raises:
+            ConfigurationError: there would be none any more, and a listener needs them.
+        """
+        if self._core is None:
+            raise LocalProtocolError("the proxy does not run yet")
+        if (acls is None) != (self._core.acls is None):
+            raise ConfigurationError("ACLs cannot be switched on or off by a reload: restart the proxy")
+        self._tell(AccessChanged(acls))
 
     def log_access(self, to: str | None) -> None:
         """Replace the access log (see `ProxyConfig.access_log`).
@@ -290,6 +306,8 @@ class _Driver:
             await released(self._open_report, self._in_use_until)
             nursery.start_soon(self._watch_deadlines)
             nursery.start_soon(self._log_statistics)
+            if self.config.users is not None:
+                nursery.start_soon(self._watch_users)
             with trio.move_on_after(self.config.connect_timeout):
                 while not self.core.ready and self.failure is None:
                     await self._started.wait()
@@ -493,6 +511,13 @@ class _Driver:
                 await trio.sleep_forever()
             self._nap = trio.CancelScope()
             self.act()
+
+    async def _watch_users(self) -> None:
+        """Close the connections of users who were removed, or have another password."""
+        while True:
+            await trio.sleep(_LOOK_AT_USERS)
+            if changed := await trio.to_thread.run_sync(self._ports.users.changed, abandon_on_cancel=True):
+                self.happened(AccessChanged(self.core.acls, frozenset(f"User:{each}" for each in changed)))
 
     def hold(self, client: int, reason: str, held: bool) -> None:
         """Pass on no requests of a client while there is a reason; a request that has begun goes on."""

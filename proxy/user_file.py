@@ -144,7 +144,7 @@ class UserFile:
         self._path, self._clock = path, clock
         self._seen = self._stamp()
         self._looked_at = clock()
-        self._table = new_users() if path is None else read_users(path)
+        self._table = self._compared = new_users() if path is None else read_users(path)
 
     @property
     def table(self) -> UserTable:
@@ -160,10 +160,12 @@ class UserFile:
         """See `ottla.sasl_server.users.Users`."""
         return self.table.any_credential(user)
 
-    def look_again(self) -> frozenset[str]:
-        """Read a changed file now; return the users who have other credentials than before, or none any more."""
-        before, self._looked_at = self._table, -1.0e9
-        now = self.table
+    def changed(self) -> frozenset[str]:
+        """The users who have other credentials than at the last call, or none any more; blocks."""
+        before, now = self._compared, self.table
+        self._compared = now
+        if before is now:
+            return frozenset()
         return frozenset(user for user in before if before.credentials(user) != now.credentials(user))
 
     def _stamp(self) -> tuple[int, int, int] | None:

@@ -118,7 +118,8 @@ class ClientLink:
 
     def pass_on(self, request: ClientRequest, frame: Buffer, now: float) -> None:
         """Forward a request, and answer with upstream's response, unread."""
-        passed = partial(self._client.stream_back, request)
+        pieces = self._client.takes_pieces(request.ticket)
+        passed = partial(self._client.stream_back, request) if pieces else None
         self.forward(frame, partial(self._client.pass_back, request), now, passed)
 
     @property
@@ -172,6 +173,16 @@ class ClientLink:
             self._open_link(now)
             yield from until(known)
         return self._offered
+
+    def newest(self, key: int) -> int:
+        """The newest version of an API that upstream offers, as far as that is known; -1 if it does not."""
+        if not self._offered[0]:
+            self._recall()
+        return self._offered[0].get(key, (0, -1))[1]
+
+    def recalled(self) -> Offered | None:
+        """What upstream offered last; ``None`` if that is unknown. It opens no connection."""
+        return self._offered if self._recall() else None
 
     def _recall(self) -> bool:
         """Take what upstream offered last; returns whether it is known."""

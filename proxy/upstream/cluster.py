@@ -31,6 +31,7 @@ _FORMER_IDS = 8
 """How many replaced ids of a topic the proxy remembers."""
 _UNNAMED = 5.0
 """Seconds for which upstream must not name a broker before the proxy forgets its address."""
+_MOST_NAMES = 200_000
 _LISTEN_AGAIN = 5.0
 """Seconds between attempts to open a broker's port."""
 
@@ -74,6 +75,8 @@ class UpstreamCluster:
         self.topics: dict[str, UpstreamTopic] = {}
         self._missing: dict[str, tuple[float, float]] = {}
         """Known topic -> when upstream first said that it is unknown, and when it last said so."""
+        self.names: dict[UUID, str] = {}
+        """Topic id -> name, of the last `_MOST_NAMES` topics that a response named. It never changes."""
         self.changes = 0
         """Goes up whenever a leader or a topic's id changes."""
         self._actions = actions
@@ -92,6 +95,7 @@ class UpstreamCluster:
         self.request_ports((broker.node_id for broker in metadata.brokers), now)
         if newest and metadata.brokers:
             self._forget_all_but({broker.node_id for broker in metadata.brokers}, now)
+        self.learn_names(metadata.topics)
         for topic in metadata.topics:
             if topic.name is not None and topic.partitions:
                 known = self.topics.get(topic.name)
@@ -105,6 +109,14 @@ class UpstreamCluster:
             elif topic.name in self.topics and topic.error_code == UnknownTopicOrPartition.code:
                 since, last = self._missing.get(topic.name, (now, now))
                 self._missing[topic.name] = since if now - last < _MISSING else now, now
+
+    def learn_names(self, topics: Iterable[MetadataResponseTopic]) -> None:
+        """Remember the names of topic ids."""
+        for topic in topics:
+            if topic.name is not None and topic.topic_id != NO_UUID:
+                self.names[topic.topic_id] = topic.name
+        while len(self.names) > _MOST_NAMES:
+            del self.names[next(iter(self.names))]
 
     def request_ports(self, nodes: Iterable[int], now: float) -> None:
         """Request a port for each of these nodes that has none."""

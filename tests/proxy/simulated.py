@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
+from ottla.client_info import ClientInfo
 from ottla.codec.apis.add_partitions_to_txn import AddPartitionsToTxnResponse
 from ottla.codec.apis.api_versions import ApiVersionsResponse, FinalizedFeatureKey
 from ottla.codec.apis.end_txn import EndTxnRequest, EndTxnResponse
@@ -268,6 +269,8 @@ class World:
         self._late: list[tuple[int, bytes]] = []
         self.busy = False
         """Whether work for threads waits in ``work``."""
+        self.infos: dict[int, ClientInfo] = {}
+        """Who clients are, if not anonymous."""
         self.work: list[Work] = []
         self.restart()
 
@@ -457,7 +460,8 @@ class World:
         """Pass any bytes to the core; `settle` does the rest."""
         ticket = len(self._replies)
         reply = self._replies[ticket] = Reply(ticket, version)
-        self.core.handle(Requested(client, node, ticket, frame, f"10.0.0.{client}:9"), self.now)
+        requested = Requested(client, node, ticket, frame, f"10.0.0.{client}:9", info=self.infos.get(client))
+        self.core.handle(requested, self.now)
         return reply
 
     def produce(

@@ -354,7 +354,7 @@ def proxy(
         return tuple(never_applied(settings.topics, len(topic or ())))
 
     logs = partial(server_logs, format=log_format, level=log_level)
-    live = {"access_log": _log_access, "topics": change_rules}
+    live = {"access_log": _log_access, "acls": _change_acls, "topics": change_rules}
     settings, reload = _read(config, logs, read, live, dashed, without_effect)
     host = settings.all_listeners[0].host
 
@@ -375,6 +375,10 @@ def proxy(
 
 def _log_access(running: Any, to: str | None) -> None:
     running.log_access(to)
+
+
+def _change_acls(running: Any, acls: Any) -> None:
+    running.change_acls(acls)
 
 
 def proxy_config(file: ConfigFile, **options: Any) -> "ProxyConfig":
