@@ -112,8 +112,9 @@ class ProxyCore:
         self.rules = TopicRules(config.topics)
         self.timers = Timers()
         self._credentials = Credentials(Options(sasl=config.sasl), rng, self.timers, self.actions, lambda: None)
+        nobody = Credentials(Options(), rng, self.timers, self.actions, lambda: None)
         self.links = UpstreamLinks(
-            self.actions, config.connect_timeout, config.tls, self._credentials, config.max_connections
+            self.actions, config.connect_timeout, config.tls, self._credentials, nobody, config.max_connections
         )
         self.cluster = UpstreamCluster(self.actions, [each.advertised_host for each in config.all_listeners])
         self.control = Control(self.links, self.cluster, bootstrap, config.request_timeout, self._learned)

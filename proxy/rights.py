@@ -25,7 +25,8 @@ def offerings_of(config: ProxyConfig) -> tuple[Offering, ...]:
 
 def _offering(config: ProxyConfig, listener: ProxyListener) -> Offering:
     if listener.mode is ClientMode.RELAY:  # upstream knows the clients, and applies its own ACLs
-        return Offering(denied=config.deny_apis, logins=RELAYED)
+        mechanisms = () if listener.sasl is None else listener.sasl.mechanisms
+        return Offering(denied=config.deny_apis, logins=RELAYED, relayed=mechanisms)
     logins = {} if listener.sasl is None else OF_LOGINS
     return Offering(denied=config.deny_apis, screened=config.acls is not None, logins=logins)
 

@@ -13,7 +13,6 @@ Rules:
 import logging
 import re
 import struct
-from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
@@ -43,9 +42,10 @@ from ottla.proxy.clients.carried import (
 from ottla.proxy.clients.client_connection import ClientConnection, ClientRequest
 from ottla.proxy.clients.client_link import ClientLink, LinkContext
 from ottla.proxy.clients.dialects import UNNAMED, Dialect, dialect_of
-from ottla.proxy.clients.offering import Offering
+from ottla.proxy.clients.offering import AUTHENTICATE, HANDSHAKE, Offering
 from ottla.proxy.clients.one_partition_handler import OnePartitionContext, OnePartitionHandler
 from ottla.proxy.clients.produce_handler import ProduceContext, ProduceHandler
+from ottla.proxy.clients.relay import RelayedLogin
 from ottla.proxy.clients.request_line import RequestLine
 from ottla.proxy.clients.steps import Steps, run
 from ottla.proxy.clients.transaction_handler import TransactionContext, TransactionHandler
@@ -75,7 +75,7 @@ class ProxyContext(
     """The parts of the proxy that all sessions share."""
 
     actions: list[Action]
-    offerings: Sequence[Offering]
+    offerings: tuple[Offering, ...]
     """Of each listener."""
 
 
@@ -94,7 +94,10 @@ class ClientSession:
     ) -> None:
         self._shared, self._info = shared, info
         self._client = ClientConnection(client, shared.actions, listener)
-        self._link = ClientLink(self._client, node, shared)
+        mechanisms = shared.offerings[listener].relayed
+        self._link = ClientLink(self._client, node, shared, relayed=bool(mechanisms))
+        self._login = RelayedLogin(self._client, self._link, mechanisms, shared.timers) if mechanisms else None
+        """The client logs in to upstream itself; ``None``: the proxy speaks for it there."""
         self._addresses = AddressHandler(self._client, self._link, shared)
         self._one_partition = OnePartitionHandler(self._client, peer, self._link, shared)
         self._transactions = TransactionHandler(self._client, Origin(client, peer).host, self._link, shared)
@@ -154,7 +157,7 @@ class ClientSession:
                 key == PRODUCE
                 and self._offering.why_not(key, version, with_names=self._shared.rules.any_fan_out) is None
                 and self._produce.passes(start, size)
-                and self._guard.lets_pass(start, size)
+                and (self._login.done if self._login is not None else self._guard.lets_pass(start, size))
             )
         except Exception:  # the whole request will fail in the same way
             log.exception("a bug in the proxy, please report it: the beginning of a request")
@@ -198,8 +201,21 @@ class ClientSession:
         _check(key, frame, read=self._one_partition.handles(key))
         if key == API_VERSIONS:
             run(self._api_versions(request, parse_request(frame).message, now), self._client)
+        elif self._login is not None:
+            self._relay(self._login, request, frame, now)
         else:
             self._guard.screen(request, frame, self._dispatch, now)
+
+    def _relay(self, login: RelayedLogin, request: ClientRequest, frame: Buffer, now: float) -> None:
+        """Handle a request of a client whom upstream knows: its producers and its rights are upstream's matter."""
+        key = request.key
+        login.check(key, len(frame), NAMES[key])
+        if key in (HANDSHAKE, AUTHENTICATE):
+            login.handle(request, frame, now)
+        elif key in (INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, END_TXN):
+            self._link.pass_on(request, frame, now)
+        else:
+            self._dispatch(request, frame, now)
 
     def _dispatch(self, request: ClientRequest, frame: Buffer, now: float) -> None:
         """Handle a request that the client may send."""
@@ -225,9 +241,11 @@ class ClientSession:
         self._dialect = dialect_of(name, version)
         self._produce.runs(f"{name} {version}".strip()[:_LONGEST_SOFTWARE])
         named = _SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)
-        recalled = self._link.recalled() if self._info.awaits_login else None
+        software = Software(name, version) if named else OURS
+        stranger = self._info.awaits_login if self._login is None else not self._login.done
+        recalled = self._link.recalled(software) if stranger else None
         if recalled is None:
-            recalled = yield from self._link.offered(Software(name, version) if named else OURS, now)
+            recalled = yield from self._link.offered(software, now)
         upstream, features = recalled
         versions = self._offering.of(upstream, with_names=self._shared.rules.any_fan_out)
         answer = ApiVersionsResponse(
@@ -264,6 +282,8 @@ def _check(key: int, frame: Buffer, *, read: bool) -> None:
         RemoteProtocolError: it is.
     """
     size = len(frame)
+    if key not in CARRIED:  # it belongs to a login
+        return
     if size > MOST_READ and (read or CARRIED[key].way is not Way.OPAQUE) and key not in (PRODUCE, METADATA):
         raise RemoteProtocolError(f"{CARRIED[key].name} of {size} bytes; the proxy accepts at most {MOST_READ}")
     if size > _SHORT.get(key, MOST_PARTS if read else size) and has_more_elements(frame, MOST_PARTS):

@@ -28,12 +28,14 @@ class Offering:
     Attributes:
         denied: what the operator takes away.
         screened: ACLs apply.
-        logins: the proxy's versions of SASL; empty: the listener has none.
+        logins: the versions of SASL; empty: the listener has none.
+        relayed: the mechanisms by which clients log in to upstream itself; empty: they do not.
     """
 
     denied: DeniedApis = NONE_DENIED
     screened: bool = False
     logins: Versions = field(default_factory=lambda: MappingProxyType({}))
+    relayed: tuple[str, ...] = ()
 
     def of(self, upstream: Versions, *, with_names: bool) -> Versions:
         """The versions that clients are offered if ``upstream`` serves these.
@@ -47,7 +49,7 @@ class Offering:
             if (allowed := self._allowed(key))
         }
         both = {key: (low, high) for key, (low, high) in left.items() if low <= high}
-        return dict(sorted((both | self._logins(upstream)).items()))
+        return dict(sorted({**both, **self._logins(upstream)}.items()))
 
     def why_not(self, key: int, version: int, *, with_names: bool) -> str | None:
         """Why a request of an API in a version is not carried; ``None``: it is."""
@@ -72,7 +74,7 @@ class Offering:
         return range(max(versions.start, oldest), min(versions.stop, newest + 1))
 
     def _logins(self, upstream: Versions) -> Mapping[int, tuple[int, int]]:
-        if self.logins is not RELAYED:
+        if not self.relayed:
             return self.logins
         both = {
             key: (max(low, upstream[key][0]), min(high, upstream[key][1]))

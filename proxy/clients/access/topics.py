@@ -139,7 +139,7 @@ def create_topics(asked: Asked) -> Verdict:
     def hiding(response: CreateTopicsResponse) -> CreateTopicsResponse:
         topics = tuple(_without_configs(each) if each.name in hidden else each for each in response.topics)
         shown = replace(response, topics=topics)
-        return shown if change is None else change(shown)  # type: ignore[no-any-return]
+        return shown if change is None else change(shown)
 
     return verdict._replace(change=hiding)
 
