@@ -257,9 +257,9 @@ class ProxyCore:
                     # First: requests that wait for topics without a rule now go on within `topics.change_rules`.
                     self.admission.change_rules(rules)
                     self.topics.change_rules(rules, now)
-            case AccessChanged(acls, users):
+            case AccessChanged(acls):
                 with contained("the rights have changed"):
-                    self._change_access(acls, users)
+                    self._change_access(acls)
             case Worked(number, result):
                 with contained("a thread is done"):
                     self.threads.worked(number, result, now)
@@ -358,13 +358,13 @@ class ProxyCore:
 
     # -- inside
 
-    def _change_access(self, acls: AclRules | None, users: frozenset[str]) -> None:
+    def _change_access(self, acls: AclRules | None) -> None:
         """Decide by other ACLs from now on, and close the connections of those whom they concern."""
         concerned = concerns(self.acls, acls)
         self.acls, self.access = acls, access_of(acls, self.audit)
         for session in list(self._sessions.values()):
-            if session.principal in users or concerned(session.principal):
-                session.close("the rights or the password of its user have changed")
+            if concerned(session.principal):
+                session.close("the rights of its user have changed")
 
     def _requested(self, event: Requested, now: float) -> None:
         session = self._sessions.get(event.client)

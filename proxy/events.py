@@ -117,14 +117,9 @@ class RulesChanged:
 
 @dataclass(frozen=True, slots=True)
 class AccessChanged:
-    """The operator has changed the ACLs, or users.
-
-    Attributes:
-        users: the principals of changed and removed users.
-    """
+    """The operator has changed the ACLs."""
 
     acls: AclRules | None
-    users: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

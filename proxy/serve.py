@@ -516,8 +516,11 @@ class _Driver:
         """Close the connections of users who were removed, or have another password."""
         while True:
             await trio.sleep(_LOOK_AT_USERS)
-            if changed := await trio.to_thread.run_sync(self._ports.users.changed, abandon_on_cancel=True):
-                self.happened(AccessChanged(self.core.acls, frozenset(f"User:{each}" for each in changed)))
+            changed = await trio.to_thread.run_sync(self._ports.users.changed, abandon_on_cancel=True)
+            principals = {f"User:{each}" for each in changed}
+            for connection in [each for each in self.clients.values() if each.session.principal in principals]:
+                # Here, and not in the core, which does not know clients that have sent nothing after their login.
+                connection.turn_out("its user was removed, or has another password")
 
     def hold(self, client: int, reason: str, held: bool) -> None:
         """Pass on no requests of a client while there is a reason; a request that has begun goes on."""

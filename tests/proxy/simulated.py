@@ -276,9 +276,10 @@ class World:
 
     def restart(self) -> None:
         """Replace the proxy by a new one; clients lose their connections."""
-        listen = {} if "listeners" in self._options else {"listen": f"proxy:{PROXY_PORT}"}
-        topics = tuple(map(parse_rule, self._rules))
-        config = ProxyConfig(upstream="broker:9000", topics=topics, **listen, **self._options)
+        options: dict[str, Any] = dict(self._options)
+        if "listeners" not in options:
+            options["listen"] = f"proxy:{PROXY_PORT}"
+        config = ProxyConfig(upstream="broker:9000", topics=tuple(map(parse_rule, self._rules)), **options)
         journal = None
         if self._has_journal:
             journal = Journal(1 + max((each.segment for each in self.stored), default=0), self.journal_bytes)

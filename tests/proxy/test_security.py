@@ -115,7 +115,7 @@ def test_our_client_hears_what_it_may_not(proxy: ProxyThread) -> None:
 
     async def consume(group: str) -> int:
         client = ottla.connect(proxy.bootstrap, sasl=alice, connect_timeout=HUNG)
-        async with client, client.consumer("t", group=group, reset="earliest") as consumer:
+        async with client, client.consumer("t", group=group, reset="beginning") as consumer:
             async for batch in consumer:
                 return len(batch)
         return 0
@@ -311,7 +311,6 @@ def test_a_stranger_is_turned_out_and_others_do_not_notice(
 
 def test_a_session_cannot_change_its_user(proxy: ProxyThread) -> None:
     peer = logged_in(proxy.bootstrap, "alice", SECRET)
-    time.sleep(0)
     answer = peer.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
     while answer.error_code:  # at most once a second
         answer = peer.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
@@ -338,6 +337,7 @@ def test_a_session_that_ends_is_renewed(broker: Broker, users: str) -> None:
 def test_acls_change_while_clients_are_connected(broker: Broker, users: str) -> None:
     with proxy_of(broker, users, *OF_ALICE) as proxy:
         alice = logged_in(proxy.bootstrap, "alice", SECRET)
+        alice.ask(MetadataRequest(topics=()), 9)
         on_thread(proxy, lambda: proxy.running.change_acls(rules("allow alice Read Topic t")))
         assert alice.closed()
         alice.close()
