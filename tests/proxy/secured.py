@@ -44,8 +44,8 @@ def user_file(home: Path, passwords: Mapping[str, str]) -> str:
 
 def with_passwords(**options: Any) -> ProxyListener:
     """A listener on a free port whose clients log in with a password."""
-    options = {"protocol": "SASL_PLAINTEXT", "sasl": SaslSettings(mechanisms=MECHANISMS), "port": 0} | options
-    return ProxyListener(**options)
+    given: dict[str, Any] = {"protocol": "SASL_PLAINTEXT", "sasl": SaslSettings(mechanisms=MECHANISMS), "port": 0}
+    return ProxyListener(**(given | options))
 
 
 def acl(text: str) -> Acl:

@@ -277,7 +277,7 @@ def fetch(*topics: str, ids: tuple[uuid.UUID, ...] = (), session_id: int = 0, ep
         min_bytes=0,
         session_id=session_id,
         session_epoch=epoch,
-        topics=tuple(FetchTopic(partitions=(partition,), **each) for each in named),  # type: ignore[arg-type]
+        topics=tuple(FetchTopic(partitions=(partition,), **each) for each in named),
     )
 
 
@@ -360,16 +360,15 @@ def test_an_upstream_that_breaks_off_while_it_is_asked_for_names_leaves_nothing_
     world = world_of("allow alice Read Topic orders")
     world.request(1, metadata("orders"), 9)
     world.core.cluster.names.clear()
-    node = 0
     answer = world.upstream.answer
 
-    def cut(at: int, frame: bytes) -> tuple[bytes | None, str]:
+    def cut(node: int, frame: bytes) -> tuple[bytes | None, str]:
         if parse_request(frame).header.client_id == "ottla-proxy" and parse_request(frame).header.api_version == 12:
             return None, "cut before"
-        return answer(at, frame)
+        return answer(node, frame)
 
     world.upstream.answer = cut  # type: ignore[method-assign]
-    world.request(1, fetch(ids=(uuid.UUID(int=5),), epoch=-1), 13, node=node)
+    world.request(1, fetch(ids=(uuid.UUID(int=5),), epoch=-1), 13)
     assert 1 in world.closed
     assert world.core.buffered.of.get(1, 0) == 0
 

@@ -72,11 +72,11 @@ def librdkafka(bootstrap: str, mechanism: str, user: str, password: str) -> dict
 def produced(config: dict[str, Any], *topics: str) -> list[int]:
     """The error codes of a record for each topic."""
     producer = confluent_kafka.Producer(config)
-    reports: dict[str, int] = {}
+    reports: dict[str | None, Any] = {}
     for topic in topics:
         producer.produce(topic, b"value", on_delivery=lambda error, message: reports.update({message.topic(): error}))
     assert producer.flush(HUNG) == 0
-    return [0 if (error := reports[topic]) is None else error.code() for topic in topics]  # type: ignore[attr-defined]
+    return [0 if (error := reports[topic]) is None else error.code() for topic in topics]
 
 
 @pytest.mark.slow
