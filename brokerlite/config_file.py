@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 
 from ottla.addresses import parse_address
 from ottla.brokerlite.config import BrokerConfig, Sync
-from ottla.brokerlite.listener_settings import LISTENERS, as_text, is_security, read_listeners
 from ottla.brokerlite.machines.consumer_groups.consumer_group_settings import MigrationPolicy
 from ottla.brokerlite.machines.topics.configs import OF_BROKER
 from ottla.brokerlite.unused_settings import UNUSED
 from ottla.config_file import ConfigFile, dashed, one_of
 from ottla.errors import ConfigurationError
+from ottla.listener_settings import LISTENERS, ServerSettings, as_text, read_listeners
 from ottla.listeners import ListenerConfig
 
 log = logging.getLogger("ottla.brokerlite")
@@ -35,6 +35,7 @@ _ASSIGNOR_CLASSES = {
     "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
 }
 _MOST_MEMBERS = 100_000
+_SECURITY = ServerSettings("broker", "ottla broker users add", UNUSED)
 _MINUTE, _HOUR = 60_000, 3_600_000
 """Milliseconds."""
 
@@ -216,7 +217,7 @@ def read_config(file: ConfigFile, **options: Any) -> BrokerConfig:
     if unknown := next((name for name in own if name not in OWN), None):
         raise file.unknown(unknown, (*OWN, *KAFKAS, *_TOPICS, *_DEFAULTS, *LISTENERS), "broker")
     _check_names(file, kafkas)
-    values = read_listeners(file, kafkas)
+    values = read_listeners(file, kafkas, _SECURITY)
     values |= _values(file, KAFKAS, kafkas)
     for name, setting in OWN.items():
         if name in own and setting.field in values:
@@ -258,7 +259,7 @@ def name_of(field: str, file: ConfigFile | None = None) -> str:
 def _check_names(file: ConfigFile, kafkas: Mapping[str, Any]) -> None:
     """Refuse names about security and unknown ones, and log those without an effect."""
     for name in kafkas:
-        if is_security(name):
+        if _SECURITY.is_security(name):
             continue  # `read_listeners` reads or refuses it
         if not any(name in known for known in (KAFKAS, _TOPICS, _DEFAULTS, LISTENERS, UNUSED)):
             raise file.unknown(name, (*KAFKAS, *_TOPICS, *_DEFAULTS, *LISTENERS, *sorted(UNUSED)), "broker")

@@ -49,7 +49,6 @@ from ottla.config_file import Reloaded
 from ottla.errors import ConfigurationError, RemoteProtocolError, UnsupportedVersion
 from ottla.listeners import ListenerConfig
 from ottla.sasl_server.scram import HASHES, LEAST_ITERATIONS, ScramCredential, credential_for
-from ottla.sasl_server.server import SaslServer
 from ottla.serve import (
     AcceptedConnection,
     Listener,
@@ -60,7 +59,6 @@ from ottla.serve import (
     serve_health,
 )
 from ottla.server_metrics import Histogram, Samples
-from ottla.subject_mapping import SubjectMapping
 from ottla.topic_configs import of_strings
 
 log = logging.getLogger("ottla.brokerlite")
@@ -256,10 +254,7 @@ async def _open(listener: Listener, config: ListenerConfig, service: "_BrokerSer
             "listener without authentication: everyone who reaches it may use the broker",
             extra={"listener": config.name, "listen": config.address},
         )
-    subjects = None if config.tls is None else config.subjects or SubjectMapping()
-    sasl = None if config.sasl is None else SaslServer(config.sasl, service, secrets.token_bytes)
-    security = PortSecurity(name=config.name, tls=config.tls, subjects=subjects, sasl=sasl)
-    return await listener.open(config.host, config.port, service, security)
+    return await listener.open(config.host, config.port, service, PortSecurity.of(config, service))
 
 
 async def _import_handlers() -> None:

@@ -1,36 +1,25 @@
-"""The configuration of a proxy: options and topic rules, from Python or a TOML file.
+"""The configuration of a proxy: options and topic rules, from Python or a TOML file (`ottla.proxy.config_file`)."""
 
-A file has the options of `ProxyConfig` by name, with dashes or underscores, and the rules as a table:
-
-    upstream = "kafka-1:9092"
-    listen = "0.0.0.0:19092"
-    advertise = "proxy.example"
-
-    [topics]
-    flights = "rewrite"
-    "audit-*" = "observe:crc32"
-"""
-
-from collections.abc import Container
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ottla.addresses import EVERY_ADDRESS, is_own, overlap, parse_address
-from ottla.config_file import ConfigFile, dashed
+from ottla.addresses import EVERY_ADDRESS, format_address, is_own, overlap, parse_address
+from ottla.config_file import dashed
 from ottla.errors import ConfigurationError
+from ottla.proxy.acl_rules import AclRules
+from ottla.proxy.denied_apis import NONE_DENIED, DeniedApis
+from ottla.proxy.listeners import ClientMode, ProxyListener
 from ottla.proxy.threads import STEP
-from ottla.proxy.topic_rule import TopicRule, rule_of
+from ottla.proxy.topic_rule import TopicRule
 from ottla.unknown_options import naming_options
 
 if TYPE_CHECKING:
     from ottla.sasl import Mechanism
     from ottla.tls import TLS
 
-_NOT_IN_A_FILE = ("tls", "sasl")
 LEAST_BUFFERED = 2**20
 """The least `max-buffered` that an operator may set: with less, clients wait for one another all the time."""
-_BYTES = ("max-batch", "max-buffered", "max-request-bytes")
 
 
 @naming_options
@@ -59,6 +48,15 @@ class ProxyConfig:
     advertise: str | None = None
     """``host`` or ``host:port`` that clients get for the first node; the ports of others follow as with `listen`.
     ``None``: the address of `listen`."""
+    listeners: tuple[ProxyListener, ...] = ()
+    """The listeners; the first is the main one. ``()``: one in plain text, as `listen` and `advertise` say, which are
+    left out otherwise. In a file they have Kafka's names."""
+    acls: AclRules | None = None
+    """Who may do what; ``None``: everyone may do everything that the proxy's user may do."""
+    users: str | None = None
+    """The file with the users who log in with a password, written by ``ottla proxy user``."""
+    deny_apis: DeniedApis = NONE_DENIED
+    """APIs that no client gets: ``AlterConfigs``, or some of its versions, ``Produce:0-8``."""
     topics: tuple[TopicRule, ...] = ()
     """The first rule that matches applies; topics without a rule pass unchanged."""
     state: str | None = None
@@ -103,14 +101,41 @@ class ProxyConfig:
             raise ConfigurationError(f"max-request-bytes is {self.max_request_bytes}; it must be below 2147483648")
         if self.first_node is not None and self.first_node < 0:
             raise ConfigurationError(f"first-node is {self.first_node}; node ids are 0 or more")
-        for name in ("upstream_config", "state", "access_log"):
+        for name in ("upstream_config", "state", "access_log", "users"):
             if getattr(self, name) == "":
                 raise ConfigurationError(f"{dashed(name)} is empty: leave it out, or name a path")
         if self.max_batch > STEP:
             raise ConfigurationError(f"max-batch is {self.max_batch}; it must be at most {STEP}, which is 2 MiB")
+        self._check_listeners()
         self._check_addresses()
         if self.report_keys and self.report is None:
             raise ConfigurationError("report-keys needs report, the address of the report")
+
+    def _check_listeners(self) -> None:
+        """Check each listener, and whether it has what it needs of the other options."""
+        if self.listeners and (self.listen, self.advertise) != (ProxyConfig.listen, ProxyConfig.advertise):
+            raise ConfigurationError("listeners have addresses of their own: leave out listen and advertise")
+        if not self.listeners:
+            self._check_plain()
+        names = [each.name for each in self.listeners]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ConfigurationError(f"listeners has two of the name {twice}")
+        for each in self.listeners:
+            if each.authenticates and self.acls is None:
+                raise ConfigurationError(
+                    f"listener {each.name} authenticates clients, and there are no ACLs: each of them would have all "
+                    "rights of the proxy's user; write [[acls]], or super-users for those who may do everything"
+                )
+            if each.needs_users and self.users is None:
+                raise ConfigurationError(
+                    f"listener {each.name} checks passwords, and there are no users: write users = \"users.json\", and "
+                    "add them with ottla proxy user add"
+                )
+            if each.mode is ClientMode.RELAY:
+                self._check_relay(each)
+
+    def _check_plain(self) -> None:
+        """Check the only listener, in plain text."""
         host, _ = self.listens
         if self.advertise is not None and self.advertised[0] in EVERY_ADDRESS:
             raise ConfigurationError(f"advertise is {self.advertise}: clients need the name or address of one host")
@@ -120,9 +145,24 @@ class ProxyConfig:
                 "proxy.example"
             )
 
+    def _check_relay(self, listener: ProxyListener) -> None:
+        """Check that upstream can authenticate the clients of a listener."""
+        moved = next((rule for rule in self.topics if rule.mode.moves), None)
+        if moved is not None:
+            raise ConfigurationError(
+                f"listener {listener.name} relays, and the rule {moved.glob!r} rewrites topics, which needs connections of "
+                "the proxy's own: let another proxy have the rule, or use client.authentication=terminate"
+            )
+        if self.sasl is None and self.upstream_config is None:  # the command reads that file later
+            raise ConfigurationError(
+                f"listener {listener.name} relays, so upstream has SASL, but the proxy has no user there for metadata: "
+                "give upstream-config"
+            )
+
     def _check_addresses(self) -> None:
         """Check each address, and that no two need the same port."""
-        own = {"listen": self.listens}
+        listens = {each.name if self.listeners else "listen": (each.host, each.port) for each in self.all_listeners}
+        own = dict(listens)
         for name in ("health", "report"):
             if (text := getattr(self, name)) is not None:
                 own[name] = parse_address(text, name, any_port=True)
@@ -132,11 +172,20 @@ class ProxyConfig:
         if self.upstream.startswith("zeroconf://"):
             return
         for text in self.upstream.split(","):
-            if is_own(self.listens, parse_address(text, "upstream")):
-                raise ConfigurationError(
-                    f"listen {self.listen!r} is upstream's own address: give the proxy another port, such as --listen "
-                    "localhost:19092"
-                )
+            for name, address in listens.items():
+                if is_own(address, parse_address(text, "upstream")):
+                    raise ConfigurationError(
+                        f"{name} {format_address(*address)!r} is upstream's own address: give the proxy another port, "
+                        "such as --listen localhost:19092"
+                    )
+
+    @property
+    def all_listeners(self) -> tuple[ProxyListener, ...]:
+        """The listeners, the main one first."""
+        if self.listeners:
+            return self.listeners
+        host, port = self.listens
+        return (ProxyListener(host=host, port=port, advertise=self.advertise),)
 
     @property
     def listens(self) -> tuple[str, int]:
@@ -150,69 +199,3 @@ class ProxyConfig:
             return self.listens[0], None
         host, port = parse_address(self.advertise, "advertise", default_port=0)
         return host, port or None
-
-
-def read_config(file: ConfigFile, **options: Any) -> ProxyConfig:
-    """The configuration in a file; ``options`` that are not ``None`` override it, and rules stand before its own.
-
-    Raises:
-        ConfigurationError: the file has an unknown option or an invalid value.
-    """
-    values: dict[str, Any] = {}
-    kinds = {field.name: field.type for field in fields(ProxyConfig) if field.name not in _NOT_IN_A_FILE}
-    for key, value in file.others():
-        name = key.replace("-", "_")
-        if name not in kinds:
-            raise file.unknown(key, map(dashed, kinds), "proxy")
-        values[name] = _rules(file, value, kinds) if name == "topics" else _typed(file, key, value, kinds[name])
-    rules = (*options.pop("topics", ()), *values.pop("topics", ()))
-    values |= {name: value for name, value in options.items() if value is not None}
-    if "upstream" not in values:
-        raise ConfigurationError(f'{file.path} has no upstream: add it, as in upstream = "localhost:9092"')
-    try:
-        config = ProxyConfig(topics=rules, **values)
-        if config.max_buffered < LEAST_BUFFERED:
-            raise ConfigurationError(
-                f"max-buffered is {config.max_buffered}; it must be at least {LEAST_BUFFERED}, which is 1 MiB"
-            )
-    except ConfigurationError as error:
-        raise file.error(str(error)) from None
-    return config
-
-
-def _rules(file: ConfigFile, table: Any, options: Container[str]) -> tuple[TopicRule, ...]:
-    if not isinstance(table, dict):
-        raise file.error('[topics] is a table such as flights = "rewrite"')
-    rules = []
-    for glob, treatment in table.items():
-        try:
-            if not isinstance(treatment, str):
-                raise ConfigurationError(_no_rule(glob, treatment))
-            rules.append(rule_of(glob, treatment))
-        except ConfigurationError as error:
-            moved = f"; {glob} is an option: put it above [topics]" if glob.replace("-", "_") in options else ""
-            raise file.error(f"{error}{moved}") from None
-    return tuple(rules)
-
-
-def _no_rule(glob: str, value: Any) -> str:
-    if isinstance(value, dict):
-        return f"{glob} is a table in [topics]; a name with dots stands in quotation marks"
-    said = str(value).lower() if isinstance(value, bool) else value
-    return f'{glob} is {said}; it must be a text such as "rewrite"'
-
-
-def _typed(file: ConfigFile, key: str, value: Any, kind: Any) -> Any:
-    if key.replace("_", "-") == "access-log" and isinstance(value, bool):
-        return "true" if value else None
-    if kind is bool:
-        if not isinstance(value, bool):
-            raise file.error(f"{key} is {value!r}; it must be true or false")
-        return value
-    wanted = {int: int, int | None: int, float: int | float}.get(kind, str)
-    if not isinstance(value, wanted) or isinstance(value, bool):
-        form = "a text" if wanted is str else "an integer" if wanted is int else "a number of seconds"
-        if dashed(key) in _BYTES:
-            form = "a number of bytes, such as 67108864"
-        raise file.error(f"{key} is {value!r}; it must be {form}")
-    return value

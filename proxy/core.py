@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING
 
 from ottla.codec.apis.metadata import MetadataResponse
 from ottla.codec.wire import Buffer
+from ottla.acl.audit import Audit
 from ottla.complaints import Complaints
 from ottla.errors import AuthenticationFailed, BrokerUnreachable, ConfigurationError, RemoteProtocolError
+from ottla.proxy.acl_rules import AclRules
 from ottla.proxy.clients.acceptance import Acceptance
 from ottla.proxy.clients.admission import Admission
 from ottla.proxy.clients.batches import ClientBatch, Origin
@@ -39,6 +41,7 @@ from ottla.proxy.clients.transactions import ClientTransactions
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.contained import as_ottla_error, contained
 from ottla.proxy.events import (
+    AccessChanged,
     Action,
     Address,
     AnswerClient,
@@ -60,6 +63,7 @@ from ottla.proxy.events import (
     Worked,
 )
 from ottla.proxy.journal.restored import restore
+from ottla.proxy.rights import NamedTimers, access_of, anonymous, concerns, offerings_of
 from ottla.proxy.routing import TopicRules
 from ottla.proxy.threads import Threads
 from ottla.proxy.upstream.cluster import UpstreamCluster
@@ -108,10 +112,11 @@ class ProxyCore:
         self.rules = TopicRules(config.topics)
         self.timers = Timers()
         self._credentials = Credentials(Options(sasl=config.sasl), rng, self.timers, self.actions, lambda: None)
+        nobody = Credentials(Options(), rng, self.timers, self.actions, lambda: None)
         self.links = UpstreamLinks(
-            self.actions, config.connect_timeout, config.tls, self._credentials, config.max_connections
+            self.actions, config.connect_timeout, config.tls, self._credentials, nobody, config.max_connections
         )
-        self.cluster = UpstreamCluster(self.actions, config.advertised[0])
+        self.cluster = UpstreamCluster(self.actions, [each.advertised_host for each in config.all_listeners])
         self.control = Control(self.links, self.cluster, bootstrap, config.request_timeout, self._learned)
         self.threads = Threads(self.actions)
         producers: ClientProducers[ClientBatch] = ClientProducers()
@@ -132,6 +137,13 @@ class ProxyCore:
         )
         self.acceptance = Acceptance(self.topics, self.admission, self.rewriter, self.threads, self.buffered, counts)
         self.transactions = ClientTransactions(self.rules, self.topics, self.admission, self.rewriter, self.delivery)
+        self.audit = Audit(lambda: self.links.now, NamedTimers(self.timers))
+        """Logs and counts denials."""
+        self.acls = config.acls
+        self.access = access_of(config.acls, self.audit)
+        """Who may do what."""
+        self.offerings = offerings_of(config)
+        """What the clients of each listener are offered."""
         self._journal = journal
         self._complaints = Complaints()
         self._sessions: dict[int, ClientSession] = {}
@@ -236,15 +248,18 @@ class ProxyCore:
                 self._on_link(number, lambda link: link.pause(paused, now), now)
             case UpstreamLost(number, why):
                 self._on_link(number, lambda link: link.lost(why, now), now)
-            case Listening(node, port):
+            case Listening(node, ports):
                 self._opening.discard(node)
                 with contained("a port was opened"):
-                    self.cluster.listening(node, port)
+                    self.cluster.listening(node, ports)
             case RulesChanged(rules):
                 with contained("the rules have changed"):
                     # First: requests that wait for topics without a rule now go on within `topics.change_rules`.
                     self.admission.change_rules(rules)
                     self.topics.change_rules(rules, now)
+            case AccessChanged(acls):
+                with contained("the rights have changed"):
+                    self._change_access(acls)
             case Worked(number, result):
                 with contained("a thread is done"):
                     self.threads.worked(number, result, now)
@@ -343,10 +358,20 @@ class ProxyCore:
 
     # -- inside
 
+    def _change_access(self, acls: AclRules | None) -> None:
+        """Decide by other ACLs from now on, and close the connections of those whom they concern."""
+        concerned = concerns(self.acls, acls)
+        self.acls, self.access = acls, access_of(acls, self.audit)
+        for session in list(self._sessions.values()):
+            if concerned(session.principal):
+                session.close("the rights of its user have changed")
+
     def _requested(self, event: Requested, now: float) -> None:
         session = self._sessions.get(event.client)
         if session is None:
-            session = self._sessions[event.client] = ClientSession(self, event.client, event.node, event.peer)
+            info = event.info or anonymous(event.peer)
+            session = ClientSession(self, event.client, event.node, event.peer, event.listener, info)
+            self._sessions[event.client] = session
         session.request(event.ticket, event.frame, now)
 
     def _on_link(self, number: int, step: Callable[[UpstreamLink], None], now: float) -> None:

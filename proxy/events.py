@@ -8,7 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ottla.client_info import ClientInfo
 from ottla.codec.wire import Buffer
+from ottla.proxy.acl_rules import AclRules
 from ottla.proxy.topic_rule import TopicRule
 from ottla.sdk.events import RunInThread, TokenFetched
 
@@ -22,6 +24,8 @@ class Requested:
     Attributes:
         ticket: the place of its response.
         peer: the client's ``host:port``, for logs.
+        listener: the number of the listener, in the order of the configuration.
+        info: who the client is; ``None``: an anonymous one.
     """
 
     client: int
@@ -29,6 +33,8 @@ class Requested:
     ticket: int
     frame: Buffer
     peer: str = ""
+    listener: int = 0
+    info: ClientInfo | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +98,14 @@ class UpstreamLost:
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """A broker's port is open, and clients get ``port``; ``None``: it could not be opened."""
+    """A broker's ports are open, one for each listener.
+
+    Attributes:
+        ports: the ports that clients get, in the order of the listeners; ``None``: one of them could not be opened.
+    """
 
     node: int
-    port: int | None
+    ports: tuple[int, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +113,13 @@ class RulesChanged:
     """The operator has changed the topic rules."""
 
     rules: tuple[TopicRule, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AccessChanged:
+    """The operator has changed the ACLs."""
+
+    acls: AclRules | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +152,7 @@ Event = (
     | UpstreamLost
     | Listening
     | RulesChanged
+    | AccessChanged
     | Worked
     | JournalLost
     | TokenFetched

@@ -5,6 +5,7 @@ Rules:
 - Topics that no rule matches have no series of their own, because clients may name any.
 """
 
+from ottla.acl.acls import kafkas_name
 from ottla.codec.apis import NAMES
 from ottla.proxy.clients.observer import Tallies
 from ottla.proxy.core import ProxyCore
@@ -116,10 +117,17 @@ UPSTREAM_UNANSWERED = ServerMetric(
     f"{_NODE_OTHER}",
     ("node",),
 )
+DENIED = ServerMetric(
+    "ottla_proxy_denied_total",
+    _COUNTER,
+    "rights that requests needed and their clients did not have, by Kafka's names of operations and resource types",
+    ("operation", "resource"),
+)
 PROXY_METRICS = (
     *(RECORDS, KEYLESS, MOVED, MISPLACED, FAILED, UNOBSERVED, PASSED_RECORDS, PASSED_BYTES),
     *(HELD_BYTES, HELD_BYTES_LIMIT, PAUSED_CLIENTS, UNSETTLED_BATCHES, HELD_RECORDS, JOURNAL_WORKS),
     *(UPSTREAM_AVAILABLE, UPSTREAM_CONNECTIONS, UPSTREAM_IN_FLIGHT, UPSTREAM_DURATION, UPSTREAM_UNANSWERED),
+    DENIED,
 )
 """The metrics of a proxy. Its listener has `TRAFFIC_METRICS`."""
 
@@ -136,6 +144,8 @@ def collect(core: ProxyCore, listener: Listener) -> Samples:
     if core.journal_works is not None:
         yield Sample(JOURNAL_WORKS, int(core.journal_works))
     yield Sample(UPSTREAM_AVAILABLE, int(not core.control.unavailable))
+    for right, count in sorted(core.audit.denials.items(), key=str):
+        yield Sample(DENIED, count, (kafkas_name(right.operation), kafkas_name(right.resource_type)))
     yield from _of_upstream(core.links, {address: str(node) for node, address in core.cluster.nodes.items()})
 
 

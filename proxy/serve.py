@@ -16,7 +16,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from typing import Any
 
 import trio
 
-from ottla.addresses import EVERY_ADDRESS, format_address, parse_address
+from ottla.addresses import format_address, parse_address
 from ottla.codec.wire import Buffer
 from ottla.config_file import Reloaded
 from ottla.errors import ConfigurationError, LocalProtocolError, OttlaError, reason
@@ -32,7 +32,9 @@ from ottla.proxy.clients.routed_topics import MOST_NAMED
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.core import ProxyCore
 from ottla.proxy.descriptors import fitting
+from ottla.proxy.acl_rules import AclRules
 from ottla.proxy.events import (
+    AccessChanged,
     AbandonJournal,
     Action,
     Address,
@@ -61,6 +63,7 @@ from ottla.proxy.journal.restored import Noted
 from ottla.proxy.journal.state_directory import StateDirectory
 from ottla.proxy.metrics import collect
 from ottla.proxy.pipe import Pipe
+from ottla.proxy.ports import Ports
 from ottla.proxy.report_page import report
 from ottla.proxy.standby import Probes, own_state, released
 from ottla.proxy.topic_rule import Mode, TopicRule
@@ -80,6 +83,8 @@ log = logging.getLogger("ottla.proxy")
 
 _THREADS = 2
 """How many threads read and build large batches."""
+_LOOK_AT_USERS = 2.0
+"""Seconds between two looks at the file of users."""
 _DRAIN = 3.0
 """Seconds that upstream has at shutdown to read the records of clients with ``acks=0``."""
 
@@ -89,9 +94,10 @@ class RunningProxy:
     """A running proxy.
 
     Attributes:
-        bootstrap: ``host:port`` where it listens for upstream's first broker.
+        bootstrap: ``host:port`` where its main listener listens for upstream's first broker.
         advertised: ``host:port`` that clients get for that broker.
         nodes: upstream's node id -> the proxy's port for it; grows with upstream.
+        listeners: ``host:port`` of each listener for the first broker, by its name.
         health: ``host:port`` of the probes, or ``None``.
         report: ``host:port`` of the report, or ``None``.
     """
@@ -99,6 +105,7 @@ class RunningProxy:
     bootstrap: str
     advertised: str
     nodes: dict[int, int]
+    listeners: Mapping[str, str]
     health: str | None = None
     report: str | None = None
     _log_access: Callable[[str | None], None] = field(default=lambda to: None, repr=False)
@@ -131,6 +138,18 @@ class RunningProxy:
             )
         if self._core.rules.all != tuple(rules):
             self._tell(RulesChanged(tuple(rules)))
+
+    def change_acls(self, acls: AclRules | None) -> None:
+        """Replace the ACLs, and close the connections of the principals whom the change concerns.
+
+        Raises:
+            ConfigurationError: there would be none any more, and a listener needs them.
+        """
+        if self._core is None:
+            raise LocalProtocolError("the proxy does not run yet")
+        if (acls is None) != (self._core.acls is None):
+            raise ConfigurationError("ACLs cannot be switched on or off by a reload: restart the proxy")
+        self._tell(AccessChanged(acls))
 
     def log_access(self, to: str | None) -> None:
         """Replace the access log (see `ProxyConfig.access_log`).
@@ -212,8 +231,8 @@ def _core(config: ProxyConfig, bootstrap: tuple[Address, ...], state: StateDirec
 class _ListenerService:
     """Serves the port of one broker."""
 
-    def __init__(self, driver: "_Driver", node: int) -> None:
-        self._driver, self._node = driver, node
+    def __init__(self, driver: "_Driver", node: int, listener: int) -> None:
+        self._driver, self._node, self._listener = driver, node, listener
 
     def connected(self, connection: AcceptedConnection) -> None:
         self._driver.arrived(connection)
@@ -228,7 +247,7 @@ class _ListenerService:
         self._driver.happened(RequestContinued(connection.id, data))
 
     def request(self, connection: AcceptedConnection, frame: Buffer, answer: PendingAnswer) -> None:
-        self._driver.request(connection, self._node, frame, answer)
+        self._driver.request(connection, (self._node, self._listener), frame, answer)
 
     def handed_out(self, connection: AcceptedConnection) -> None:
         self._driver.act()
@@ -260,10 +279,7 @@ class _Driver:
         self._listener = Listener(
             ListenerLimits(max_frame=config.max_request_bytes, max_connections=fitting(config.max_connections)), self
         )
-        self._host, self._port = config.listens
-        self._first = config.first_node
-        """The id of the broker with the port of `ProxyConfig.listen`."""
-        self._ports: dict[int, int] = {}
+        self._ports = Ports(config, self._listener, partial(_ListenerService, self), in_use_until)
         self._pipes: dict[int, Pipe] = {}
         self._finishing: dict[Pipe, None] = {}
         """Pipes that only write their remaining bytes, the oldest first."""
@@ -290,6 +306,8 @@ class _Driver:
             await released(self._open_report, self._in_use_until)
             nursery.start_soon(self._watch_deadlines)
             nursery.start_soon(self._log_statistics)
+            if self.config.users is not None:
+                nursery.start_soon(self._watch_users)
             with trio.move_on_after(self.config.connect_timeout):
                 while not self.core.ready and self.failure is None:
                     await self._started.wait()
@@ -305,13 +323,13 @@ class _Driver:
             nursery.cancel_scope.cancel()
 
     async def _run(self, task_status: trio.TaskStatus[RunningProxy]) -> None:
-        first = min(self._ports)
-        advertised = format_address(self.core.cluster.host, self.core.cluster.ports[first])
-        bootstrap = advertised if self._host in EVERY_ADDRESS else format_address(self._host, self._ports[first])
+        advertised, listeners = self._ports.advertised(), self._ports.bootstraps()
+        bootstrap = next(iter(listeners.values()))
         running = RunningProxy(
             bootstrap,
             advertised,
-            self._ports,
+            self._ports.of_main,
+            listeners,
             self._probes.address,
             self._report,
             self._listener.log_access,
@@ -343,10 +361,15 @@ class _Driver:
 
     # -- events and actions
 
-    def request(self, connection: AcceptedConnection, node: int, frame: Buffer, answer: PendingAnswer) -> None:
+    def request(
+        self, connection: AcceptedConnection, port: tuple[int, int], frame: Buffer, answer: PendingAnswer
+    ) -> None:
+        """Take a request on the port of a node and a listener."""
         client, ticket = connection.id, next(self._ticket_numbers)
         self._tickets[client][ticket] = answer
-        self.core.handle(Requested(client, node, ticket, frame, connection.peer), trio.current_time())
+        node, listener = port
+        requested = Requested(client, node, ticket, frame, connection.peer, listener, connection.session)
+        self.core.handle(requested, trio.current_time())
 
     def begin(self, connection: AcceptedConnection, size: int, start: bytes, answer: PendingAnswer) -> None:
         client, ticket = connection.id, next(self._ticket_numbers)
@@ -438,9 +461,8 @@ class _Driver:
                 assert self._state is not None, "a machine without a journal abandons nothing"
                 self._state.abandon()
             case Listen(node):
-                if self._first is None:
-                    self._first = node  # the lowest comes first
-                self._nursery.start_soon(self._open_port, node, node - self._first)
+                self._ports.expect(node)
+                self._nursery.start_soon(self._open_ports, node)
 
     def _store(self, state: StateDirectory, action: Store) -> None:
         try:
@@ -490,6 +512,16 @@ class _Driver:
             self._nap = trio.CancelScope()
             self.act()
 
+    async def _watch_users(self) -> None:
+        """Close the connections of users who were removed, or have another password."""
+        while True:
+            await trio.sleep(_LOOK_AT_USERS)
+            changed = await trio.to_thread.run_sync(self._ports.users.changed, abandon_on_cancel=True)
+            principals = {f"User:{each}" for each in changed}
+            for connection in [each for each in self.clients.values() if each.session.principal in principals]:
+                # Here, and not in the core, which does not know clients that have sent nothing after their login.
+                connection.turn_out("its user was removed, or has another password")
+
     def hold(self, client: int, reason: str, held: bool) -> None:
         """Pass on no requests of a client while there is a reason; a request that has begun goes on."""
         if connection := self.clients.get(client):
@@ -510,26 +542,16 @@ class _Driver:
 
     # -- ports
 
-    async def _open_port(self, node: int, above: int) -> None:
-        told: int | None = None
+    async def _open_ports(self, node: int) -> None:
+        ports: tuple[int, ...] | None = None
         try:
-            if above < 0:
-                raise ConfigurationError(
-                    f"node {node} is below the first node, {node - above}: set first-node to {node}"
-                )
-            wanted = self._port + above if self._port else 0
-            listen = partial(self._listener.open, self._host, wanted, _ListenerService(self, node))
-            port = await released(listen, self._in_use_until)
-            _, first = self.config.advertised
-            told = port if first is None else first + above
-            self._ports[node] = port
-            log.info("listening", extra={"node": node, "address": format_address(self._host, port)})
+            ports = await self._ports.open(node)
         except ConfigurationError as error:
             if self._running is None:  # the start fails, and prints the error
                 self.failure = ConfigurationError(f"cannot open the port for node {node}: {error}")
             else:
                 log.error("no port for a broker: %s", error, extra={"node": node})
-        self.happened(Listening(node, told))
+        self.happened(Listening(node, ports))
         self._started.set()
 
     # -- questions of the health address

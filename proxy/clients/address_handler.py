@@ -83,7 +83,7 @@ class AddressHandler:
             _, answer = parse_response(MetadataResponse, request.version, frame)
         self._shared.cluster.learn(answer, now)
         yield from self._ports()
-        answer = self._shared.cluster.pointing_here(answer)
+        answer = self._shared.cluster.pointing_here(answer, self._client.listener)
         if long is None:
             self._client.respond(request, replace(answer, topics=narrowed(answer.topics, fans_out)))
         elif not self._shared.rules.any_fan_out:
@@ -128,11 +128,8 @@ class AddressHandler:
         cluster = self._shared.cluster
         cluster.request_ports((broker.broker_id for broker in answer.brokers), now)
         yield from self._ports()
-        brokers = tuple(
-            replace(broker, host=cluster.host, port=cluster.ports[broker.broker_id])
-            for broker in answer.brokers
-            if broker.broker_id in cluster.ports
-        )
+        here = ((each, cluster.address_here(each.broker_id, self._client.listener)) for each in answer.brokers)
+        brokers = tuple(replace(each, host=address[0], port=address[1]) for each, address in here if address)
         self._client.respond(request, replace(answer, brokers=brokers))
 
     def _ports(self) -> Steps[None]:
@@ -156,8 +153,8 @@ class AddressHandler:
         cluster = self._shared.cluster
         if found.error_code:
             return replace(found, node_id=-1, host="", port=-1)
-        if found.node_id in cluster.ports:
-            return replace(found, host=cluster.host, port=cluster.ports[found.node_id])
+        if (address := cluster.address_here(found.node_id, self._client.listener)) is not None:
+            return replace(found, host=address[0], port=address[1])
         self._shared.ask_for_nodes()  # the proxy does not know this broker yet: the client retries
         return replace(found, error_code=CoordinatorNotAvailable.code, node_id=-1, host="", port=-1)
 
@@ -166,7 +163,7 @@ class AddressHandler:
         frame, now = yield from forwarded
         _, answer = parse_response(kind, request.version, frame)  # its records are neither read nor copied
         if answer.node_endpoints:
-            endpoints = self._shared.cluster.endpoints_here(answer.node_endpoints)
+            endpoints = self._shared.cluster.endpoints_here(answer.node_endpoints, self._client.listener)
             self._client.respond(request, replace(answer, node_endpoints=endpoints))
         else:
             self._client.pass_back(request, (frame,), now)

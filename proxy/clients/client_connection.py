@@ -18,6 +18,8 @@ from ottla.proxy.events import Action, AnswerClient, CloseClient
 log = logging.getLogger("ottla.proxy")
 
 P = ParamSpec("P")
+Intercept = Callable[[tuple[Buffer, ...], int], None]
+"""Gets the parts of a response, and how many bytes follow; it answers with `ClientConnection.answer_now`."""
 
 
 class ClientRequest(NamedTuple):
@@ -38,15 +40,18 @@ class ClientConnection:
 
     Attributes:
         number: the client's number.
+        listener: the number of the listener that it uses.
         closed: the proxy has closed the connection: no more requests are handled or answered.
     """
 
-    def __init__(self, number: int, actions: list[Action]) -> None:
-        self.number = number
+    def __init__(self, number: int, actions: list[Action], listener: int = 0) -> None:
+        self.number, self.listener = number, listener
         self.closed = False
         self._actions = actions
         self._open = 0
         """How many requests have no response yet."""
+        self._intercepted: dict[int, tuple[Intercept, bool]] = {}
+        """Ticket -> who gets the response instead of the client, and whether all of it at once."""
         self._dropped: Callable[[], None] | None = None
         """Set once the client has disconnected; called after each response that is dropped."""
 
@@ -90,6 +95,13 @@ class ClientConnection:
             errors: the error codes in the response, if the proxy knows them.
             left: bytes of the response that follow in further calls.
         """
+        if self._intercepted and (found := self._intercepted.pop(ticket, None)) is not None and parts:
+            found[0](parts, left)
+        else:
+            self.answer_now(ticket, *parts, errors=errors, left=left)
+
+    def answer_now(self, ticket: int, *parts: Buffer, errors: Sequence[int] = (), left: int = 0) -> None:
+        """Answer a request like `answer`, past `intercept`."""
         if not left:
             self._open -= 1
         if self._dropped is not None:
@@ -97,6 +109,19 @@ class ClientConnection:
                 self._dropped()
         elif not self.closed:
             self._actions.append(AnswerClient(self.number, ticket, parts, errors, left))
+
+    def intercept(self, ticket: int, intercept: Intercept, *, whole: bool) -> None:
+        """Have ``intercept`` called with the response to a request, instead of the client getting it.
+
+        Args:
+            whole: it gets all of the response at once; otherwise only the first piece of a response in pieces.
+        """
+        self._intercepted[ticket] = intercept, whole
+
+    def takes_pieces(self, ticket: int) -> bool:
+        """Whether the response to a request may come in pieces."""
+        found = self._intercepted.get(ticket)
+        return found is None or not found[1]
 
     # -- the end
 

@@ -10,6 +10,8 @@ Rules:
   upstream does not name it any more, the proxy closes the connection, and the client goes to another broker.
 - A broker may come back with other versions than the client knows. Upstream judges the client's requests: a version
   that the broker does not serve closes the connection, and the client asks for the versions again.
+- A client that logs in to upstream itself (mode `relay`) has one upstream connection for all of its life: what comes
+  after it would be nobody's. So its own connection is closed with it, whatever waits.
 - A client that disconnects does not cancel its requests: the upstream connection stays open until upstream has read all
   of them. A request that it has not sent to its end is lost.
 """
@@ -65,10 +67,11 @@ class ClientLink:
 
     Args:
         node: the broker whose port the client uses.
+        relayed: the client logs in to upstream itself.
     """
 
-    def __init__(self, client: ClientConnection, node: int, shared: LinkContext) -> None:
-        self._client, self._node, self._shared = client, node, shared
+    def __init__(self, client: ClientConnection, node: int, shared: LinkContext, *, relayed: bool = False) -> None:
+        self._client, self._node, self._shared, self._relayed = client, node, shared, relayed
         self._link: UpstreamLink | None = None
         self._offered: Offered = {}, Features()
         self._software = OURS
@@ -118,7 +121,8 @@ class ClientLink:
 
     def pass_on(self, request: ClientRequest, frame: Buffer, now: float) -> None:
         """Forward a request, and answer with upstream's response, unread."""
-        passed = partial(self._client.stream_back, request)
+        pieces = self._client.takes_pieces(request.ticket)
+        passed = partial(self._client.stream_back, request) if pieces else None
         self.forward(frame, partial(self._client.pass_back, request), now, passed)
 
     @property
@@ -173,6 +177,21 @@ class ClientLink:
             yield from until(known)
         return self._offered
 
+    def newest(self, key: int) -> int:
+        """The newest version of an API that upstream offers, as far as that is known; -1 if it does not."""
+        if not self._offered[0]:
+            self._recall()
+        return self._offered[0].get(key, (0, -1))[1]
+
+    def recalled(self, software: Software) -> Offered | None:
+        """What upstream offered last; ``None`` if that is unknown. It opens no connection.
+
+        Args:
+            software: of the client, for upstream, when there is a connection.
+        """
+        self._software = software
+        return self._offered if self._recall() else None
+
     def _recall(self) -> bool:
         """Take what upstream offered last; returns whether it is known."""
         offer = self._shared.links.offer_of(self._address)
@@ -197,7 +216,8 @@ class ClientLink:
             self._give_up(f"upstream does not name node {self._node} any more", now)
             return
         lost = self._client.contained(self._lost)
-        self._link = self._shared.links.connect(
+        connect = self._shared.links.relay if self._relayed else self._shared.links.connect
+        self._link = connect(
             self._address, now, ready=self._ready, lost=lost, client=self._client.number, software=self._software
         )
 
@@ -217,6 +237,10 @@ class ClientLink:
 
     def _lost(self, error: OttlaError, now: float) -> None:
         unsent, self._link = self._link.unsent if self._link else 0, None
+        if self._relayed:
+            self._client.close(str(error))
+            self._drop_waiting(str(error), now, unsent)
+            return
         if not (self._waiting or self._asking or self._carries_unanswered or self._client.gone):
             return
         passing = isinstance(error, (ConnectionLost, TimeoutExpired)) and self._shared.control.unavailable

@@ -4,8 +4,10 @@ Rules:
 - The proxy checks a request before it does anything. A request that it does not accept closes the client's connection,
   and so does a bug.
 - An API that is not in the table `CARRIED` closes the connection, as an unknown API does on a broker.
+- Where ACLs apply, the `Guard` decides over each request first.
 - Most requests pass unread. The others have a method each: here, in `AddressHandler`, `ProduceHandler` or
   `TransactionHandler`. While a rule has mode `fan-out`, `OnePartitionHandler` reads some more.
+- A client that has not logged in yet gets the versions that upstream offered last: it may open no connection there.
 """
 
 import logging
@@ -14,12 +16,14 @@ import struct
 from functools import partial
 from typing import Protocol
 
+from ottla.client_info import ClientInfo
 from ottla.codec.apis import NAMES
 from ottla.codec.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse, FinalizedFeatureKey
 from ottla.codec.elements import has_more_elements
 from ottla.codec.frames import build_response, parse_request
 from ottla.codec.wire import Buffer
 from ottla.errors import RemoteProtocolError, UnsupportedVersion
+from ottla.proxy.clients.access.guard import Guard, GuardContext
 from ottla.proxy.clients.address_handler import AddressContext, AddressHandler
 from ottla.proxy.clients.batches import Origin
 from ottla.proxy.clients.carried import (
@@ -33,15 +37,15 @@ from ottla.proxy.clients.carried import (
     PRODUCE,
     Versions,
     Way,
-    offered,
     offers_feature,
-    why_not,
 )
 from ottla.proxy.clients.client_connection import ClientConnection, ClientRequest
 from ottla.proxy.clients.client_link import ClientLink, LinkContext
 from ottla.proxy.clients.dialects import UNNAMED, Dialect, dialect_of
+from ottla.proxy.clients.offering import AUTHENTICATE, HANDSHAKE, Offering
 from ottla.proxy.clients.one_partition_handler import OnePartitionContext, OnePartitionHandler
 from ottla.proxy.clients.produce_handler import ProduceContext, ProduceHandler
+from ottla.proxy.clients.relay import RelayedLogin
 from ottla.proxy.clients.request_line import RequestLine
 from ottla.proxy.clients.steps import Steps, run
 from ottla.proxy.clients.transaction_handler import TransactionContext, TransactionHandler
@@ -65,10 +69,14 @@ _LONGEST_SOFTWARE = 100
 _HEAD = struct.Struct(">hhi")
 
 
-class ProxyContext(LinkContext, AddressContext, OnePartitionContext, TransactionContext, ProduceContext, Protocol):
+class ProxyContext(
+    LinkContext, AddressContext, OnePartitionContext, TransactionContext, ProduceContext, GuardContext, Protocol
+):
     """The parts of the proxy that all sessions share."""
 
     actions: list[Action]
+    offerings: tuple[Offering, ...]
+    """Of each listener."""
 
 
 class ClientSession:
@@ -77,18 +85,35 @@ class ClientSession:
     Args:
         node: the broker whose port the client uses.
         peer: the client's ``host:port``, for logs.
+        listener: the number of the listener.
+        info: who the client is.
     """
 
-    def __init__(self, shared: ProxyContext, client: int, node: int, peer: str) -> None:
-        self._shared = shared
-        self._client = ClientConnection(client, shared.actions)
-        self._link = ClientLink(self._client, node, shared)
+    def __init__(
+        self, shared: ProxyContext, client: int, node: int, peer: str, listener: int, info: ClientInfo
+    ) -> None:
+        self._shared, self._info = shared, info
+        self._client = ClientConnection(client, shared.actions, listener)
+        mechanisms = shared.offerings[listener].relayed
+        self._link = ClientLink(self._client, node, shared, relayed=bool(mechanisms))
+        self._login = RelayedLogin(self._client, self._link, mechanisms, shared.timers) if mechanisms else None
+        """The client logs in to upstream itself; ``None``: the proxy speaks for it there."""
         self._addresses = AddressHandler(self._client, self._link, shared)
         self._one_partition = OnePartitionHandler(self._client, peer, self._link, shared)
         self._transactions = TransactionHandler(self._client, Origin(client, peer).host, self._link, shared)
         self._line = RequestLine(client, shared.buffered)
         self._produce = ProduceHandler(self._client, peer, self._link, self._line, shared)
+        self._guard = Guard(self._client, self._link, self._line, info, shared)
         self._dialect: Dialect = UNNAMED
+
+    @property
+    def principal(self) -> str:
+        """Who the client is."""
+        return self._info.principal
+
+    def close(self, why: str) -> None:
+        """Close the client's connection."""
+        self._client.close(why)
 
     def left(self, now: float) -> None:
         """Handle the end of the client's connection."""
@@ -128,7 +153,12 @@ class ClientSession:
             return False
         try:
             key, version, _ = _HEAD.unpack_from(start)
-            return key == PRODUCE and 0 <= version <= CARRIED[PRODUCE].newest and self._produce.passes(start, size)
+            return (
+                key == PRODUCE
+                and self._offering.why_not(key, version, with_names=self._shared.rules.any_fan_out) is None
+                and self._produce.passes(start, size)
+                and (self._login.done if self._login is not None else self._guard.lets_pass(start, size))
+            )
         except Exception:  # the whole request will fail in the same way
             log.exception("a bug in the proxy, please report it: the beginning of a request")
             return False
@@ -150,21 +180,48 @@ class ClientSession:
             except Exception:
                 self._client.failed("a request")
 
+    @property
+    def _offering(self) -> Offering:
+        return self._shared.offerings[self._client.listener]
+
     # -- whole requests
 
     def _handle(self, request: ClientRequest, frame: Buffer, now: float) -> None:
         key = request.key
         if key == API_VERSIONS and not 0 <= request.version <= CARRIED[API_VERSIONS].newest:
-            refusal = ApiVersionsResponse(error_code=UnsupportedVersion.code, api_keys=_ranges(offered({})))
+            ranges = _ranges(self._offering.of({}, with_names=False))
+            refusal = ApiVersionsResponse(error_code=UnsupportedVersion.code, api_keys=ranges)
             response = build_response(refusal, 0, request.correlation_id)
             self._client.answer(request.ticket, response, errors=(UnsupportedVersion.code,))
             return
         by_name = self._shared.rules.any_fan_out
-        _check(key, request.version, frame, read=self._one_partition.handles(key), with_names=by_name)
+        if why := self._offering.why_not(key, request.version, with_names=by_name):
+            name = NAMES.get(key, f"API key {key}")
+            raise RemoteProtocolError(f"{name} version {request.version} was not offered: {why}")
+        _check(key, frame, read=self._one_partition.handles(key))
+        if key == API_VERSIONS:
+            run(self._api_versions(request, parse_request(frame).message, now), self._client)
+        elif self._login is not None:
+            self._relay(self._login, request, frame, now)
+        else:
+            self._guard.screen(request, frame, self._dispatch, now)
+
+    def _relay(self, login: RelayedLogin, request: ClientRequest, frame: Buffer, now: float) -> None:
+        """Handle a request of a client whom upstream knows: its producers and its rights are upstream's matter."""
+        key = request.key
+        login.check(key, len(frame), NAMES[key])
+        if key in (HANDSHAKE, AUTHENTICATE):
+            login.handle(request, frame, now)
+        elif key in (INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, END_TXN):
+            self._link.pass_on(request, frame, now)
+        else:
+            self._dispatch(request, frame, now)
+
+    def _dispatch(self, request: ClientRequest, frame: Buffer, now: float) -> None:
+        """Handle a request that the client may send."""
+        key = request.key
         if key == PRODUCE:
             self._produce.produce(request, frame, self._dialect, now)
-        elif key == API_VERSIONS:
-            run(self._api_versions(request, parse_request(frame).message, now), self._client)
         elif self._one_partition.handles(key):
             self._one_partition.handle(request, frame, now)
         elif CARRIED[key].way is Way.ADDRESSED:
@@ -184,8 +241,13 @@ class ClientSession:
         self._dialect = dialect_of(name, version)
         self._produce.runs(f"{name} {version}".strip()[:_LONGEST_SOFTWARE])
         named = _SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)
-        upstream, features = yield from self._link.offered(Software(name, version) if named else OURS, now)
-        versions = offered(upstream, with_names=self._shared.rules.any_fan_out)
+        software = Software(name, version) if named else OURS
+        stranger = self._info.awaits_login if self._login is None else not self._login.done
+        recalled = self._link.recalled(software) if stranger else None
+        if recalled is None:
+            recalled = yield from self._link.offered(software, now)
+        upstream, features = recalled
+        versions = self._offering.of(upstream, with_names=self._shared.rules.any_fan_out)
         answer = ApiVersionsResponse(
             error_code=0,
             api_keys=_ranges(versions),
@@ -210,19 +272,18 @@ def _head(ticket: int, frame: Buffer) -> ClientRequest:
     return ClientRequest(ticket, *_HEAD.unpack_from(frame))
 
 
-def _check(key: int, version: int, frame: Buffer, *, read: bool, with_names: bool) -> None:
-    """Check that the proxy accepts a request.
+def _check(key: int, frame: Buffer, *, read: bool) -> None:
+    """Check that a request is not too large for what the proxy does with it.
 
     Args:
         read: it is parsed, although other requests of its API pass unread.
-        with_names: a rule has mode `fan-out`, so versions with topic ids are not offered.
 
     Raises:
-        RemoteProtocolError: it does not.
+        RemoteProtocolError: it is.
     """
     size = len(frame)
-    if why := why_not(key, version, with_names=with_names):
-        raise RemoteProtocolError(f"{NAMES.get(key, f'API key {key}')} version {version} was not offered: {why}")
+    if key not in CARRIED:  # it belongs to a login
+        return
     if size > MOST_READ and (read or CARRIED[key].way is not Way.OPAQUE) and key not in (PRODUCE, METADATA):
         raise RemoteProtocolError(f"{CARRIED[key].name} of {size} bytes; the proxy accepts at most {MOST_READ}")
     if size > _SHORT.get(key, MOST_PARTS if read else size) and has_more_elements(frame, MOST_PARTS):

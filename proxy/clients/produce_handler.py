@@ -270,7 +270,7 @@ class ProduceHandler:
             self._client.pass_back(request, frame, now)
         else:
             _, answer = parse_response(ProduceResponse, request.version, b"".join(frame))
-            endpoints = self._shared.cluster.endpoints_here(answer.node_endpoints)
+            endpoints = self._shared.cluster.endpoints_here(answer.node_endpoints, self._client.listener)
             taken.pending.take(replace(answer, node_endpoints=endpoints))
         self._unsettled.ended(number, now)
 

@@ -5,11 +5,11 @@ only the brokers.
 """
 
 import logging
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from ottla.codec.apis.metadata import MetadataResponse, MetadataResponseTopic
+from ottla.codec.apis.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
 from ottla.codec.apis.produce import NodeEndpoint
 from ottla.codec.apis.share_acknowledge import NodeEndpoint as AcknowledgeEndpoint
 from ottla.codec.apis.share_fetch import NodeEndpoint as ShareFetchEndpoint
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.proxy")
 
-E = TypeVar("E", NodeEndpoint, ShareFetchEndpoint, AcknowledgeEndpoint)
+E = TypeVar("E", NodeEndpoint, ShareFetchEndpoint, AcknowledgeEndpoint, MetadataResponseBroker)
 
 NO_LEADER = -1
 _MISSING = 15.0
@@ -31,6 +31,7 @@ _FORMER_IDS = 8
 """How many replaced ids of a topic the proxy remembers."""
 _UNNAMED = 5.0
 """Seconds for which upstream must not name a broker before the proxy forgets its address."""
+_MOST_NAMES = 200_000
 _LISTEN_AGAIN = 5.0
 """Seconds between attempts to open a broker's port."""
 
@@ -60,20 +61,22 @@ class UpstreamCluster:
     may take as long as a timeout. Its port stays: it may come back.
 
     Args:
-        host: the host that clients get for every broker.
+        hosts: the host that clients get for every broker, for each listener.
     """
 
-    def __init__(self, actions: list[Action], host: str) -> None:
-        self.host = host
+    def __init__(self, actions: list[Action], hosts: Sequence[str]) -> None:
+        self.hosts = tuple(hosts)
         self.nodes: dict[int, Address] = {}
         """Node id -> the address that upstream gives."""
         self._unnamed: dict[int, float] = {}
         """Node id -> since when responses to the proxy do not name it."""
-        self.ports: dict[int, int] = {}
-        """Node id -> the port that clients get."""
+        self.ports: dict[int, tuple[int, ...]] = {}
+        """Node id -> the port that clients get, for each listener."""
         self.topics: dict[str, UpstreamTopic] = {}
         self._missing: dict[str, tuple[float, float]] = {}
         """Known topic -> when upstream first said that it is unknown, and when it last said so."""
+        self.names: dict[UUID, str] = {}
+        """Topic id -> name, of the last `_MOST_NAMES` topics that a response named. It never changes."""
         self.changes = 0
         """Goes up whenever a leader or a topic's id changes."""
         self._actions = actions
@@ -92,6 +95,7 @@ class UpstreamCluster:
         self.request_ports((broker.node_id for broker in metadata.brokers), now)
         if newest and metadata.brokers:
             self._forget_all_but({broker.node_id for broker in metadata.brokers}, now)
+        self.learn_names(metadata.topics)
         for topic in metadata.topics:
             if topic.name is not None and topic.partitions:
                 known = self.topics.get(topic.name)
@@ -105,6 +109,14 @@ class UpstreamCluster:
             elif topic.name in self.topics and topic.error_code == UnknownTopicOrPartition.code:
                 since, last = self._missing.get(topic.name, (now, now))
                 self._missing[topic.name] = since if now - last < _MISSING else now, now
+
+    def learn_names(self, topics: Iterable[MetadataResponseTopic]) -> None:
+        """Remember the names of topic ids."""
+        for topic in topics:
+            if topic.name is not None and topic.topic_id != NO_UUID:
+                self.names[topic.topic_id] = topic.name
+        while len(self.names) > _MOST_NAMES:
+            del self.names[next(iter(self.names))]
 
     def request_ports(self, nodes: Iterable[int], now: float) -> None:
         """Request a port for each of these nodes that has none."""
@@ -120,10 +132,10 @@ class UpstreamCluster:
                 del self.nodes[node], self._unnamed[node]
                 log.info("broker is not named by upstream any more", extra={"node": node})
 
-    def listening(self, node: int, port: int | None) -> None:
-        """Take the port that was opened for a broker; ``None`` if that failed."""
-        if port is not None:
-            self.ports[node] = port
+    def listening(self, node: int, ports: tuple[int, ...] | None) -> None:
+        """Take the ports that were opened for a broker, one for each listener; ``None`` if that failed."""
+        if ports is not None:
+            self.ports[node] = ports
 
     def is_described(self, topic: str) -> bool:
         """Whether the topic's metadata is complete: its id is known, or upstream gives it none."""
@@ -149,22 +161,22 @@ class UpstreamCluster:
         """Whether the newest response about a known topic said that it is unknown."""
         return topic in self._missing
 
-    def pointing_here(self, metadata: MetadataResponse) -> MetadataResponse:
-        """Replace the brokers' addresses with the proxy's, and leave out brokers without a port here."""
-        brokers = tuple(
-            replace(broker, host=self.host, port=self.ports[broker.node_id])
-            for broker in metadata.brokers
-            if broker.node_id in self.ports
-        )
-        return replace(metadata, brokers=brokers)
+    def address_here(self, node: int, listener: int) -> Address | None:
+        """The address of a broker that clients of a listener get; ``None`` if the proxy has no port for it."""
+        ports = self.ports.get(node)
+        return None if ports is None else (self.hosts[listener], ports[listener])
 
-    def endpoints_here(self, endpoints: Iterable[E]) -> tuple[E, ...]:
-        """Replace the addresses in hints about new leaders with the proxy's; clients ask Metadata for the others."""
-        return tuple(
-            replace(each, host=self.host, port=self.ports[each.node_id])
-            for each in endpoints
-            if each.node_id in self.ports
-        )
+    def pointing_here(self, metadata: MetadataResponse, listener: int) -> MetadataResponse:
+        """Replace the brokers' addresses with the proxy's, and leave out brokers without a port here."""
+        return replace(metadata, brokers=self.endpoints_here(metadata.brokers, listener))
+
+    def endpoints_here(self, endpoints: Iterable[E], listener: int) -> tuple[E, ...]:
+        """Replace addresses of brokers with the proxy's, and leave out those without a port here.
+
+        In hints about new leaders, clients ask Metadata for those that are left out.
+        """
+        here = ((each, self.address_here(each.node_id, listener)) for each in endpoints)
+        return tuple(replace(each, host=address[0], port=address[1]) for each, address in here if address is not None)
 
 
 def _described(topic: MetadataResponseTopic, known: UpstreamTopic | None, now: float, *, whole: bool) -> UpstreamTopic:

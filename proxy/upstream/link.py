@@ -107,6 +107,7 @@ class UpstreamLinks:
     Args:
         tls: the TLS settings for upstream; ``None`` for plaintext.
         credentials: the proxy's SASL credentials, if upstream requires them.
+        nobody: no credentials, for links whose clients log in to upstream themselves.
         most_ending: the most links that linger or finish; beyond it the oldest is closed, even with requests to send.
             All clients may disconnect at once, so it is at least the number of clients.
     """
@@ -117,10 +118,11 @@ class UpstreamLinks:
         connect_timeout: float,
         tls: "TLS | None",
         credentials: Credentials,
+        nobody: Credentials,
         most_ending: int = MOST_ENDING,
     ) -> None:
         self.actions = actions
-        self.connect_timeout, self.credentials = connect_timeout, credentials
+        self.connect_timeout, self.credentials, self.nobody = connect_timeout, credentials, nobody
         self.blocks = Blocks()
         """The memory of large responses that are collected."""
         self.now = 0.0
@@ -176,6 +178,22 @@ class UpstreamLinks:
             self.actions.append(wanted)
         else:
             self._waiting[link] = wanted
+        return link
+
+    def relay(
+        self,
+        address: Address,
+        now: float,
+        *,
+        ready: Callable[[float], None],
+        lost: Failed,
+        client: int,
+        software: Software = OURS,
+    ) -> "UpstreamLink":
+        """Open a link on which the client itself logs in; see `connect`."""
+        link = RelayedLink(self, next(self._numbers), address, now, ready, lost, software)
+        self._live[link.number] = link
+        self.actions.append(ConnectUpstream(link.number, address, client))
         return link
 
     def remember_offer(self, address: Address, versions: Versions, features: Features) -> None:
@@ -302,7 +320,7 @@ class UpstreamLink:
         self._expected: deque[_Expected] = deque()
         self._durations = links.durations_of(address)
         wire = partial(Wire, begins=self._begins, blocks=links.blocks)
-        self._session = Session(links.credentials, _renewal, software, wire)
+        self._session = Session(self._credentials(links), _renewal, software, wire)
         self._begun = False
         """The link has been ready at least once."""
         self._end_by = math.inf
@@ -321,6 +339,10 @@ class UpstreamLink:
         """Bytes of the requests that the link still held back when it ended."""
         self._correlation_ids = count(1)
         self._connect_by = now + links.connect_timeout
+
+    def _credentials(self, links: UpstreamLinks) -> Credentials:
+        """By which the link logs in."""
+        return links.credentials
 
     @property
     def versions(self) -> Versions:
@@ -705,6 +727,19 @@ class UpstreamLink:
 
     def __str__(self) -> str:
         return f"upstream {format_address(*self.address)}"
+
+
+class RelayedLink(UpstreamLink):
+    """A link on which the client itself logs in, so that upstream knows who it is.
+
+    Until then upstream answers no request that tells its cluster id, so it is not checked.
+    """
+
+    def _credentials(self, links: UpstreamLinks) -> Credentials:
+        return links.nobody
+
+    def _identify(self, now: float) -> None:
+        self._begin(now)
 
 
 def _renewal() -> float:

@@ -19,6 +19,7 @@ class ClientInfo:
         listener: the listener's name.
         subjects: turns the subject of the client's certificate into its principal; ``None``: it has no effect.
         principal: the client's principal, in Kafka's form ``type:name``.
+        awaits_login: the listener requires SASL, and the client has not authenticated yet.
         certificate_subject: the distinguished name of the client's certificate (``CN=app,O=ottla``), if it has
             presented a trusted one.
         client_software_name, client_software_version: from ApiVersions v3+; empty until then.
@@ -31,6 +32,7 @@ class ClientInfo:
     listener: str = "PLAINTEXT"
     subjects: SubjectMapping | None = None
     principal: str = ANONYMOUS
+    awaits_login: bool = False
     certificate_subject: str | None = None
     client_software_name: str = ""
     client_software_version: str = ""
@@ -47,7 +49,7 @@ class ClientInfo:
 
     def authenticated(self, principal: str) -> None:
         """Notice that the client has authenticated by SASL."""
-        self.principal = principal
+        self.principal, self.awaits_login = principal, False
 
     def runs(self, software: str, version: str) -> None:
         """Notice the client's software, as its ApiVersions request names it."""

@@ -19,8 +19,8 @@ CHECKS: dict[str, tuple[Check, str]] = {
     "broker": (configuration.check_broker, 'listen = "127.0.0.1:1"\n'),
     "proxy": (configuration.check_proxy, 'upstream = "kafka:1"\nlisten = "127.0.0.1:2"\n'),
 }
-PATHS = {"broker": ("data", "access-log"), "proxy": ("state", "access-log", "upstream-config")}
-NO_PATHS = {"host", "listen", "upstream", "advertise", "health", "report", "cluster_id", "sync"}
+PATHS = {"broker": ("data", "access-log"), "proxy": ("state", "access-log", "upstream-config", "users")}
+NO_PATHS = {"host", "listen", "upstream", "advertise", "health", "report", "cluster_id", "sync", "acls"}
 """Settings that are texts, and name no file."""
 
 

@@ -17,7 +17,7 @@ from ruamel.yaml import YAML
 from ottla.brokerlite import config_file
 from ottla.cli import plain, servers
 from ottla.config_file import ConfigFile
-from ottla.proxy import config
+from ottla.proxy import config_file as proxy_file
 from tests.patience import HUNG
 
 DEPLOY = Path(__file__).parents[2] / "docs/deploy"
@@ -71,7 +71,7 @@ def configurations() -> Iterator[tuple[str, str]]:
 
 def test_the_configurations_can_be_used() -> None:
     for name, text in configurations():
-        assert config.read_config(ConfigFile(Path(name), {**tomllib.loads(text)}))
+        assert proxy_file.read_config(ConfigFile(Path(name), {**tomllib.loads(text)}))
     assert config_file.read_config(ConfigFile.read(DEPLOY / "broker.toml"))
 
 

@@ -13,8 +13,8 @@ PAGE = Path(__file__).parents[2] / "docs/proxy.md"
 CONFIGURED = {field.name.replace("_", "-"): field.default for field in fields(ProxyConfig)}
 OF_ITS_OWN = {"config", "announce", "name", "as-json", "log-format", "log-level"}
 """Options of the command that are not options of the proxy."""
-NOT_ON_THE_COMMAND_LINE = {"tls", "sasl"}
-"""Options that `upstream-config` contains."""
+NOT_ON_THE_COMMAND_LINE = {"tls", "sasl", "listeners", "acls", "users", "deny-apis"}
+"""Options that `upstream-config` contains, and those about clients' rights: docs/proxy-security.md explains them."""
 UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20}
 
 

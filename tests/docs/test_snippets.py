@@ -91,7 +91,7 @@ class Bench:
         line = line.partition("#")[0].strip()
         if not line or line.startswith(("make ", "pip ")):
             return ""
-        if not line.startswith(SERVERS) or line.split()[2] in ("check", "reload", "journal", "report", "users"):
+        if not line.startswith(SERVERS) or line.split()[2] in ("check", "reload", "journal", "report", "user", "users"):
             return self._finish(["bash", "-c", line])
         server = subprocess.Popen(
             ["bash", "-c", f"exec {line} --json"],

@@ -20,7 +20,8 @@ class ProxyThread:
     bootstrap: str
 
     def __init__(self, upstream: str, *rules: str, **options: Any) -> None:
-        options.setdefault("listen", "127.0.0.1:0")
+        if "listeners" not in options:
+            options.setdefault("listen", "127.0.0.1:0")
         self.config = ProxyConfig(upstream=upstream, topics=tuple(map(parse_rule, rules)), **options)
         self._started = threading.Event()
         self._error: BaseException | None = None

@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
+from ottla.client_info import ClientInfo
 from ottla.codec.apis.add_partitions_to_txn import AddPartitionsToTxnResponse
 from ottla.codec.apis.api_versions import ApiVersionsResponse, FinalizedFeatureKey
 from ottla.codec.apis.end_txn import EndTxnRequest, EndTxnResponse
@@ -268,17 +269,17 @@ class World:
         self._late: list[tuple[int, bytes]] = []
         self.busy = False
         """Whether work for threads waits in ``work``."""
+        self.infos: dict[int, ClientInfo] = {}
+        """Who clients are, if not anonymous."""
         self.work: list[Work] = []
         self.restart()
 
     def restart(self) -> None:
         """Replace the proxy by a new one; clients lose their connections."""
-        config = ProxyConfig(
-            upstream="broker:9000",
-            listen=f"proxy:{PROXY_PORT}",
-            topics=tuple(map(parse_rule, self._rules)),
-            **self._options,
-        )
+        options: dict[str, Any] = dict(self._options)
+        if "listeners" not in options:
+            options["listen"] = f"proxy:{PROXY_PORT}"
+        config = ProxyConfig(upstream="broker:9000", topics=tuple(map(parse_rule, self._rules)), **options)
         journal = None
         if self._has_journal:
             journal = Journal(1 + max((each.segment for each in self.stored), default=0), self.journal_bytes)
@@ -338,7 +339,7 @@ class World:
                 self._links.pop(link, None)
             case Listen(node):
                 self.listens.append(node)
-                self.core.handle(Listening(node, PROXY_PORT + node), self.now)
+                self.core.handle(Listening(node, (PROXY_PORT + node,)), self.now)
             case AnswerClient(_, ticket, parts, _, left):
                 self._replies[ticket].take(b"".join(parts), left)
             case CloseClient(client, why):
@@ -457,7 +458,8 @@ class World:
         """Pass any bytes to the core; `settle` does the rest."""
         ticket = len(self._replies)
         reply = self._replies[ticket] = Reply(ticket, version)
-        self.core.handle(Requested(client, node, ticket, frame, f"10.0.0.{client}:9"), self.now)
+        requested = Requested(client, node, ticket, frame, f"10.0.0.{client}:9", info=self.infos.get(client))
+        self.core.handle(requested, self.now)
         return reply
 
     def produce(

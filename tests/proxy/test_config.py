@@ -5,10 +5,11 @@ import pytest
 
 from ottla.config_file import ConfigFile
 from ottla.errors import ConfigurationError
-from ottla.proxy.config import ProxyConfig, read_config
+from ottla.proxy.config import ProxyConfig
+from ottla.proxy.config_file import read_config
 from ottla.proxy.topic_rule import Mode, TopicRule, never_applied, parse_rule
 
-TEXTS = [field.name for field in fields(ProxyConfig) if field.name not in ("upstream", "tls", "sasl", "topics")]
+TEXTS = [field.name for field in fields(ProxyConfig) if field.name not in ("upstream", "tls", "sasl", "topics", "acls")]
 TEXTS = [name for name in TEXTS if isinstance(getattr(ProxyConfig(upstream="kafka:1"), name), str | None)]
 """The options that are texts: an empty one is refused, because it is more likely an unset variable of a script."""
 TEXTS.remove("first_node")

@@ -26,7 +26,7 @@ def seventh() -> Iterator[Broker]:
 def test_a_nodes_port_is_as_much_above_the_first_as_its_id_is(seventh: Broker, first: int | None, port: int) -> None:
     with proxied(seventh.bootstrap, advertise="proxy.example:1000", first_node=first) as proxy:
         core = proxy.running._core
-        assert core is not None and core.cluster.ports == {7: port}
+        assert core is not None and core.cluster.ports == {7: (port,)}
 
 
 async def test_a_node_below_the_first_has_no_port(seventh: Broker) -> None:

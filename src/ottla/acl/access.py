@@ -35,6 +35,10 @@ class Access:
         """Return whether the client has a right on at least one resource; a denial has no audit line."""
         return True
 
+    def has_every_right(self, client: ClientInfo) -> bool:
+        """Return whether nothing need be asked about the client, because it may do everything."""
+        return True
+
     def refusal(self, client: ClientInfo, right: Right, name: str = CLUSTER_NAME) -> BrokerError | None:
         """Return the error if the client does not have a right that its request needs."""
         return None
@@ -75,6 +79,9 @@ class AclAccess(Access):
 
     def allows_any(self, client: ClientInfo, right: Right) -> bool:
         return self._authorizer.authorize_any(client.principal, client.peer_host, right)
+
+    def has_every_right(self, client: ClientInfo) -> bool:
+        return self._authorizer.is_super(client.principal)
 
     def refusal(self, client: ClientInfo, right: Right, name: str = CLUSTER_NAME) -> BrokerError | None:
         if self.allows(client, right, name):

@@ -106,6 +106,10 @@ class Authorizer:
         """Whether no principal has a right."""
         return not (self._super_users or self._acls or self._allow_if_none)
 
+    def is_super(self, principal: str) -> bool:
+        """Whether the principal has every right, whatever the ACLs are."""
+        return principal in self._super_users
+
     def add(self, acl: Acl) -> None:
         """Add an ACL, unless it exists."""
         if acl not in self._acls:

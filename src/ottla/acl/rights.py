@@ -95,6 +95,7 @@ OPERATIONS: Mapping[ResourceType, tuple[Right, ...]] = {
 _BY_CODES = {(right.operation, right.resource_type): right for rights in OPERATIONS.values() for right in rights}
 
 ALTER_TOPIC = _BY_CODES[AclOperation.ALTER, ResourceType.TOPIC]
+ALTER_TOPIC_CONFIGS = _BY_CODES[AclOperation.ALTER_CONFIGS, ResourceType.TOPIC]
 CREATE_TOPIC = _BY_CODES[AclOperation.CREATE, ResourceType.TOPIC]
 DELETE_TOPIC = _BY_CODES[AclOperation.DELETE, ResourceType.TOPIC]
 DESCRIBE_TOPIC = _BY_CODES[AclOperation.DESCRIBE, ResourceType.TOPIC]
@@ -102,12 +103,14 @@ DESCRIBE_TOPIC_CONFIGS = _BY_CODES[AclOperation.DESCRIBE_CONFIGS, ResourceType.T
 READ_TOPIC = _BY_CODES[AclOperation.READ, ResourceType.TOPIC]
 WRITE_TOPIC = _BY_CODES[AclOperation.WRITE, ResourceType.TOPIC]
 
+ALTER_GROUP_CONFIGS = _BY_CODES[AclOperation.ALTER_CONFIGS, ResourceType.GROUP]
 DELETE_GROUP = _BY_CODES[AclOperation.DELETE, ResourceType.GROUP]
 DESCRIBE_GROUP = _BY_CODES[AclOperation.DESCRIBE, ResourceType.GROUP]
 DESCRIBE_GROUP_CONFIGS = _BY_CODES[AclOperation.DESCRIBE_CONFIGS, ResourceType.GROUP]
 READ_GROUP = _BY_CODES[AclOperation.READ, ResourceType.GROUP]
 
 ALTER_CLUSTER = _BY_CODES[AclOperation.ALTER, ResourceType.CLUSTER]
+ALTER_CLUSTER_CONFIGS = _BY_CODES[AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER]
 CLUSTER_ACTION = _BY_CODES[AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER]
 CREATE_ON_CLUSTER = _BY_CODES[AclOperation.CREATE, ResourceType.CLUSTER]
 DELETE_ON_CLUSTER = Right(AclOperation.DELETE, ResourceType.CLUSTER)

@@ -24,6 +24,7 @@ from ottla.cli import (
     offsets,
     perf,
     produce,
+    proxy_users,
     report,
     servers,
     topics,
@@ -146,7 +147,9 @@ _OF_PROXY: Subcommands = {
 _broker = _with_commands(servers.broker, _OF_BROKER)
 _broker.add_typer(offline_users.app, name="users")
 app.add_typer(_broker, name="broker", epilog=servers.BROKER_EXAMPLE)
-app.add_typer(_with_commands(servers.proxy, _OF_PROXY), name="proxy", epilog=servers.PROXY_EXAMPLE)
+_proxy = _with_commands(servers.proxy, _OF_PROXY)
+_proxy.add_typer(proxy_users.app, name="user")
+app.add_typer(_proxy, name="proxy", epilog=servers.PROXY_EXAMPLE)
 app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")
 app.add_typer(transactions.app, name="transactions")

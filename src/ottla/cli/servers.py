@@ -354,9 +354,9 @@ def proxy(
         return tuple(never_applied(settings.topics, len(topic or ())))
 
     logs = partial(server_logs, format=log_format, level=log_level)
-    live = {"access_log": _log_access, "topics": change_rules}
+    live = {"access_log": _log_access, "acls": _change_acls, "topics": change_rules}
     settings, reload = _read(config, logs, read, live, dashed, without_effect)
-    host, _ = settings.listens
+    host = settings.all_listeners[0].host
 
     async def server(task_status: "trio.TaskStatus[Any]") -> None:
         await run_proxy(settings, reload=reload.reload if reload else None, task_status=task_status)
@@ -364,6 +364,7 @@ def proxy(
     def told(running: Any) -> dict[str, Any]:
         return {
             "advertised": None if running.advertised == running.bootstrap else running.advertised,
+            "listeners": dict(running.listeners) if len(running.listeners) > 1 else None,
             "report": running.report,
             "upstream": settings.upstream,
         }
@@ -376,9 +377,13 @@ def _log_access(running: Any, to: str | None) -> None:
     running.log_access(to)
 
 
+def _change_acls(running: Any, acls: Any) -> None:
+    running.change_acls(acls)
+
+
 def proxy_config(file: ConfigFile, **options: Any) -> "ProxyConfig":
     """The configuration in a file, with the TLS and SASL settings of the file that it names."""
-    from ottla.proxy.config import read_config
+    from ottla.proxy.config_file import read_config
 
     settings = read_config(file, **options)
     if settings.upstream_config is None:

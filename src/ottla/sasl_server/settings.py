@@ -49,6 +49,7 @@ class SaslSettings:
             without an entry a session ends with its credentials, or with its connection.
         failure_delay: seconds from a failure to its response (`connection.failed.authentication.delay.ms`).
         max_receive: bytes of a request before the client has authenticated (`sasl.server.max.receive.size`).
+        relayed: another server authenticates the clients, so this one needs no keys.
 
     Raises:
         ConfigurationError: a mechanism is unknown, or lacks its settings.
@@ -59,13 +60,14 @@ class SaslSettings:
     max_reauth: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     failure_delay: float = 0.1
     max_receive: int = MAX_RECEIVE
+    relayed: bool = False
 
     def __post_init__(self) -> None:
         if not self.mechanisms:
             raise ConfigurationError("sasl: give at least one mechanism, as in SCRAM-SHA-512")
         if unknown := next((each for each in self.mechanisms if each not in MECHANISMS), None):
             raise ConfigurationError(f"sasl: {unknown!r} is not a mechanism: choose of {', '.join(MECHANISMS)}")
-        if "OAUTHBEARER" in self.mechanisms and self.oauth is None:
+        if "OAUTHBEARER" in self.mechanisms and self.oauth is None and not self.relayed:
             raise ConfigurationError(
                 "sasl: OAUTHBEARER needs the keys that sign tokens: give sasl.oauthbearer.jwks.endpoint.url"
             )

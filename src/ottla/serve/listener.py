@@ -264,6 +264,7 @@ def _session(sock: socket.socket, peer: Address, security: PortSecurity) -> Clie
         peer_port=peer[1],
         listener=security.name,
         subjects=security.subjects if security.sasl is None else None,
+        awaits_login=security.sasl is not None,
     )
 
 

@@ -432,4 +432,4 @@ class ProxyProcess(SimulatedProcess):
 
     def _listen(self, core: ProxyCore, node: int) -> None:
         if self.core is core:
-            self._tell(proxy.Listening(node, PORT + node))
+            self._tell(proxy.Listening(node, (PORT + node,)))

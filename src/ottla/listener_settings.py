@@ -6,16 +6,15 @@ Rules:
 - `ssl.client.auth` without the name of a listener has no effect on SASL_SSL, as in Apache Kafka.
 - Certificates and keys are PEM. Passwords of users are not in the file: `sasl.jaas.config` is refused.
 - Settings of TLS and SASL that no listener uses are refused: the file expects more security than it gets.
-- The controller's listener is left out: this broker has no controller that others connect to.
+- The controller's listener is left out: these servers have no controller that others connect to.
 
 Source: AbstractKafkaConfig.java, SocketServerConfigs.java, SslConfigs.java, SaslConfigs.java; KIP-103, KIP-651.
 """
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Container, Iterable, Mapping
+from typing import Any, NamedTuple
 
-from ottla.brokerlite.unused_settings import UNUSED
 from ottla.config_file import ConfigFile
 from ottla.errors import ConfigurationError
 from ottla.listeners import ListenerConfig, SecurityProtocol
@@ -48,32 +47,53 @@ _OF_SASL = (
 _OF_LOGINS = ("connections.max.reauth.ms", "connection.failed.authentication.delay.ms")
 """Settings of SASL that a file without SASL may have, too."""
 _ADVICE = {
-    "sasl.jaas.config": "passwords do not belong into this file, and there are no login modules: leave it out, and add "
-    "users with ottla broker users add",
     "ssl.keystore.password": "PEM files have no password of their own: leave it out; ssl.key.password is the key's",
     "ssl.truststore.password": "PEM files have no password: leave it out",
 }
+_JAAS = "passwords do not belong into this file, and there are no login modules: leave it out, and add users with {}"
 _SECURITY = ("ssl.", "sasl.", "delegation.token.", "principal.builder.", _PREFIX)
 
 
-def is_security(name: str) -> bool:
-    """Whether a setting is about TLS or SASL, and is read here."""
-    return (name.startswith(_SECURITY) and name not in UNUSED) or name in _OF_LOGINS
+class ServerSettings(NamedTuple):
+    """What differs between the servers that have listeners.
+
+    Attributes:
+        server: ``"broker"`` or ``"proxy"``.
+        add_user: the command that adds a user.
+        unused: settings with such names that the server accepts and ignores.
+        own: further settings that a listener of this server may have.
+    """
+
+    server: str
+    add_user: str
+    unused: Container[str] = ()
+    own: tuple[str, ...] = ()
+
+    def is_security(self, name: str) -> bool:
+        """Whether a setting is about TLS or SASL, and is read here."""
+        return (name.startswith(_SECURITY) and name not in self.unused) or name in (*_OF_LOGINS, *self.own)
 
 
-def read_listeners(file: ConfigFile, kafkas: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of `BrokerConfig` about listeners: ``listen`` and ``advertise``, or ``listeners``.
+def read_listeners(
+    file: ConfigFile, kafkas: Mapping[str, Any], of: ServerSettings, relays: Callable[[str], bool] = lambda name: False
+) -> dict[str, Any]:
+    """The fields of a server's configuration about listeners: ``listen`` and ``advertise``, or ``listeners``.
+
+    Args:
+        relays: whether another server authenticates the clients of the listener with this name.
 
     Raises:
         ConfigurationError: a setting cannot be used.
     """
-    given = {name: value for name, value in kafkas.items() if is_security(name)}
+    given = {name: value for name, value in kafkas.items() if of.is_security(name)}
+    advices = {"sasl.jaas.config": _JAAS.format(of.add_user), **_ADVICE}
     for name in given:
-        if (advice := _ADVICE.get(_bare(name))) is not None:
+        if (advice := advices.get(_bare(name))) is not None:
             raise file.error(f"{name}: {advice}")
-        if _bare(name) not in (*_OF_TLS, *_OF_SASL, *_OF_LOGINS):
-            raise file.error(f"{name}: this broker has no such setting; leave it out")
+        if _bare(name) not in (*_OF_TLS, *_OF_SASL, *_OF_LOGINS, *of.own):
+            raise file.error(f"{name}: this {of.server} has no such setting; leave it out")
     addresses = _addresses(file, kafkas)
+    _check_names_of_listeners(file, given, [*addresses, *_controllers(kafkas)])
     for names, has, example in ((_OF_TLS, "has_tls", "SSL"), (_OF_SASL, "has_sasl", "SASL_SSL")):
         used = any(getattr(protocol, has) for _, protocol, *_ in addresses.values())
         if not used and (unused := [each for each in given if _bare(each) in names]):
@@ -86,7 +106,17 @@ def read_listeners(file: ConfigFile, kafkas: Mapping[str, Any]) -> dict[str, Any
             for field, value in (("listen", listen), ("advertise", advertise))
             if value is not None
         }
-    return {"listeners": tuple(_listener(file, given, *each) for each in addresses.values())}
+    return {"listeners": tuple(_listener(file, given, *each, relays(each[0])) for each in addresses.values())}
+
+
+def _check_names_of_listeners(file: ConfigFile, given: Mapping[str, Any], listeners: Iterable[str]) -> None:
+    """Refuse a setting for a listener that does not exist: it would secure nothing."""
+    names = {name.strip().lower() for name in listeners}
+    for setting in given:
+        if setting.startswith(_PREFIX):
+            named = setting.removeprefix(_PREFIX).partition(".")[0]
+            if named not in names:
+                raise file.error(f"{setting}: listeners has no {named}; write its name in small letters")
 
 
 def _bare(name: str) -> str:
@@ -98,13 +128,18 @@ def _bare(name: str) -> str:
     return setting if mechanism in ("plain", "scram-sha-256", "scram-sha-512", "oauthbearer") else rest
 
 
+def _controllers(kafkas: Mapping[str, Any]) -> list[str]:
+    """The names of the listeners for controllers."""
+    return as_text(kafkas.get("controller.listener.names", "")).split(",")
+
+
 Address = tuple[str, SecurityProtocol, str | None, str | None]
 """Name, protocol, the address to listen on and the one to advertise."""
 
 
 def _addresses(file: ConfigFile, kafkas: Mapping[str, Any]) -> dict[str, Address]:
     """The listeners for clients by name."""
-    controllers = as_text(kafkas.get("controller.listener.names", "")).split(",")
+    controllers = _controllers(kafkas)
     protocols = dict(
         each.strip().partition(":")[::2]
         for each in as_text(kafkas.get("listener.security.protocol.map", "")).split(",")
@@ -149,6 +184,7 @@ def _listener(
     protocol: SecurityProtocol,
     listen: str | None,
     advertise: str | None,
+    relays: bool,
 ) -> ListenerConfig:
     from ottla.addresses import parse_address
     from ottla.subject_mapping import SubjectMapping
@@ -167,7 +203,7 @@ def _listener(
             advertise=advertise,
             tls=_tls(settings, protocol) if protocol.has_tls else None,
             subjects=SubjectMapping.parse(rules) if rules and protocol.has_tls else None,
-            sasl=_sasl(settings) if protocol.has_sasl else None,
+            sasl=_sasl(settings, relays) if protocol.has_sasl else None,
         )
     except ConfigurationError as error:
         text = str(error)
@@ -227,7 +263,7 @@ def _tls(settings: _Settings, protocol: SecurityProtocol) -> Any:
     )
 
 
-def _sasl(settings: _Settings) -> Any:
+def _sasl(settings: _Settings, relays: bool) -> Any:
     from ottla.sasl_server.settings import MAX_RECEIVE, OAuthSettings, SaslSettings
 
     mechanisms = _listed(settings.text("sasl.enabled.mechanisms"))
@@ -251,6 +287,7 @@ def _sasl(settings: _Settings) -> Any:
         max_reauth={each: length for each, length in lengths.items() if length},
         failure_delay=0.1 if delay is None else delay,
         max_receive=int(settings.number("sasl.server.max.receive.size") or MAX_RECEIVE),
+        relayed=relays,
     )
 
 

@@ -1,0 +1,208 @@
+"""Requests that name groups.
+
+Source: KafkaApis.scala (handleJoinGroupRequest and others, listGroups, consumerGroupDescribe, shareGroupDescribe).
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from ottla.acl.rights import (
+    DELETE_GROUP,
+    DESCRIBE_CLUSTER,
+    DESCRIBE_GROUP,
+    DESCRIBE_TOPIC,
+    READ_GROUP,
+)
+from ottla.codec.apis import consumer_group_describe as of_consumers
+from ottla.codec.apis import share_group_describe as of_shares
+from ottla.codec.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from ottla.codec.apis.create_acls import ResourceType
+from ottla.codec.apis.delete_groups import DeletableGroupResult, DeleteGroupsResponse
+from ottla.codec.apis.describe_groups import DescribedGroup, DescribeGroupsResponse
+from ottla.codec.apis.heartbeat import HeartbeatResponse
+from ottla.codec.apis.join_group import JoinGroupResponse
+from ottla.codec.apis.leave_group import LeaveGroupResponse
+from ottla.codec.apis.list_groups import ListGroupsResponse
+from ottla.codec.apis.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from ottla.codec.apis.sync_group import SyncGroupResponse
+from ottla.errors import TopicAuthorizationFailed
+from ottla.proxy.clients.access.screening import PASS, Asked, Screen, Verdict, sorted_out, without_denied
+
+_EVERY_TOPIC = "*"
+"""Stands for all topics: only ACLs for all of them apply to it."""
+_HIDDEN = "The described group uses topics that the client is not authorized to describe."
+"""Kafka's text."""
+
+
+def _of_member(refused: Callable[[Any, int], Any]) -> Screen:
+    """The screen for a request of a member, which needs Read; ``refused``: returns the response with an error."""
+
+    def screen(asked: Asked) -> Verdict:
+        code = asked.refusal(READ_GROUP, asked.message.group_id)
+        return Verdict(answer=refused(asked.message, code)) if code else PASS
+
+    return screen
+
+
+join_group = _of_member(
+    lambda request, code: JoinGroupResponse(
+        error_code=code, protocol_name="", leader="", member_id=request.member_id, members=()
+    )
+)
+heartbeat = _of_member(lambda request, code: HeartbeatResponse(error_code=code))
+leave_group = _of_member(lambda request, code: LeaveGroupResponse(error_code=code))
+sync_group = _of_member(lambda request, code: SyncGroupResponse(error_code=code, assignment=b""))
+
+
+def consumer_group_heartbeat(asked: Asked) -> Verdict:
+    """Check Read on the group, and Describe on the topics; a pattern needs Describe on all topics.
+
+    Kafka matches a pattern only with topics that the member may describe. Upstream would match it with the topics of
+    the proxy's user.
+    """
+    request: ConsumerGroupHeartbeatRequest = asked.message
+    code = asked.refusal(READ_GROUP, request.group_id) or _refusal_of_topics(asked, request.subscribed_topic_names)
+    if not code and request.subscribed_topic_regex:
+        code = asked.refusal(DESCRIBE_TOPIC, _EVERY_TOPIC)
+    if not code:
+        return PASS
+    return Verdict(
+        answer=ConsumerGroupHeartbeatResponse(error_code=code, member_id=None, member_epoch=0, heartbeat_interval_ms=0)
+    )
+
+
+def share_group_heartbeat(asked: Asked) -> Verdict:
+    request: ShareGroupHeartbeatRequest = asked.message
+    code = asked.refusal(READ_GROUP, request.group_id) or _refusal_of_topics(asked, request.subscribed_topic_names)
+    if not code:
+        return PASS
+    return Verdict(
+        answer=ShareGroupHeartbeatResponse(error_code=code, member_id=None, member_epoch=0, heartbeat_interval_ms=0)
+    )
+
+
+def _refusal_of_topics(asked: Asked, names: Iterable[str] | None) -> int:
+    codes = [asked.refusal(DESCRIBE_TOPIC, name) for name in dict.fromkeys(names or ())]
+    return next(filter(None, codes), 0)
+
+
+# -- administrators
+
+
+def delete_groups(asked: Asked) -> Verdict:
+    return without_denied(
+        asked,
+        "groups_names",
+        DeleteGroupsResponse,
+        "results",
+        lambda name: asked.refusal(DELETE_GROUP, name),
+        lambda name, code: DeletableGroupResult(group_id=name, error_code=code),
+    )
+
+
+def list_groups(asked: Asked) -> Verdict:
+    """Leave groups out of the list that the client may not describe."""
+    if asked.shows(DESCRIBE_CLUSTER):
+        return PASS
+
+    def change(answer: ListGroupsResponse) -> ListGroupsResponse:
+        return replace(
+            answer, groups=tuple(each for each in answer.groups if asked.shows(DESCRIBE_GROUP, each.group_id))
+        )
+
+    return Verdict(change=change)
+
+
+def describe_groups(asked: Asked) -> Verdict:
+    verdict = without_denied(
+        asked,
+        "groups",
+        DescribeGroupsResponse,
+        "groups",
+        lambda name: asked.refusal(DESCRIBE_GROUP, name),
+        lambda name, code: DescribedGroup(
+            error_code=code, group_id=name, group_state="", protocol_type="", protocol_data="", members=()
+        ),
+    )
+    return _with_operations(asked, verdict)
+
+
+def _with_operations(asked: Asked, verdict: Verdict) -> Verdict:
+    """Have the response show the operations that the client may do, instead of those of the proxy's user."""
+    if verdict.answer is not None or not asked.message.include_authorized_operations:
+        return verdict
+    change = verdict.change
+
+    def showing(answer: Any) -> Any:
+        operations = partial(asked.access.operations, asked.client, ResourceType.GROUP)
+        shown = replace(
+            answer,
+            groups=tuple(
+                each if each.error_code else replace(each, authorized_operations=operations(each.group_id))
+                for each in answer.groups
+            ),
+        )
+        return shown if change is None else change(shown)
+
+    return verdict._replace(change=showing)
+
+
+def consumer_group_describe(asked: Asked) -> Verdict:
+    def refused(name: str, code: int) -> Any:
+        return of_consumers.DescribedGroup(
+            error_code=code,
+            group_id=name,
+            group_state="",
+            group_epoch=0,
+            assignment_epoch=0,
+            assignor_name="",
+            members=(),
+        )
+
+    return _described(asked, of_consumers.ConsumerGroupDescribeResponse, refused)
+
+
+def share_group_describe(asked: Asked) -> Verdict:
+    def refused(name: str, code: int) -> Any:
+        return of_shares.DescribedGroup(
+            error_code=code,
+            group_id=name,
+            group_state="",
+            group_epoch=0,
+            assignment_epoch=0,
+            assignor_name="",
+            members=(),
+        )
+
+    return _described(asked, of_shares.ShareGroupDescribeResponse, refused)
+
+
+def _described(asked: Asked, answer: type[Any], refused: Callable[[str, int], Any]) -> Verdict:
+    """Describe groups whose topics the client may describe, too."""
+    kept, denied = sorted_out(asked.message.group_ids, lambda name: asked.refusal(DESCRIBE_GROUP, name))
+    results = tuple(refused(*each) for each in denied)
+    if not kept:
+        return Verdict(answer=answer(groups=results))
+
+    def change(response: Any) -> Any:
+        groups = (
+            each
+            if all(asked.shows(DESCRIBE_TOPIC, name) for name in _topics_of(each.members))
+            else replace(each, error_code=TopicAuthorizationFailed.code, error_message=_HIDDEN, members=())
+            for each in response.groups
+        )
+        return replace(response, groups=(*groups, *results))
+
+    request = replace(asked.message, group_ids=kept) if denied else None
+    return _with_operations(asked, Verdict(request=request, change=change))
+
+
+def _topics_of(members: Sequence[Any]) -> set[str]:
+    names: set[str] = set()
+    for member in members:
+        names.update(member.subscribed_topic_names)
+        for assignment in (member.assignment, getattr(member, "target_assignment", None)):
+            names.update(each.topic_name for each in (assignment.topic_partitions if assignment else ()))
+    return names

@@ -1,0 +1,207 @@
+"""Decides over each request of a client, before any other part of the proxy reads it.
+
+Rules:
+- A client with every right passes unread.
+- A request with a topic id whose name the proxy does not know waits, and the later ones behind it, until upstream has
+  told the name. The name of an id never changes, so it is asked for once.
+- A request with bytes behind its message closes the connection: upstream might read them differently.
+- A long response that has to be changed is read and built in a thread.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ottla.client_info import ClientInfo
+from ottla.codec.apis import APIS
+from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from ottla.codec.elements import has_more_elements
+from ottla.codec.error_codes import error_codes
+from ottla.codec.frames import build_request, build_response_parts, parse_request, parse_response
+from ottla.codec.wire import NO_UUID, Buffer, in_memory
+from ottla.errors import OttlaError, RemoteProtocolError
+from ottla.proxy.clients.access.fetches import FetchSessions
+from ottla.proxy.clients.access.screening import Asked, Change, Verdict
+from ottla.proxy.clients.access.screens import IDS, SCREENS
+from ottla.proxy.clients.access.transactions import may_produce
+from ottla.proxy.clients.carried import CARRIED, FETCH, METADATA, PRODUCE, SHARE_ACKNOWLEDGE, SHARE_FETCH
+from ottla.proxy.clients.client_connection import ClientConnection, ClientRequest
+from ottla.proxy.clients.client_link import ClientLink
+from ottla.proxy.clients.request_line import RequestLine
+from ottla.proxy.clients.walks import produce_head
+from ottla.proxy.contained import as_ottla_error
+from ottla.proxy.threads import Threads
+from ottla.proxy.upstream.cluster import UpstreamCluster
+from ottla.proxy.upstream.link import Parts
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from ottla.acl.access import Access
+
+MOST_NAMED = 50_000
+"""The most topics, partitions and so on in a request that is checked, which takes about 0.5 s."""
+_SHORT = 10_000
+"""Bytes of a request that cannot name so many."""
+_LONG = 256 * 2**10
+"""Bytes of a response that is changed in a thread."""
+_METADATA_VERSION = 12
+"""The first version by which a topic is found by its id."""
+_CLIENT_ID = "ottla-proxy"
+
+Pass = Callable[[ClientRequest, Buffer, float], None]
+"""Handles a request that may pass."""
+
+
+class GuardContext(Protocol):
+    """The parts of the proxy that a guard uses."""
+
+    access: "Access"
+    cluster: UpstreamCluster
+    threads: Threads
+
+
+class Guard:
+    """Decides over the requests of one client.
+
+    Args:
+        info: who the client is.
+    """
+
+    def __init__(
+        self, client: ClientConnection, link: ClientLink, line: RequestLine, info: ClientInfo, shared: GuardContext
+    ) -> None:
+        self._client, self._link, self._line, self._info, self._shared = client, link, line, info, shared
+        self._sessions = FetchSessions()
+        self._of_sessions = {
+            FETCH: self._sessions.fetch,
+            SHARE_FETCH: self._sessions.share_fetch,
+            SHARE_ACKNOWLEDGE: self._sessions.share_acknowledge,
+        }
+
+    def lets_pass(self, start: Buffer, size: int) -> bool:
+        """Whether a Produce request, of which this is the beginning, needs no screen."""
+        if self._shared.access.has_every_right(self._info):
+            return True
+        head = produce_head(start, size)
+        return head is not None and may_produce(self._asked(None, head.version), head)
+
+    def screen(self, request: ClientRequest, frame: Buffer, then: Pass, now: float) -> None:
+        """Decide over a request: call ``then`` with what may pass of it, or answer it.
+
+        Raises:
+            RemoteProtocolError: the request is invalid, or names too much.
+        """
+        if self._shared.access.has_every_right(self._info):
+            then(request, frame, now)
+            return
+        if request.key == PRODUCE and self.lets_pass(frame, len(frame)):
+            then(request, frame, now)
+            return
+        if len(frame) > _SHORT and has_more_elements(frame, MOST_NAMED):
+            raise RemoteProtocolError(f"{CARRIED[request.key].name} names more than {MOST_NAMED} topics or partitions")
+        parsed = parse_request(frame)
+        if parsed.leftover:
+            raise RemoteProtocolError(f"{CARRIED[request.key].name} has {parsed.leftover} bytes behind its end")
+        unknown = self._unknown_ids(request, parsed.message)
+        decide = partial(self._decide, request, parsed.message, parsed.header.client_id, frame, then)
+        if unknown and self._link.newest(METADATA) >= _METADATA_VERSION:
+            self._line.hold(len(frame))
+            self._ask_names(unknown, decide, now)
+        else:
+            decide(now)
+
+    def _asked(self, message: Any, version: int) -> Asked:
+        return Asked(message, version, self._info, self._shared.access, self._shared.cluster.names)
+
+    def _decide(
+        self, request: ClientRequest, message: Any, client_id: str | None, frame: Buffer, then: Pass, now: float
+    ) -> None:
+        screen = self._of_sessions.get(request.key) or SCREENS[request.key]
+        verdict = screen(self._asked(message, request.version))
+        if verdict.closes:
+            self._client.close(verdict.closes)
+        elif verdict.answer is not None:
+            self._client.respond(request, verdict.answer)
+        else:
+            self._let_pass(request, verdict, client_id, frame, then, now)
+
+    def _let_pass(
+        self, request: ClientRequest, verdict: Verdict, client_id: str | None, frame: Buffer, then: Pass, now: float
+    ) -> None:
+        if verdict.request is not None:
+            frame = build_request(verdict.request, request.version, request.correlation_id, client_id)[4:]
+        if verdict.change is not None:
+            self._client.intercept(request.ticket, partial(self._answered, request, verdict.change), whole=True)
+        elif request.key == FETCH:
+            self._client.intercept(request.ticket, partial(self._fetched, request), whole=False)
+        then(request, frame, now)
+
+    # -- topic ids
+
+    def _unknown_ids(self, request: ClientRequest, message: Any) -> "tuple[UUID, ...]":
+        if (ids := IDS.get(request.key)) is None:
+            return ()
+        names = self._shared.cluster.names
+        return tuple(dict.fromkeys(each for each in ids(message) if each != NO_UUID and each not in names))
+
+    def _ask_names(self, ids: "tuple[UUID, ...]", decide: Callable[[float], None], now: float) -> None:
+        """Ask upstream for the names of topics, and decide; ids that upstream does not know stay without a name."""
+        request = MetadataRequest(
+            topics=tuple(MetadataRequestTopic(topic_id=each, name=None) for each in ids),
+            allow_auto_topic_creation=False,
+        )
+
+        def told(parts: Parts, now: float) -> None:
+            _, answer = parse_response(MetadataResponse, _METADATA_VERSION, b"".join(parts))
+            self._shared.cluster.learn_names(answer.topics)
+            self._line.release(now, self._client.contained(partial(self._go_on, decide)))
+
+        frame = build_request(request, _METADATA_VERSION, 0, _CLIENT_ID)[4:]
+        self._link.forward(frame, self._client.contained(told), now, lost=self._line.release)
+
+    def _go_on(self, decide: Callable[[float], None], now: float) -> None:
+        if self._client.closed:
+            return
+        try:
+            decide(now)
+        except RemoteProtocolError as error:
+            self._client.close(str(error))
+
+    # -- responses
+
+    def _fetched(self, request: ClientRequest, parts: Parts, left: int) -> None:
+        """Learn from the beginning of a response to Fetch which session it begins, and pass it on."""
+        start = b"".join(bytes(memoryview(part)[:32]) for part in parts[:4])
+        self._sessions.notice(request.version, start[4:])
+        self._client.answer_now(request.ticket, *parts, left=left)
+
+    def _answered(self, request: ClientRequest, change: Change, parts: Parts, left: int) -> None:
+        """Answer with a changed response of upstream."""
+        frame = b"".join(parts)[4:]
+        if len(frame) <= _LONG:
+            self._respond(request, _changed(request, change, frame), 0.0)
+        else:
+            self._shared.threads.run(
+                partial(_changed, request, change, frame),
+                self._client.contained(partial(self._respond, request)),
+            )
+
+    def _respond(
+        self, request: ClientRequest, result: "tuple[list[Buffer], list[int]] | OttlaError", now: float
+    ) -> None:
+        if isinstance(result, OttlaError):
+            self._client.close(str(result))
+        else:
+            parts, errors = result
+            self._client.answer_now(request.ticket, *parts, errors=errors)
+
+
+def _changed(request: ClientRequest, change: Change, frame: bytes) -> "tuple[list[Buffer], list[int]] | OttlaError":
+    """The parts of a changed response, and its error codes; runs in a thread, and raises nothing."""
+    try:
+        _, message = parse_response(APIS[request.key].response, request.version, frame)
+        message = change(message)
+        return in_memory(build_response_parts(message, request.version, request.correlation_id)), error_codes(message)
+    except Exception as error:
+        return as_ottla_error(error)

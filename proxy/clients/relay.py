@@ -1,0 +1,113 @@
+"""The login of a client to upstream, through the proxy: mode `relay`.
+
+Rules:
+- Before its login a client may only ask for versions, and log in. The proxy closes its connection otherwise, as a
+  broker does, so that no stranger has upstream work for it.
+- The mechanisms of the listener count: upstream may have others, such as GSSAPI, whose names of services contain hosts.
+- Only the newer handshake passes (KIP-152): after the older one, tokens are no requests.
+- The proxy keeps nothing of a token: it reads the error code of upstream's answer, and nothing else.
+
+Source: SaslServerAuthenticator.java; KIP-43, KIP-152.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+from ottla.codec.apis.sasl_authenticate import SaslAuthenticateResponse
+from ottla.codec.apis.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from ottla.codec.frames import parse_request, parse_response
+from ottla.codec.wire import Buffer
+from ottla.errors import RemoteProtocolError, UnsupportedSaslMechanism
+from ottla.proxy.clients.client_connection import ClientConnection, ClientRequest
+from ottla.proxy.clients.client_link import ClientLink
+from ottla.proxy.clients.offering import AUTHENTICATE, HANDSHAKE
+from ottla.proxy.upstream.link import Parts
+from ottla.sdk.timers import Timer, Timers
+
+MOST_BEFORE = 512 * 2**10
+"""Bytes of the largest request before a login; Kafka's default of `sasl.server.max.receive.size`."""
+PATIENCE = 10.0
+"""Seconds from the first request of SASL until the client has logged in."""
+_ROUNDS = {"PLAIN": 1, "OAUTHBEARER": 1, "SCRAM-SHA-256": 2, "SCRAM-SHA-512": 2}
+"""The successful answers after which a client has logged in."""
+
+
+class RelayedLogin:
+    """Passes the login of one client on to upstream.
+
+    Args:
+        mechanisms: those that the listener lets pass.
+
+    Attributes:
+        done: upstream has let the client in.
+    """
+
+    def __init__(
+        self, client: ClientConnection, link: ClientLink, mechanisms: Sequence[str], timers: Timers
+    ) -> None:
+        self._client, self._link, self._mechanisms, self._timers = client, link, tuple(mechanisms), timers
+        self.done = False
+        self._timer: Timer | None = None
+        """Set with the first request of SASL, until the client has logged in."""
+        self._left = 0
+        """Successful answers until upstream has let the client in; 0: none is expected."""
+
+    def check(self, key: int, size: int, name: str) -> None:
+        """Check whether a request may come now.
+
+        Raises:
+            RemoteProtocolError: it may not.
+        """
+        if self.done or key in (HANDSHAKE, AUTHENTICATE):
+            if not self.done and size > MOST_BEFORE:
+                raise RemoteProtocolError(f"{name} of {size} bytes before the login")
+            return
+        raise RemoteProtocolError(
+            f"{name} came before SaslHandshake: this listener requires SASL, so set security.protocol and "
+            f"sasl.mechanism ({', '.join(self._mechanisms)})"
+        )
+
+    def handle(self, request: ClientRequest, frame: Buffer, now: float) -> None:
+        """Pass a request of SASL on."""
+        if self._timer is None and not self.done:
+            self._timer = self._timers.add(now + PATIENCE, self._client.contained(self._expire))
+        if request.key == HANDSHAKE:
+            self._handshake(request, frame, now)
+        elif self._left:
+            self._client.intercept(request.ticket, partial(self._authenticated, request), whole=True)
+            self._link.pass_on(request, frame, now)
+        else:
+            raise RemoteProtocolError("SaslAuthenticate came before SaslHandshake")
+
+    def _expire(self, now: float) -> None:
+        if not self.done:
+            self._client.close(f"no authentication within {PATIENCE:g} s")
+
+    def _handshake(self, request: ClientRequest, frame: Buffer, now: float) -> None:
+        asked: SaslHandshakeRequest = parse_request(frame).message
+        if asked.mechanism not in self._mechanisms:
+            code = UnsupportedSaslMechanism.code
+            self._client.respond(request, SaslHandshakeResponse(error_code=code, mechanisms=self._mechanisms))
+            return
+        self._left = _ROUNDS[asked.mechanism]
+        self._client.intercept(request.ticket, partial(self._shaken, request), whole=True)
+        self._link.pass_on(request, frame, now)
+
+    def _shaken(self, request: ClientRequest, parts: Parts, left: int) -> None:
+        """Answer with the mechanisms that both upstream and the listener have."""
+        _, answer = parse_response(SaslHandshakeResponse, request.version, b"".join(parts)[4:])
+        if answer.error_code:
+            self._left = 0
+        both = tuple(each for each in answer.mechanisms if each in self._mechanisms)
+        self._client.respond(request, SaslHandshakeResponse(error_code=answer.error_code, mechanisms=both))
+
+    def _authenticated(self, request: ClientRequest, parts: Parts, left: int) -> None:
+        frame = b"".join(parts)[4:]
+        _, answer = parse_response(SaslAuthenticateResponse, request.version, frame)
+        self._left = 0 if answer.error_code else max(self._left - 1, 0)
+        if not self._left:
+            self.done = not answer.error_code
+        if self.done and self._timer is not None:
+            self._timer.cancel()
+        errors = (answer.error_code,) if answer.error_code else ()
+        self._client.answer_now(request.ticket, *parts, errors=errors)

@@ -1,0 +1,76 @@
+"""Rules of the proxy's security that are broken on purpose: a test of theirs has to fail."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ottla.proxy import core
+from ottla.proxy.clients import client_session
+from ottla.proxy.clients.access import fetches, guard, metadata, transactions
+from ottla.proxy.clients.access.screening import PASS
+from ottla.proxy.clients.client_link import ClientLink
+from ottla.proxy.clients.relay import RelayedLogin
+from tests.proxy import test_acls as acls
+from tests.proxy import test_relay as relay
+
+Broken = tuple[Any, str, Any]
+
+MUTATIONS: dict[str, tuple[Broken, Callable[[], None]]] = {
+    "a session of another connection goes on": (
+        (fetches.FetchSessions, "_own", lambda self, session_id: session_id),
+        acls.test_a_session_belongs_to_the_connection_on_which_it_began,
+    ),
+    "every fetch passes": (
+        (fetches.FetchSessions, "fetch", lambda self, asked: PASS),
+        acls.test_a_fetch_with_a_denied_topic_gets_no_session,
+    ),
+    "topic ids are not looked up": (
+        (guard.Guard, "_unknown_ids", lambda self, request, message: ()),
+        acls.test_a_topic_id_is_decided_by_its_name_which_is_asked_for_once,
+    ),
+    "the line is not released when upstream breaks off": (
+        (guard.RequestLine, "release", lambda self, now, first=None: None),
+        acls.test_an_upstream_that_breaks_off_while_it_is_asked_for_names_leaves_nothing_waiting,
+    ),
+    "everyone creates topics by asking": (
+        (metadata, "_not_to_create", lambda asked, topics: ()),
+        acls.test_only_those_who_may_create_a_topic_create_it_by_asking,
+    ),
+    "lists are not filtered": (
+        (metadata, "_listed", lambda asked, answer: answer),
+        acls.test_a_list_has_only_topics_that_the_client_may_describe,
+    ),
+    "transactional records need no right to the id": (
+        (transactions, "_is_transactional", lambda records: False),
+        acls.test_transactional_records_need_the_right_to_the_id,
+    ),
+    "a change of the ACLs concerns nobody": (
+        (core, "concerns", lambda old, new: lambda principal: False),
+        acls.test_a_change_closes_the_connections_of_those_whom_it_concerns,
+    ),
+    "the deny list is not asked": (
+        (client_session.Offering, "why_not", lambda self, key, version, with_names: None),
+        acls.test_a_denied_api_is_neither_offered_nor_taken_without_acls_either,
+    ),
+    "a relayed client may send what it likes before its login": (
+        (RelayedLogin, "check", lambda self, key, size, name: None),
+        relay.test_scram_is_done_after_its_second_answer,
+    ),
+    "a relayed client outlives its upstream connection": (
+        (ClientLink, "_lost", lambda self, error, now: None),
+        relay.test_a_client_ends_with_its_upstream_connection,
+    ),
+    "a login may take for ever": (
+        (RelayedLogin, "_expire", lambda self, now: None),
+        relay.test_a_client_that_does_not_finish_its_login_is_disconnected,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_broken_rule_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (owner, attribute, broken), proof = MUTATIONS[name]
+    monkeypatch.setattr(owner, attribute, broken)
+    with pytest.raises((AssertionError, KeyError, ValueError)):
+        proof()

@@ -1,0 +1,154 @@
+"""Clients that log in to upstream itself, through the proxy: mode `relay`."""
+
+from collections import defaultdict
+from typing import Any
+
+import pytest
+
+from ottla.codec.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.codec.apis.init_producer_id import InitProducerIdRequest
+from ottla.codec.apis.metadata import MetadataRequest, MetadataResponse
+from ottla.codec.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from ottla.codec.apis.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from ottla.codec.frames import parse_request
+from ottla.errors import SaslAuthenticationFailed, UnsupportedSaslMechanism
+from ottla.proxy.clients.relay import PATIENCE
+from ottla.proxy.config import ProxyConfig
+from ottla.proxy.listeners import ClientMode, ProxyListener
+from ottla.sasl import Plain
+from ottla.sasl_server.settings import SaslSettings
+from tests.proxy.simulated import PROXY_PORT, Reply, World, batch
+from tests.proxy.test_upstream_security import AUTHENTICATE, HANDSHAKE, SECRET, VERSIONS, Guarded
+
+METADATA = MetadataRequest(topics=None)
+
+
+class Relaying(World):
+    """Keeps the requests of each upstream connection, and the tokens in them."""
+
+    def __init__(self, *mechanisms: str) -> None:
+        self.asked: dict[int, list[int]] = defaultdict(list)
+        self.tokens: dict[int, list[bytes]] = defaultdict(list)
+        listener = ProxyListener(
+            protocol="SASL_PLAINTEXT",  # type: ignore[arg-type]
+            host="proxy",
+            port=PROXY_PORT,
+            mode=ClientMode.RELAY,
+            sasl=SaslSettings(mechanisms=mechanisms or ("PLAIN",), relayed=True),
+        )
+        super().__init__(Guarded({"t": 1}), listeners=(listener,), sasl=Plain("proxy", SECRET))
+
+    def _send(self, link: int, frame: bytes) -> None:
+        request = parse_request(frame)
+        self.asked[link].append(request.header.api_key)
+        if isinstance(request.message, SaslAuthenticateRequest):
+            self.tokens[link].append(bytes(request.message.auth_bytes))
+        super()._send(link, frame)
+
+    def log_in(self, client: int, password: str = SECRET, user: str = "alice") -> Reply:
+        shaken = self.request(client, SaslHandshakeRequest(mechanism="PLAIN"), 1).parsed(SaslHandshakeResponse)
+        assert shaken.error_code == 0 and shaken.mechanisms == ("PLAIN",)
+        return self.request(client, SaslAuthenticateRequest(auth_bytes=f"\0{user}\0{password}".encode()), 2)
+
+    def link_of(self, user: str) -> list[int]:
+        return [link for link, tokens in self.tokens.items() if any(user.encode() in each for each in tokens)]
+
+
+def test_a_client_logs_in_to_upstream_on_a_connection_of_its_own() -> None:
+    world = Relaying()
+    for client, user in ((1, "alice"), (2, "bob")):
+        versions = world.request(client, ApiVersionsRequest(), 3).parsed(ApiVersionsResponse)
+        offered = {each.api_key: (each.min_version, each.max_version) for each in versions.api_keys}
+        assert offered[HANDSHAKE] == (1, 1) and offered[AUTHENTICATE] == (0, 1)
+        assert world.log_in(client, user=user).parsed(SaslAuthenticateResponse).error_code == 0
+        answer = world.request(client, METADATA, 9).parsed(MetadataResponse)
+        assert [each.host for each in answer.brokers] == ["proxy"]
+    for user in ("alice", "bob"):
+        (link,) = world.link_of(user)
+        assert world.asked[link] == [VERSIONS, HANDSHAKE, AUTHENTICATE, 3]
+    assert len(world.link_of("proxy")) == 1, "the proxy's own connection, for metadata"
+
+
+def test_records_and_producer_ids_pass_as_they_are() -> None:
+    world = Relaying()
+    world.log_in(1)
+    assert world.produce(1, {("t", 0): batch([(None, b"v")])}).code == 0
+    world.request(1, InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1), 4)
+    (link,) = world.link_of("alice")
+    assert world.asked[link][-2:] == [0, 22] and world.upstream.values("t") == [b"v"]
+
+
+def test_a_wrong_password_is_upstreams_to_refuse() -> None:
+    world = Relaying()
+    answer = world.log_in(1, "wrong").parsed(SaslAuthenticateResponse)
+    assert answer.error_code == SaslAuthenticationFailed.code and answer.error_message == "Authentication failed"
+    world.request(1, METADATA, 9)
+    assert "Metadata came before SaslHandshake" in world.closed[1]
+
+
+@pytest.mark.parametrize(
+    ("message", "version", "says"),
+    [
+        (METADATA, 9, "Metadata came before SaslHandshake: this listener requires SASL"),
+        (SaslAuthenticateRequest(auth_bytes=b"x"), 2, "SaslAuthenticate came before SaslHandshake"),
+        (SaslHandshakeRequest(mechanism="PLAIN"), 0, "SaslHandshake version 0 was not offered"),
+    ],
+)
+def test_a_stranger_reaches_nothing(message: Any, version: int, says: str) -> None:
+    world = Relaying()
+    links = len(world.asked)
+    world.request(1, message, version)
+    assert says in world.closed[1]
+    assert len(world.asked) == links, "no connection to upstream"
+
+
+def test_a_mechanism_that_the_listener_does_not_relay_is_refused_here() -> None:
+    world = Relaying("SCRAM-SHA-512")
+    for mechanism in ("GSSAPI", "PLAIN"):
+        answer = world.request(1, SaslHandshakeRequest(mechanism=mechanism), 1).parsed(SaslHandshakeResponse)
+        assert answer.error_code == UnsupportedSaslMechanism.code and answer.mechanisms == ("SCRAM-SHA-512",)
+    assert not world.link_of("alice")
+
+
+def test_scram_is_done_after_its_second_answer() -> None:
+    world = Relaying("SCRAM-SHA-512")
+    world.upstream.bend = lambda request, answer: (
+        SaslHandshakeResponse(error_code=0, mechanisms=("SCRAM-SHA-512", "GSSAPI"))
+        if isinstance(request, SaslHandshakeRequest)
+        else SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=b"r=1")
+        if isinstance(request, SaslAuthenticateRequest)
+        else answer
+    )
+    world.request(1, SaslHandshakeRequest(mechanism="SCRAM-SHA-512"), 1)
+    world.request(1, SaslAuthenticateRequest(auth_bytes=b"n,,n=alice,r=1"), 2)
+    early = world.request(1, METADATA, 9)
+    assert early.frame is None and "before SaslHandshake" in world.closed.pop(1)
+    world.request(2, SaslHandshakeRequest(mechanism="SCRAM-SHA-512"), 1)
+    for _ in range(2):
+        world.request(2, SaslAuthenticateRequest(auth_bytes=b"n,,n=alice,r=1"), 2)
+    assert world.request(2, METADATA, 9).frame is not None
+
+
+def test_a_client_that_does_not_finish_its_login_is_disconnected() -> None:
+    world = Relaying()
+    world.request(1, SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    world.log_in(2)
+    world.settle(PATIENCE + 1.0)
+    assert world.closed.keys() == {1} and "no authentication within 10 s" in world.closed[1]
+
+
+def test_a_client_ends_with_its_upstream_connection() -> None:
+    world = Relaying()
+    world.log_in(1)
+    (link,) = world.link_of("alice")
+    world.lose(link)
+    world.settle()
+    assert 1 in world.closed
+    assert len(world.link_of("alice")) == 1, "what came after it would be nobody's"
+
+
+def test_a_relay_has_no_credentials_in_its_configuration() -> None:
+    world = Relaying()
+    config = world.core.config
+    assert isinstance(config, ProxyConfig) and config.users is None and config.acls is None
+    assert SECRET not in repr(config)
