@@ -9,6 +9,7 @@ PARTS = ("brokerlite", "codec", "proxy", "sdk", "spark", "src/ottla")
 ALLOWED = {
     "brokerlite/machines/partitions/partition_log.py: batch": "the log stamps the record batch that it was given",
     "brokerlite/machines/partitions/validation.py: batch": "the validation rewrites the record batch that it was given",
+    "brokerlite/machines/consumer_groups/subscriptions.py: options": "RE2 takes its options by assignment",
     "brokerlite/serve.py: self._nap": "trio moves a deadline by assignment",
     "proxy/clients/opening.py: batch": "the proxy stamps the record batch that it has checked",
     "proxy/serve.py: self._nap": "trio moves a deadline by assignment",

@@ -15,6 +15,7 @@ from random import Random
 from typing import Any, Protocol
 
 from ottla.codec.apis.produce import ProduceRequest
+from ottla.sdk.cluster.questions import Question
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.consume.assignment import subscription
 from ottla.sdk.events import DATA
@@ -244,7 +245,7 @@ class Simulation:
         topics, ask, haste = core.metadata._topics, core.metadata._requests._ask_another, Haste(process)
         forget, sloth = topics.forget, Sloth(process)
 
-        def asks(now: float, *, waits_alone: bool = False) -> bool:
+        def asks(now: float, *, waits_alone: bool = False) -> Question | None:
             haste.asks()
             return ask(now, waits_alone=waits_alone)
 

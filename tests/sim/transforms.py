@@ -83,7 +83,7 @@ class Transforms(Transfers):
         "refuse offsets",
         "upgrade",
     )
-    RELEASES = ("3.9", "3.9", "4.3", "4.3", "4.3", BROKERLITE)
+    RELEASES: tuple[str, ...] = ("3.9", "3.9", "4.3", "4.3", "4.3", BROKERLITE)
     SETTLES = False
 
     def __init__(self, seed: int, *, told: bool = False) -> None:
