@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from ottla.codec.apis import consumer_group_describe
 from ottla.codec.apis.api_versions import ApiVersionsRequest
+from ottla.codec.apis.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from ottla.codec.apis.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -40,6 +42,7 @@ from ottla.codec.apis.offset_fetch import (
     OffsetFetchRequest,
 )
 from ottla.codec.consumer_protocol import ConsumerProtocolAssignment, TopicPartition, build_assignment
+from ottla.codec.wire import NO_UUID
 from ottla.errors import (
     ConfigurationError,
     CoordinatorLoadInProgress,
@@ -82,7 +85,7 @@ MEMBER = DescribedGroupMember(
 )
 
 
-CREATE, DELETE, DESCRIBE_CONFIGS = 19, 20, 32
+CREATE, DELETE, DESCRIBE_CONFIGS, CONSUMER_GROUP_DESCRIBE = 19, 20, 32, 69
 
 
 @dataclass
@@ -216,6 +219,51 @@ def test_a_group_that_is_not_there_is_an_error_also_where_brokers_call_it_dead()
     with pytest.raises(PartialFailure) as failed:
         world.call(lambda now: calls.describe_groups(world.core, ["a", "x"], now))
     assert list(failed.value.found) == ["a"] and isinstance(failed.value.failures["x"], GroupIdNotFound)
+
+
+def test_a_consumer_group_is_described_by_its_own_api() -> None:
+    broker, world = cluster(a=Group())
+    broker.versions[CONSUMER_GROUP_DESCRIBE] = (0, 1)
+    places = (consumer_group_describe.TopicPartitions(topic_id=NO_UUID, topic_name="t", partitions=(1, 0)),)
+    assignment = consumer_group_describe.Assignment(topic_partitions=places)
+    member = consumer_group_describe.Member(
+        member_id="m",
+        member_epoch=3,
+        client_id="c",
+        client_host="/10.0.0.7",
+        subscribed_topic_names=("t",),
+        assignment=assignment,
+        target_assignment=assignment,
+    )
+
+    def describe(name: str) -> consumer_group_describe.DescribedGroup:
+        return consumer_group_describe.DescribedGroup(
+            error_code=0 if name == "new" else GroupIdNotFound.code,
+            group_id=name,
+            group_state="Stable",
+            group_epoch=3,
+            assignment_epoch=3,
+            assignor_name="uniform",
+            members=(member,),
+        )
+
+    def script(node: int, message: Any) -> Any:
+        if not isinstance(message, ConsumerGroupDescribeRequest):
+            return None
+        return ConsumerGroupDescribeResponse(groups=tuple(map(describe, message.group_ids)))
+
+    broker.script = script
+    found = world.call(lambda now: calls.describe_groups(world.core, ["new"], now))["new"]
+    assert (found.type, found.state, found.protocol_type, found.protocol) == (
+        "consumer",
+        "Stable",
+        "consumer",
+        "uniform",
+    )
+    assert found.members[0].assignment == (("t", 0), ("t", 1)) and found.members[0].host == "10.0.0.7"
+    with pytest.raises(PartialFailure) as failed:
+        world.call(lambda now: calls.describe_groups(world.core, ["a", "new", "x"], now))
+    assert list(failed.value.found) == ["a", "new"] and list(failed.value.failures) == ["x"]
 
 
 @pytest.mark.parametrize(("newest", "requests"), [(10, 1), (8, 1), (7, 2), (2, 2)])
