@@ -158,10 +158,9 @@ async def _numbers(consumer: ottla.Consumer, count: int) -> list[int]:
 def _topic(bootstrap: str, count: int = 100) -> str:
     name = f"modern-{uuid.uuid4().hex[:8]}"
     create_topic(bootstrap, name, PARTITIONS)
-    with LIBRDKAFKA.producing(bootstrap, {}) as producer:
-        for number in range(count):
-            producer.send(Message(name, None, b"%d" % number, partition=number % PARTITIONS))
-        producer.flush()
+    LIBRDKAFKA.produce(
+        bootstrap, [Message(name, None, b"%d" % number, partition=number % PARTITIONS) for number in range(count)]
+    )
     return name
 
 
