@@ -18,11 +18,11 @@ Broken = tuple[Any, str, Any]
 
 MUTATIONS: dict[str, tuple[Broken, Callable[[], None]]] = {
     "a session of another connection goes on": (
-        (fetches.FetchSessions, "_own", lambda self, session_id: session_id),
+        (fetches.ConnectionFetchSessions, "_own", lambda self, session_id: session_id),
         acls.test_a_session_belongs_to_the_connection_on_which_it_began,
     ),
     "every fetch passes": (
-        (fetches.FetchSessions, "fetch", lambda self, asked: PASS),
+        (fetches.ConnectionFetchSessions, "fetch", lambda self, asked: PASS),
         acls.test_a_fetch_with_a_denied_topic_gets_no_session,
     ),
     "topic ids are not looked up": (
@@ -72,5 +72,5 @@ MUTATIONS: dict[str, tuple[Broken, Callable[[], None]]] = {
 def test_a_broken_rule_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (owner, attribute, broken), proof = MUTATIONS[name]
     monkeypatch.setattr(owner, attribute, broken)
-    with pytest.raises((AssertionError, KeyError, ValueError)):
+    with pytest.raises((AssertionError, AttributeError, KeyError, ValueError)):
         proof()

@@ -32,7 +32,7 @@ _MOST_SESSIONS = 1000
 """Sessions of one connection that are remembered; a client has one for each broker."""
 
 
-class FetchSessions:
+class ConnectionFetchSessions:
     """The sessions of one connection, and the screens that need them."""
 
     def __init__(self) -> None:
