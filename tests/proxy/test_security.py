@@ -342,7 +342,7 @@ def test_acls_change_while_clients_are_connected(broker: Broker, users: str) -> 
     with proxy_of(broker, users, *OF_ALICE) as proxy:
         alice = logged_in(proxy.bootstrap, "alice", SECRET)
         alice.ask(MetadataRequest(topics=()), 9)
-        on_thread(proxy, lambda: proxy.running.change_acls(rules("allow alice Read Topic t")))
+        on_thread(proxy, lambda: proxy.running.change_acls(rules("allow alice Write Topic u")))
         assert alice.closed()
         alice.close()
         with pytest.raises(TopicAuthorizationFailed):
