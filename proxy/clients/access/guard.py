@@ -87,7 +87,7 @@ class Guard:
         return head is not None and may_produce(self._asked(None, head.version), head)
 
     def screen(self, request: ClientRequest, frame: Buffer, then: Pass, now: float) -> None:
-        """Decide over a request: call ``then`` with what may pass of it, or answer it.
+        """Decide over a request: call ``then`` with its allowed parts, or answer it.
 
         Raises:
             RemoteProtocolError: the request is invalid, or names too much.
