@@ -213,8 +213,8 @@ def test_aiokafka_logs_in(proxy: ProxyThread, mechanism: str) -> None:
             sasl_plain_username="alice",
             sasl_plain_password=password,
         )
-        await producer.start()
         try:
+            await producer.start()
             await producer.send_and_wait("t", b"value")
         finally:
             await producer.stop()
