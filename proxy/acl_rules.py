@@ -11,7 +11,7 @@
 
 Rules:
 - Each table names one principal, either ``allow`` or ``deny``, and one resource. ``*`` stands for all names.
-- The names of operations are those of Kafka's tools, such as DescribeConfigs. An operation that the type of resource
+- Operations have the names of Kafka's tools, such as DescribeConfigs. An operation that the type of resource
   does not have is refused: it would have no effect.
 
 Source: AclCommand.scala; AclEntry.java (supportedOperations).
@@ -64,7 +64,7 @@ class AclRules:
         if wrong := next((each for each in self.super_users if not is_principal(each)), None):
             raise ConfigurationError(f"super-users has {wrong!r}; a principal has a type, as in User:{wrong}")
         if not (self.super_users or self.allow_if_none or self.acls):
-            raise ConfigurationError("acls has no rule, so nobody may do anything: add one, or super-users")
+            raise ConfigurationError("acls has no rule, so all requests would be denied: add one, or super-users")
 
     def authorizer(self) -> Authorizer:
         """The authorizer that decides by them."""

@@ -128,7 +128,7 @@ class ProxyConfig:
                 )
             if each.needs_users and self.users is None:
                 raise ConfigurationError(
-                    f"listener {each.name} checks passwords, and there are no users: write users = \"users.json\", and "
+                    f'listener {each.name} checks passwords, and there are no users: write users = "users.json", and '
                     "add them with ottla proxy user add"
                 )
             if each.mode is ClientMode.RELAY:
@@ -150,8 +150,9 @@ class ProxyConfig:
         moved = next((rule for rule in self.topics if rule.mode.moves), None)
         if moved is not None:
             raise ConfigurationError(
-                f"listener {listener.name} relays, and the rule {moved.glob!r} rewrites topics, which needs connections of "
-                "the proxy's own: let another proxy have the rule, or use client.authentication=terminate"
+                f"listener {listener.name} relays, and the rule {moved.glob!r} rewrites topics, which needs "
+                "connections of the proxy's own: let another proxy have the rule, or use "
+                "client.authentication=terminate"
             )
         if self.sasl is None and self.upstream_config is None:  # the command reads that file later
             raise ConfigurationError(

@@ -141,7 +141,9 @@ def _listeners(file: ConfigFile, kafkas: Mapping[str, Any]) -> dict[str, Any]:
     values = read_listeners(file, kafkas, SETTINGS, lambda name: mode_of(name) is ClientMode.RELAY)
     if "listeners" not in values:
         if modes:
-            raise file.error(f"{next(iter(modes))} is given, but no listener has SASL: write listeners=SASL_SSL://:9093")
+            raise file.error(
+                f"{next(iter(modes))} is given, but no listener has SASL: write listeners=SASL_SSL://:9093"
+            )
         return values
     listeners = []
     for each in values["listeners"]:

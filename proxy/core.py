@@ -17,9 +17,9 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ottla.acl.audit import Audit
 from ottla.codec.apis.metadata import MetadataResponse
 from ottla.codec.wire import Buffer
-from ottla.acl.audit import Audit
 from ottla.complaints import Complaints
 from ottla.errors import AuthenticationFailed, BrokerUnreachable, ConfigurationError, RemoteProtocolError
 from ottla.proxy.acl_rules import AclRules

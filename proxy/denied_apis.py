@@ -24,7 +24,7 @@ class DeniedApis:
     """Which versions of APIs no client may use.
 
     Attributes:
-        left: API key -> the versions that are left of those that the proxy carries; an empty range: none.
+        left: API key -> the carried versions that are left; an empty range: none.
     """
 
     left: Mapping[int, range]

@@ -80,7 +80,7 @@ class ProxyListener(ListenerConfig):
         """The port that clients get for a node.
 
         Args:
-            above: the difference of the node's id to that of the first node.
+            above: the difference of the node's id to the id of the first node.
             port: on which the listener listens for the node.
         """
         first = None if self.advertise is None else parse_address(self.advertise, "advertise", default_port=0)[1]

@@ -6,6 +6,7 @@ Rules:
 """
 
 from ottla.acl.acls import kafkas_name
+from ottla.acl.rights import EVERY_RIGHT
 from ottla.codec.apis import NAMES
 from ottla.proxy.clients.observer import Tallies
 from ottla.proxy.core import ProxyCore
@@ -144,8 +145,9 @@ def collect(core: ProxyCore, listener: Listener) -> Samples:
     if core.journal_works is not None:
         yield Sample(JOURNAL_WORKS, int(core.journal_works))
     yield Sample(UPSTREAM_AVAILABLE, int(not core.control.unavailable))
-    for right, count in sorted(core.audit.denials.items(), key=str):
-        yield Sample(DENIED, count, (kafkas_name(right.operation), kafkas_name(right.resource_type)))
+    for right in EVERY_RIGHT:
+        labels = kafkas_name(right.operation), kafkas_name(right.resource_type)
+        yield Sample(DENIED, core.audit.denials[right], labels)
     yield from _of_upstream(core.links, {address: str(node) for node, address in core.cluster.nodes.items()})
 
 

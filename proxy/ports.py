@@ -72,7 +72,7 @@ class Ports:
             self._first = node
 
     async def open(self, node: int) -> tuple[int, ...]:
-        """Open the ports of a node that are not open yet; return those that clients get, for each listener.
+        """Open the ports of a node that are not open yet; return the ports that clients get, for each listener.
 
         Raises:
             ConfigurationError: one of them cannot be opened; the others stay open.

@@ -1,4 +1,4 @@
-"""What the core needs of the configuration to decide who may do what."""
+"""Turns the configuration into the rights and the offers of clients."""
 
 from collections.abc import Callable, Hashable
 
@@ -19,7 +19,7 @@ def access_of(acls: AclRules | None, audit: Audit) -> Access:
 
 
 def offerings_of(config: ProxyConfig) -> tuple[Offering, ...]:
-    """What the clients of each listener are offered."""
+    """The offer for the clients of each listener."""
     return tuple(_offering(config, each) for each in config.all_listeners)
 
 
@@ -38,7 +38,7 @@ def anonymous(peer: str) -> ClientInfo:
 
 
 def concerns(old: AclRules | None, new: AclRules | None) -> Callable[[str], bool]:
-    """Returns whether a change of the ACLs may have changed what a principal may do."""
+    """Returns a function that says whether a change of the ACLs may concern a principal."""
     if old == new:
         return lambda principal: False
     if old is None or new is None or old.allow_if_none != new.allow_if_none:

@@ -28,14 +28,14 @@ from ottla.addresses import format_address, parse_address
 from ottla.codec.wire import Buffer
 from ottla.config_file import Reloaded
 from ottla.errors import ConfigurationError, LocalProtocolError, OttlaError, reason
+from ottla.proxy.acl_rules import AclRules
 from ottla.proxy.clients.routed_topics import MOST_NAMED
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.core import ProxyCore
 from ottla.proxy.descriptors import fitting
-from ottla.proxy.acl_rules import AclRules
 from ottla.proxy.events import (
-    AccessChanged,
     AbandonJournal,
+    AccessChanged,
     Action,
     Address,
     AnswerClient,

@@ -1,7 +1,7 @@
 """The APIs and versions that the clients of a listener are offered.
 
 Rules:
-- Clients get what both upstream and the table `CARRIED` have, without what the operator denies.
+- Clients get the versions that both upstream and the table `CARRIED` have, and the operator does not deny.
 - Where ACLs apply, an API that the proxy cannot check is not offered.
 - A listener with SASL offers the APIs by which its clients log in: the proxy's own, or upstream's in mode `relay`.
 """
@@ -23,10 +23,10 @@ RELAYED: Versions = MappingProxyType({HANDSHAKE: (1, 1), AUTHENTICATE: (0, 2)})
 
 @dataclass(frozen=True)
 class Offering:
-    """What the clients of a listener are offered.
+    """The offer for the clients of a listener.
 
     Attributes:
-        denied: what the operator takes away.
+        denied: the versions that the operator takes away.
         screened: ACLs apply.
         logins: the versions of SASL; empty: the listener has none.
         relayed: the mechanisms by which clients log in to upstream itself; empty: they do not.

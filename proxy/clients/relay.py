@@ -5,7 +5,7 @@ Rules:
   broker does, so that no stranger has upstream work for it.
 - The mechanisms of the listener count: upstream may have others, such as GSSAPI, whose names of services contain hosts.
 - Only the newer handshake passes (KIP-152): after the older one, tokens are no requests.
-- The proxy keeps nothing of a token: it reads the error code of upstream's answer, and nothing else.
+- The proxy keeps no token: it reads the error code of upstream's answer only.
 
 Source: SaslServerAuthenticator.java; KIP-43, KIP-152.
 """
@@ -36,15 +36,13 @@ class RelayedLogin:
     """Passes the login of one client on to upstream.
 
     Args:
-        mechanisms: those that the listener lets pass.
+        mechanisms: the listener lets these pass.
 
     Attributes:
         done: upstream has let the client in.
     """
 
-    def __init__(
-        self, client: ClientConnection, link: ClientLink, mechanisms: Sequence[str], timers: Timers
-    ) -> None:
+    def __init__(self, client: ClientConnection, link: ClientLink, mechanisms: Sequence[str], timers: Timers) -> None:
         self._client, self._link, self._mechanisms, self._timers = client, link, tuple(mechanisms), timers
         self.done = False
         self._timer: Timer | None = None

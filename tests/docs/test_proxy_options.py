@@ -13,8 +13,10 @@ PAGE = Path(__file__).parents[2] / "docs/proxy.md"
 CONFIGURED = {field.name.replace("_", "-"): field.default for field in fields(ProxyConfig)}
 OF_ITS_OWN = {"config", "announce", "name", "as-json", "log-format", "log-level"}
 """Options of the command that are not options of the proxy."""
-NOT_ON_THE_COMMAND_LINE = {"tls", "sasl", "listeners", "acls", "users", "deny-apis"}
-"""Options that `upstream-config` contains, and those about clients' rights: docs/proxy-security.md explains them."""
+OF_UPSTREAM = {"tls", "sasl"}
+"""Options that `upstream-config` contains."""
+NOT_ON_THE_COMMAND_LINE = OF_UPSTREAM | {"listeners", "acls", "users", "deny-apis"}
+"""The others are about clients' rights, and only in a file."""
 UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20}
 
 
@@ -26,7 +28,7 @@ def numbers(configured: dict[str, Any]) -> dict[str, float]:
 def test_the_page_has_every_option_with_its_default() -> None:
     rows = re.findall(r"^\| `([a-z-]+)`(?: \(`--topic`\))? \| (.*?) \|", PAGE.read_text(), re.MULTILINE)
     said = dict(rows[[name for name, _ in rows].index("upstream") :])
-    assert said.keys() == CONFIGURED.keys() - NOT_ON_THE_COMMAND_LINE
+    assert said.keys() == CONFIGURED.keys() - OF_UPSTREAM
     found = {name: said[name].split() for name in numbers(CONFIGURED)}
     assert {name: float(number) * UNITS[unit[0] if unit else ""] for name, (number, *unit) in found.items()} == numbers(
         CONFIGURED

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from ottla.proxy import core
-from ottla.proxy.clients import client_session
 from ottla.proxy.clients.access import fetches, guard, metadata, transactions
 from ottla.proxy.clients.access.screening import PASS
 from ottla.proxy.clients.client_link import ClientLink
+from ottla.proxy.clients.offering import Offering
 from ottla.proxy.clients.relay import RelayedLogin
+from ottla.proxy.clients.request_line import RequestLine
 from tests.proxy import test_acls as acls
 from tests.proxy import test_relay as relay
 
@@ -18,11 +19,11 @@ Broken = tuple[Any, str, Any]
 
 MUTATIONS: dict[str, tuple[Broken, Callable[[], None]]] = {
     "a session of another connection goes on": (
-        (fetches.FetchSessions, "_own", lambda self, session_id: session_id),
+        (fetches.ConnectionFetchSessions, "_own", lambda self, session_id: session_id),
         acls.test_a_session_belongs_to_the_connection_on_which_it_began,
     ),
     "every fetch passes": (
-        (fetches.FetchSessions, "fetch", lambda self, asked: PASS),
+        (fetches.ConnectionFetchSessions, "fetch", lambda self, asked: PASS),
         acls.test_a_fetch_with_a_denied_topic_gets_no_session,
     ),
     "topic ids are not looked up": (
@@ -30,7 +31,7 @@ MUTATIONS: dict[str, tuple[Broken, Callable[[], None]]] = {
         acls.test_a_topic_id_is_decided_by_its_name_which_is_asked_for_once,
     ),
     "the line is not released when upstream breaks off": (
-        (guard.RequestLine, "release", lambda self, now, first=None: None),
+        (RequestLine, "release", lambda self, now, first=None: None),
         acls.test_an_upstream_that_breaks_off_while_it_is_asked_for_names_leaves_nothing_waiting,
     ),
     "everyone creates topics by asking": (
@@ -50,7 +51,7 @@ MUTATIONS: dict[str, tuple[Broken, Callable[[], None]]] = {
         acls.test_a_change_closes_the_connections_of_those_whom_it_concerns,
     ),
     "the deny list is not asked": (
-        (client_session.Offering, "why_not", lambda self, key, version, with_names: None),
+        (Offering, "why_not", lambda self, key, version, with_names: None),
         acls.test_a_denied_api_is_neither_offered_nor_taken_without_acls_either,
     ),
     "a relayed client may send what it likes before its login": (
@@ -72,5 +73,5 @@ MUTATIONS: dict[str, tuple[Broken, Callable[[], None]]] = {
 def test_a_broken_rule_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (owner, attribute, broken), proof = MUTATIONS[name]
     monkeypatch.setattr(owner, attribute, broken)
-    with pytest.raises((AssertionError, KeyError, ValueError)):
+    with pytest.raises((AssertionError, AttributeError, KeyError, ValueError)):
         proof()

@@ -81,7 +81,7 @@ ALICE = 'principal = "User:alice"\n'
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("super-users = []", "acls has no rule, so nobody may do anything"),
+        ("super-users = []", "acls has no rule, so all requests would be denied"),
         ('super-users = ["admin"]', "super-users has 'admin'; a principal has a type, as in User:admin"),
         ('super-users = "User:admin"', "super-users is a list"),
         ('allow-if-no-acl = "yes"', "it must be true or false"),

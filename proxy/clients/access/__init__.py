@@ -1,8 +1,8 @@
-"""Decides by ACLs what of a client's request goes to upstream, and what of the response goes to the client.
+"""Decides by ACLs which parts of a client's request go to upstream, and which parts of the response to the client.
 
 guard            `Guard`: decides over each request of a client, before any other part of the proxy reads it
 screens          `SCREENS`: how to decide over each API
-screening        what a screen gets and returns
+screening        the input and the output of a screen
 topics           requests that name topics
 offsets          committed offsets: requests that name a group, and topics
 groups           requests that name groups
@@ -13,8 +13,8 @@ configs          configurations of topics, groups and the cluster
 cluster          requests that need a right on the cluster
 
 Rules:
-- Upstream sees the proxy's own user, so nothing goes there unchecked. An API without a screen is not offered.
-- What a client may not use is taken out of its request, and upstream's response gets the errors of Kafka. A request of
-  which nothing is left is answered here.
-- A request with which nothing is wrong passes as it is, without being built again.
+- Upstream sees the proxy's own user, so every request is checked here. An API without a screen is not offered.
+- Denied topics, groups and so on are taken out of a request, and upstream's response gets Kafka's errors for them. A
+  request without anything left is answered here.
+- A request without denied parts passes as it is, without being built again.
 """

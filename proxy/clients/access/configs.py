@@ -2,7 +2,8 @@
 
 Rule: a type of resource that is not known here is refused: upstream may know it.
 
-Source: KafkaApis.scala, ConfigHelper.scala (handleDescribeConfigsRequest, handleAlterConfigsRequest); ConfigResource.java.
+Source: KafkaApis.scala, ConfigHelper.scala (handleDescribeConfigsRequest, handleAlterConfigsRequest);
+ConfigResource.java.
 """
 
 from collections.abc import Callable, Mapping

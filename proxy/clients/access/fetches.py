@@ -3,11 +3,11 @@
 Rules:
 - A fetch session remembers partitions at the broker, and later requests do not name them. So a request with a denied
   partition gets no session: the client names all partitions in its next request, and each is decided again. Within a
-  session, a request that names a denied partition is told that the session does not exist.
+  session, a request that names a denied partition gets the error that the session does not exist.
 - All clients of the proxy are one user to the broker, which would let one continue the session of another. So a
   connection may only use the sessions that began on it.
 - A change of the ACLs that concerns a principal closes its connections, and with them its sessions.
-- Requests of followers, which may change what a partition's replicas are, need ClusterAction.
+- Requests of followers, which may change the replicas of a partition, need ClusterAction.
 
 Source: KafkaApis.scala (handleFetchRequest, handleShareFetchRequest), FetchSession.scala; KIP-227, KIP-516, KIP-932.
 """
@@ -32,7 +32,7 @@ _MOST_SESSIONS = 1000
 """Sessions of one connection that are remembered; a client has one for each broker."""
 
 
-class FetchSessions:
+class ConnectionFetchSessions:
     """The sessions of one connection, and the screens that need them."""
 
     def __init__(self) -> None:
@@ -52,8 +52,9 @@ class FetchSessions:
         whole = TopicAuthorizationFailed.code if replica >= 0 and asked.refusal(CLUSTER_ACTION) else 0
         kept, denied = sorted_out(
             request.topics,
-            lambda each: whole
-            or (0 if replica >= 0 else asked.refusal_of_topic(READ_TOPIC, each.topic, each.topic_id)),
+            lambda each: (
+                whole or (0 if replica >= 0 else asked.refusal_of_topic(READ_TOPIC, each.topic, each.topic_id))
+            ),
         )
         if not denied:
             return self._passing(request)
@@ -122,9 +123,7 @@ class FetchSessions:
                 del self._share_sessions[next(iter(self._share_sessions))]
         elif session not in self._share_sessions:
             return whole(ShareSessionNotFound.code)
-        kept, denied = sorted_out(
-            request.topics, lambda each: asked.refusal_of_topic(READ_TOPIC, None, each.topic_id)
-        )
+        kept, denied = sorted_out(request.topics, lambda each: asked.refusal_of_topic(READ_TOPIC, None, each.topic_id))
         if not denied:
             return PASS
         # The session at the broker has never had these partitions, so the rest may pass within it.

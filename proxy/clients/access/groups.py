@@ -130,7 +130,7 @@ def describe_groups(asked: Asked) -> Verdict:
 
 
 def _with_operations(asked: Asked, verdict: Verdict) -> Verdict:
-    """Have the response show the operations that the client may do, instead of those of the proxy's user."""
+    """Have the response show the operations that the client may do, and not the operations of the proxy's user."""
     if verdict.answer is not None or not asked.message.include_authorized_operations:
         return verdict
     change = verdict.change

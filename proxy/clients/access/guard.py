@@ -20,7 +20,7 @@ from ottla.codec.error_codes import error_codes
 from ottla.codec.frames import build_request, build_response_parts, parse_request, parse_response
 from ottla.codec.wire import NO_UUID, Buffer, in_memory
 from ottla.errors import OttlaError, RemoteProtocolError
-from ottla.proxy.clients.access.fetches import FetchSessions
+from ottla.proxy.clients.access.fetches import ConnectionFetchSessions
 from ottla.proxy.clients.access.screening import Asked, Change, Verdict
 from ottla.proxy.clients.access.screens import IDS, SCREENS
 from ottla.proxy.clients.access.transactions import may_produce
@@ -72,7 +72,7 @@ class Guard:
         self, client: ClientConnection, link: ClientLink, line: RequestLine, info: ClientInfo, shared: GuardContext
     ) -> None:
         self._client, self._link, self._line, self._info, self._shared = client, link, line, info, shared
-        self._sessions = FetchSessions()
+        self._sessions = ConnectionFetchSessions()
         self._of_sessions = {
             FETCH: self._sessions.fetch,
             SHARE_FETCH: self._sessions.share_fetch,
@@ -87,7 +87,7 @@ class Guard:
         return head is not None and may_produce(self._asked(None, head.version), head)
 
     def screen(self, request: ClientRequest, frame: Buffer, then: Pass, now: float) -> None:
-        """Decide over a request: call ``then`` with what may pass of it, or answer it.
+        """Decide over a request: call ``then`` with its allowed parts, or answer it.
 
         Raises:
             RemoteProtocolError: the request is invalid, or names too much.

@@ -1,7 +1,7 @@
-"""Metadata, FindCoordinator and DescribeCluster: what clients ask first.
+"""Metadata, FindCoordinator and DescribeCluster: the first requests of clients.
 
 Rules:
-- A list of all topics leaves out those that the client may not describe.
+- A list of all topics leaves out topics that the client may not describe.
 - A missing topic is created only if the client may create each of the topics that it names: the request has one flag
   for all of them. Otherwise the missing ones have the error that Kafka gives for a missing right to create.
 
@@ -102,7 +102,7 @@ def _listed(asked: Asked, answer: MetadataResponse) -> MetadataResponse:
 
 
 def _with_operations(asked: Asked, answer: MetadataResponse) -> MetadataResponse:
-    """Show the operations that the client may do, instead of those of the proxy's user."""
+    """Show the operations that the client may do, and not the operations of the proxy's user."""
     request: MetadataRequest = asked.message
     if request.include_topic_authorized_operations:
         topics = (
@@ -136,6 +136,7 @@ def describe_cluster(asked: Asked) -> Verdict:
 
 def find_coordinator(asked: Asked) -> Verdict:
     request: FindCoordinatorRequest = asked.message
+
     def code_of(key: str) -> int:
         if request.key_type == _SHARE:
             return asked.refusal(CLUSTER_ACTION)

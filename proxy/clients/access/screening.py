@@ -1,4 +1,4 @@
-"""What a screen gets and returns.
+"""The input and the output of a screen.
 
 A screen is a pure function: it gets a request, and returns what to do with it. It knows the name of each topic id in
 the request, unless upstream does not know the id either.
@@ -29,7 +29,7 @@ class Verdict(NamedTuple):
     """What to do with a request.
 
     Attributes:
-        answer: the response; nothing goes to upstream.
+        answer: the response; upstream does not get the request.
         request: goes to upstream instead of the client's own request.
         change: changes upstream's response for the client.
         closes: why the client's connection is closed instead of all this.
@@ -119,7 +119,7 @@ def without_denied(
 
 
 def _each_once(results: Iterable[Any]) -> tuple[Any, ...]:
-    """Results without repetitions: Kafka answers once for what a request names twice."""
+    """Results without repetitions: Kafka answers once for a topic that a request names twice."""
     return tuple({repr(each): each for each in results}.values())
 
 

@@ -101,7 +101,7 @@ SCREENS: Mapping[int, Screen] = {
     92: offsets.delete_share_group_offsets,
 }
 OF_SESSIONS = (FETCH, SHARE_FETCH, SHARE_ACKNOWLEDGE)
-"""APIs whose screens are the methods of `FetchSessions`, because they need what a connection did before."""
+"""APIs whose screens are the methods of `ConnectionFetchSessions`, because they need the history of a connection."""
 
 NOT_SCREENED: Mapping[int, str] = {
     DESCRIBE_TOPIC_PARTITIONS: "its pages name topics that the client may not describe; clients use Metadata instead",

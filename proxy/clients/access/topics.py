@@ -97,9 +97,7 @@ def describe_producers(asked: Asked) -> Verdict:
     def code_of(topic: Any) -> int:
         return asked.refusal(READ_TOPIC, topic.name) if LEGAL_NAME.fullmatch(topic.name) else InvalidTopic.code
 
-    return without_denied(
-        asked, "topics", DescribeProducersResponse, "topics", code_of, refused
-    )
+    return without_denied(asked, "topics", DescribeProducersResponse, "topics", code_of, refused)
 
 
 def create_partitions(asked: Asked) -> Verdict:

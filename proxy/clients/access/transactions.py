@@ -55,7 +55,9 @@ def produce(asked: Asked) -> Verdict:
     if not denied:
         return PASS
     if request.acks == 0:  # as Kafka does: no response could say it
-        return Verdict(closes="a record set sent with acks=0 was refused, because its client may not write to the topic")
+        return Verdict(
+            closes="a record set sent with acks=0 was refused, because its client may not write to the topic"
+        )
     results = tuple(_not_produced(*each) for each in denied)
     if not kept:
         return Verdict(answer=ProduceResponse(responses=results))
@@ -145,7 +147,7 @@ def end_txn(asked: Asked) -> Verdict:
 
 
 def describe_transactions(asked: Asked) -> Verdict:
-    """Describe transactions with those of their topics that the client may describe."""
+    """Describe transactions, without topics that the client may not describe."""
     kept, denied = sorted_out(
         asked.message.transactional_ids, lambda each: asked.refusal(DESCRIBE_TRANSACTIONAL_ID, each)
     )
