@@ -15,7 +15,6 @@ ALLOWED = {
     "proxy/serve.py: self._nap": "trio moves a deadline by assignment",
     "sdk/consume/partitions/record_sets.py: error": "an exception learns where it happened, and what to do about it",
     "sdk/drivers/trio.py: self._alarm": "trio moves a deadline by assignment",
-    "brokerlite/machines/consumer_groups/subscriptions.py: options": "RE2's options take no arguments",
     "sdk/gate.py: HELD": "one statement swaps the lines: between two, Python could call a signal handler",
     "sdk/signatures.py: call": "`inspect` and `help` read the signature and the text of a function there",
     "spark/reading/batch_reader.py: error": "the error of the codec gets the advice that only Spark's options allow",

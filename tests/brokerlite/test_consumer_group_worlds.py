@@ -15,8 +15,7 @@ from ottla.brokerlite.machines.consumer_groups import (
     roster,
     target,
 )
-from ottla.brokerlite.machines.consumer_groups.change import Change
-from ottla.brokerlite.machines.consumer_groups.consumer_group import ConsumerGroup
+from ottla.brokerlite.machines.consumer_groups.consumer_group import Change, ConsumerGroup
 from ottla.brokerlite.machines.consumer_groups.member import AssignedMember
 from tests.brokerlite.consumer_group_world import Broken, World
 

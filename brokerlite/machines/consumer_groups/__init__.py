@@ -3,8 +3,7 @@
 consumer_groups      `ConsumerGroups`: all groups of this kind, and the heartbeats of their members
 classic_members      `ClassicMembers`: members of such a group that still use the classic protocol
 conversions          turns a classic group into a consumer group, and back
-consumer_group       `ConsumerGroup`: one group
-change               `Change`: a change of a group, until it is stored
+consumer_group       `ConsumerGroup`: one group; `Change`: its change by a request, until it is stored
 member               `AssignedMember`: one member, with its present partitions and the partitions to give up
 reconciliation       leads a member to its target assignment, step by step
 target               computes the target assignment of a group

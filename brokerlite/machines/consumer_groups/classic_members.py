@@ -14,8 +14,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ottla.brokerlite.machines.consumer_groups.change import Change
-from ottla.brokerlite.machines.consumer_groups.consumer_group import ConsumerGroup
+from ottla.brokerlite.machines.consumer_groups.consumer_group import Change, ConsumerGroup
 from ottla.brokerlite.machines.consumer_groups.consumer_group_settings import MigrationPolicy
 from ottla.brokerlite.machines.consumer_groups.consumer_groups import join_static
 from ottla.brokerlite.machines.consumer_groups.conversions import assignment_of

@@ -13,8 +13,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from ottla.brokerlite.machines.consumer_groups.change import Change
-from ottla.brokerlite.machines.consumer_groups.consumer_group import ConsumerGroup
+from ottla.brokerlite.machines.consumer_groups.consumer_group import Change, ConsumerGroup
 from ottla.brokerlite.machines.consumer_groups.member import (
     AssignedMember,
     ClassicPart,

@@ -17,8 +17,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.brokerlite.machines.consumer_groups.change import Change
-from ottla.brokerlite.machines.consumer_groups.consumer_group import ConsumerGroup
+from ottla.brokerlite.machines.consumer_groups.consumer_group import Change, ConsumerGroup
 from ottla.brokerlite.machines.consumer_groups.member import (
     LEFT_FOR_A_WHILE,
     AssignedMember,

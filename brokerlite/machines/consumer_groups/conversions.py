@@ -13,8 +13,7 @@ Source: GroupMetadataManager.java (convertToConsumerGroup, convertToClassicGroup
 from collections.abc import Mapping, Set
 from typing import TYPE_CHECKING
 
-from ottla.brokerlite.machines.consumer_groups.change import Change
-from ottla.brokerlite.machines.consumer_groups.consumer_group import ConsumerGroup, topics_of
+from ottla.brokerlite.machines.consumer_groups.consumer_group import Change, ConsumerGroup, topics_of
 from ottla.brokerlite.machines.consumer_groups.member import (
     AssignedMember,
     ClassicPart,

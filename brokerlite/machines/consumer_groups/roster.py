@@ -15,8 +15,7 @@ from collections.abc import Collection, Iterable
 from functools import partial
 
 from ottla.brokerlite.machines.clock import Clock
-from ottla.brokerlite.machines.consumer_groups.change import Change
-from ottla.brokerlite.machines.consumer_groups.consumer_group import ConsumerGroup
+from ottla.brokerlite.machines.consumer_groups.consumer_group import Change, ConsumerGroup
 from ottla.brokerlite.machines.consumer_groups.consumer_group_log import ConsumerGroupLog, records_of, tombstones
 from ottla.brokerlite.machines.consumer_groups.consumer_group_settings import ConsumerGroupSettings
 from ottla.brokerlite.machines.consumer_groups.conversions import downgraded, upgraded

@@ -15,8 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.brokerlite.machines.consumer_groups.assignors import ASSIGNORS, Candidate, Candidates
-from ottla.brokerlite.machines.consumer_groups.change import Change
-from ottla.brokerlite.machines.consumer_groups.consumer_group import preferred, subscribed, topics_of
+from ottla.brokerlite.machines.consumer_groups.consumer_group import Change, preferred, subscribed, topics_of
 from ottla.brokerlite.machines.consumer_groups.consumer_group_settings import ConsumerGroupSettings
 from ottla.brokerlite.machines.consumer_groups.member import AssignedMember
 from ottla.brokerlite.machines.consumer_groups.subscriptions import counts_of, hash_of, ids_of, resolve
