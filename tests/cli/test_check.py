@@ -20,7 +20,9 @@ CHECKS: dict[str, tuple[Check, str]] = {
     "proxy": (configuration.check_proxy, 'upstream = "kafka:1"\nlisten = "127.0.0.1:2"\n'),
 }
 PATHS = {"broker": ("data", "access-log"), "proxy": ("state", "access-log", "upstream-config", "users")}
-NO_PATHS = {"host", "listen", "upstream", "advertise", "health", "report", "cluster_id", "sync", "acls"}
+NO_PATHS = {"host", "listen", "upstream", "advertise", "health", "report", "cluster_id", "sync", "acls"} | {
+    "group_consumer_migration_policy"
+}
 """Settings that are texts, and name no file."""
 
 

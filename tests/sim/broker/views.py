@@ -59,6 +59,8 @@ class GroupView:
     members: dict[str, MemberView]
     generation: int
     offsets: dict[Place, tuple[int]]
+    modern: None = None
+    """The worlds of the broker have no members of KIP-848 of our client's."""
 
 
 @dataclass(slots=True)
