@@ -17,7 +17,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.codec.records import Records
 from ottla.proxy.topic_rule import LEGAL_NAME, OF_STREAMS, Mode, TopicRule, parse_rule
@@ -111,6 +111,16 @@ def _texts(rules: Sequence[TopicRule]) -> tuple[str, ...]:
 @lru_cache(_REMEMBERED_RULES)
 def _parsed(texts: tuple[str, ...]) -> TopicRules:
     return TopicRules([parse_rule(text) for text in texts])
+
+
+class Destination(NamedTuple):
+    """A partition of upstream to which records go."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,7 +113,7 @@ class Acceptance:
             producer = self._admission.producer(offer, batch)
             window = None
             if isinstance(producer, KnownProducer):
-                window = producer.window(offer.topic, offer.partition)
+                window = producer.window(offer.place)
                 match window.look_up(batch.producer_epoch, batch.base_sequence, batch.count):
                     case ClientBatch() as under_way:
                         self._threads.spend_a_look()
@@ -122,7 +122,7 @@ class Acceptance:
                     case AnsweredBatch() as answered:
                         self._threads.spend_a_look()
                         if answered.told():  # or a restart would leave equal records of the next epoch out
-                            self._admission.note_window(producer, (offer.topic, offer.partition), window)
+                            self._admission.note_window(producer, offer.place, window)
                         offer.answered(answered.outcome, now)
                         return
                 if len(window.under_way) >= UNDER_WAY:
@@ -146,5 +146,5 @@ class Acceptance:
         self._counts.offer_refused(offer, error, now)
 
     def _broken(self, offer: Offer, now: float) -> None:
-        log.exception("a bug in the proxy, please report it: records for %s-%d", offer.topic, offer.partition)
+        log.exception("a bug in the proxy, please report it: records for %s", offer.place)
         offer.answered(ClientResult(UnknownServerError.code, error_message=BUG), now)

@@ -28,7 +28,7 @@ from ottla.proxy.clients.producers import ClientProducers, KnownProducer
 from ottla.proxy.clients.routed_topics import RoutedTopics
 from ottla.proxy.clients.windows import ClientResult, Window
 from ottla.proxy.config import ProxyConfig
-from ottla.proxy.routing import Routes, RuleHistory
+from ottla.proxy.routing import Destination, Routes, RuleHistory
 from ottla.proxy.topic_rule import TopicRule
 from ottla.proxy.upstream.control import Control
 from ottla.proxy.upstream.delivery import Delivery
@@ -128,9 +128,9 @@ class Admission:
     def note_window_of(self, batch: ClientBatch) -> None:
         """Record the window of a batch in the journal, if it has one."""
         if batch.window is not None:
-            self.note_window(batch.producer, (batch.topic, batch.partition), batch.window)
+            self.note_window(batch.producer, batch.place, batch.window)
 
-    def note_window(self, producer: UpstreamProducer, place: tuple[str, int], window: Window[ClientBatch]) -> None:
+    def note_window(self, producer: UpstreamProducer, place: Destination, window: Window[ClientBatch]) -> None:
         """Record a window in the journal, unless its producer id belongs to another producer by now.
 
         Args:

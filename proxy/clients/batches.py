@@ -12,7 +12,7 @@ from ottla.errors import BrokerError, TransactionAbortable
 from ottla.proxy.clients.opening import Opened, memory_of
 from ottla.proxy.clients.windows import ClientResult, Numbered, Window
 from ottla.proxy.contained import contained
-from ottla.proxy.routing import Routes
+from ottla.proxy.routing import Destination, Routes
 from ottla.proxy.upstream.batches import Part, PartResult, SomeRecords
 from ottla.proxy.upstream.producer import UpstreamProducer
 
@@ -76,6 +76,11 @@ class Offer:
     timeout: float = math.inf
     answered: Answered
 
+    @property
+    def place(self) -> Destination:
+        """The partition that the client chose."""
+        return Destination(self.topic, self.partition)
+
     def refuse(self, error: BrokerError, now: float) -> None:
         self.answered(ClientResult(error.code, error_message=error.detail or None), now)
 
@@ -116,8 +121,7 @@ class ClientBatch(Numbered):
     """Unique in this proxy; goes up."""
     producer: UpstreamProducer
     origin: Origin
-    topic: str
-    partition: int
+    place: Destination
     """The partition that the client chose."""
     batch: RecordBatch
     routes: Routes
@@ -129,8 +133,8 @@ class ClientBatch(Numbered):
     """The requests that get the outcome; a retry adds its own."""
     records: Records = field(default_factory=Records)
     """Empty until its records are read, and if that fails."""
-    parts: dict[int, SomeRecords] = field(default_factory=dict)
-    """Partition -> the records for it; their offsets are their indexes in the batch."""
+    parts: dict[Destination, SomeRecords] = field(default_factory=dict)
+    """Destination -> the records for it; their offsets are their indexes in the batch."""
     left_out: set[int] = field(default_factory=set)
     """Indexes of records that an earlier batch has stored."""
     in_place: bool = False
@@ -144,7 +148,7 @@ class ClientBatch(Numbered):
         if found is None:
             return 0
         self.records, self.parts = found.records, {**found.parts}
-        self.in_place = list(self.parts) == [self.partition] and not self.routes.fans_out
+        self.in_place = list(self.parts) == [self.place] and not self.routes.fans_out
         before, self.size = self.size, memory_of(self.batch, self.records)
         return self.size - before
 
@@ -155,16 +159,16 @@ class ClientBatch(Numbered):
         if indexes:
             self.in_place = False
             kept = {
-                partition: [each for each in part if each.offset not in indexes]
-                for partition, part in self.parts.items()
+                destination: [each for each in part if each.offset not in indexes]
+                for destination, part in self.parts.items()
             }
-            self.parts = {partition: part for partition, part in kept.items() if part}
+            self.parts = {destination: part for destination, part in kept.items() if part}
 
     def begin(self, now: float) -> list[Part]:
         """Hand it to the delivery; returns its parts, which the delivery must settle."""
         self.begun, self.open_parts = True, len(self.parts)
         self.changed()
-        return [self.part(partition, 0, len(records), now) for partition, records in self.parts.items()]
+        return [self.part(destination, 0, len(records), now) for destination, records in self.parts.items()]
 
     def restore(
         self, offset: int, append_time: int, failure: PartResult | None, *, refused: bool, left_out: set[int]
@@ -173,13 +177,13 @@ class ClientBatch(Numbered):
         self.offset, self.append_time, self.failure, self.refused = offset, append_time, failure, refused
         self.leave_out(left_out)
 
-    def part(self, partition: int, first: int, count: int, since: float) -> Part:
-        """``count`` of its records for a partition, from ``first`` on."""
-        records = self.parts[partition][first : first + count]
+    def part(self, destination: Destination, first: int, count: int, since: float) -> Part:
+        """``count`` of its records for a destination, from ``first`` on."""
+        records = self.parts[destination][first : first + count]
         size = self.size // max(self.count, 1) * count
         whole = self.batch if count == self.count else None
         kind = Compression(self.batch.compression)
-        return Part(self, partition, records, size, kind, since, whole, first)
+        return Part(self, destination, records, size, kind, since, whole, first)
 
     def parted(self) -> None:
         """Count one more unsettled part: a part was split in two, or the journal has it."""

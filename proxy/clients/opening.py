@@ -23,7 +23,7 @@ from ottla.errors import (
     UnknownServerError,
     UnsupportedForMessageFormat,
 )
-from ottla.proxy.routing import Routes
+from ottla.proxy.routing import Destination, Routes
 from ottla.proxy.threads import Threads
 
 log = logging.getLogger("ottla.proxy")
@@ -49,10 +49,10 @@ _PER_RECORD = 64
 
 
 class Opened(NamedTuple):
-    """The records of a batch, and the same by destination partition."""
+    """The records of a batch, and the same by destination."""
 
     records: Records
-    parts: dict[int, Records]
+    parts: dict[Destination, Records]
 
 
 class Opener:
@@ -70,12 +70,16 @@ class Opener:
         batch: RecordBatch,
         most: int,
         routes: Routes,
-        partition: int,
+        place: Destination,
         then: Callable[[Opened | BrokerError, float], None],
         now: float,
     ) -> None:
-        """Read the records of a batch, which take up to ``most`` bytes of memory, and call ``then`` with the result."""
-        call = partial(opened, batch, routes, partition)
+        """Read the records of a batch, which take up to ``most`` bytes of memory, and call ``then`` with the result.
+
+        Args:
+            place: the partition that the client chose.
+        """
+        call = partial(opened, batch, routes, place)
         compression = batch.compression
         if not self.opens_here(most, compression):
             self._threads.run(call, then)
@@ -117,7 +121,7 @@ def checked(data: Buffer) -> RecordBatch:
     return batch
 
 
-def opened(batch: RecordBatch, routes: Routes, partition: int) -> Opened | BrokerError:
+def opened(batch: RecordBatch, routes: Routes, place: Destination) -> Opened | BrokerError:
     """Read the records, with offsets from 0 on; returns an error if they are damaged, or if their timestamps are too
     far apart for new batches.
 
@@ -127,11 +131,12 @@ def opened(batch: RecordBatch, routes: Routes, partition: int) -> Opened | Broke
         records = batch.records(DECOMPRESSED_LIMIT, _decompressed(batch))
         if records.time_span > _FARTHEST:
             return InvalidTimestamp("the timestamps of a batch lie more than 63 bits apart")
-        return Opened(records, routes.split(records, routes.of_keyless(partition, batch.crc)))
+        parts = routes.split(records, routes.of_keyless(place.partition, batch.crc))
+        return Opened(records, {Destination(place.topic, partition): part for partition, part in parts.items()})
     except DecodeError as error:
         return InvalidRecord(f"the records cannot be read: {error}")
     except Exception:
-        log.exception("a bug in the proxy, please report it: records for partition %d", partition)
+        log.exception("a bug in the proxy, please report it: records for %s", place)
         return UnknownServerError(BUG)
 
 

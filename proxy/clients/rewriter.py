@@ -41,7 +41,7 @@ from ottla.proxy.clients.routed_topics import RoutedTopics
 from ottla.proxy.clients.windows import ClientResult, Window
 from ottla.proxy.contained import contained
 from ottla.proxy.journal.notes import NotedBatch
-from ottla.proxy.routing import Routes
+from ottla.proxy.routing import Destination, Routes
 from ottla.proxy.upstream.batches import PartResult
 from ottla.proxy.upstream.delivery import Delivery
 from ottla.proxy.upstream.producer import UpstreamProducer
@@ -111,8 +111,7 @@ class Rewriter:
         now: float,
     ) -> None:
         """Take an accepted record set, and deliver its batch."""
-        place = offer.topic, offer.partition
-        taken = self._client_batch(batch, offer.origin, producer, place, window, routes, next(self._numbers))
+        taken = self._client_batch(batch, offer.origin, producer, offer.place, window, routes, next(self._numbers))
         self.join(taken, offer, now)
         producer.serve(offer.origin.client_id)
         if window is None:
@@ -131,7 +130,7 @@ class Rewriter:
 
     def open(self, batch: ClientBatch, now: float) -> None:
         """Read the records of an accepted batch, and deliver them."""
-        self._opener.open(batch.batch, batch.size, batch.routes, batch.partition, partial(self._go_on, batch), now)
+        self._opener.open(batch.batch, batch.size, batch.routes, batch.place, partial(self._go_on, batch), now)
 
     def _go_on(self, batch: ClientBatch, found: "Opened | BrokerError", now: float) -> None:
         """Deliver or refuse a batch whose records were read, and the batches that wait for it."""
@@ -165,7 +164,7 @@ class Rewriter:
         batch: RecordBatch,
         origin: Origin,
         producer: UpstreamProducer,
-        place: tuple[str, int],
+        place: Destination,
         window: "Window[ClientBatch] | None",
         routes: Routes,
         number: int,
@@ -187,8 +186,7 @@ class Rewriter:
             number=number,
             producer=producer,
             origin=origin,
-            topic=place[0],
-            partition=place[1],
+            place=place,
             batch=batch,
             routes=routes,
             size=size,
@@ -201,7 +199,7 @@ class Rewriter:
     def restored(
         self,
         producer: KnownProducer[ClientBatch],
-        place: tuple[str, int],
+        place: Destination,
         window: "Window[ClientBatch]",
         noted: NotedBatch,
         *,
@@ -217,7 +215,7 @@ class Rewriter:
         data = checked(noted.data)
         batch = self._client_batch(data, NOBODY, producer, place, window, routes, noted.number, begun=begun)
         if begun:
-            found = opened(batch.batch, routes, batch.partition)
+            found = opened(batch.batch, routes, batch.place)
             if isinstance(found, BrokerError):
                 raise found
             self._take(batch, found)
@@ -256,11 +254,11 @@ class Rewriter:
             self.finished(batch, now)
             return
         except Exception:
-            log.exception("a bug in the proxy, please report it: records for %s-%d", batch.topic, batch.partition)
+            log.exception("a bug in the proxy, please report it: records for %s", batch.place)
             self.failed(batch, PartResult(UnknownServerError.code, message=BUG), now)
             self.finished(batch, now)
             return
-        if not self._topics.is_still(batch.topic, batch.routes.topic_id):
+        if not self._topics.is_still(batch.place.topic, batch.routes.topic_id):
             refusal = RECREATED
         if refusal is not None:
             self.failed(batch, refusal, now)
@@ -280,14 +278,14 @@ class Rewriter:
                 batch.settled(part, WITHDRAWN, now)
                 continue
             try:
-                self._delivery.put(batch.producer, batch.topic, part, now)
+                self._delivery.put(batch.producer, part, now)
             except Exception:
-                log.exception("a bug in the proxy, please report it: records for %s-%d", batch.topic, part.partition)
+                log.exception("a bug in the proxy, please report it: records for %s", part.destination)
                 batch.settled(part, PartResult(UnknownServerError.code, message=BUG), now)
 
     def _judged(self, batch: ClientBatch, now: float) -> PartResult | None:
         """Why upstream would refuse a batch; a batch with stored records is not judged again."""
-        limits = self._topics.configs.of(batch.topic, now)
+        limits = self._topics.configs.of(batch.place.topic, now)
         time_ms = None if self._clock_offset is None else int((now + self._clock_offset) * 1000)
         return None if batch.left_out else judged(batch.batch, batch.records, limits, time_ms)
 
@@ -301,7 +299,7 @@ class Rewriter:
         transaction = batch.producer.transaction
         if not batch.transactional or transaction is None or transaction.implicit:
             return True
-        return batch.parts.keys() <= transaction.added.get(batch.topic, set())
+        return all(each.partition in transaction.added.get(each.topic, ()) for each in batch.parts)
 
     # -- out
 
@@ -321,7 +319,7 @@ class Rewriter:
             if batch.window is None and not batch.refused and self._delivery.lent.serves(batch.origin.client):
                 batch.fail(_LATE)
                 batch.refuse()
-                self._delivery.withdraw(batch.producer, batch.topic, batch.parts, now)
+                self._delivery.withdraw(batch.producer, batch.parts, now)
         self._look_at = min((each.answer_by for each in self._awaited), default=math.inf)
 
     def put_off(self, batch: ClientBatch, code: int, now: float) -> None:
@@ -329,7 +327,7 @@ class Rewriter:
         if batch.refused or self._goes_back(batch):
             message = f"{broker_error(code).name}: upstream does not accept the batch now, send it again"
             result = PartResult(code, message=message, passed_on=True)
-            self._delivery.take_back(batch, batch.producer, batch.topic, batch.parts, result, now)
+            self._delivery.take_back(batch, batch.producer, batch.parts, result, now)
 
     def _goes_back(self, batch: ClientBatch) -> bool:
         """Whether no record of a batch may be stored twice if its client sends it again."""
@@ -337,11 +335,11 @@ class Rewriter:
             return batch.awaited and self._is_untouched(batch)
         if batch.transactional:  # no records are remembered, so records of later batches would be stored twice, too
             return all(map(self._is_untouched, batch.window.behind(batch)))
-        return not self._delivery.may_store(batch, batch.producer, batch.topic, batch.parts)
+        return not self._delivery.may_store(batch, batch.producer, batch.parts)
 
     def _is_untouched(self, batch: ClientBatch) -> bool:
         """Whether no record of a batch is in flight, or is or may be stored."""
-        where = batch.producer, batch.topic, batch.parts
+        where = batch.producer, batch.parts
         if self._delivery.may_store(batch, *where):
             return False
         return not batch.stored_beside(self._delivery.open_records(batch, *where))
@@ -356,7 +354,7 @@ class Rewriter:
         try:
             self._fail(batch, result, now)
         except Exception:
-            log.exception("a bug in the proxy, please report it: records for %s-%d", batch.topic, batch.partition)
+            log.exception("a bug in the proxy, please report it: records for %s", batch.place)
             batch.fail(PartResult(UnknownServerError.code, message=BUG, unknown=True))
             batch.refuse()
 
@@ -367,7 +365,7 @@ class Rewriter:
                 batch.fail(result)
             return
         for each in window.failed(batch, result):  # later batches must not be stored before it
-            self._delivery.withdraw(each.producer, each.topic, each.parts, now)
+            self._delivery.withdraw(each.producer, each.parts, now)
 
     def _fail_transaction(self, batch: ClientBatch) -> None:
         """Mark the transaction as failed if a refused batch is stored in part, or its outcome is unknown."""
@@ -394,9 +392,7 @@ class Rewriter:
                     self._fail_transaction(settled)
                 outcome = window.judged(settled)
             except Exception:
-                log.exception(
-                    "a bug in the proxy, please report it: records for %s-%d", settled.topic, settled.partition
-                )
+                log.exception("a bug in the proxy, please report it: records for %s", settled.place)
                 outcome = ClientResult(UnknownServerError.code, error_message=BUG)
                 for each in window.abandon():
                     self._tell(each, outcome, now)
