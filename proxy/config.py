@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.addresses import EVERY_ADDRESS, is_own, overlap, parse_address
 from ottla.config_file import ConfigFile, dashed
 from ottla.errors import ConfigurationError
+from ottla.proxy.routing import check_copies
 from ottla.proxy.threads import STEP
 from ottla.proxy.topic_rule import TopicRule, rule_of
 from ottla.unknown_options import naming_options
@@ -109,6 +110,7 @@ class ProxyConfig:
         if self.max_batch > STEP:
             raise ConfigurationError(f"max-batch is {self.max_batch}; it must be at most {STEP}, which is 2 MiB")
         self._check_addresses()
+        check_copies(self.topics)
         if self.report_keys and self.report is None:
             raise ConfigurationError("report-keys needs report, the address of the report")
         host, _ = self.listens

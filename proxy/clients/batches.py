@@ -1,20 +1,26 @@
 """A record set that a client sends to a rewritten topic (`Offer`), and the batch under way (`ClientBatch`)."""
 
+import hashlib
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ottla.codec.compression import Compression
 from ottla.codec.records import RecordBatch, Records
 from ottla.codec.wire import Buffer
-from ottla.errors import BrokerError, TransactionAbortable
+from ottla.errors import BrokerError, TransactionAbortable, broker_error
 from ottla.proxy.clients.opening import Opened, memory_of
 from ottla.proxy.clients.windows import ClientResult, Numbered, Window
 from ottla.proxy.contained import contained
-from ottla.proxy.routing import Destination, Routes
+from ottla.proxy.routing import Copies, Destination, Routes, divided
 from ottla.proxy.upstream.batches import Part, PartResult, SomeRecords
 from ottla.proxy.upstream.producer import UpstreamProducer
+from ottla.proxy.upstream.streams import CLIENT_GONE
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 Answered = Callable[[ClientResult, float], None]
 
@@ -97,8 +103,8 @@ class Owner(Protocol):
     def finished(self, batch: "ClientBatch", now: float) -> None:
         """Handle a batch whose parts are all settled."""
 
-    def put_off(self, batch: "ClientBatch", code: int, now: float) -> None:
-        """Handle a batch that upstream does not accept for now."""
+    def put_off(self, batch: "ClientBatch", code: int, destination: Destination, now: float) -> None:
+        """Handle a batch that a partition of upstream does not accept for now."""
 
 
 class Waiter(NamedTuple):
@@ -125,6 +131,8 @@ class ClientBatch(Numbered):
     """The partition that the client chose."""
     batch: RecordBatch
     routes: Routes
+    copies: Copies
+    """The further topics that get its records."""
     size: int
     """Approximate bytes in memory; an upper bound until its records are read."""
     window: "Window[ClientBatch] | None"
@@ -136,9 +144,10 @@ class ClientBatch(Numbered):
     parts: dict[Destination, SomeRecords] = field(default_factory=dict)
     """Destination -> the records for it; their offsets are their indexes in the batch."""
     left_out: set[int] = field(default_factory=set)
-    """Indexes of records that an earlier batch has stored."""
+    """The places in `contents` of records that an earlier batch has stored."""
     in_place: bool = False
-    """All its records stay in the partition that the client chose; in mode `fan-out` it chooses none."""
+    """All its records stay in the partition that the client chose; in mode `fan-out` it chooses none. Copies do not
+    matter."""
     unstored: list[tuple[Part, bool]] = field(default_factory=list)
     """Failed parts, and whether their outcome is unknown."""
 
@@ -148,21 +157,55 @@ class ClientBatch(Numbered):
         if found is None:
             return 0
         self.records, self.parts = found.records, {**found.parts}
-        self.in_place = list(self.parts) == [self.place] and not self.routes.fans_out
-        before, self.size = self.size, memory_of(self.batch, self.records)
+        self.in_place = list(self.own_parts) == [self.place] and not self.routes.fans_out
+        before, self.size = self.size, memory_of(self.batch, self.records, len(self.copies))
         return self.size - before
 
-    def leave_out(self, indexes: set[int]) -> None:
-        """Do not send the records with these indexes."""
-        self.left_out = indexes
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that get its records; its own is the first."""
+        return (self.place.topic, *(topic for topic, _ in self.copies))
+
+    @property
+    def topic_ids(self) -> "tuple[tuple[str, UUID], ...]":
+        """Its `topics` with their ids at the time when it was accepted."""
+        copies = ((topic, routes.topic_id) for topic, routes in self.copies)
+        return ((self.place.topic, self.routes.topic_id), *copies)
+
+    @property
+    def own_parts(self) -> dict[Destination, SomeRecords]:
+        """Its parts without the copies."""
+        topic = self.place.topic
+        return {destination: part for destination, part in self.parts.items() if destination.topic == topic}
+
+    def divided(self, records: Records) -> dict[Destination, Records]:
+        """Its records by destination; a thread may call it."""
+        return divided(records, self.place, self.batch.crc, self.routes, self.copies)
+
+    def contents(self) -> Iterable[int]:
+        """The hash of each record's content and topic: of its records in order, and then of each copy's."""
+        fingerprints = self.records.fingerprints()
+        for topic in self.topics:
+            mark = self._mark(topic)
+            yield from fingerprints if not mark else (each ^ mark for each in fingerprints)
+
+    def _mark(self, topic: str) -> int:
+        """What tells the hash of a copied record from that of the record itself."""
+        return 0 if topic == self.place.topic else _mark_of(topic)
+
+    def leave_out(self, places: set[int]) -> None:
+        """Do not send the records with these places in `contents`."""
+        self.left_out = places
         self.changed()
-        if indexes:
-            self.in_place = False
-            kept = {
-                destination: [each for each in part if each.offset not in indexes]
-                for destination, part in self.parts.items()
-            }
-            self.parts = {destination: part for destination, part in kept.items() if part}
+        if not places:
+            return
+        self.in_place = self.in_place and min(places) >= self.count
+        first = {topic: number * self.count for number, topic in enumerate(self.topics)}
+        kept = {
+            destination: [each for each in part if first[destination.topic] + each.offset not in places]
+            for destination, part in self.parts.items()
+        }
+        self.parts = {destination: part for destination, part in kept.items() if part}
 
     def begin(self, now: float) -> list[Part]:
         """Hand it to the delivery; returns its parts, which the delivery must settle."""
@@ -180,7 +223,8 @@ class ClientBatch(Numbered):
     def part(self, destination: Destination, first: int, count: int, since: float) -> Part:
         """``count`` of its records for a destination, from ``first`` on."""
         records = self.parts[destination][first : first + count]
-        size = self.size // max(self.count, 1) * count
+        of_one_topic = 2 * self.size // (2 + len(self.copies))  # as `memory_of` counts
+        size = of_one_topic // max(self.count, 1) * count
         whole = self.batch if count == self.count else None
         kind = Compression(self.batch.compression)
         return Part(self, destination, records, size, kind, since, whole, first)
@@ -192,11 +236,12 @@ class ClientBatch(Numbered):
     def settled(self, part: Part, result: PartResult, now: float) -> None:
         """Take the outcome of a part, and tell the owner of a failure, and of the last part."""
         self.open_parts -= 1
+        own = part.destination.topic == self.place.topic
         if result.error_code:
             self.unstored.append((part, result.unknown))
             self.changed()
-            self.owner.failed(self, result, now)
-        else:
+            self.owner.failed(self, result if own else of_copy(part.destination.topic, result), now)
+        elif own:  # offsets and times of copies are not those of the client's records
             if result.append_time > self.append_time:
                 self.append_time = result.append_time
                 self.changed()
@@ -214,7 +259,7 @@ class ClientBatch(Numbered):
         """
         unknown = self.failure is not None and self.failure.unknown
         unstored = sum(len(part.records) for part, _ in self.unstored)
-        if not unknown and (not self.begun or unstored == self.count):
+        if not unknown and (not self.begun or unstored == self.count * len(self.topics)):
             return None
         if self.failure is None:
             self.failure = _IN_PART
@@ -242,9 +287,9 @@ class ClientBatch(Numbered):
         """A client waits for its outcome, or may send it again."""
         return self.window is not None or any(each.until < math.inf for each in self.waiting)
 
-    def put_off(self, code: int, now: float) -> None:
-        """Pass on that upstream does not accept it for now."""
-        self.owner.put_off(self, code, now)
+    def put_off(self, code: int, destination: Destination, now: float) -> None:
+        """Pass on that a partition does not accept it for now."""
+        self.owner.put_off(self, code, destination, now)
 
     def stored_beside(self, unsettled: int) -> bool:
         """Whether some of its records are stored, if so many are unsettled."""
@@ -261,11 +306,27 @@ class ClientBatch(Numbered):
         return bool(self.waiting)
 
     def fingerprints(self) -> Iterable[tuple[int, bool | None]]:
+        first = {topic: number * self.count for number, topic in enumerate(self.topics)}
         unstored: dict[int, bool | None] = {
-            each.offset: None if unknown else False for part, unknown in self.unstored for each in part.records
+            first[part.destination.topic] + each.offset: None if unknown else False
+            for part, unknown in self.unstored
+            for each in part.records
         }
-        for index, fingerprint in enumerate(self.records.fingerprints()):
-            yield fingerprint, unstored.get(index, self.begun)
+        for place, content in enumerate(self.contents()):
+            yield content, unstored.get(place, self.begun)
+
+
+@lru_cache(1000)
+def _mark_of(topic: str) -> int:
+    return int.from_bytes(hashlib.blake2b(topic.encode(), digest_size=8).digest(), "big", signed=True)
+
+
+def of_copy(topic: str, result: PartResult) -> PartResult:
+    """The failure of a copy, whose message names the topic: the client only knows its own."""
+    prefix = f"the proxy cannot copy these records to {topic}: "
+    if result is CLIENT_GONE or (result.message or "").startswith(prefix):
+        return result
+    return result._replace(message=prefix + (result.message or broker_error(result.error_code).name))
 
 
 def _answer(waiting: list[Waiter], outcome: ClientResult, now: float) -> None:

@@ -23,7 +23,7 @@ from ottla.errors import (
     UnknownServerError,
     UnsupportedForMessageFormat,
 )
-from ottla.proxy.routing import Destination, Routes
+from ottla.proxy.routing import Destination
 from ottla.proxy.threads import Threads
 
 log = logging.getLogger("ottla.proxy")
@@ -47,6 +47,9 @@ _LEAST_RECORD = 7
 _PER_RECORD = 64
 """Approximate bytes of memory for a record, beside its data."""
 
+Divide = Callable[[Records], dict[Destination, Records]]
+"""Sorts the records of a batch by destination; a thread may call it."""
+
 
 class Opened(NamedTuple):
     """The records of a batch, and the same by destination."""
@@ -69,17 +72,12 @@ class Opener:
         self,
         batch: RecordBatch,
         most: int,
-        routes: Routes,
-        place: Destination,
+        divide: Divide,
         then: Callable[[Opened | BrokerError, float], None],
         now: float,
     ) -> None:
-        """Read the records of a batch, which take up to ``most`` bytes of memory, and call ``then`` with the result.
-
-        Args:
-            place: the partition that the client chose.
-        """
-        call = partial(opened, batch, routes, place)
+        """Read the records of a batch, which take up to ``most`` bytes of memory, and call ``then`` with the result."""
+        call = partial(opened, batch, divide)
         compression = batch.compression
         if not self.opens_here(most, compression):
             self._threads.run(call, then)
@@ -121,7 +119,7 @@ def checked(data: Buffer) -> RecordBatch:
     return batch
 
 
-def opened(batch: RecordBatch, routes: Routes, place: Destination) -> Opened | BrokerError:
+def opened(batch: RecordBatch, divide: Divide) -> Opened | BrokerError:
     """Read the records, with offsets from 0 on; returns an error if they are damaged, or if their timestamps are too
     far apart for new batches.
 
@@ -131,25 +129,28 @@ def opened(batch: RecordBatch, routes: Routes, place: Destination) -> Opened | B
         records = batch.records(DECOMPRESSED_LIMIT, _decompressed(batch))
         if records.time_span > _FARTHEST:
             return InvalidTimestamp("the timestamps of a batch lie more than 63 bits apart")
-        parts = routes.split(records, routes.of_keyless(place.partition, batch.crc))
-        return Opened(records, {Destination(place.topic, partition): part for partition, part in parts.items()})
+        return Opened(records, divide(records))
     except DecodeError as error:
         return InvalidRecord(f"the records cannot be read: {error}")
     except Exception:
-        log.exception("a bug in the proxy, please report it: records for %s", place)
+        log.exception("a bug in the proxy, please report it: the records of a batch")
         return UnknownServerError(BUG)
 
 
-def memory_of(batch: RecordBatch, records: Records) -> int:
-    """Bytes of memory for a batch under way: the client's batch, its records, and upstream's batches."""
-    return len(batch.data) + 2 * records.memory
+def memory_of(batch: RecordBatch, records: Records, copies: int = 0) -> int:
+    """Bytes of memory for a batch under way: the client's batch, its records, and upstream's batches of each topic.
+
+    Args:
+        copies: how many further topics get its records.
+    """
+    return len(batch.data) + (2 + copies) * records.memory
 
 
-def max_memory_of(batch: RecordBatch) -> int:
+def max_memory_of(batch: RecordBatch, copies: int = 0) -> int:
     """The upper bound of `memory_of` before the records are read."""
     content = _decompressed(batch)
     opened = content + _PER_RECORD * min(max(batch.count, 0), content // _LEAST_RECORD)
-    return len(batch.data) + 2 * min(opened, DECOMPRESSED_LIMIT)
+    return len(batch.data) + (2 + copies) * min(opened, DECOMPRESSED_LIMIT)
 
 
 def plainly_claimed_records(data: Buffer, size: int) -> int | None:

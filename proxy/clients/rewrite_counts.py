@@ -38,12 +38,12 @@ class RewriteCounts:
 
     def delivered(self, batch: ClientBatch, now: float) -> None:
         """Count the records of a batch that are handed to delivery; those left out were counted with another batch."""
-        topic, partition = batch.place
-        records, chosen = batch.count - len(batch.left_out), not batch.routes.fans_out
-        misplaced = records - len(batch.parts.get(batch.place, ())) if chosen else 0
+        (topic, partition), own = batch.place, batch.own_parts
+        records, chosen = sum(map(len, own.values())), not batch.routes.fans_out
+        misplaced = records - len(own.get(batch.place, ())) if chosen else 0
         keyless = batch.records.keyless
         if batch.left_out:
-            keyless = sum(each.key is None for part in batch.parts.values() for each in part)
+            keyless = sum(each.key is None for part in own.values() for each in part)
         most, looks = self._keys.wanted(topic, batch.routes, batch.origin, now)
         found = FoundKeys(
             records,
@@ -52,7 +52,10 @@ class RewriteCounts:
             _examples(batch, most) if most and chosen else (),
             _looked(batch) if looks else (),
         )
-        mode = Mode.FAN_OUT if batch.routes.fans_out else Mode.REWRITE
+        mode = Mode.COPY if batch.copies else Mode.FAN_OUT if batch.routes.fans_out else Mode.REWRITE
+        for destination, part in batch.parts.items():
+            if destination not in own:
+                self._tallies[topic].count_copied(destination.topic, len(part))
         self._keys.count(topic, mode, batch.routes, partition, batch.origin, found)
 
     def offer_refused(self, offer: Offer, error: BrokerError, now: float) -> None:
@@ -98,7 +101,10 @@ class RewriteCounts:
 def _examples(batch: ClientBatch, most: int) -> Sequence[Example]:
     """Some of a batch's records that move."""
     moving = (
-        (each, destination) for destination, part in batch.parts.items() if destination != batch.place for each in part
+        (each, destination)
+        for destination, part in batch.own_parts.items()
+        if destination != batch.place
+        for each in part
     )
     return [
         (each.offset, bytes(each.key or b""), destination.partition)

@@ -5,6 +5,9 @@ Rules:
 - Batches are delivered in the order in which they were accepted: while a thread reads a batch, later ones wait.
 - A client is answered when every part of its batch is settled. The response has the offset if the batch stayed whole in
   its partition; otherwise the offset is -1, "unknown".
+- In mode `copy` further topics get the same records, as further parts of the batch. So all rules about parts hold for
+  copies: the client is answered when all of them are stored, the failure of a copy is the failure of the batch, and a
+  retry stores what is missing.
 - A batch is delivered even if its client disconnects: a retry, on any connection, finds it under way or done.
 - Responses of one connection are in order, so a batch that waits delays those behind it, also of other topics. If
   upstream does not accept a batch for now (too few replicas, no leader, a deleted topic), and no record of it is in
@@ -31,7 +34,7 @@ from ottla.errors import (
     broker_error,
 )
 from ottla.proxy.clients.admission import Admission
-from ottla.proxy.clients.batches import NOBODY, ClientBatch, Offer, Origin, Waiter
+from ottla.proxy.clients.batches import NOBODY, ClientBatch, Offer, Origin, Waiter, of_copy
 from ottla.proxy.clients.buffered import Buffered
 from ottla.proxy.clients.judging import judged
 from ottla.proxy.clients.opening import BUG, Opened, Opener, checked, max_memory_of, opened
@@ -41,7 +44,7 @@ from ottla.proxy.clients.routed_topics import RoutedTopics
 from ottla.proxy.clients.windows import ClientResult, Window
 from ottla.proxy.contained import contained
 from ottla.proxy.journal.notes import NotedBatch
-from ottla.proxy.routing import Destination, Routes
+from ottla.proxy.routing import Copies, Destination, Routes
 from ottla.proxy.upstream.batches import PartResult
 from ottla.proxy.upstream.delivery import Delivery
 from ottla.proxy.upstream.producer import UpstreamProducer
@@ -108,10 +111,13 @@ class Rewriter:
         producer: UpstreamProducer,
         window: "Window[ClientBatch] | None",
         routes: Routes,
+        copies: Copies,
         now: float,
     ) -> None:
         """Take an accepted record set, and deliver its batch."""
-        taken = self._client_batch(batch, offer.origin, producer, offer.place, window, routes, next(self._numbers))
+        taken = self._client_batch(
+            batch, offer.origin, producer, offer.place, window, routes, copies, next(self._numbers)
+        )
         self.join(taken, offer, now)
         producer.serve(offer.origin.client_id)
         if window is None:
@@ -130,7 +136,7 @@ class Rewriter:
 
     def open(self, batch: ClientBatch, now: float) -> None:
         """Read the records of an accepted batch, and deliver them."""
-        self._opener.open(batch.batch, batch.size, batch.routes, batch.place, partial(self._go_on, batch), now)
+        self._opener.open(batch.batch, batch.size, batch.divided, partial(self._go_on, batch), now)
 
     def _go_on(self, batch: ClientBatch, found: "Opened | BrokerError", now: float) -> None:
         """Deliver or refuse a batch whose records were read, and the batches that wait for it."""
@@ -167,11 +173,12 @@ class Rewriter:
         place: Destination,
         window: "Window[ClientBatch] | None",
         routes: Routes,
+        copies: Copies,
         number: int,
         *,
         begun: bool = False,
     ) -> ClientBatch:
-        size = max_memory_of(batch)
+        size = max_memory_of(batch, len(copies))
         self._buffered.count(origin.client, size)
         self.unsettled += 1
         self.unsettled_records += batch.count
@@ -189,6 +196,7 @@ class Rewriter:
             place=place,
             batch=batch,
             routes=routes,
+            copies=copies,
             size=size,
             window=window,
             waiting=[],
@@ -211,11 +219,15 @@ class Rewriter:
             BrokerError: the batch is damaged.
         """
         routes = Routes(noted.topic_id, noted.partitions, noted.partitioner, noted.fans_out)
+        copies = tuple(
+            (each.name, Routes(each.topic_id, each.partitions, each.partitioner, each.fans_out))
+            for each in noted.copies
+        )
         self._numbers = count(max(next(self._numbers), noted.number + 1))
         data = checked(noted.data)
-        batch = self._client_batch(data, NOBODY, producer, place, window, routes, noted.number, begun=begun)
+        batch = self._client_batch(data, NOBODY, producer, place, window, routes, copies, noted.number, begun=begun)
         if begun:
-            found = opened(batch.batch, routes, batch.place)
+            found = opened(batch.batch, batch.divided)
             if isinstance(found, BrokerError):
                 raise found
             self._take(batch, found)
@@ -238,7 +250,7 @@ class Rewriter:
     def _sift(self, batch: ClientBatch) -> None:
         """Leave out records that are stored although an earlier batch with them was refused."""
         if batch.window is not None and batch.window.remembers:
-            batch.leave_out(batch.window.stored_already(batch.records.fingerprints()))
+            batch.leave_out(batch.window.stored_already(batch.contents()))
 
     def _deliver_due(self, window: "Window[ClientBatch]", now: float) -> None:
         while batch := window.due():
@@ -258,7 +270,7 @@ class Rewriter:
             self.failed(batch, PartResult(UnknownServerError.code, message=BUG), now)
             self.finished(batch, now)
             return
-        if not self._topics.is_still(batch.place.topic, batch.routes.topic_id):
+        if not all(self._topics.is_still(*each) for each in batch.topic_ids):
             refusal = RECREATED
         if refusal is not None:
             self.failed(batch, refusal, now)
@@ -284,10 +296,15 @@ class Rewriter:
                 batch.settled(part, PartResult(UnknownServerError.code, message=BUG), now)
 
     def _judged(self, batch: ClientBatch, now: float) -> PartResult | None:
-        """Why upstream would refuse a batch; a batch with stored records is not judged again."""
-        limits = self._topics.configs.of(batch.place.topic, now)
+        """Why upstream would refuse a batch, or a copy; a batch with stored records is not judged again."""
+        if batch.left_out:
+            return None
         time_ms = None if self._clock_offset is None else int((now + self._clock_offset) * 1000)
-        return None if batch.left_out else judged(batch.batch, batch.records, limits, time_ms)
+        for topic in batch.topics:
+            refusal = judged(batch.batch, batch.records, self._topics.configs.of(topic, now), time_ms)
+            if refusal is not None:
+                return refusal if topic == batch.place.topic else of_copy(topic, refusal)
+        return None
 
     def _may_go(self, batch: ClientBatch) -> bool:
         """Whether all partitions of a batch belong to its transaction.
@@ -322,11 +339,13 @@ class Rewriter:
                 self._delivery.withdraw(batch.producer, batch.parts, now)
         self._look_at = min((each.answer_by for each in self._awaited), default=math.inf)
 
-    def put_off(self, batch: ClientBatch, code: int, now: float) -> None:
-        """Refuse a batch that upstream does not accept for now, if its client may send it again."""
+    def put_off(self, batch: ClientBatch, code: int, destination: Destination, now: float) -> None:
+        """Refuse a batch that a partition does not accept for now, if its client may send it again."""
         if batch.refused or self._goes_back(batch):
             message = f"{broker_error(code).name}: upstream does not accept the batch now, send it again"
             result = PartResult(code, message=message, passed_on=True)
+            if destination.topic != batch.place.topic:
+                result = of_copy(destination.topic, result)
             self._delivery.take_back(batch, batch.producer, batch.parts, result, now)
 
     def _goes_back(self, batch: ClientBatch) -> bool:

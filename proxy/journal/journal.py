@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ottla.codec.records import RecordBatch
     from ottla.proxy.clients.producers import ClientProducers, KnownProducer
     from ottla.proxy.clients.windows import AnsweredBatch, Window
-    from ottla.proxy.routing import Destination, Routes
+    from ottla.proxy.routing import Copies, Destination, Routes
     from ottla.proxy.upstream.batches import Part, PartResult, UpstreamBatch
     from ottla.proxy.upstream.producer import UpstreamProducer, UpstreamTransaction
     from ottla.proxy.upstream.streams import Stream
@@ -59,8 +59,10 @@ class JournaledBatch(Protocol):
     """The fields of `ottla.proxy.clients.batches.ClientBatch` that the journal keeps."""
 
     number: int
+    place: "Destination"
     batch: "RecordBatch"
     routes: "Routes"
+    copies: "Copies"
     begun: bool
     refused: bool
     failure: "PartResult | None"
@@ -309,6 +311,7 @@ def _batch(batch: JournaledBatch) -> NotedBatch:
         partitioner=batch.routes.partitioner,
         data=batch.batch.data,
         fans_out=batch.routes.fans_out,
+        copies=tuple(_topic(*each) for each in batch.copies),
     )
 
 
@@ -412,7 +415,11 @@ def _under_way(batch: JournaledBatch) -> NotedUnderWay:
         left_out=tuple(batch.left_out),
         unstored=tuple(
             NotedUnstored(
-                partition=part.destination.partition, first=part.first, count=len(part.records), unknown=unknown
+                partition=part.destination.partition,
+                first=part.first,
+                count=len(part.records),
+                unknown=unknown,
+                topic=part.destination.topic if part.destination.topic != batch.place.topic else "",
             )
             for part, unknown in batch.unstored
         ),

@@ -188,7 +188,7 @@ def _mark(batch: "ClientBatch", noted: NotedUnderWay, now: float) -> None:
     failure = PartResult(noted.error_code, message=noted.message, unknown=noted.unknown) if noted.failed else None
     batch.restore(noted.offset, noted.append_time, failure, refused=noted.refused, left_out=set(noted.left_out))
     for each in noted.unstored:
-        destination = Destination(batch.place.topic, each.partition)
+        destination = Destination(each.topic or batch.place.topic, each.partition)
         batch.unstored.append((_part(batch, destination, each, now), each.unknown))
 
 

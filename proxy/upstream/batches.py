@@ -52,8 +52,8 @@ class PartOwner(Protocol):
     def settled(self, part: "Part", result: PartResult, now: float) -> None:
         """Take the outcome of a part: stored, refused or unknown."""
 
-    def put_off(self, code: int, now: float) -> None:
-        """Take the error with which upstream refuses a part for now; the owner may take its parts back."""
+    def put_off(self, code: int, destination: Destination, now: float) -> None:
+        """Take the error with which a partition refuses a part for now; the owner may take its parts back."""
 
 
 @dataclass(slots=True, eq=False)

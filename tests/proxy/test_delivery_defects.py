@@ -35,7 +35,7 @@ class Client:
     def settled(self, part: Part, result: PartResult, now: float) -> None:
         pass
 
-    def put_off(self, code: int, now: float) -> None:
+    def put_off(self, code: int, destination: Destination, now: float) -> None:
         pass
 
 

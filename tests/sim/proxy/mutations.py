@@ -505,7 +505,7 @@ def _counted_from_the_half(halves: Any) -> Any:
 
 
 def _keys_and_values(batch: ClientBatch) -> list[int]:
-    return [hash((bytes(each.key or b""), bytes(each.value or b""))) for each in batch.records]
+    return [hash((t, bytes(each.key or b""), bytes(each.value or b""))) for t in batch.topics for each in batch.records]
 
 
 def _known_by_key_and_value(fingerprints: Any) -> Any:
