@@ -11,7 +11,7 @@ from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.transactions import ClientTransactions
 from ottla.proxy.clients.windows import ClientResult
 from ottla.proxy.journal.journal import Journal
-from ottla.proxy.routing import RuleHistory
+from ottla.proxy.routing import Destination, RuleHistory
 from ottla.proxy.upstream import stream_sender
 from ottla.proxy.upstream.delivery import Delivery
 from ottla.proxy.upstream.producer import UpstreamProducer
@@ -35,8 +35,8 @@ def _as_upstream_gave_it(here: Any) -> Any:
 
 
 def _in_an_epoch_of_its_own(stream: Any) -> Any:
-    def broken(self: UpstreamProducer, topic: str, partition: int, topic_id: UUID) -> Stream:
-        made: Stream = stream(self, topic, partition, topic_id)
+    def broken(self: UpstreamProducer, destination: Destination, topic_id: UUID) -> Stream:
+        made: Stream = stream(self, destination, topic_id)
         made.transactional = False
         return made
 
