@@ -13,7 +13,7 @@ Rules:
 - A topic that gets copies has a rule of its own, with mode `rewrite` or `fan-out`. So clients' records go there with
   the proxy's sequences, as the copies do: a client's own sequences would collide with theirs. Its rule decides which
   partition a key has there. A record without a key goes to the partition that its client chose in the source, modulo
-  the number of partitions there; in mode `fan-out` to the one that the checksum chooses.
+  the number of partitions there; in mode `fan-out` the checksum chooses the partition.
 - Copies are not copied again, so there are no loops.
 """
 
@@ -170,7 +170,7 @@ class Routes:
     """Clients see one partition, so they have chosen none for records without a key."""
 
     def of_keyless_copies(self, partition: int, checksum: int) -> int:
-        """As `of_keyless`, for a topic that gets copies."""
+        """The partition for copies of a batch's records without a key; see `of_keyless`."""
         return self.of_keyless(partition % self.partitions, checksum)
 
     def of_keyless(self, partition: int, checksum: int) -> int:
@@ -194,7 +194,7 @@ Copies = tuple[tuple[str, Routes], ...]
 def divided(
     records: Records, place: Destination, checksum: int, routes: Routes, copies: Copies
 ) -> dict[Destination, Records]:
-    """The records of a client's batch by destination: first those of its own topic. May run in a thread.
+    """The records of a client's batch by destination; its own topic comes first. May run in a thread.
 
     Args:
         place: the partition that the client chose.

@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -175,6 +175,8 @@ class ClientBatch(Numbered):
     @property
     def own_parts(self) -> dict[Destination, SomeRecords]:
         """Its parts without the copies."""
+        if not self.copies:
+            return self.parts
         topic = self.place.topic
         return {destination: part for destination, part in self.parts.items() if destination.topic == topic}
 
@@ -190,7 +192,7 @@ class ClientBatch(Numbered):
             yield from fingerprints if not mark else (each ^ mark for each in fingerprints)
 
     def _mark(self, topic: str) -> int:
-        """What tells the hash of a copied record from that of the record itself."""
+        """The number that makes the hash of a copy another one than the hash of its record."""
         return 0 if topic == self.place.topic else _mark_of(topic)
 
     def leave_out(self, places: set[int]) -> None:
@@ -200,12 +202,23 @@ class ClientBatch(Numbered):
         if not places:
             return
         self.in_place = self.in_place and min(places) >= self.count
-        first = {topic: number * self.count for number, topic in enumerate(self.topics)}
+        first = self._first_places()
         kept = {
             destination: [each for each in part if first[destination.topic] + each.offset not in places]
             for destination, part in self.parts.items()
         }
         self.parts = {destination: part for destination, part in kept.items() if part}
+
+    def gone_with(self, topics: Container[str]) -> None:
+        """Take note that these topics were recreated: the records that an earlier batch has stored there are gone."""
+        first = self._first_places()
+        gone = {place for topic, at in first.items() if topic in topics for place in range(at, at + self.count)}
+        self.left_out = self.left_out - gone
+        self.changed()
+
+    def _first_places(self) -> dict[str, int]:
+        """Topic -> the place in `contents` of its first record."""
+        return {topic: number * self.count for number, topic in enumerate(self.topics)}
 
     def begin(self, now: float) -> list[Part]:
         """Hand it to the delivery; returns its parts, which the delivery must settle."""
@@ -241,7 +254,7 @@ class ClientBatch(Numbered):
             self.unstored.append((part, result.unknown))
             self.changed()
             self.owner.failed(self, result if own else of_copy(part.destination.topic, result), now)
-        elif own:  # offsets and times of copies are not those of the client's records
+        elif own:  # copies have other offsets and times than the client's records
             if result.append_time > self.append_time:
                 self.append_time = result.append_time
                 self.changed()
@@ -306,14 +319,14 @@ class ClientBatch(Numbered):
         return bool(self.waiting)
 
     def fingerprints(self) -> Iterable[tuple[int, bool | None]]:
-        first = {topic: number * self.count for number, topic in enumerate(self.topics)}
+        first = self._first_places()
         unstored: dict[int, bool | None] = {
             first[part.destination.topic] + each.offset: None if unknown else False
             for part, unknown in self.unstored
             for each in part.records
         }
         for place, content in enumerate(self.contents()):
-            yield content, unstored.get(place, self.begun)
+            yield content, unstored.get(place, self.begun or place in self.left_out)
 
 
 @lru_cache(1000)

@@ -7,7 +7,7 @@ Rules:
   its partition; otherwise the offset is -1, "unknown".
 - In mode `copy` further topics get the same records, as further parts of the batch. So all rules about parts hold for
   copies: the client is answered when all of them are stored, the failure of a copy is the failure of the batch, and a
-  retry stores what is missing.
+  retry stores the missing ones.
 - A batch is delivered even if its client disconnects: a retry, on any connection, finds it under way or done.
 - Responses of one connection are in order, so a batch that waits delays those behind it, also of other topics. If
   upstream does not accept a batch for now (too few replicas, no leader, a deleted topic), and no record of it is in
@@ -270,7 +270,8 @@ class Rewriter:
             self.failed(batch, PartResult(UnknownServerError.code, message=BUG), now)
             self.finished(batch, now)
             return
-        if not all(self._topics.is_still(*each) for each in batch.topic_ids):
+        if recreated := {topic for topic, topic_id in batch.topic_ids if not self._topics.is_still(topic, topic_id)}:
+            batch.gone_with(recreated)
             refusal = RECREATED
         if refusal is not None:
             self.failed(batch, refusal, now)

@@ -26,6 +26,7 @@ from ottla.errors import (
     UnknownProducerId,
     UnknownTopicOrPartition,
 )
+from ottla.proxy import threads
 from ottla.proxy.clients.routed_topics import UNKNOWN_WAIT
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.events import RulesChanged
@@ -201,8 +202,30 @@ def test_copies_that_upstream_does_not_take_for_now_are_stored_with_the_retry(re
     assert [len(each) for each in both(world)] == [40, 40]
 
 
+def test_a_retry_that_finds_the_copy_recreated_does_not_store_its_records_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(threads, "STEP", 1)
+    monkeypatch.setattr(threads, "PLAIN", 1)
+    world = world_of(topics={"flights": 1, "archive": 1})
+    own = world.producer_id(1)
+    world.upstream.errors["archive", 0] += [NotEnoughReplicas.code]
+    assert send(world, pairs(5), own, 0).code == NotEnoughReplicasAfterAppend.code
+    world.busy = True
+    retry = send(world, pairs(5), own, 0)
+    world.upstream.cluster.recreate("archive", 2)
+    world.request(9, MetadataRequest(topics=None), 9)
+    world.busy = False
+    while world.work:
+        world.finish(world.work[0])
+    assert retry.code == NotLeaderOrFollower.code
+    again = send(world, pairs(5), own, 0)
+    world.settle(5)
+    assert again.code == 0 and [len(each) for each in both(world)] == [5, 5]
+
+
 def test_equal_records_of_a_later_batch_are_not_taken_for_copies() -> None:
-    """Only the copy of the first batch is missing: a retry must not leave it out, nor store the record again."""
+    """Only the copy of the first batch is missing: a retry must store the copy, and only the copy."""
     world = world_of(topics={"flights": 1, "archive": 1})
     own = world.producer_id(1)
     world.upstream.errors["archive", 0] += [InvalidRecord.code]
