@@ -205,21 +205,23 @@ def test_copies_that_upstream_does_not_take_for_now_are_stored_with_the_retry(re
 def test_a_retry_that_finds_the_copy_recreated_does_not_store_its_records_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(threads, "STEP", 1)
+    monkeypatch.setattr(threads, "STEP", 1000)
     monkeypatch.setattr(threads, "PLAIN", 1)
+    records: list[Pair] = [(b"k", b"%d" % n * 2000) for n in range(5)]  # large enough for a thread
     world = world_of(topics={"flights": 1, "archive": 1})
     own = world.producer_id(1)
     world.upstream.errors["archive", 0] += [NotEnoughReplicas.code]
-    assert send(world, pairs(5), own, 0).code == NotEnoughReplicasAfterAppend.code
+    assert send(world, records, own, 0).code == NotEnoughReplicasAfterAppend.code
     world.busy = True
-    retry = send(world, pairs(5), own, 0)
+    retry = send(world, records, own, 0)
     world.upstream.cluster.recreate("archive", 2)
-    world.request(9, MetadataRequest(topics=None), 9)
+    world.request(9, MetadataRequest(topics=None), 12)  # with topic ids
+    assert world.work and retry.frame is None
     world.busy = False
     while world.work:
         world.finish(world.work[0])
     assert retry.code == NotLeaderOrFollower.code
-    again = send(world, pairs(5), own, 0)
+    again = send(world, records, own, 0)
     world.settle(5)
     assert again.code == 0 and [len(each) for each in both(world)] == [5, 5]
 
