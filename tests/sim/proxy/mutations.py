@@ -420,6 +420,10 @@ def _with_their_records(mark: Any) -> Any:
     return lambda self, topic: 0
 
 
+def _with_all(gone_with: Any) -> Any:
+    return lambda self, topics: gone_with(self, self.topics)
+
+
 def _newest_copy_first(put: Any) -> Any:
     def broken(self: Delivery, producer: UpstreamProducer, part: Part, now: float) -> None:
         put(self, producer, part, now)
@@ -452,6 +456,7 @@ _mutation("the failure of a copy is told as a success", (ClientBatch, "settled",
 _mutation("a batch is told at the offset of its copy", (ClientBatch, "settled", _at_its_copy))
 _mutation("a retry stores a copy twice", (ClientBatch, "leave_out", _but_copies))
 _mutation("the copy of a stored record counts as stored", (ClientBatch, "_mark", _with_their_records))
+_mutation("what is stored is forgotten if a copy is created again", (ClientBatch, "gone_with", _with_all))
 _mutation("a copy overtakes an earlier one of its key", (Delivery, "put", _newest_copy_first))
 _mutation("copies go to the partitions of their records", (batches, "divided", _where_their_records_go))
 
