@@ -1,7 +1,8 @@
-"""Clients of others with a topic in mode `copy`, in front of brokerlite: idempotent and transactional producers."""
+"""Clients of others with a topic in mode `copy`, in front of brokerlite and Apache Kafka."""
 
 import secrets
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,15 +12,20 @@ from ottla.testing import Broker
 from tests.interop.lines import Message
 from tests.interop.peers import CLIENTS, LIBRDKAFKA, Client, create_topic
 from tests.interop.raw_reader import RawReader
-from tests.interop.test_transactions import until
-from tests.interop.transacting import TRANSACTORS, TransactorClient
+from tests.interop.test_transactions import either, until
+from tests.interop.transacting import TransactorClient
 from tests.proxy.running import proxied
-from tests.proxy.test_transactions_of_clients import KEYS, producing, transact
+from tests.proxy.test_transactions_of_clients import ALL, KEYS, SOME, producing, transact
 
 pytestmark = pytest.mark.slow
 
 SIX, FOUR = 6, 4
 MANY_KEYS = [b"N%d" % number for number in range(97)]
+
+
+@pytest.fixture
+def upstream(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    yield from either(request, tmp_path)
 
 
 def messages() -> list[Message]:
@@ -52,25 +58,29 @@ def test_the_copy_has_each_record_once_and_each_key_in_order(
         assert all(numbers == sorted(numbers) for numbers in order.values())
 
 
-@pytest.mark.parametrize("client", TRANSACTORS.values(), ids=str)
-def test_the_copy_has_the_committed_records(ottla_broker: Broker, client: TransactorClient) -> None:
-    topics = {f"moved-{secrets.token_hex(4)}": SIX, "archive": FOUR}
-    source = next(iter(topics))
-    for topic, count in topics.items():
-        create_topic(ottla_broker.bootstrap, topic, count)
+@pytest.mark.parametrize(("upstream", "client"), ALL + SOME, indirect=["upstream"], ids=str)
+def test_the_copy_has_the_committed_records(upstream: str, client: TransactorClient) -> None:
+    source, copy = f"moved-{secrets.token_hex(4)}", f"copied-{secrets.token_hex(4)}"
+    create_topic(upstream, source, SIX)
+    create_topic(upstream, copy, FOUR)
     with (
-        proxied(ottla_broker.bootstrap, "moved-*=copy:archive", "archive=rewrite") as proxy,
+        proxied(upstream, f"{source}=copy:{copy}", f"{copy}=rewrite") as proxy,
         producing(client, proxy, source) as producer,
     ):
         transact(producer, source, b"1", b"2")
         transact(producer, source, b"aborted", end="abort")
         transact(producer, source, b"3")
         producer.close()
-    with RawReader(ottla_broker.bootstrap) as reader:
-        for topic, count in topics.items():
-            until(lambda t=topic, n=count: not any(reader.is_open(t, index) for index in range(n)))  # type: ignore[misc]
-            values: defaultdict[bytes | None, list[bytes | None]] = defaultdict(list)
-            for each in reader.committed(topic):
-                assert each.partition == murmur2_partition(each.key or b"", count)
-                values[each.key].append(each.value)
-            assert values == {key: [b"1", b"2", b"3"] for key in KEYS}, topic
+    expected = {key: [b"1", b"2", b"3"] for key in KEYS}
+    assert committed(upstream, source, SIX) == committed(upstream, copy, FOUR) == expected
+
+
+def committed(upstream: str, topic: str, count: int) -> dict[bytes | None, list[bytes | None]]:
+    """The committed values of each key, once every transaction has ended; all must be in the key's partition."""
+    values: defaultdict[bytes | None, list[bytes | None]] = defaultdict(list)
+    with RawReader(upstream) as reader:
+        until(lambda: not any(reader.is_open(topic, partition) for partition in range(count)))
+        for each in reader.committed(topic):
+            assert each.partition == murmur2_partition(each.key or b"", count)
+            values[each.key].append(each.value)
+    return values
