@@ -62,12 +62,22 @@ class RewriteCounts:
         """Count a record set that is refused, and log it if nothing else tells its client."""
         if offer.topic in self._tallies or self._topics.is_described(offer.topic):  # clients may send any name
             self._tallies[offer.topic].count_refused()
+        self._tell_of_missing(offer, error, now)
         if offer.awaited:  # otherwise no answer tells the client, which may have gone
             return
         if self._complaints.is_new(now, "", f"records with acks=0 were refused: {error.name}, {offer.topic}"):
             told = {"partition": str(offer.place), "error": error.name, "why": error.detail}
             facts = told | {"bytes": len(offer.data)} | offer.origin.facts
             log.warning("records with acks=0 were refused", extra=facts)
+
+    def _tell_of_missing(self, offer: Offer, error: BrokerError, now: float) -> None:
+        """Log that records are refused because another topic, of the operator's rules, cannot get copies of them."""
+        missing = self._topics.undescribed(offer.topic)
+        if missing is None or missing == offer.topic:
+            return
+        if self._complaints.is_new(now, "", f"records cannot be copied and were refused: {offer.topic}, {missing}"):
+            told = {"topic": offer.topic, "copy": missing, "error": error.name, "why": error.detail}
+            log.warning("records cannot be copied and were refused", extra=told | offer.origin.facts)
 
     def rejected(self, topic: str, partition: int, refusal: ClientResult, origin: Origin, now: float) -> None:
         """Count and log a record set that mode `reject` refuses."""

@@ -316,7 +316,7 @@ def test_a_batch_that_the_copy_would_refuse_is_stored_nowhere() -> None:
     assert [each.batch_index for each in answer.record_errors] == [1]
 
 
-def test_a_missing_topic_is_named() -> None:
+def test_a_missing_topic_is_named(caplog: pytest.LogCaptureFixture) -> None:
     world = world_of(topics={"flights": SIX})
     reply = send(world, pairs())
     world.settle(2 * UNKNOWN_WAIT)
@@ -324,6 +324,8 @@ def test_a_missing_topic_is_named() -> None:
     assert answer.error_code == UnknownTopicOrPartition.code
     assert answer.error_message == "the proxy cannot copy these records to archive: upstream has no topic archive"
     assert not world.upstream.values("flights")
+    [line] = [each for each in caplog.records if each.getMessage() == "records cannot be copied and were refused"]
+    assert (vars(line)["topic"], vars(line)["copy"]) == ("flights", "archive"), "the operator learns it, too"
 
 
 def test_a_topic_with_too_few_partitions_for_its_rule_gets_no_copies() -> None:
