@@ -204,7 +204,12 @@ class Simulation:
             ),
             connect_timeout=chance.choice((1.0, 10.0)),
             request_timeout=chance.choice((2.0, 10.0)),
-            delivery_timeout=chance.choice((1.0, 3.0)) if (gives_up := chance.random() < 0.3) else 10_000.0,
+            # With copies, slow threads have more batches to build before a client's large one is stored whole.
+            delivery_timeout=(
+                chance.choice((1.0, 3.0)) * (3 if self.copies else 1)
+                if (gives_up := chance.random() < 0.3)
+                else 10_000.0
+            ),
             max_batch=chance.choice((300, 1000, 2**19)),
         )
         if self.certain:
