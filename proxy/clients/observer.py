@@ -44,7 +44,7 @@ class Tally:
     moved: int = 0
     """Records that were sent to another partition than their client chose."""
     copied: dict[str, int] = field(default_factory=dict)
-    """Topic -> records of this one that were sent to it as copies."""
+    """Topic -> copies of these records that were sent to it."""
     refused: int = 0
     """Batches that were refused, at least in part."""
     outcome_unknown: int = 0

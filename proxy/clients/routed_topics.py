@@ -230,7 +230,7 @@ class RoutedTopics:
         return (topic, *self._rules.copies(topic))
 
     def undescribed(self, topic: str) -> str | None:
-        """Which of a topic and those that get copies is not described; ``None``: its records can be divided."""
+        """The first of these topics that is not described: a topic, and its copies; ``None``: all are."""
         return next((each for each in self.with_copies(topic) if not self.is_described(each)), None)
 
     def rule(self, topic: str) -> TopicRule | None:

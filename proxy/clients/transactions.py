@@ -136,8 +136,8 @@ class ClientTransactions:
     # -- AddPartitionsToTxn
 
     def described(self, request: AddPartitionsToTxnRequest, now: float) -> Steps[tuple[str | None, float]]:
-        """Wait for the metadata of the rewritten topics, and of those that get copies of their records; returns the
-        topic whose metadata, or that of a copy, is missing, and the time.
+        """Wait for the metadata of the rewritten topics and of their copies; returns the topic that lacks it, and the
+        time.
 
         If the metadata of one topic does not arrive in time, the whole request is refused.
         """
