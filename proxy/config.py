@@ -10,6 +10,7 @@ from ottla.errors import ConfigurationError
 from ottla.proxy.acl_rules import AclRules
 from ottla.proxy.denied_apis import NONE_DENIED, DeniedApis
 from ottla.proxy.listeners import ClientMode, ProxyListener
+from ottla.proxy.routing import check_copies
 from ottla.proxy.threads import STEP
 from ottla.proxy.topic_rule import TopicRule
 from ottla.unknown_options import naming_options
@@ -108,6 +109,7 @@ class ProxyConfig:
             raise ConfigurationError(f"max-batch is {self.max_batch}; it must be at most {STEP}, which is 2 MiB")
         self._check_listeners()
         self._check_addresses()
+        check_copies(self.topics)
         if self.report_keys and self.report is None:
             raise ConfigurationError("report-keys needs report, the address of the report")
 

@@ -24,7 +24,7 @@ RECORDS = ServerMetric(
     _COUNTER,
     "records of topics that a rule matches, when the proxy sends them to upstream, which may still refuse them; "
     "refused records that a client sends again are counted again; `mode`: of the rule at that time, `rewrite`, "
-    "`fan-out`, `reject` or `observe`; with `observe-sample`, the counts of observed topics are estimates",
+    "`fan-out`, `copy`, `reject` or `observe`; with `observe-sample`, the counts of observed topics are estimates",
     ("topic", "mode"),
 )
 KEYLESS = ServerMetric(
@@ -33,8 +33,14 @@ KEYLESS = ServerMetric(
 MOVED = ServerMetric(
     "ottla_proxy_moved_records_total",
     _COUNTER,
-    "records that mode `rewrite` sent to another partition than their client chose",
+    "records that mode `rewrite` or `copy` sent to another partition than their client chose",
     ("topic",),
+)
+COPIED = ServerMetric(
+    "ottla_proxy_copied_records_total",
+    _COUNTER,
+    "records of the topic that mode `copy` sent to the topic `target` as well; upstream may still refuse them",
+    ("topic", "target"),
 )
 MISPLACED = ServerMetric(
     "ottla_proxy_misplaced_records_total",
@@ -125,7 +131,7 @@ DENIED = ServerMetric(
     ("operation", "resource"),
 )
 PROXY_METRICS = (
-    *(RECORDS, KEYLESS, MOVED, MISPLACED, FAILED, UNOBSERVED, PASSED_RECORDS, PASSED_BYTES),
+    *(RECORDS, KEYLESS, MOVED, COPIED, MISPLACED, FAILED, UNOBSERVED, PASSED_RECORDS, PASSED_BYTES),
     *(HELD_BYTES, HELD_BYTES_LIMIT, PAUSED_CLIENTS, UNSETTLED_BATCHES, HELD_RECORDS, JOURNAL_WORKS),
     *(UPSTREAM_AVAILABLE, UPSTREAM_CONNECTIONS, UPSTREAM_IN_FLIGHT, UPSTREAM_DURATION, UPSTREAM_UNANSWERED),
     DENIED,
@@ -152,7 +158,7 @@ def collect(core: ProxyCore, listener: Listener) -> Samples:
 
 
 def _of_topics(tallies: Tallies) -> Samples:
-    records, moved = Series(RECORDS), Series(MOVED)
+    records, moved, copied = Series(RECORDS), Series(MOVED), Series(COPIED)
     failed, others = Series(FAILED), Series(KEYLESS, UNOBSERVED)
     for topic, tally in list(tallies.items()):
         for mode, count in list(tally.sent.items()):
@@ -162,10 +168,12 @@ def _of_topics(tallies: Tallies) -> Samples:
         for outcome, count in outcomes.items():
             if count:
                 failed.add((topic, outcome), count)
-        if Mode.REWRITE in tally.sent:
+        if Mode.REWRITE in tally.sent or Mode.COPY in tally.sent:
             moved.add((topic,), tally.moved)
+        for target, count in list(tally.copied.items()):
+            copied.add((topic, target), count)
         yield None
-    for series in (records, others, moved, failed):
+    for series in (records, others, moved, copied, failed):
         yield from series.samples()
     for labels, count in list(tallies.misplaced.items()):
         yield Sample(MISPLACED, count, labels)

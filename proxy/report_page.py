@@ -32,7 +32,8 @@ def report(core: ProxyCore, seconds: float) -> Iterator[str]:
         mode = core.rules.mode(name)
         known = core.cluster.topics.get(name)
         count = None if known is None else len(known.leaders)
-        named = {"topic": name, "mode": None if mode is None else mode.value, "partitions_of_topic": count}
+        copied = {"copied_to": copies} if (copies := core.rules.copies(name)) else {}
+        named = {"topic": name, "mode": None if mode is None else mode.value, "partitions_of_topic": count} | copied
         yield between + json.dumps(named | facts)[:-1] + ', "clients": ['
         between = ""
         for client in clients:

@@ -10,6 +10,11 @@ Rules:
 - A record without a key stays in the partition that its client chose; an empty key is a key. In mode `fan-out` clients
   choose no partition: the checksum of a batch chooses the partition of all its records without a key. So a restart
   finds the same partition for a batch from the journal.
+- A topic that gets copies has a rule of its own, with mode `rewrite` or `fan-out`. So clients' records go there with
+  the proxy's sequences, as the copies do: a client's own sequences would collide with theirs. Its rule decides which
+  partition a key has there. A record without a key goes to the partition that its client chose in the source, modulo
+  the number of partitions there; in mode `fan-out` the checksum chooses the partition.
+- Copies are not copied again, so there are no loops.
 """
 
 import fnmatch
@@ -17,9 +22,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.codec.records import Records
+from ottla.errors import ConfigurationError
 from ottla.proxy.topic_rule import LEGAL_NAME, OF_STREAMS, Mode, TopicRule, parse_rule
 
 if TYPE_CHECKING:
@@ -53,7 +59,7 @@ class TopicRules:
         return next((rule for pattern, rule in self._patterns if pattern.match(topic)), None)
 
     def rewrites(self, topic: str) -> bool:
-        """Whether the proxy moves the records of a topic: modes `rewrite` and `fan-out`."""
+        """Whether the proxy moves the records of a topic: modes `rewrite`, `fan-out` and `copy`."""
         mode = self.mode(topic)
         return mode is not None and mode.moves
 
@@ -61,10 +67,39 @@ class TopicRules:
         """Whether clients see one partition of a topic."""
         return self.any_fan_out and topic is not None and self.mode(topic) is Mode.FAN_OUT
 
+    def copies(self, topic: str) -> tuple[str, ...]:
+        """The topics that get copies of a topic's records."""
+        rule = self.of(topic)
+        return () if rule is None else rule.copies
+
     def mode(self, topic: str) -> Mode | None:
         """The mode of a topic; ``None``: no rule matches it."""
         rule = self.of(topic)
         return None if rule is None else rule.mode
+
+
+def check_copies(rules: Sequence[TopicRule]) -> None:
+    """Check the rules of the topics that get copies.
+
+    Raises:
+        ConfigurationError: one has no rule, the wrong mode, or is copied itself.
+    """
+    found = TopicRules(rules)
+    for rule in rules:
+        for topic in rule.copies:
+            own = found.of(topic)
+            where = f"the rule {rule.text!r} copies to {topic}"
+            if own is None:
+                raise ConfigurationError(f"{where}, which needs a rule of its own: add '{topic}=rewrite'")
+            if own.mode is Mode.COPY:
+                raise ConfigurationError(
+                    f"{where}, which {own.text!r} copies, too, and copies are not copied: put '{topic}=rewrite' before "
+                    "that rule, and name every topic that gets copies in one rule"
+                )
+            if not own.mode.moves:
+                raise ConfigurationError(
+                    f"{where}, which has mode {own.mode.value} ({own.text!r}): it needs mode rewrite or fan-out"
+                )
 
 
 class RuleHistory:
@@ -105,12 +140,22 @@ class RuleHistory:
 
 
 def _texts(rules: Sequence[TopicRule]) -> tuple[str, ...]:
-    return tuple(f"{rule.glob}={rule.mode.value}" for rule in rules)
+    return tuple(rule.text for rule in rules)
 
 
 @lru_cache(_REMEMBERED_RULES)
 def _parsed(texts: tuple[str, ...]) -> TopicRules:
     return TopicRules([parse_rule(text) for text in texts])
+
+
+class Destination(NamedTuple):
+    """A partition of upstream to which records go."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +169,10 @@ class Routes:
     fans_out: bool = False
     """Clients see one partition, so they have chosen none for records without a key."""
 
+    def of_keyless_copies(self, partition: int, checksum: int) -> int:
+        """The partition for copies of a batch's records without a key; see `of_keyless`."""
+        return self.of_keyless(partition % self.partitions, checksum)
+
     def of_keyless(self, partition: int, checksum: int) -> int:
         """The partition for a batch's records without a key.
 
@@ -136,6 +185,30 @@ class Routes:
     def split(self, records: Records, partition: int) -> dict[int, Records]:
         """The records by destination partition; records without a key stay in ``partition``."""
         return records.split(self.partitioner, self.partitions, partition)
+
+
+Copies = tuple[tuple[str, Routes], ...]
+"""The topics that get copies of a batch, each with its routes."""
+
+
+def divided(
+    records: Records, place: Destination, checksum: int, routes: Routes, copies: Copies
+) -> dict[Destination, Records]:
+    """The records of a client's batch by destination; its own topic comes first. May run in a thread.
+
+    Args:
+        place: the partition that the client chose.
+        checksum: of the batch.
+    """
+    keyless = routes.of_keyless(place.partition, checksum)
+    own = routes.split(records, keyless)
+    found = {Destination(place.topic, partition): part for partition, part in own.items()}
+    for topic, there in copies:
+        chosen = there.of_keyless_copies(place.partition, checksum)
+        alike = (there.partitioner, there.partitions, chosen) == (routes.partitioner, routes.partitions, keyless)
+        parts = own if alike else there.split(records, chosen)  # most copies: the division is most of the work
+        found |= {Destination(topic, partition): part for partition, part in parts.items()}
+    return found
 
 
 def routes_of(rule: TopicRule, topic_id: "UUID", partitions: int) -> Routes:

@@ -65,6 +65,7 @@ from ottla.proxy.metrics import collect
 from ottla.proxy.pipe import Pipe
 from ottla.proxy.ports import Ports
 from ottla.proxy.report_page import report
+from ottla.proxy.routing import check_copies
 from ottla.proxy.standby import Probes, own_state, released
 from ottla.proxy.topic_rule import Mode, TopicRule
 from ottla.sdk.discovery import resolve
@@ -125,16 +126,18 @@ class RunningProxy:
         rewritten, or no longer: their applications must open new ones.
 
         Raises:
-            ConfigurationError: a topic would leave mode `fan-out`, and its records would pass unchanged.
+            ConfigurationError: a topic would leave mode `fan-out`, and its records would pass unchanged; or a topic
+                gets copies whose rule does not allow that.
         """
+        check_copies(rules)
         if self._core is None:
             raise LocalProtocolError("the proxy does not run yet")
         if topics := self._core.topics.leaving_fan_out(rules):
             more = f" and {len(topics) - MOST_NAMED} more" if len(topics) > MOST_NAMED else ""
             raise ConfigurationError(
-                f"topics in mode fan-out may only change to rewrite: {', '.join(topics[:MOST_NAMED])}{more}; clients "
-                "know one partition of them, and would send all records to it; stop their producers, and restart the "
-                "proxy"
+                f"topics in mode fan-out may only change to rewrite or copy: {', '.join(topics[:MOST_NAMED])}{more}; "
+                "clients know one partition of them, and would send all records to it; stop their producers, and "
+                "restart the proxy"
             )
         if self._core.rules.all != tuple(rules):
             self._tell(RulesChanged(tuple(rules)))

@@ -33,20 +33,24 @@ class Mode(Enum):
     """Records with a key go to the partition that the partitioner chooses."""
     FAN_OUT = "fan-out"
     """Clients see one partition, to which they can only write; its records are spread as in mode `rewrite`."""
+    COPY = "copy"
+    """As `rewrite`, and further topics get the same records."""
 
     @property
     def moves(self) -> bool:
         """Whether the proxy itself sends the records to the partitions of their keys."""
-        return self in (Mode.REWRITE, Mode.FAN_OUT)
+        return self in (Mode.REWRITE, Mode.FAN_OUT, Mode.COPY)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TopicRule:
     """``'GLOB=MODE[:PARTITIONER[:PARTITIONS]]'``: how the proxy handles topics whose names match.
 
+    Mode `copy` names the topics that get the copies first: ``'GLOB=copy:TOPIC[,TOPIC…][:PARTITIONER[:PARTITIONS]]'``.
+
     Raises:
-        ConfigurationError: the glob is empty, the partitioner unknown, or the number of partitions is not
-            1 to 2147483647.
+        ConfigurationError: the glob is empty, the partitioner unknown, the number of partitions is not 1 to 2147483647,
+            or no topic can have a name to which mode `copy` copies.
     """
 
     glob: str
@@ -56,6 +60,8 @@ class TopicRule:
     partitioner: str = DEFAULT_PARTITIONER
     partitions: int | None = None
     """How many partitions keys go to; ``None``: the partition count when the proxy first sees the topic."""
+    copies: tuple[str, ...] = ()
+    """In mode `copy`, the topics that get the records as well. Each has a rule with mode `rewrite` or `fan-out`."""
 
     def __post_init__(self) -> None:
         if not self.glob:
@@ -73,13 +79,36 @@ class TopicRule:
             raise ConfigurationError(f"partitioner {self.partitioner!r} of topic {self.glob!r} is not one of {known}")
         if self.partitions is not None and not 1 <= self.partitions < 2**31:
             raise ConfigurationError(f"topic {self.glob!r} must have 1 to 2147483647 partitions, not {self.partitions}")
+        self._check_copies()
+
+    def _check_copies(self) -> None:
+        if bool(self.copies) != (self.mode is Mode.COPY):
+            raise ConfigurationError(
+                f"mode copy of topic {self.glob!r} needs the topics that get the copies, as in 'flights=copy:archive'"
+                if not self.copies
+                else f"topic {self.glob!r} has mode {self.mode.value}: only mode copy copies records"
+            )
+        for topic in self.copies:
+            if not LEGAL_NAME.fullmatch(topic) or topic.startswith("__"):
+                raise ConfigurationError(
+                    f"{topic!r:.100} cannot get copies of topic {self.glob!r}: write the full name of a topic that "
+                    "does not begin with __"
+                )
+            if self.copies.count(topic) > 1:
+                raise ConfigurationError(f"topic {self.glob!r} is copied to {topic} twice")
+
+    @property
+    def text(self) -> str:
+        """The rule without partitioner and partitions."""
+        targets = f":{','.join(self.copies)}" if self.copies else ""
+        return f"{self.glob}={self.mode.value}{targets}"
 
 
 def parse_rule(text: str) -> TopicRule:
     """Parse a rule ``'GLOB=MODE[:PARTITIONER[:PARTITIONS]]'``.
 
-    For example ``'flights=rewrite'``, ``'audit-*=observe:crc32'`` or, with the default partitioner,
-    ``'flights=rewrite::6'``.
+    For example ``'flights=rewrite'``, ``'audit-*=observe:crc32'``, ``'flights=copy:archive'`` or, with the default
+    partitioner, ``'flights=rewrite::6'``.
 
     Raises:
         ConfigurationError: the text is not a rule; the message shows the syntax.
@@ -102,7 +131,7 @@ def never_applied(rules: Sequence[TopicRule], of_command_line: int = 0) -> Itera
         for earlier, first in enumerate(rules[:number]):
             if _covers(first.glob, rule.glob):
                 origin = "on the command line" if earlier < of_command_line <= number else "before it"
-                yield f"the rule {_text(rule)!r} never applies: {_text(first)!r} {origin} comes first"
+                yield f"the rule {rule.text!r} never applies: {first.text!r} {origin} comes first"
                 break
 
 
@@ -118,22 +147,27 @@ def _covers(first: str, second: str) -> bool:
     return first.endswith("*") and not _GLOB.search(beginning) and second.startswith(beginning)
 
 
-def _text(rule: TopicRule) -> str:
-    return f"{rule.glob}={rule.mode.value}"
-
-
 def rule_of(glob: str, treatment: str) -> TopicRule:
-    mode, *rest = treatment.strip().split(":", 2)
+    mode, *rest = treatment.strip().split(":", 3)
     try:
         chosen = Mode(mode)
     except ValueError:
         known = one_of(each.value for each in Mode)
         raise ConfigurationError(f"mode {mode!r} of topic {glob!r} is not {known}") from None
+    copies: tuple[str, ...] = ()
+    if chosen is Mode.COPY and rest:
+        copies, rest = tuple(each.strip() for each in rest[0].split(",")), rest[1:]
     if len(rest) < 2:
-        return TopicRule(glob=glob, mode=chosen, partitioner=rest[0] if rest else DEFAULT_PARTITIONER)
-    partitioner, partitions = rest
+        return TopicRule(glob=glob, mode=chosen, partitioner=rest[0] if rest else DEFAULT_PARTITIONER, copies=copies)
+    partitioner, partitions = rest[0], ":".join(rest[1:])
     if not re.fullmatch("[0-9]{1,10}", partitions):
         raise ConfigurationError(
             f"{partitions!r:.100} is not a number of partitions of topic {glob!r}, as in 'rewrite::6'"
         )
-    return TopicRule(glob=glob, mode=chosen, partitioner=partitioner or DEFAULT_PARTITIONER, partitions=int(partitions))
+    return TopicRule(
+        glob=glob,
+        mode=chosen,
+        partitioner=partitioner or DEFAULT_PARTITIONER,
+        partitions=int(partitions),
+        copies=copies,
+    )

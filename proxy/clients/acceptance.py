@@ -1,7 +1,8 @@
 """Accepts clients' record sets for rewritten topics, in the order of their arrival, or refuses them.
 
 Rules:
-- A record set for a topic without metadata waits for it, and then for its turn.
+- A record set for a topic without metadata waits for it, and then for its turn. It also waits for the metadata of the
+  topics that get copies.
 - A retry of a batch that is under way or done is not accepted again: its client gets the outcome of the first attempt.
 - Other records with the sequences of a batch under way are refused.
 """
@@ -78,7 +79,7 @@ class Acceptance:
                 raise InvalidTxnState("a batch is transactional if its request has a transactional id, and only then")
             if batch.transactional and batch.producer_id == NO_PRODUCER_ID:
                 raise InvalidRecord("the transactional batch has no producer id")
-            if self._topics.is_described(offer.topic):
+            if self._topics.undescribed(offer.topic) is None:
                 self._accept(offer, batch, now)
             else:
                 self._buffered.check_room(offer.origin.client, len(offer.data) + OVERHEAD)
@@ -109,11 +110,11 @@ class Acceptance:
 
     def _accept(self, offer: Offer, batch: RecordBatch, now: float) -> None:
         try:
-            routes = self._admission.routes(offer)
+            routes, copies = self._admission.routes(offer), self._admission.copies(offer)
             producer = self._admission.producer(offer, batch)
             window = None
             if isinstance(producer, KnownProducer):
-                window = producer.window(offer.topic, offer.partition)
+                window = producer.window(offer.place)
                 match window.look_up(batch.producer_epoch, batch.base_sequence, batch.count):
                     case ClientBatch() as under_way:
                         self._threads.spend_a_look()
@@ -122,18 +123,18 @@ class Acceptance:
                     case AnsweredBatch() as answered:
                         self._threads.spend_a_look()
                         if answered.told():  # or a restart would leave equal records of the next epoch out
-                            self._admission.note_window(producer, (offer.topic, offer.partition), window)
+                            self._admission.note_window(producer, offer.place, window)
                         offer.answered(answered.outcome, now)
                         return
                 if len(window.under_way) >= UNDER_WAY:
                     raise NotEnoughReplicas(f"this partition has {UNDER_WAY} unsettled batches already")
-            self._buffered.check_room(offer.origin.client, max_memory_of(batch))
+            self._buffered.check_room(offer.origin.client, max_memory_of(batch, len(copies)))
         except BrokerError as error:
             if isinstance(error, ProducerFenced):
                 self._admission.tell_of_fencing(batch.producer_id, offer.topic, error.detail, offer.origin)
             self._refuse(offer, error, now)
             return
-        self._rewriter.begin(offer, batch, producer, window, routes, now)
+        self._rewriter.begin(offer, batch, producer, window, routes, copies, now)
 
     # -- refusals
 
@@ -146,5 +147,5 @@ class Acceptance:
         self._counts.offer_refused(offer, error, now)
 
     def _broken(self, offer: Offer, now: float) -> None:
-        log.exception("a bug in the proxy, please report it: records for %s-%d", offer.topic, offer.partition)
+        log.exception("a bug in the proxy, please report it: records for %s", offer.place)
         offer.answered(ClientResult(UnknownServerError.code, error_message=BUG), now)

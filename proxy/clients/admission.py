@@ -4,7 +4,7 @@ Rules:
 - A producer id, and the epoch of a transactional one, is accepted only if it was allocated through this proxy.
 - After a failure in a transaction its records are refused until it is aborted.
 - A producer that was opened before a topic's rule changed may not send to that topic: its sequences there mean other
-  records now.
+  records now. The same holds for topics that get copies.
 """
 
 import logging
@@ -28,7 +28,7 @@ from ottla.proxy.clients.producers import ClientProducers, KnownProducer
 from ottla.proxy.clients.routed_topics import RoutedTopics
 from ottla.proxy.clients.windows import ClientResult, Window
 from ottla.proxy.config import ProxyConfig
-from ottla.proxy.routing import Routes, RuleHistory
+from ottla.proxy.routing import Copies, Destination, Routes, RuleHistory
 from ottla.proxy.topic_rule import TopicRule
 from ottla.proxy.upstream.control import Control
 from ottla.proxy.upstream.delivery import Delivery
@@ -42,7 +42,10 @@ log = logging.getLogger("ottla.proxy")
 
 MOST_FENCED = 10_000
 """How many producers are remembered as logged, and how many as refused."""
-_RULE_CHANGED = "the proxy's rule for this topic has changed since this producer was opened: open another one"
+_RULE_CHANGED = (
+    "the proxy's rule for this topic, or for one that gets copies, has changed since this producer was opened: open "
+    "another one"
+)
 
 
 class Admission:
@@ -128,9 +131,9 @@ class Admission:
     def note_window_of(self, batch: ClientBatch) -> None:
         """Record the window of a batch in the journal, if it has one."""
         if batch.window is not None:
-            self.note_window(batch.producer, (batch.topic, batch.partition), batch.window)
+            self.note_window(batch.producer, batch.place, batch.window)
 
-    def note_window(self, producer: UpstreamProducer, place: tuple[str, int], window: Window[ClientBatch]) -> None:
+    def note_window(self, producer: UpstreamProducer, place: Destination, window: Window[ClientBatch]) -> None:
         """Record a window in the journal, unless its producer id belongs to another producer by now.
 
         Args:
@@ -170,6 +173,21 @@ class Admission:
         self._topics.check_partition(topic, routes, offer.partition)
         return routes
 
+    def copies(self, offer: Offer) -> Copies:
+        """The topics that get copies of a record set, with the routes for its keys there.
+
+        Raises:
+            BrokerError: one of them has too few partitions.
+        """
+        found = tuple((topic, self._topics.routes(topic)) for topic in self._topics.copies(offer.topic))
+        for topic, routes in found:
+            self._topics.check_count(topic, routes)
+        return found
+
+    def _changed(self, offer: Offer, since: int) -> bool:
+        """Whether the rule of a topic that gets the records has changed since a producer was opened."""
+        return any(self.history.changed(topic, since) for topic in self._topics.with_copies(offer.topic))
+
     def producer(self, offer: Offer, batch: RecordBatch) -> UpstreamProducer:
         """The producer that sends a batch upstream.
 
@@ -183,7 +201,7 @@ class Admission:
         producer = self.producers.known(batch.producer_id)
         if producer.transaction is not None:
             raise InvalidTxnState(f"producer id {batch.producer_id} belongs to a transactional producer")
-        if self.history.changed(offer.topic, producer.since):
+        if self._changed(offer, producer.since):
             raise ProducerFenced(_RULE_CHANGED)
         # Batches that this client sent before the topic had a rule have at most the client's epoch on upstream, so a
         # later epoch cannot collide with them.
@@ -220,7 +238,7 @@ class Admission:
             raise OutOfOrderSequenceNumber(
                 "abort the transaction: the next sequence of its epoch at upstream is unknown"
             )
-        if self.history.changed(offer.topic, producer.since):
+        if self._changed(offer, producer.since):
             raise OutOfOrderSequenceNumber(_RULE_CHANGED)
         if transaction.written_with(implicit=offer.version >= IMPLICIT):
             self.note_transaction(producer)

@@ -1,20 +1,26 @@
 """A record set that a client sends to a rewritten topic (`Offer`), and the batch under way (`ClientBatch`)."""
 
+import hashlib
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ottla.codec.compression import Compression
 from ottla.codec.records import RecordBatch, Records
 from ottla.codec.wire import Buffer
-from ottla.errors import BrokerError, TransactionAbortable
+from ottla.errors import BrokerError, TransactionAbortable, broker_error
 from ottla.proxy.clients.opening import Opened, memory_of
 from ottla.proxy.clients.windows import SEQUENCES, ClientResult, Fingerprint, Numbered, Window
 from ottla.proxy.contained import contained
-from ottla.proxy.routing import Routes
+from ottla.proxy.routing import Copies, Destination, Routes, divided
 from ottla.proxy.upstream.batches import Part, PartResult, SomeRecords
 from ottla.proxy.upstream.producer import UpstreamProducer
+from ottla.proxy.upstream.streams import CLIENT_GONE
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 Answered = Callable[[ClientResult, float], None]
 
@@ -76,6 +82,11 @@ class Offer:
     timeout: float = math.inf
     answered: Answered
 
+    @property
+    def place(self) -> Destination:
+        """The partition that the client chose."""
+        return Destination(self.topic, self.partition)
+
     def refuse(self, error: BrokerError, now: float) -> None:
         self.answered(ClientResult(error.code, error_message=error.detail or None), now)
 
@@ -92,8 +103,8 @@ class Owner(Protocol):
     def finished(self, batch: "ClientBatch", now: float) -> None:
         """Handle a batch whose parts are all settled."""
 
-    def put_off(self, batch: "ClientBatch", code: int, now: float) -> None:
-        """Handle a batch that upstream does not accept for now."""
+    def put_off(self, batch: "ClientBatch", code: int, destination: Destination, now: float) -> None:
+        """Handle a batch that a partition of upstream does not accept for now."""
 
 
 class Waiter(NamedTuple):
@@ -116,11 +127,12 @@ class ClientBatch(Numbered):
     """Unique in this proxy; goes up."""
     producer: UpstreamProducer
     origin: Origin
-    topic: str
-    partition: int
+    place: Destination
     """The partition that the client chose."""
     batch: RecordBatch
     routes: Routes
+    copies: Copies
+    """The further topics that get its records."""
     size: int
     """Approximate bytes in memory; an upper bound until its records are read."""
     window: "Window[ClientBatch] | None"
@@ -129,12 +141,13 @@ class ClientBatch(Numbered):
     """The requests that get the outcome; a retry adds its own."""
     records: Records = field(default_factory=Records)
     """Empty until its records are read, and if that fails."""
-    parts: dict[int, SomeRecords] = field(default_factory=dict)
-    """Partition -> the records for it; their offsets are their indexes in the batch."""
+    parts: dict[Destination, SomeRecords] = field(default_factory=dict)
+    """Destination -> the records for it; their offsets are their indexes in the batch."""
     left_out: set[int] = field(default_factory=set)
-    """Indexes of records that an earlier batch has stored."""
+    """The places in `contents` of records that an earlier batch has stored."""
     in_place: bool = False
-    """All its records stay in the partition that the client chose; in mode `fan-out` it chooses none."""
+    """All its records stay in the partition that the client chose; in mode `fan-out` it chooses none. Copies do not
+    matter."""
     unstored: list[tuple[Part, bool]] = field(default_factory=list)
     """Failed parts, and whether their outcome is unknown."""
 
@@ -144,27 +157,75 @@ class ClientBatch(Numbered):
         if found is None:
             return 0
         self.records, self.parts = found.records, {**found.parts}
-        self.in_place = list(self.parts) == [self.partition] and not self.routes.fans_out
-        before, self.size = self.size, memory_of(self.batch, self.records)
+        self.in_place = list(self.own_parts) == [self.place] and not self.routes.fans_out
+        before, self.size = self.size, memory_of(self.batch, self.records, len(self.copies))
         return self.size - before
 
-    def leave_out(self, indexes: set[int]) -> None:
-        """Do not send the records with these indexes."""
-        self.left_out = indexes
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that get its records; its own is the first."""
+        return (self.place.topic, *(topic for topic, _ in self.copies))
+
+    @property
+    def topic_ids(self) -> "tuple[tuple[str, UUID], ...]":
+        """Its `topics` with their ids at the time when it was accepted."""
+        copies = ((topic, routes.topic_id) for topic, routes in self.copies)
+        return ((self.place.topic, self.routes.topic_id), *copies)
+
+    @property
+    def own_parts(self) -> dict[Destination, SomeRecords]:
+        """Its parts without the copies."""
+        if not self.copies:
+            return self.parts
+        topic = self.place.topic
+        return {destination: part for destination, part in self.parts.items() if destination.topic == topic}
+
+    def divided(self, records: Records) -> dict[Destination, Records]:
+        """Its records by destination; a thread may call it."""
+        return divided(records, self.place, self.batch.crc, self.routes, self.copies)
+
+    def contents(self) -> Iterable[Fingerprint]:
+        """The fingerprint of each record and its topic: of its records in order, and then of each copy's."""
+        numbers = [self.epoch << 32 | (self.base_sequence + index) % SEQUENCES for index in range(len(self.records))]
+        own = list(map(Fingerprint, self.records.fingerprints(), self.records.fingerprints(numbers)))
+        for topic in self.topics:
+            mark = self._mark(topic)
+            yield from own if not mark else (Fingerprint(each.timed ^ mark, each.numbered ^ mark) for each in own)
+
+    def _mark(self, topic: str) -> int:
+        """The number that makes the hash of a copy another one than the hash of its record."""
+        return 0 if topic == self.place.topic else _mark_of(topic)
+
+    def leave_out(self, places: set[int]) -> None:
+        """Do not send the records with these places in `contents`."""
+        self.left_out = places
         self.changed()
-        if indexes:
-            self.in_place = False
-            kept = {
-                partition: [each for each in part if each.offset not in indexes]
-                for partition, part in self.parts.items()
-            }
-            self.parts = {partition: part for partition, part in kept.items() if part}
+        if not places:
+            return
+        self.in_place = self.in_place and min(places) >= self.count
+        first = self._first_places()
+        kept = {
+            destination: [each for each in part if first[destination.topic] + each.offset not in places]
+            for destination, part in self.parts.items()
+        }
+        self.parts = {destination: part for destination, part in kept.items() if part}
+
+    def gone_with(self, topics: Container[str]) -> None:
+        """Take note that these topics were recreated: the records that an earlier batch has stored there are gone."""
+        first = self._first_places()
+        gone = {place for topic, at in first.items() if topic in topics for place in range(at, at + self.count)}
+        self.left_out = self.left_out - gone
+        self.changed()
+
+    def _first_places(self) -> dict[str, int]:
+        """Topic -> the place in `contents` of its first record."""
+        return {topic: number * self.count for number, topic in enumerate(self.topics)}
 
     def begin(self, now: float) -> list[Part]:
         """Hand it to the delivery; returns its parts, which the delivery must settle."""
         self.begun, self.open_parts = True, len(self.parts)
         self.changed()
-        return [self.part(partition, 0, len(records), now) for partition, records in self.parts.items()]
+        return [self.part(destination, 0, len(records), now) for destination, records in self.parts.items()]
 
     def restore(
         self, offset: int, append_time: int, failure: PartResult | None, *, refused: bool, left_out: set[int]
@@ -173,13 +234,14 @@ class ClientBatch(Numbered):
         self.offset, self.append_time, self.failure, self.refused = offset, append_time, failure, refused
         self.leave_out(left_out)
 
-    def part(self, partition: int, first: int, count: int, since: float) -> Part:
-        """``count`` of its records for a partition, from ``first`` on."""
-        records = self.parts[partition][first : first + count]
-        size = self.size // max(self.count, 1) * count
+    def part(self, destination: Destination, first: int, count: int, since: float) -> Part:
+        """``count`` of its records for a destination, from ``first`` on."""
+        records = self.parts[destination][first : first + count]
+        of_one_topic = 2 * self.size // (2 + len(self.copies))  # as `memory_of` counts
+        size = of_one_topic // max(self.count, 1) * count
         whole = self.batch if count == self.count else None
         kind = Compression(self.batch.compression)
-        return Part(self, partition, records, size, kind, since, whole, first)
+        return Part(self, destination, records, size, kind, since, whole, first)
 
     def parted(self) -> None:
         """Count one more unsettled part: a part was split in two, or the journal has it."""
@@ -188,11 +250,12 @@ class ClientBatch(Numbered):
     def settled(self, part: Part, result: PartResult, now: float) -> None:
         """Take the outcome of a part, and tell the owner of a failure, and of the last part."""
         self.open_parts -= 1
+        own = part.destination.topic == self.place.topic
         if result.error_code:
             self.unstored.append((part, result.unknown))
             self.changed()
-            self.owner.failed(self, result, now)
-        else:
+            self.owner.failed(self, result if own else of_copy(part.destination.topic, result), now)
+        elif own:  # copies have other offsets and times than the client's records
             if result.append_time > self.append_time:
                 self.append_time = result.append_time
                 self.changed()
@@ -210,7 +273,7 @@ class ClientBatch(Numbered):
         """
         unknown = self.failure is not None and self.failure.unknown
         unstored = sum(len(part.records) for part, _ in self.unstored)
-        if not unknown and (not self.begun or unstored == self.count):
+        if not unknown and (not self.begun or unstored == self.count * len(self.topics)):
             return None
         if self.failure is None:
             self.failure = _IN_PART
@@ -238,9 +301,9 @@ class ClientBatch(Numbered):
         """A client waits for its outcome, or may send it again."""
         return self.window is not None or any(each.until < math.inf for each in self.waiting)
 
-    def put_off(self, code: int, now: float) -> None:
-        """Pass on that upstream does not accept it for now."""
-        self.owner.put_off(self, code, now)
+    def put_off(self, code: int, destination: Destination, now: float) -> None:
+        """Pass on that a partition does not accept it for now."""
+        self.owner.put_off(self, code, destination, now)
 
     def stored_beside(self, unsettled: int) -> bool:
         """Whether some of its records are stored, if so many are unsettled."""
@@ -256,19 +319,28 @@ class ClientBatch(Numbered):
     def is_told(self) -> bool:
         return bool(self.waiting)
 
-    def contents(self) -> list[Fingerprint]:
-        """For each record its fingerprint."""
-        first = self.base_sequence
-        numbers = [self.epoch << 32 | (first + index) % SEQUENCES for index in range(len(self.records))]
-        timed, numbered = self.records.fingerprints(), self.records.fingerprints(numbers)
-        return list(map(Fingerprint, timed, numbered))
-
     def fingerprints(self) -> Iterable[tuple[Fingerprint, bool | None]]:
+        first = self._first_places()
         unstored: dict[int, bool | None] = {
-            each.offset: None if unknown else False for part, unknown in self.unstored for each in part.records
+            first[part.destination.topic] + each.offset: None if unknown else False
+            for part, unknown in self.unstored
+            for each in part.records
         }
-        for index, fingerprint in enumerate(self.contents()):
-            yield fingerprint, unstored.get(index, self.begun)
+        for place, content in enumerate(self.contents()):
+            yield content, unstored.get(place, self.begun or place in self.left_out)
+
+
+@lru_cache(1000)
+def _mark_of(topic: str) -> int:
+    return int.from_bytes(hashlib.blake2b(topic.encode(), digest_size=8).digest(), "big", signed=True)
+
+
+def of_copy(topic: str, result: PartResult) -> PartResult:
+    """The failure of a copy, whose message names the topic: the client only knows its own."""
+    prefix = f"the proxy cannot copy these records to {topic}: "
+    if result is CLIENT_GONE or (result.message or "").startswith(prefix):
+        return result
+    return result._replace(message=prefix + (result.message or broker_error(result.error_code).name))
 
 
 def _answer(waiting: list[Waiter], outcome: ClientResult, now: float) -> None:

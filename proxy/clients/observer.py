@@ -43,6 +43,8 @@ class Tally:
     """Keys in another partition than the partitioner chooses, those of refused batches included."""
     moved: int = 0
     """Records that were sent to another partition than their client chose."""
+    copied: dict[str, int] = field(default_factory=dict)
+    """Topic -> copies of these records that were sent to it."""
     refused: int = 0
     """Batches that were refused, at least in part."""
     outcome_unknown: int = 0
@@ -62,7 +64,7 @@ class Tally:
         self.sent[mode] = self.sent.get(mode, 0) + records
         self.keyless += keyless
         self.misplaced += misplaced
-        if mode is Mode.REWRITE:
+        if mode in (Mode.REWRITE, Mode.COPY):
             self.moved += misplaced
 
     def facts(self) -> dict[str, Any]:
@@ -74,11 +76,16 @@ class Tally:
             "keyless": self.keyless,
             "misplaced": self.misplaced,
             "moved": self.moved,
+            **({"copied": sum(self.copied.values())} if self.copied else {}),
             "refused_batches": self.refused,
             "outcome_unknown_batches": self.outcome_unknown,
             "dropped_batches": self.dropped,
             "unobserved_batches": self.unobserved,
         }
+
+    def count_copied(self, to: str, records: int) -> None:
+        """Count records that are sent to a further topic."""
+        self.copied[to] = self.copied.get(to, 0) + records
 
     def count_refused(self) -> None:
         """Count a refused batch."""

@@ -23,7 +23,7 @@ from ottla.errors import (
     UnknownServerError,
     UnsupportedForMessageFormat,
 )
-from ottla.proxy.routing import Routes
+from ottla.proxy.routing import Destination
 from ottla.proxy.threads import Threads
 
 log = logging.getLogger("ottla.proxy")
@@ -47,12 +47,15 @@ _LEAST_RECORD = 7
 _PER_RECORD = 64
 """Approximate bytes of memory for a record, beside its data."""
 
+Divide = Callable[[Records], dict[Destination, Records]]
+"""Sorts the records of a batch by destination; a thread may call it."""
+
 
 class Opened(NamedTuple):
-    """The records of a batch, and the same by destination partition."""
+    """The records of a batch, and the same by destination."""
 
     records: Records
-    parts: dict[int, Records]
+    parts: dict[Destination, Records]
 
 
 class Opener:
@@ -69,13 +72,12 @@ class Opener:
         self,
         batch: RecordBatch,
         most: int,
-        routes: Routes,
-        partition: int,
+        divide: Divide,
         then: Callable[[Opened | BrokerError, float], None],
         now: float,
     ) -> None:
         """Read the records of a batch, which take up to ``most`` bytes of memory, and call ``then`` with the result."""
-        call = partial(opened, batch, routes, partition)
+        call = partial(opened, batch, divide)
         compression = batch.compression
         if not self.opens_here(most, compression):
             self._threads.run(call, then)
@@ -117,7 +119,7 @@ def checked(data: Buffer) -> RecordBatch:
     return batch
 
 
-def opened(batch: RecordBatch, routes: Routes, partition: int) -> Opened | BrokerError:
+def opened(batch: RecordBatch, divide: Divide) -> Opened | BrokerError:
     """Read the records, with offsets from 0 on; returns an error if they are damaged, or if their timestamps are too
     far apart for new batches.
 
@@ -127,24 +129,28 @@ def opened(batch: RecordBatch, routes: Routes, partition: int) -> Opened | Broke
         records = batch.records(DECOMPRESSED_LIMIT, _decompressed(batch))
         if records.time_span > _FARTHEST:
             return InvalidTimestamp("the timestamps of a batch lie more than 63 bits apart")
-        return Opened(records, routes.split(records, routes.of_keyless(partition, batch.crc)))
+        return Opened(records, divide(records))
     except DecodeError as error:
         return InvalidRecord(f"the records cannot be read: {error}")
     except Exception:
-        log.exception("a bug in the proxy, please report it: records for partition %d", partition)
+        log.exception("a bug in the proxy, please report it: the records of a batch")
         return UnknownServerError(BUG)
 
 
-def memory_of(batch: RecordBatch, records: Records) -> int:
-    """Bytes of memory for a batch under way: the client's batch, its records, and upstream's batches."""
-    return len(batch.data) + 2 * records.memory
+def memory_of(batch: RecordBatch, records: Records, copies: int = 0) -> int:
+    """Bytes of memory for a batch under way: the client's batch, its records, and upstream's batches of each topic.
+
+    Args:
+        copies: how many further topics get its records.
+    """
+    return len(batch.data) + (2 + copies) * records.memory
 
 
-def max_memory_of(batch: RecordBatch) -> int:
+def max_memory_of(batch: RecordBatch, copies: int = 0) -> int:
     """The upper bound of `memory_of` before the records are read."""
     content = _decompressed(batch)
     opened = content + _PER_RECORD * min(max(batch.count, 0), content // _LEAST_RECORD)
-    return len(batch.data) + 2 * min(opened, DECOMPRESSED_LIMIT)
+    return len(batch.data) + (2 + copies) * min(opened, DECOMPRESSED_LIMIT)
 
 
 def plainly_claimed_records(data: Buffer, size: int) -> int | None:

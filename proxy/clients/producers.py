@@ -14,6 +14,7 @@ from typing import Generic
 
 from ottla.errors import ProducerFenced
 from ottla.proxy.clients.windows import B, Window
+from ottla.proxy.routing import Destination
 from ottla.proxy.upstream.producer import UpstreamProducer, UpstreamTransaction
 
 REMEMBERED_PRODUCERS = 100_000
@@ -37,7 +38,7 @@ class KnownProducer(UpstreamProducer, Generic[B]):
     def __init__(self, producer_id: int, since: int, host: str, *, writes: bool) -> None:
         super().__init__(producer_id)
         self.since, self.host, self.writes = since, host, writes
-        self.windows: dict[tuple[str, int], Window[B]] = {}
+        self.windows: dict[Destination, Window[B]] = {}
 
     def allocated(self, since: int) -> None:
         """Upstream has allocated its id, or a new epoch of it, under these topic rules."""
@@ -47,11 +48,11 @@ class KnownProducer(UpstreamProducer, Generic[B]):
         """A client on this host has written to a rewritten topic with it."""
         self.host, self.writes = host, True
 
-    def window(self, topic: str, partition: int) -> Window[B]:
-        """The window for the client's batches to a partition."""
-        if (topic, partition) not in self.windows:
-            self.windows[topic, partition] = Window()
-        return self.windows[topic, partition]
+    def window(self, place: Destination) -> Window[B]:
+        """The window for the client's batches to the partition that it chose."""
+        if place not in self.windows:
+            self.windows[place] = Window()
+        return self.windows[place]
 
     @property
     def settled(self) -> bool:

@@ -101,7 +101,7 @@ class RecordSetQueue:
         self._buffered.count(client, -size)
 
     def park(self, offer: Offer, take: QueuedCall, over: QueuedCall, now: float) -> None:
-        """Have a record set wait for its topic's metadata, and then for its turn, which calls ``take``.
+        """Have a record set wait for the metadata of its topics, and then for its turn, which calls ``take``.
 
         Then, or if the metadata does not arrive in time, ``over`` is called.
         """
@@ -110,12 +110,18 @@ class RecordSetQueue:
         self._buffered.count(client, size)
         self._parked[client] += 1
 
+        def wait(now: float) -> None:
+            topic = self._topics.undescribed(offer.topic) or offer.topic
+            self._topics.when_described(topic, wait_for_turn, partial(give_up, topic), now, asker=client)
+
         def wait_for_turn(now: float) -> None:
             self._described.append(go_on)
 
         def go_on(now: float) -> None:
-            if not self._topics.is_described(offer.topic):  # its metadata has become incomplete again
-                self._topics.when_described(offer.topic, wait_for_turn, give_up, now, asker=client)
+            if (
+                self._topics.undescribed(offer.topic) is not None
+            ):  # its metadata has become incomplete again, or a copy's
+                wait(now)
                 return
             self._buffered.count(client, -size)
             try:
@@ -124,15 +130,17 @@ class RecordSetQueue:
                 self._unpark(client, now)
                 over(now)
 
-        def give_up(message: str, now: float) -> None:
+        def give_up(topic: str, message: str, now: float) -> None:
             self._buffered.count(client, -size)
+            if topic != offer.topic:
+                message = f"the proxy cannot copy these records to {topic}: {message}"
             error = UnknownTopicOrPartition(message)
             offer.refuse(error, now)  # first, so that a bug in the rest keeps no client waiting
             self._unpark(client, now)
             over(now)
             self._refused(offer, error, now)
 
-        self._topics.when_described(offer.topic, wait_for_turn, give_up, now, asker=client)
+        wait(now)
 
     def _unpark(self, client: int, now: float) -> None:
         self._parked[client] -= 1

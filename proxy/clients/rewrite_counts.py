@@ -38,12 +38,13 @@ class RewriteCounts:
 
     def delivered(self, batch: ClientBatch, now: float) -> None:
         """Count the records of a batch that are handed to delivery; those left out were counted with another batch."""
-        records, chosen = batch.count - len(batch.left_out), not batch.routes.fans_out
-        misplaced = records - len(batch.parts.get(batch.partition, ())) if chosen else 0
+        (topic, partition), own = batch.place, batch.own_parts
+        records, chosen = sum(map(len, own.values())), not batch.routes.fans_out
+        misplaced = records - len(own.get(batch.place, ())) if chosen else 0
         keyless = batch.records.keyless
         if batch.left_out:
-            keyless = sum(each.key is None for part in batch.parts.values() for each in part)
-        most, looks = self._keys.wanted(batch.topic, batch.routes, batch.origin, now)
+            keyless = sum(each.key is None for part in own.values() for each in part)
+        most, looks = self._keys.wanted(topic, batch.routes, batch.origin, now)
         found = FoundKeys(
             records,
             keyless,
@@ -51,19 +52,32 @@ class RewriteCounts:
             _examples(batch, most) if most and chosen else (),
             _looked(batch) if looks else (),
         )
-        mode = Mode.FAN_OUT if batch.routes.fans_out else Mode.REWRITE
-        self._keys.count(batch.topic, mode, batch.routes, batch.partition, batch.origin, found)
+        mode = Mode.COPY if batch.copies else Mode.FAN_OUT if batch.routes.fans_out else Mode.REWRITE
+        for destination, part in batch.parts.items():
+            if destination not in own:
+                self._tallies[topic].count_copied(destination.topic, len(part))
+        self._keys.count(topic, mode, batch.routes, partition, batch.origin, found)
 
     def offer_refused(self, offer: Offer, error: BrokerError, now: float) -> None:
         """Count a record set that is refused, and log it if nothing else tells its client."""
         if offer.topic in self._tallies or self._topics.is_described(offer.topic):  # clients may send any name
             self._tallies[offer.topic].count_refused()
+        self._tell_of_missing(offer, error, now)
         if offer.awaited:  # otherwise no answer tells the client, which may have gone
             return
         if self._complaints.is_new(now, "", f"records with acks=0 were refused: {error.name}, {offer.topic}"):
-            told = {"partition": f"{offer.topic}-{offer.partition}", "error": error.name, "why": error.detail}
+            told = {"partition": str(offer.place), "error": error.name, "why": error.detail}
             facts = told | {"bytes": len(offer.data)} | offer.origin.facts
             log.warning("records with acks=0 were refused", extra=facts)
+
+    def _tell_of_missing(self, offer: Offer, error: BrokerError, now: float) -> None:
+        """Log that records are refused because another topic, of the operator's rules, cannot get copies of them."""
+        missing = self._topics.undescribed(offer.topic)
+        if missing is None or missing == offer.topic:
+            return
+        if self._complaints.is_new(now, "", f"records cannot be copied and were refused: {offer.topic}, {missing}"):
+            told = {"topic": offer.topic, "copy": missing, "error": error.name, "why": error.detail}
+            log.warning("records cannot be copied and were refused", extra=told | offer.origin.facts)
 
     def rejected(self, topic: str, partition: int, refusal: ClientResult, origin: Origin, now: float) -> None:
         """Count and log a record set that mode `reject` refuses."""
@@ -76,7 +90,7 @@ class RewriteCounts:
 
     def batch_refused(self, batch: ClientBatch, result: PartResult, now: float) -> None:
         """Count and log a batch that failed, at least in part."""
-        tally = self._tallies[batch.topic]
+        tally = self._tallies[batch.place.topic]
         if result is CLIENT_GONE:
             tally.count_dropped()
         elif result.unknown:
@@ -89,19 +103,23 @@ class RewriteCounts:
             else ("outcome unknown: records may or may not be stored" if result.unknown else "records were refused")
         )
         error = broker_error(result.error_code).name
-        if self._complaints.is_new(now, "", f"{what}: {error}, {batch.topic}"):
-            place = f"{batch.topic}-{batch.partition}"
-            told = {"partition": place, "records": batch.count, "error": error, "why": result.message}
+        if self._complaints.is_new(now, "", f"{what}: {error}, {batch.place.topic}"):
+            told = {"partition": str(batch.place), "records": batch.count, "error": error, "why": result.message}
             log.warning(what, extra=told | {"producer_id": batch.producer.producer_id} | batch.origin.facts)
 
 
 def _examples(batch: ClientBatch, most: int) -> Sequence[Example]:
     """Some of a batch's records that move."""
     moving = (
-        (each, partition) for partition, part in batch.parts.items() if partition != batch.partition for each in part
+        (each, destination)
+        for destination, part in batch.own_parts.items()
+        if destination != batch.place
+        for each in part
     )
     return [
-        (each.offset, bytes(each.key or b""), partition) for each, partition in islice(moving, most) if _short(each)
+        (each.offset, bytes(each.key or b""), destination.partition)
+        for each, destination in islice(moving, most)
+        if _short(each)
     ]
 
 

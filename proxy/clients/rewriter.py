@@ -5,6 +5,9 @@ Rules:
 - Batches are delivered in the order in which they were accepted: while a thread reads a batch, later ones wait.
 - A client is answered when every part of its batch is settled. The response has the offset if the batch stayed whole in
   its partition; otherwise the offset is -1, "unknown".
+- In mode `copy` further topics get the same records, as further parts of the batch. So all rules about parts hold for
+  copies: the client is answered when all of them are stored, the failure of a copy is the failure of the batch, and a
+  retry stores the missing ones.
 - A batch is delivered even if its client disconnects: a retry, on any connection, finds it under way or done.
 - Responses of one connection are in order, so a batch that waits delays those behind it, also of other topics. If
   upstream does not accept a batch for now (too few replicas, no leader, a deleted topic), and no record of it is in
@@ -31,7 +34,7 @@ from ottla.errors import (
     broker_error,
 )
 from ottla.proxy.clients.admission import Admission
-from ottla.proxy.clients.batches import NOBODY, ClientBatch, Offer, Origin, Waiter
+from ottla.proxy.clients.batches import NOBODY, ClientBatch, Offer, Origin, Waiter, of_copy
 from ottla.proxy.clients.buffered import Buffered
 from ottla.proxy.clients.judging import judged
 from ottla.proxy.clients.opening import BUG, Opened, Opener, checked, max_memory_of, opened
@@ -41,7 +44,7 @@ from ottla.proxy.clients.routed_topics import RoutedTopics
 from ottla.proxy.clients.windows import ClientResult, Window
 from ottla.proxy.contained import contained
 from ottla.proxy.journal.notes import NotedBatch
-from ottla.proxy.routing import Routes
+from ottla.proxy.routing import Copies, Destination, Routes
 from ottla.proxy.upstream.batches import PartResult
 from ottla.proxy.upstream.delivery import Delivery
 from ottla.proxy.upstream.producer import UpstreamProducer
@@ -108,11 +111,13 @@ class Rewriter:
         producer: UpstreamProducer,
         window: "Window[ClientBatch] | None",
         routes: Routes,
+        copies: Copies,
         now: float,
     ) -> None:
         """Take an accepted record set, and deliver its batch."""
-        place = offer.topic, offer.partition
-        taken = self._client_batch(batch, offer.origin, producer, place, window, routes, next(self._numbers))
+        taken = self._client_batch(
+            batch, offer.origin, producer, offer.place, window, routes, copies, next(self._numbers)
+        )
         self.join(taken, offer, now)
         producer.serve(offer.origin.client_id)
         if window is None:
@@ -131,7 +136,7 @@ class Rewriter:
 
     def open(self, batch: ClientBatch, now: float) -> None:
         """Read the records of an accepted batch, and deliver them."""
-        self._opener.open(batch.batch, batch.size, batch.routes, batch.partition, partial(self._go_on, batch), now)
+        self._opener.open(batch.batch, batch.size, batch.divided, partial(self._go_on, batch), now)
 
     def _go_on(self, batch: ClientBatch, found: "Opened | BrokerError", now: float) -> None:
         """Deliver or refuse a batch whose records were read, and the batches that wait for it."""
@@ -165,14 +170,15 @@ class Rewriter:
         batch: RecordBatch,
         origin: Origin,
         producer: UpstreamProducer,
-        place: tuple[str, int],
+        place: Destination,
         window: "Window[ClientBatch] | None",
         routes: Routes,
+        copies: Copies,
         number: int,
         *,
         begun: bool = False,
     ) -> ClientBatch:
-        size = max_memory_of(batch)
+        size = max_memory_of(batch, len(copies))
         self._buffered.count(origin.client, size)
         self.unsettled += 1
         self.unsettled_records += batch.count
@@ -187,10 +193,10 @@ class Rewriter:
             number=number,
             producer=producer,
             origin=origin,
-            topic=place[0],
-            partition=place[1],
+            place=place,
             batch=batch,
             routes=routes,
+            copies=copies,
             size=size,
             window=window,
             waiting=[],
@@ -201,7 +207,7 @@ class Rewriter:
     def restored(
         self,
         producer: KnownProducer[ClientBatch],
-        place: tuple[str, int],
+        place: Destination,
         window: "Window[ClientBatch]",
         noted: NotedBatch,
         *,
@@ -213,11 +219,15 @@ class Rewriter:
             BrokerError: the batch is damaged.
         """
         routes = Routes(noted.topic_id, noted.partitions, noted.partitioner, noted.fans_out)
+        copies = tuple(
+            (each.name, Routes(each.topic_id, each.partitions, each.partitioner, each.fans_out))
+            for each in noted.copies
+        )
         self._numbers = count(max(next(self._numbers), noted.number + 1))
         data = checked(noted.data)
-        batch = self._client_batch(data, NOBODY, producer, place, window, routes, noted.number, begun=begun)
+        batch = self._client_batch(data, NOBODY, producer, place, window, routes, copies, noted.number, begun=begun)
         if begun:
-            found = opened(batch.batch, routes, batch.partition)
+            found = opened(batch.batch, batch.divided)
             if isinstance(found, BrokerError):
                 raise found
             self._take(batch, found)
@@ -256,11 +266,12 @@ class Rewriter:
             self.finished(batch, now)
             return
         except Exception:
-            log.exception("a bug in the proxy, please report it: records for %s-%d", batch.topic, batch.partition)
+            log.exception("a bug in the proxy, please report it: records for %s", batch.place)
             self.failed(batch, PartResult(UnknownServerError.code, message=BUG), now)
             self.finished(batch, now)
             return
-        if not self._topics.is_still(batch.topic, batch.routes.topic_id):
+        if recreated := {topic for topic, topic_id in batch.topic_ids if not self._topics.is_still(topic, topic_id)}:
+            batch.gone_with(recreated)
             refusal = RECREATED
         if refusal is not None:
             self.failed(batch, refusal, now)
@@ -280,16 +291,21 @@ class Rewriter:
                 batch.settled(part, WITHDRAWN, now)
                 continue
             try:
-                self._delivery.put(batch.producer, batch.topic, part, now)
+                self._delivery.put(batch.producer, part, now)
             except Exception:
-                log.exception("a bug in the proxy, please report it: records for %s-%d", batch.topic, part.partition)
+                log.exception("a bug in the proxy, please report it: records for %s", part.destination)
                 batch.settled(part, PartResult(UnknownServerError.code, message=BUG), now)
 
     def _judged(self, batch: ClientBatch, now: float) -> PartResult | None:
-        """Why upstream would refuse a batch; a batch with stored records is not judged again."""
-        limits = self._topics.configs.of(batch.topic, now)
+        """Why upstream would refuse a batch, or a copy; a batch with stored records is not judged again."""
+        if batch.left_out:
+            return None
         time_ms = None if self._clock_offset is None else int((now + self._clock_offset) * 1000)
-        return None if batch.left_out else judged(batch.batch, batch.records, limits, time_ms)
+        for topic in batch.topics:
+            refusal = judged(batch.batch, batch.records, self._topics.configs.of(topic, now), time_ms)
+            if refusal is not None:
+                return refusal if topic == batch.place.topic else of_copy(topic, refusal)
+        return None
 
     def _may_go(self, batch: ClientBatch) -> bool:
         """Whether all partitions of a batch belong to its transaction.
@@ -301,7 +317,7 @@ class Rewriter:
         transaction = batch.producer.transaction
         if not batch.transactional or transaction is None or transaction.implicit:
             return True
-        return batch.parts.keys() <= transaction.added.get(batch.topic, set())
+        return all(each.partition in transaction.added.get(each.topic, ()) for each in batch.parts)
 
     # -- out
 
@@ -321,15 +337,17 @@ class Rewriter:
             if batch.window is None and not batch.refused and self._delivery.lent.serves(batch.origin.client):
                 batch.fail(_LATE)
                 batch.refuse()
-                self._delivery.withdraw(batch.producer, batch.topic, batch.parts, now)
+                self._delivery.withdraw(batch.producer, batch.parts, now)
         self._look_at = min((each.answer_by for each in self._awaited), default=math.inf)
 
-    def put_off(self, batch: ClientBatch, code: int, now: float) -> None:
-        """Refuse a batch that upstream does not accept for now, if its client may send it again."""
+    def put_off(self, batch: ClientBatch, code: int, destination: Destination, now: float) -> None:
+        """Refuse a batch that a partition does not accept for now, if its client may send it again."""
         if batch.refused or self._goes_back(batch):
             message = f"{broker_error(code).name}: upstream does not accept the batch now, send it again"
             result = PartResult(code, message=message, passed_on=True)
-            self._delivery.take_back(batch, batch.producer, batch.topic, batch.parts, result, now)
+            if destination.topic != batch.place.topic:
+                result = of_copy(destination.topic, result)
+            self._delivery.take_back(batch, batch.producer, batch.parts, result, now)
 
     def _goes_back(self, batch: ClientBatch) -> bool:
         """Whether no record of a batch may be stored twice if its client sends it again."""
@@ -337,11 +355,11 @@ class Rewriter:
             return batch.awaited and self._is_untouched(batch)
         if batch.transactional:  # no records are remembered, so records of later batches would be stored twice, too
             return all(map(self._is_untouched, batch.window.behind(batch)))
-        return not self._delivery.may_store(batch, batch.producer, batch.topic, batch.parts)
+        return not self._delivery.may_store(batch, batch.producer, batch.parts)
 
     def _is_untouched(self, batch: ClientBatch) -> bool:
         """Whether no record of a batch is in flight, or is or may be stored."""
-        where = batch.producer, batch.topic, batch.parts
+        where = batch.producer, batch.parts
         if self._delivery.may_store(batch, *where):
             return False
         return not batch.stored_beside(self._delivery.open_records(batch, *where))
@@ -356,7 +374,7 @@ class Rewriter:
         try:
             self._fail(batch, result, now)
         except Exception:
-            log.exception("a bug in the proxy, please report it: records for %s-%d", batch.topic, batch.partition)
+            log.exception("a bug in the proxy, please report it: records for %s", batch.place)
             batch.fail(PartResult(UnknownServerError.code, message=BUG, unknown=True))
             batch.refuse()
 
@@ -367,7 +385,7 @@ class Rewriter:
                 batch.fail(result)
             return
         for each in window.failed(batch, result):  # later batches must not be stored before it
-            self._delivery.withdraw(each.producer, each.topic, each.parts, now)
+            self._delivery.withdraw(each.producer, each.parts, now)
 
     def _fail_transaction(self, batch: ClientBatch) -> None:
         """Mark the transaction as failed if a refused batch is stored in part, or its outcome is unknown."""
@@ -394,9 +412,7 @@ class Rewriter:
                     self._fail_transaction(settled)
                 outcome = window.judged(settled)
             except Exception:
-                log.exception(
-                    "a bug in the proxy, please report it: records for %s-%d", settled.topic, settled.partition
-                )
+                log.exception("a bug in the proxy, please report it: records for %s", settled.place)
                 outcome = ClientResult(UnknownServerError.code, error_message=BUG)
                 for each in window.abandon():
                     self._tell(each, outcome, now)

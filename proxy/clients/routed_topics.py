@@ -221,6 +221,18 @@ class RoutedTopics:
     def rewrites(self, topic: str) -> bool:
         return self._rules.rewrites(topic)
 
+    def copies(self, topic: str) -> tuple[str, ...]:
+        """The topics that get copies of a topic's records."""
+        return self._rules.copies(topic)
+
+    def with_copies(self, topic: str) -> tuple[str, ...]:
+        """A topic, and the topics that get copies of its records."""
+        return (topic, *self._rules.copies(topic))
+
+    def undescribed(self, topic: str) -> str | None:
+        """The first of these topics that is not described: a topic, and its copies; ``None``: all are."""
+        return next((each for each in self.with_copies(topic) if not self.is_described(each)), None)
+
     def rule(self, topic: str) -> TopicRule | None:
         """The rule of a topic; ``None``: there is none."""
         return self._rules.of(topic)
@@ -310,6 +322,17 @@ class RoutedTopics:
         Raises:
             BrokerError: it does not.
         """
+        self.check_count(topic, routes)
+        if partition not in self.partitions(topic):
+            self._control.request_topics(topic)
+            raise UnknownTopicOrPartition(f"{topic} has no partition {partition}")
+
+    def check_count(self, topic: str, routes: Routes) -> None:
+        """Check that a topic with metadata has all partitions of its keys.
+
+        Raises:
+            PolicyViolation: it does not.
+        """
         partitions = self.partitions(topic)
         if len(partitions) < routes.partitions:
             self._control.request_topics(topic)  # it may have more partitions by now, or be recreated
@@ -317,9 +340,6 @@ class RoutedTopics:
                 f"{topic} has {len(partitions)} partitions, but the proxy's topic rule divides its keys among "
                 f"{routes.partitions}: give the topic that many, or state another number in the rule"
             )
-        if partition not in partitions:
-            self._control.request_topics(topic)
-            raise UnknownTopicOrPartition(f"{topic} has no partition {partition}")
 
     def _pinned(self, topic: str, routes: Routes) -> None:
         self._routes[topic] = routes

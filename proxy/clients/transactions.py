@@ -5,8 +5,9 @@ and the client sends its requests to that coordinator. The proxy handles everyth
 
 Rules:
 - Partitions: for transactions before version 2 the proxy widens the client's AddPartitionsToTxn to all partitions for
-  keys of the topic, and narrows the response to those that the client named. Requests of the proxy's own would
-  collide with the client's at the coordinator. The cost is a transaction marker in each of these partitions.
+  keys of the topic, and of the topics that get copies, and narrows the response to those that the client named. So
+  copies are committed or aborted with their records. Requests of the proxy's own would collide with the client's at
+  the coordinator. The cost is a transaction marker in each of these partitions.
 - The end: EndTxn waits until none of the transaction's batches is under way. Batches of an aborting transaction are not
   sent any more, except those with an unknown outcome: before version 2 a late copy could become part of the next
   transaction of the epoch, so they are retried until upstream confirms them. For the same reason records that arrive
@@ -135,24 +136,28 @@ class ClientTransactions:
     # -- AddPartitionsToTxn
 
     def described(self, request: AddPartitionsToTxnRequest, now: float) -> Steps[tuple[str | None, float]]:
-        """Wait for the metadata of the rewritten topics; returns the topic whose metadata is missing, and the time.
+        """Wait for the metadata of the rewritten topics and of their copies; returns the topic that lacks it, and the
+        time.
 
         If the metadata of one topic does not arrive in time, the whole request is refused.
         """
-        while unknown := [  # the rules may change during a wait
-            topic.name
+        while unknown := {  # the rules may change during a wait
+            missing: topic.name
             for topic in request.v3_and_below_topics
-            if self._rules.rewrites(topic.name) and not self._topics.is_described(topic.name)
-        ]:
+            if self._rules.rewrites(topic.name)
+            for missing in self._topics.with_copies(topic.name)
+            if not self._topics.is_described(missing)
+        }:
+            first, named = next(iter(unknown.items()))
             if self._widening >= MOST_WIDENING:
-                return unknown[0], now
+                return named, now
             self._widening += 1
             asker = request.v3_and_below_transactional_id
             self._topics.request(unknown, asker)
-            found, now = yield from self._metadata_of(unknown[0], asker, now)
+            found, now = yield from self._metadata_of(first, asker, now)
             self._widening -= 1
-            if not found and self._rules.rewrites(unknown[0]):
-                return unknown[0], now
+            if not found and first in self._topics.with_copies(named) and self._rules.rewrites(named):
+                return named, now
         return None, now
 
     def _metadata_of(self, topic: str, asker: str, now: float) -> Steps[tuple[bool, float]]:
@@ -173,6 +178,9 @@ class ClientTransactions:
         named: dict[str, dict[int, None]] = {}
         for topic in request.v3_and_below_topics:  # the request may name a topic more than once
             named.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions))
+        for name in list(named):
+            for copy in self._topics.copies(name):
+                named.setdefault(copy, {})
         return AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=request.v3_and_below_transactional_id,
             v3_and_below_producer_id=request.v3_and_below_producer_id,
@@ -205,7 +213,11 @@ class ClientTransactions:
 
 
 def narrowed(request: AddPartitionsToTxnRequest, answer: AddPartitionsToTxnResponse) -> AddPartitionsToTxnResponse:
-    """The response for the client to a widened request: if any partition failed, all that the client named fail."""
+    """The response for the client to a widened request: if any partition failed, all that the client named fail.
+
+    Topics that the client did not name get copies of its records. A coordinator adds all partitions of a request or
+    none, so their failure is that of all topics.
+    """
     told = {
         topic.name: {each.partition_index: each.partition_error_code for each in topic.results_by_partition}
         for topic in answer.results_by_topic_v3_and_below
@@ -213,10 +225,12 @@ def narrowed(request: AddPartitionsToTxnRequest, answer: AddPartitionsToTxnRespo
 
     vague = (0, OperationNotAttempted.code)
     refused = {name: next((each for each in codes.values() if each not in vague), 0) for name, codes in told.items()}
+    named = {topic.name for topic in request.v3_and_below_topics}
+    copies = next((code for name, code in refused.items() if code and name not in named), 0)
 
     def code(name: str, partition: int) -> int:
         own = told.get(name, {}).get(partition, UnknownTopicOrPartition.code)
-        return own if own not in vague else refused[name] or own
+        return own if own not in vague else refused[name] or copies or own
 
     return AddPartitionsToTxnResponse(
         throttle_time_ms=answer.throttle_time_ms,

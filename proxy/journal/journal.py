@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ottla.codec.records import RecordBatch
     from ottla.proxy.clients.producers import ClientProducers, KnownProducer
     from ottla.proxy.clients.windows import AnsweredBatch, Window
-    from ottla.proxy.routing import Routes
+    from ottla.proxy.routing import Copies, Destination, Routes
     from ottla.proxy.upstream.batches import Part, PartResult, UpstreamBatch
     from ottla.proxy.upstream.producer import UpstreamProducer, UpstreamTransaction
     from ottla.proxy.upstream.streams import Stream
@@ -55,15 +55,15 @@ LARGE_FIELD = 4 * 2**10
 COPIED_AT_ONCE = 256 * 2**10
 """Approximate bytes that are copied to a new segment with each entry."""
 
-TopicPartition = tuple[str, int]
-
 
 class JournaledBatch(Protocol):
     """The fields of `ottla.proxy.clients.batches.ClientBatch` that the journal keeps."""
 
     number: int
+    place: "Destination"
     batch: "RecordBatch"
     routes: "Routes"
+    copies: "Copies"
     begun: bool
     refused: bool
     failure: "PartResult | None"
@@ -88,7 +88,7 @@ class Journal:
         self._forgotten: list[int] = []
         self._topics: dict[str, Routes] = {}
         self._batches: list[NotedBatch] = []
-        self._windows: dict[Window[Any], tuple[int, TopicPartition]] = {}
+        self._windows: dict[Window[Any], tuple[int, Destination]] = {}
         self._streams: dict[Stream, int] = {}
         """Changed streams, each with its producer id; a stream that changes more than once is written once."""
         self._transactions: dict[int, UpstreamTransaction] = {}
@@ -141,7 +141,7 @@ class Journal:
         """Record an accepted client's batch."""
         self._batches.append(_batch(batch))
 
-    def window(self, producer_id: int, place: TopicPartition, window: "Window[Any]") -> None:
+    def window(self, producer_id: int, place: "Destination", window: "Window[Any]") -> None:
         """Record a window, because it has changed."""
         self._windows[window] = producer_id, place
 
@@ -312,6 +312,7 @@ def _batch(batch: JournaledBatch) -> NotedBatch:
         partitioner=batch.routes.partitioner,
         data=batch.batch.data,
         fans_out=batch.routes.fans_out,
+        copies=tuple(_topic(*each) for each in batch.copies),
     )
 
 
@@ -353,7 +354,7 @@ def _stream(producer_id: int, stream: "Stream") -> NotedStream:
     )
 
 
-def _window(producer_id: int, place: TopicPartition, window: "Window[Any]") -> NotedWindow:
+def _window(producer_id: int, place: "Destination", window: "Window[Any]") -> NotedWindow:
     refused = window.refused_records()
     return NotedWindow(
         producer_id=producer_id,
@@ -415,7 +416,13 @@ def _under_way(batch: JournaledBatch) -> NotedUnderWay:
         append_time=batch.append_time,
         left_out=tuple(batch.left_out),
         unstored=tuple(
-            NotedUnstored(partition=part.partition, first=part.first, count=len(part.records), unknown=unknown)
+            NotedUnstored(
+                partition=part.destination.partition,
+                first=part.first,
+                count=len(part.records),
+                unknown=unknown,
+                topic=part.destination.topic if part.destination.topic != batch.place.topic else "",
+            )
             for part, unknown in batch.unstored
         ),
     )

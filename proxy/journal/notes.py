@@ -63,6 +63,8 @@ class NotedBatch:
     data: Buffer = wire(Bytes)
     fans_out: bool = wire(Boolean, default=False, tag=0)
     """Its records without a key are spread, too."""
+    copies: tuple[NotedTopic, ...] = wire(Array(NotedTopic), default=(), tag=1)
+    """The further topics that get its records."""
 
 
 @struct
@@ -125,6 +127,8 @@ class NotedUnstored:
     count: int = wire(Int32)
     unknown: bool = wire(Boolean)
     """Their outcome is unknown."""
+    topic: str = wire(String, default="", tag=0)
+    """The topic, if they are copies for another one than the client's."""
 
 
 @struct

@@ -27,7 +27,7 @@ from ottla.proxy.journal.notes import (
     NotedUnstored,
     NotedWindow,
 )
-from ottla.proxy.routing import Routes, TopicRules
+from ottla.proxy.routing import Destination, Routes, TopicRules
 from ottla.proxy.topic_rule import parse_rule
 from ottla.proxy.upstream.batches import Part, PartResult, UpstreamBatch, built
 from ottla.proxy.upstream.producer import UpstreamTransaction
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from ottla.proxy.clients.rewriter import Rewriter
     from ottla.proxy.clients.routed_topics import RoutedTopics
     from ottla.proxy.upstream.delivery import Delivery
-
-TopicPartition = tuple[str, int]
 
 
 @dataclass
@@ -54,8 +52,8 @@ class Noted:
     """The least recently used first."""
     topics: dict[str, NotedTopic] = field(default_factory=dict)
     batches: dict[int, NotedBatch] = field(default_factory=dict)
-    windows: dict[int, dict[TopicPartition, NotedWindow]] = field(default_factory=lambda: defaultdict(dict))
-    streams: dict[int, dict[TopicPartition, NotedStream]] = field(default_factory=lambda: defaultdict(dict))
+    windows: dict[int, dict[Destination, NotedWindow]] = field(default_factory=lambda: defaultdict(dict))
+    streams: dict[int, dict[Destination, NotedStream]] = field(default_factory=lambda: defaultdict(dict))
     transactions: dict[int, NotedTransaction] = field(default_factory=dict)
 
     def take(self, data: bytes) -> None:
@@ -84,14 +82,14 @@ class Noted:
             if window.producer_id in self.producers:  # it is the most recently used one
                 self.producers[window.producer_id] = self.producers.pop(window.producer_id)
             windows = self.windows[window.producer_id]
-            before = windows.get((window.topic, window.partition))
-            windows[window.topic, window.partition] = window
+            before = windows.get(Destination(window.topic, window.partition))
+            windows[Destination(window.topic, window.partition)] = window
             if before is not None:
                 left = {each.batch for each in before.under_way} - {each.batch for each in window.under_way}
                 for number in left:
                     self.batches.pop(number, None)
         for stream in entry.streams:
-            self.streams[stream.producer_id][stream.topic, stream.partition] = stream
+            self.streams[stream.producer_id][Destination(stream.topic, stream.partition)] = stream
         for transaction in entry.transactions:
             self.transactions[transaction.producer_id] = transaction
 
@@ -192,18 +190,20 @@ def _mark(batch: "ClientBatch", noted: NotedUnderWay, now: float) -> None:
     failure = PartResult(noted.error_code, message=noted.message, unknown=noted.unknown) if noted.failed else None
     batch.restore(noted.offset, noted.append_time, failure, refused=noted.refused, left_out=set(noted.left_out))
     for each in noted.unstored:
-        batch.unstored.append((_part(batch, each.partition, each, now), each.unknown))
+        destination = Destination(each.topic or batch.place.topic, each.partition)
+        batch.unstored.append((_part(batch, destination, each, now), each.unknown))
 
 
-def _part(batch: "ClientBatch", partition: int, noted: NotedPart | NotedUnstored, now: float) -> Part:
-    part = batch.part(partition, noted.first, noted.count, now)
+def _part(batch: "ClientBatch", destination: Destination, noted: NotedPart | NotedUnstored, now: float) -> Part:
+    part = batch.part(destination, noted.first, noted.count, now)
     if len(part.records) != noted.count:
         raise DecodeError(f"the journal names {noted.count} records of a batch that has {len(part.records)}")
     return part
 
 
 def _stream(noted: NotedStream, batches: "dict[int, ClientBatch]", transactional: bool, now: float) -> Stream:
-    stream = Stream(noted.topic, noted.partition, noted.epoch, noted.topic_id, transactional=transactional)
+    destination = Destination(noted.topic, noted.partition)
+    stream = Stream(*destination, noted.epoch, noted.topic_id, transactional=transactional)
 
     def parts(of: Iterable[NotedPart]) -> list[Part]:
         found = []
@@ -211,7 +211,7 @@ def _stream(noted: NotedStream, batches: "dict[int, ClientBatch]", transactional
             if each.batch not in batches:
                 raise DecodeError(f"the journal lacks batch {each.batch}")
             batches[each.batch].parted()
-            part = _part(batches[each.batch], noted.partition, each, now)
+            part = _part(batches[each.batch], destination, each, now)
             if each.alone:
                 part.isolate()
             for topic_id in each.maybe_in:

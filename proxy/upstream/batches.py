@@ -11,6 +11,7 @@ from ottla.codec.rewrite import numbered
 from ottla.codec.wire import Buffer
 from ottla.errors import EncodeError
 from ottla.proxy.journal.journaled import Journaled
+from ottla.proxy.routing import Destination
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -51,16 +52,16 @@ class PartOwner(Protocol):
     def settled(self, part: "Part", result: PartResult, now: float) -> None:
         """Take the outcome of a part: stored, refused or unknown."""
 
-    def put_off(self, code: int, now: float) -> None:
-        """Take the error with which upstream refuses a part for now; the owner may take its parts back."""
+    def put_off(self, code: int, destination: Destination, now: float) -> None:
+        """Take the error with which a partition refuses a part for now; the owner may take its parts back."""
 
 
 @dataclass(slots=True, eq=False)
 class Part(Journaled):
-    """The records of a client's batch for one partition.
+    """The records of a client's batch for one destination.
 
     Attributes:
-        first: index of its first record among the records of its batch for this partition.
+        first: index of its first record among the records of its batch for this destination.
         size: approximate bytes before compression.
         since: when it arrived.
         whole: a batch with exactly these records: the client's own batch, or one that a thread has built.
@@ -70,7 +71,7 @@ class Part(Journaled):
     """
 
     sender: PartOwner
-    partition: int
+    destination: Destination
     records: SomeRecords
     size: int
     compression: Compression
@@ -114,10 +115,10 @@ class Part(Journaled):
         def some(start: int, end: int) -> Part:
             records = self.records[start:end]
             size = each * (end - start)
-            kind, partition, since = self.compression, self.partition, self.since
+            kind, destination, since = self.compression, self.destination, self.since
             first = self.first + start
             return Part(
-                self.sender, partition, records, size, kind, since, None, first, alone=True, maybe_in=self.maybe_in
+                self.sender, destination, records, size, kind, since, None, first, alone=True, maybe_in=self.maybe_in
             )
 
         return some(0, half), some(half, len(self.records))
@@ -261,5 +262,5 @@ def build_whole(part: Part, *, transactional: bool) -> RecordBatch | None:
     try:
         return parse_batch(built([part], NO_PRODUCER_ID, -1, NO_SEQUENCE, transactional=transactional)[1])
     except Exception:
-        log.exception("a bug in the proxy, please report it: a batch for partition %d", part.partition)
+        log.exception("a bug in the proxy, please report it: a batch for %s", part.destination)
         return None

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ottla.codec.wire import NO_UUID
 from ottla.errors import OutOfOrderSequenceNumber
 from ottla.proxy.config import ProxyConfig
+from ottla.proxy.routing import Destination
 from ottla.proxy.threads import Threads
 from ottla.proxy.upstream.batches import Part, PartOwner, PartResult
 from ottla.proxy.upstream.cluster import UpstreamCluster
@@ -103,12 +104,12 @@ class Delivery:
 
     # -- parts
 
-    def put(self, producer: UpstreamProducer, topic: str, part: Part, now: float) -> None:
-        """Deliver a part behind the producer's earlier parts for its partition, and give its sender the outcome."""
-        stream = producer.streams.get((topic, part.partition))
+    def put(self, producer: UpstreamProducer, part: Part, now: float) -> None:
+        """Deliver a part behind the producer's earlier parts for its destination, and give its sender the outcome."""
+        stream = producer.streams.get(part.destination)
         if stream is None:
-            known = self._cluster.topics.get(topic)  # unknown after a restart, until the metadata arrives
-            stream = producer.stream(topic, part.partition, known.topic_id if known else NO_UUID)
+            known = self._cluster.topics.get(part.destination.topic)  # unknown after a restart, until metadata arrives
+            stream = producer.stream(part.destination, known.topic_id if known else NO_UUID)
         elif stream.idle:
             if now >= stream.sent_at + LIMIT_LASTS:
                 stream.forget_limit()
@@ -127,32 +128,31 @@ class Delivery:
         """Deliver the parts of a stream that was restored from the journal."""
         self._steering.resume(producer, stream, now)
 
-    def withdraw(self, producer: UpstreamProducer, topic: str, partitions: Iterable[int], now: float) -> None:
+    def withdraw(self, producer: UpstreamProducer, destinations: Iterable[Destination], now: float) -> None:
         """Withdraw the unsent parts of clients' batches that must not be stored, because a batch before them failed."""
-        for partition in partitions:
-            if stream := producer.streams.get((topic, partition)):
+        for destination in destinations:
+            if stream := producer.streams.get(destination):
                 self._settlements.settle(producer, stream, stream.withdraw(), now)
                 self._steering.go_on(producer, stream, now)
 
-    def open_records(self, sender: PartOwner, producer: UpstreamProducer, topic: str, partitions: Iterable[int]) -> int:
-        """How many records of a client's batch are unsettled."""
-        return sum(stream.open_records(sender) for stream in _streams(producer, topic, partitions))
+    def open_records(self, sender: PartOwner, producer: UpstreamProducer, destinations: Iterable[Destination]) -> int:
+        """How many records of a client's batch are unsettled; a record counts once for each destination."""
+        return sum(stream.open_records(sender) for stream in _streams(producer, destinations))
 
-    def may_store(self, sender: PartOwner, producer: UpstreamProducer, topic: str, partitions: Iterable[int]) -> bool:
+    def may_store(self, sender: PartOwner, producer: UpstreamProducer, destinations: Iterable[Destination]) -> bool:
         """Whether any unsettled record of a client's batch is in flight, or may be stored."""
-        return any(stream.may_store(sender) for stream in _streams(producer, topic, partitions))
+        return any(stream.may_store(sender) for stream in _streams(producer, destinations))
 
     def take_back(
         self,
         sender: PartOwner,
         producer: UpstreamProducer,
-        topic: str,
-        partitions: Iterable[int],
+        destinations: Iterable[Destination],
         result: PartResult,
         now: float,
     ) -> None:
         """Settle the parts of a client's batch that are surely not stored with ``result``."""
-        for stream in _streams(producer, topic, partitions):
+        for stream in _streams(producer, destinations):
             if not stream.may_store(sender):
                 self._settlements.settle(producer, stream, stream.take_back(sender, result), now)
                 self._steering.gave_back(producer, stream, now)
@@ -199,6 +199,6 @@ class Delivery:
             self._steering.rest_if_idle(producer, stream)
 
 
-def _streams(producer: UpstreamProducer, topic: str, partitions: Iterable[int]) -> list[Stream]:
-    """The streams of a producer for these partitions."""
-    return [stream for each in partitions if (stream := producer.streams.get((topic, each))) is not None]
+def _streams(producer: UpstreamProducer, destinations: Iterable[Destination]) -> list[Stream]:
+    """The streams of a producer for these destinations."""
+    return [stream for each in destinations if (stream := producer.streams.get(each)) is not None]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ottla.proxy.events import Address
+from ottla.proxy.routing import Destination
 from ottla.proxy.upstream.batches import PartResult
 from ottla.proxy.upstream.link import CLIENT_ID, Failed, UpstreamLink, UpstreamLinks
 from ottla.proxy.upstream.streams import Stream
@@ -141,7 +142,7 @@ class UpstreamProducer:
         self.own = producer_id is None
         self.epoch = 0
         self.transaction: UpstreamTransaction | None = None
-        self.streams: dict[tuple[str, int], Stream] = {}
+        self.streams: dict[Destination, Stream] = {}
         self.connections: dict[int, ProducerConnection] = {}
         self.client_id: str | None = CLIENT_ID
         self.unawaited = False
@@ -183,12 +184,12 @@ class UpstreamProducer:
         for stream in self.streams.values():
             stream.renewed(epoch)
 
-    def stream(self, topic: str, partition: int, topic_id: "UUID") -> Stream:
-        """Create the stream for a partition."""
+    def stream(self, destination: Destination, topic_id: "UUID") -> Stream:
+        """Create the stream for a destination."""
         transactional = self.transaction is not None
         epoch = self.transaction.epoch if self.transaction else self.epoch
-        stream = Stream(topic, partition, epoch, topic_id, transactional=transactional)
-        self.streams[topic, partition] = stream
+        stream = Stream(*destination, epoch, topic_id, transactional=transactional)
+        self.streams[destination] = stream
         return stream
 
 

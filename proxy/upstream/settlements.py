@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from ottla.proxy.contained import contained
+from ottla.proxy.routing import Destination
 from ottla.proxy.upstream.producer import UpstreamProducer
 from ottla.proxy.upstream.streams import Settled, Stream
 
@@ -24,9 +25,10 @@ class Settlements:
 
     def put_off(self, stream: Stream, now: float) -> None:
         """Tell the senders of a stream's parts that its partition accepts no records for now."""
+        destination = Destination(stream.topic, stream.partition)
         for sender in stream.senders:
             with contained("records of a client are refused for now"):
-                sender.put_off(stream.refusal, now)
+                sender.put_off(stream.refusal, destination, now)
 
     def settle(self, producer: UpstreamProducer, stream: Stream, settled: Settled, now: float) -> None:
         """Record a stream in the journal, and pass the outcomes of its parts to their senders."""

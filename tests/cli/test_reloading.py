@@ -68,7 +68,7 @@ def test_a_topic_leaves_fan_out_only_to_be_rewritten(proxy_file: Path) -> None:
         assert produce_with_key(facts["bootstrap"], "one") == 0
         proxy_file.write_text(before)
         done = program.run("proxy", "reload", facts["health"])
-        assert done.returncode == 2 and b"may only change to rewrite: t;" in done.stderr, done.stderr
+        assert done.returncode == 2 and b"may only change to rewrite or copy: t;" in done.stderr, done.stderr
         assert produce_with_key(facts["bootstrap"], "two") == 0
         assert metric(facts["health"], 'ottla_proxy_records_total{mode="fan-out",topic="t"}') == "2.0"
         proxy_file.write_text(before + '[topics]\nt = "rewrite"\n')
@@ -76,6 +76,24 @@ def test_a_topic_leaves_fan_out_only_to_be_rewritten(proxy_file: Path) -> None:
         assert produce_with_key(facts["bootstrap"], "three") == 0
         assert metric(facts["health"], 'ottla_proxy_records_total{mode="fan-out",topic="t"}') == "2.0"
         assert metric(facts["health"], 'ottla_proxy_records_total{mode="rewrite",topic="t"}') == "1.0"
+
+
+def test_a_reload_begins_to_copy_if_the_copy_has_a_rule(proxy_file: Path) -> None:
+    before = proxy_file.read_text() + '[topics]\nt = "rewrite"\n'
+    proxy_file.write_text(before)
+    with running("proxy", "--config", proxy_file, "--json") as proxy:
+        facts = proxy.facts()
+        for topic in ("t", "archive"):
+            assert program.run("topics", "create", topic, "-b", facts["bootstrap"]).returncode == 0
+        proxy_file.write_text(before.replace('"rewrite"', '"copy:archive"'))
+        done = program.run("proxy", "reload", facts["health"])
+        assert done.returncode == 2 and b"needs a rule of its own: add 'archive=rewrite'" in done.stderr, done.stderr
+        proxy_file.write_text(before.replace('"rewrite"', '"copy:archive"') + 'archive = "rewrite"\n')
+        assert program.run("proxy", "reload", facts["health"]).returncode == 0
+        assert produce_with_key(facts["bootstrap"], "one") == 0
+        assert metric(facts["health"], 'ottla_proxy_copied_records_total{target="archive",topic="t"}') == "1.0"
+        read = program.run("consume", "archive", "--until-end", "-b", facts["bootstrap"])
+        assert read.returncode == 0 and b"one" in read.stdout
 
 
 def test_a_file_that_cannot_be_used_changes_nothing(proxy_file: Path) -> None:
@@ -180,6 +198,9 @@ def test_a_server_that_does_not_answer_is_code_3() -> None:
         ("broker", "num.partitons = 3\n", b"do you mean num.partitions?"),
         ("broker", 'log-level = "loud"\n', b"log-level is 'loud'; it must be debug, info, warning or error"),
         ("proxy", 'upstream = "kafka:9092"\n[topics]\n"a*" = "rewrite"\n', None),
+        ("proxy", 'upstream = "kafka:9092"\n[topics]\na = "copy:b"\nb = "rewrite"\n', None),
+        ("proxy", 'upstream = "kafka:9092"\n[topics]\na = "copy:b"\n', b"needs a rule of its own: add 'b=rewrite'"),
+        ("proxy", 'upstream = "kafka:9092"\n[topics]\na = "copy:b"\nb = "copy:a"\n', b"copies are not copied"),
         ("proxy", 'upstream = "kafka:9092"\nmax-connection = 3\n', b"do you mean max-connections?"),
         ("proxy", 'upstream = "kafka:9092"\nupstream-config = "gone.properties"\n', b"gone.properties"),
     ],

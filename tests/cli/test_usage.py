@@ -92,7 +92,7 @@ from ottla.errors import (
         (["broker", "--log-format", "xml"], "--log-format"),
         (["proxy"], "--upstream"),
         (["proxy", "--upstream", "x:1", "--topic", "flights"], "GLOB=MODE"),
-        (["proxy", "--upstream", "x:1", "--topic", "flights=shuffle"], "observe, reject, rewrite or fan-out"),
+        (["proxy", "--upstream", "x:1", "--topic", "flights=shuffle"], "observe, reject, rewrite, fan-out or copy"),
         (["proxy", "--upstream", "x:1", "--topic", "flights=rewrite:md5"], "murmur2"),
         (["proxy", "--upstream", "x:1", "--listen", "0.0.0.0:1"], "advertise"),
         (["proxy", "--config", "/nowhere/proxy.toml"], "cannot read /nowhere/proxy.toml"),

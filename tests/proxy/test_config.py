@@ -35,7 +35,7 @@ def test_a_rule_may_state_the_number_of_partitions() -> None:
     [
         ("flights", "GLOB=MODE"),
         ("=rewrite", "begins with the topics' name"),
-        ("flights=move", "is not observe, reject, rewrite or fan-out"),
+        ("flights=move", "is not observe, reject, rewrite, fan-out or copy"),
         ("flights=rewrite:md5", "is not one of murmur2, crc32"),
         ("flights=rewrite:", "is not one of murmur2"),
         ("flights=rewrite::", "'' is not a number of partitions"),
@@ -132,7 +132,7 @@ def test_options_override_the_file_and_their_rules_come_first(tmp_path: Path) ->
             "health has the port of listen, 9092: give health another",
         ),
         ('upstream = "kafka:9092"\ntopics = "flights"', r"\[topics\] is a table"),
-        ('upstream = "kafka:9092"\n[topics]\nflights = "move"', "is not observe, reject, rewrite or fan-out"),
+        ('upstream = "kafka:9092"\n[topics]\nflights = "move"', "is not observe, reject, rewrite, fan-out or copy"),
     ],
 )
 def test_a_file_that_cannot_be_used_says_why(tmp_path: Path, text: str, says: str) -> None:

@@ -15,7 +15,7 @@ from ottla.errors import (
     UnknownTopicOrPartition,
 )
 from ottla.proxy.config import ProxyConfig
-from ottla.proxy.routing import Routes
+from ottla.proxy.routing import Destination, Routes
 from ottla.proxy.upstream.batches import Part, PartResult, UpstreamBatch
 from ottla.proxy.upstream.streams import Settled, Stream
 from tests.proxy.simulated import batch
@@ -35,7 +35,7 @@ class Client:
     def settled(self, part: Part, result: PartResult, now: float) -> None:
         pass
 
-    def put_off(self, code: int, now: float) -> None:
+    def put_off(self, code: int, destination: Destination, now: float) -> None:
         pass
 
 
@@ -43,7 +43,7 @@ def flight(stream: Stream, count: int) -> list[UpstreamBatch]:
     """So many batches of one record each, in flight."""
     for _ in range(count):
         record = Record(offset=0, timestamp=0, key=b"k", value=b"v", headers=())
-        stream.waiting.append(Part(Client(), 0, [record], 100, Compression.NONE, 0.0, alone=True))
+        stream.waiting.append(Part(Client(), Destination("t", 0), [record], 100, Compression.NONE, 0.0, alone=True))
     return [stream.next(1000, 10**6, 0.0) for _ in range(count)]
 
 

@@ -345,7 +345,7 @@ def test_a_refusal_is_logged_once_with_the_way_out(world: World, caplog: pytest.
 def test_a_topic_does_not_leave_the_mode_by_a_reload_unless_it_is_rewritten_then() -> None:
     running = RunningProxy("", "", {}, {}, _core=world_of(rule="f*=fan-out").core)
     for rules in ((), ("flights=observe", "f*=fan-out"), ("flights=reject",)):
-        with pytest.raises(ConfigurationError, match=r"may only change to rewrite: flights; .* restart the proxy"):
+        with pytest.raises(ConfigurationError, match=r"may only change to rewrite or copy: flights; .* restart"):
             running.change_rules(tuple(map(parse_rule, rules)))
     running.change_rules((parse_rule("flights=rewrite"),))
     running.change_rules((parse_rule("f*=fan-out:crc32"),))

@@ -27,6 +27,7 @@ from ottla.proxy.journal.journal import Journal, framed
 from ottla.proxy.journal.journaled import Journaled
 from ottla.proxy.journal.notes import JournalEntry, NotedProducer, NotedRules
 from ottla.proxy.journal.state_directory import StateDirectory, read, segments
+from ottla.proxy.routing import Destination
 from ottla.testing import Broker
 from tests.brokerlite.peer import Peer
 from tests.brokerlite.running import BrokerProcess
@@ -475,8 +476,8 @@ def test_the_journal_keeps_nothing_of_a_producer_that_is_forgotten() -> None:
     world.produce(1, {("flights", 0): batch([(key_at(3), b"v")], own, 0, 0)})
     kept = world.core._journal
     assert kept is not None
-    window = world.core.admission.producers.known(own).window("flights", 0)
-    kept._windows[window] = own, ("flights", 0)  # the journal has an entry about it from this very step
+    window = world.core.admission.producers.known(own).window(Destination("flights", 0))
+    kept._windows[window] = own, Destination("flights", 0)  # the journal has an entry about it from this very step
     kept.forgotten(own)
     assert not kept._windows and not kept._streams and not kept._transactions
 

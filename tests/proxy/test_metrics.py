@@ -53,22 +53,29 @@ async def produce(bootstrap: str, topics: list[str], client_id: str) -> None:
 
 
 def test_records_by_rule_and_misplaced_keys_by_client_are_counted(ottla_broker: Broker, tmp_path: Path) -> None:
-    for topic in ("flights", "audit", "plain"):
+    for topic in ("flights", "audit", "plain", "boats", "archive"):
         ottla_broker.create_topic(topic, SIX)
-    rules = ("flights=rewrite", "audit=observe")
+    rules = ("flights=rewrite", "audit=observe", "boats=copy:archive", "archive=rewrite")
     with proxied(ottla_broker.bootstrap, *rules, health="127.0.0.1:0", state=str(tmp_path)) as proxy:
         trio.run(produce, proxy.bootstrap, ["flights", "audit", "plain"], "shop")
         trio.run(produce, proxy.bootstrap, ["flights"], "billing")
+        trio.run(produce, proxy.bootstrap, ["boats"], "harbour")
         page = scrape(proxy.running.health)
     count = len(KEYS)
-    assert page.values("ottla_proxy_records_total") == {("rewrite", "flights"): 2 * count, ("observe", "audit"): count}
-    assert page.values("ottla_proxy_moved_records_total") == {("flights",): 2 * MISPLACED}
+    assert page.values("ottla_proxy_records_total") == {
+        ("rewrite", "flights"): 2 * count,
+        ("observe", "audit"): count,
+        ("copy", "boats"): count,
+    }
+    assert page.values("ottla_proxy_moved_records_total") == {("flights",): 2 * MISPLACED, ("boats",): MISPLACED}
+    assert page.values("ottla_proxy_copied_records_total") == {("archive", "boats"): count}
     assert page.values("ottla_proxy_misplaced_records_total") == {
         ("shop", "flights"): MISPLACED,
         ("billing", "flights"): MISPLACED,
         ("shop", "audit"): MISPLACED,
+        ("harbour", "boats"): MISPLACED,
     }
-    assert page.values("ottla_proxy_keyless_records_total") == {("flights",): 0, ("audit",): 0}
+    assert page.values("ottla_proxy_keyless_records_total") == {("flights",): 0, ("audit",): 0, ("boats",): 0}
     assert page.value("ottla_proxy_passed_records_total") == 2 * count
     assert page.value("ottla_proxy_passed_bytes_total") > 2 * count * len(b"value")
     assert page.value("ottla_proxy_held_bytes") == page.value("ottla_proxy_held_records") == 0

@@ -9,6 +9,7 @@ from ottla.errors import InvalidProducerEpoch, MessageTooLarge, OutOfOrderSequen
 from ottla.proxy.clients import producers
 from ottla.proxy.clients.producers import ClientProducers
 from ottla.proxy.clients.windows import GAP, AnsweredBatch, ClientResult, Fingerprint, Numbered, Window
+from ottla.proxy.routing import Destination
 from ottla.proxy.upstream.batches import PartResult
 
 TOO_LARGE = PartResult(MessageTooLarge.code)
@@ -231,9 +232,9 @@ def test_a_producer_id_that_was_not_allocated_is_fenced() -> None:
     with pytest.raises(ProducerFenced, match="open a new producer"):
         known.known(7)
     known.allocated(7, 0, "a")
-    window = known.known(7).window("t", 0)
-    assert known.known(7).window("t", 0) is window
-    assert known.known(7).window("t", 1) is not window
+    window = known.known(7).window(Destination("t", 0))
+    assert known.known(7).window(Destination("t", 0)) is window
+    assert known.known(7).window(Destination("t", 1)) is not window
 
 
 def allocate(known: ClientProducers[Numbered], host: str, ids: Iterable[int], *, writes: bool = False) -> list[int]:

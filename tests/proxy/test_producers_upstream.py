@@ -20,6 +20,7 @@ from ottla.errors import (
     UnknownTopicOrPartition,
 )
 from ottla.proxy.clients.opening import checked, max_memory_of
+from ottla.proxy.routing import Destination
 from ottla.proxy.upstream import connections, delivery, steering
 from ottla.proxy.upstream.batches import Part
 from ottla.proxy.upstream.connections import IDLE_CONNECTION
@@ -184,7 +185,7 @@ def test_what_was_too_large_once_is_not_tried_again() -> None:
 def some_records(stream: Stream, count: int) -> Part:
     """A waiting part of so many records, each of 100 bytes."""
     records = [Record(offset=row, timestamp=0, key=b"k", value=b"v", headers=()) for row in range(count)]
-    part = Part(Client(), 0, records, 100 * count, Compression.NONE, 0.0)
+    part = Part(Client(), Destination("flights", 0), records, 100 * count, Compression.NONE, 0.0)
     stream.waiting.append(part)
     return part
 

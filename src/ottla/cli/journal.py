@@ -46,7 +46,7 @@ def journal(
                     "next_sequence": window.next_sequence,
                     "in_flight": len(window.under_way),
                     "fenced": window.fenced,
-                    "sends_to": sorted(place[1] for place in streams if place[0] == topic),
+                    "sends_to": sorted(place.partition for place in streams if place.topic == topic),
                 }
             )
     if as_json:

@@ -43,7 +43,8 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
         has = topic["partitions_of_topic"]
         over = f"{partitions} partitions" if has in (None, partitions) else f"{partitions} of its {has} partitions"
         yield ""
-        yield f"{topic['topic']}: {mode}, {topic['partitioner']} over {over}"
+        copied = f", copied to {', '.join(topic['copied_to'])}" if "copied_to" in topic else ""
+        yield f"{topic['topic']}: {mode}, {topic['partitioner']} over {over}{copied}"
         for client in topic["clients"]:
             yield from _client_lines(client, topic["mode"], topic["partitioner"])
         if topic["hot_keys"]:

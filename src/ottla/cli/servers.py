@@ -233,9 +233,9 @@ def proxy(
         list[str] | None,
         typer.Option(
             metavar="GLOB=MODE[:PARTITIONER[:PARTITIONS]]",
-            help="How to treat topics whose names match: observe, reject, rewrite or fan-out; by murmur2 (the "
-            "default), crc32, fnv1a or fnv1a_reference. The first match counts; these rules come before the file's. "
-            "May be repeated.",
+            help="How to treat topics whose names match: observe, reject, rewrite, fan-out or copy:TOPIC[,TOPIC…]; by "
+            "murmur2 (the default), crc32, fnv1a or fnv1a_reference. The first match counts; these rules come before "
+            "the file's. May be repeated.",
         ),
     ] = None,
     config: Annotated[

@@ -214,7 +214,7 @@ class JavaLike(SimulatedProcess):
         wire = self._wire(1 + self._correlation % self.nodes)
         if not wire.ready or wire.unanswered:
             return
-        if not self._leaders:
+        if self.topics.keys() - {topic for topic, _ in self._leaders}:
             self._ask_metadata(wire)
         else:
             request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)

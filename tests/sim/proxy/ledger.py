@@ -18,6 +18,7 @@ FALSE = "a record is stored that was refused for good"
 FENCED = "a producer is fenced"
 UNKNOWN = "a record is stored that no client sent"
 OFFSET = "a producer got another offset than its record has"
+UNCOPIED = "an acknowledged record has no copy"
 STAMP = "a producer got another time than its record has"
 TOGETHER = "records without a key are not spread over the partitions of a topic in mode fan-out"
 MANY = 30
@@ -80,6 +81,8 @@ class Ledger:
     sent: dict[bytes, Sent] = field(default_factory=dict)
     fans_out: bool = False
     """Clients see one partition of topic ``a``, and choose none."""
+    copied: dict[str, str] = field(default_factory=dict)
+    """Topic in mode `copy` -> the topic that gets its records, too."""
     strict: dict[str, int] = field(default_factory=dict)
     """Topic in mode `reject` -> the number of its partitions."""
     fenced: Counter[str] = field(default_factory=Counter)
@@ -114,16 +117,22 @@ class Ledger:
         if self.fenced and not fences:
             raise Violation(FENCED, ", ".join(self.fenced))
         stored: defaultdict[bytes, set[int]] = defaultdict(set)
+        copies: set[bytes] = set()
         for place, log in self.cluster.logs.items():
             former = self.cluster.buried.get(place, [])
             for each in (*former, log):
                 for value, offset in self._check_log(place, each, ordered=by_id or not former).items():
-                    stored[value].add(offset)
+                    if value in self.sent and place[0] != self.sent[value].topic:
+                        copies.add(value)
+                    else:
+                        stored[value].add(offset)
         if len(self._keyless) == 1 and self._keyless.total() >= MANY:
             raise Violation(TOGETHER, f"{self._keyless.total()} in {self.rewritten['a']} partitions: {self._keyless}")
         for sent in self.sent.values():
             if sent.acknowledged and sent.value not in stored:
                 raise Violation(LOST, f"{sent.value.decode()} of {sent.producer}")
+            if sent.acknowledged and sent.topic in self.copied and sent.value not in copies:
+                raise Violation(UNCOPIED, f"{sent.value.decode()} of {sent.producer}")
             if sent.refused and sent.value in stored:
                 raise Violation(FALSE, f"{sent.value.decode()} of {sent.producer}")
             if sent.once and sent.offset >= 0 and sent.offset not in stored[sent.value]:
@@ -134,7 +143,7 @@ class Ledger:
     def _check_log(self, place: Place, log: PartitionLog, *, ordered: bool) -> dict[bytes, int]:
         """Check one log; return the records in it, by name, with their offsets."""
         values: dict[bytes, int] = {}
-        order: dict[tuple[str, bytes | None], int] = {}
+        order: dict[tuple[str, str, bytes | int], int] = {}
         for stored in log.batches:
             if stored.end > log.high_watermark or stored.commits is not None:
                 continue
@@ -152,20 +161,24 @@ class Ledger:
                     continue
                 if before != record.offset:
                     raise Violation(TWICE, f"{where}, and at {before}")
-                of = sent.producer, sent.key
+                # Records without a key, of several partitions, may be copied to the same partition.
+                of = sent.topic, sent.producer, sent.partition if sent.key is None else sent.key
                 if ordered and order.get(of, -1) > sent.number:
                     raise Violation(ORDER, f"{where} after number {order[of]}")
                 order[of] = sent.number
         return values
 
     def _check_place(self, sent: Sent, place: Place, where: str) -> None:
-        wanted = sent.partition
+        wanted, topic = sent.partition, sent.topic
+        if place[0] == self.copied.get(sent.topic):
+            topic = place[0]
+            wanted %= self.rewritten[topic]
         if self.fans_out and sent.topic == "a" and sent.key is None:
             self._keyless[place[1]] += 1
             wanted = min(place[1], self.rewritten["a"] - 1)
-        if sent.topic in self.rewritten and sent.key is not None:
-            wanted = murmur2_partition(sent.key, self.rewritten[sent.topic])
+        if topic in self.rewritten and sent.key is not None:
+            wanted = murmur2_partition(sent.key, self.rewritten[topic])
         elif sent.topic in self.strict and sent.key is not None:
             wanted = murmur2_partition(sent.key, self.strict[sent.topic])
-        if place != (sent.topic, wanted):
+        if place != (topic, wanted):
             raise Violation(MISPLACED, f"{where}, sent to {sent.topic}-{sent.partition}")

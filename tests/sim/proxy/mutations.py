@@ -3,12 +3,12 @@
 import math
 from dataclasses import replace
 from itertools import count
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from ottla.codec.wire import NO_UUID
 from ottla.errors import BY_CODE, NotLeaderOrFollower
-from ottla.proxy.clients import address_handler, judging, pending_produce
+from ottla.proxy.clients import address_handler, batches, judging, pending_produce
 from ottla.proxy.clients.batches import ClientBatch
 from ottla.proxy.clients.client_connection import ClientConnection
 from ottla.proxy.clients.client_link import ClientLink
@@ -25,11 +25,12 @@ from ottla.proxy.core import ProxyCore
 from ottla.proxy.events import Store
 from ottla.proxy.journal import restored as journal
 from ottla.proxy.journal.journal import Journal
-from ottla.proxy.routing import Routes
+from ottla.proxy.routing import Destination, Routes
 from ottla.proxy.upstream import cluster, connections, link, streams
-from ottla.proxy.upstream.batches import Part, UpstreamBatch
+from ottla.proxy.upstream.batches import Part, PartResult, UpstreamBatch
 from ottla.proxy.upstream.cluster import UpstreamCluster
 from ottla.proxy.upstream.control import Control
+from ottla.proxy.upstream.delivery import Delivery
 from ottla.proxy.upstream.link import UpstreamLink
 from ottla.proxy.upstream.producer import UpstreamProducer
 from ottla.proxy.upstream.streams import Stream
@@ -394,6 +395,95 @@ _mutation("a restart leads records without a key elsewhere", (Rewriter, "restore
 _mutation("a topic in mode fan-out can be read", (OnePartitionHandler, "handles", _unread))
 
 
+# -- mode `copy` -------------------------------------------------------------------------------------------------------
+
+
+def _is_copy(part: Part) -> bool:
+    return part.destination.topic != cast("ClientBatch", part.sender).place.topic
+
+
+def _without_copies(begin: Any) -> Any:
+    def broken(self: ClientBatch, now: float) -> list[Part]:
+        parts: list[Part] = begin(self, now)
+        self.open_parts = sum(not _is_copy(part) for part in parts)
+        return parts
+
+    return broken
+
+
+def _but_those_of_copies(settled: Any) -> Any:
+    def broken(self: ClientBatch, part: Part, result: Any, now: float) -> None:
+        if not _is_copy(part):
+            settled(self, part, result, now)
+
+    return broken
+
+
+def _success_of_copies(settled: Any) -> Any:
+    def broken(self: ClientBatch, part: Part, result: Any, now: float) -> None:
+        settled(self, part, PartResult(0) if _is_copy(part) else result, now)
+
+    return broken
+
+
+def _at_its_copy(settled: Any) -> Any:
+    def broken(self: ClientBatch, part: Part, result: Any, now: float) -> None:
+        if _is_copy(part) and self.in_place and not result.error_code:
+            self.offset = result.offset
+        settled(self, part, result, now)
+
+    return broken
+
+
+def _but_copies(leave_out: Any) -> Any:
+    return lambda self, places: leave_out(self, {place for place in places if place < self.count})
+
+
+def _with_their_records(mark: Any) -> Any:
+    return lambda self, topic: 0
+
+
+def _with_all(gone_with: Any) -> Any:
+    return lambda self, topics: gone_with(self, self.topics)
+
+
+def _newest_copy_first(put: Any) -> Any:
+    def broken(self: Delivery, producer: UpstreamProducer, part: Part, now: float) -> None:
+        put(self, producer, part, now)
+        stream = producer.streams[part.destination]
+        if _is_copy(part) and len(stream.waiting) > 1 and stream.waiting[-1] is part:
+            stream.waiting.pop()
+            stream.waiting.insert(len(stream.waiting) - 1, part)
+
+    return broken
+
+
+def _where_their_records_go(_: Any) -> Any:
+    def broken(records: Any, place: Destination, checksum: int, routes: Routes, copies: Any) -> Any:
+        own = routes.split(records, routes.of_keyless(place.partition, checksum))
+        return {
+            Destination(topic, partition % there.partitions if topic != place.topic else partition): part
+            for topic, there in ((place.topic, routes), *copies)
+            for partition, part in own.items()
+        }
+
+    return broken
+
+
+_mutation(
+    "a copy is acknowledged before it is stored",
+    (ClientBatch, "begin", _without_copies),
+    (ClientBatch, "settled", _but_those_of_copies),
+)
+_mutation("the failure of a copy is told as a success", (ClientBatch, "settled", _success_of_copies))
+_mutation("a batch is told at the offset of its copy", (ClientBatch, "settled", _at_its_copy))
+_mutation("a retry stores a copy twice", (ClientBatch, "leave_out", _but_copies))
+_mutation("the copy of a stored record counts as stored", (ClientBatch, "_mark", _with_their_records))
+_mutation("what is stored is forgotten if a copy is created again", (ClientBatch, "gone_with", _with_all))
+_mutation("a copy overtakes an earlier one of its key", (Delivery, "put", _newest_copy_first))
+_mutation("copies go to the partitions of their records", (batches, "divided", _where_their_records_go))
+
+
 # -- frames that are passed on in pieces -------------------------------------------------------------------------------
 
 
@@ -528,8 +618,8 @@ def _counted_from_the_half(halves: Any) -> Any:
 
 
 def _keys_and_values(batch: ClientBatch) -> list[Fingerprint]:
-    hashes = [hash((bytes(each.key or b""), bytes(each.value or b""))) for each in batch.records]
-    return [Fingerprint(each, ~each) for each in hashes]
+    contents = [(t, bytes(each.key or b""), bytes(each.value or b"")) for t in batch.topics for each in batch.records]
+    return [Fingerprint(each, ~each) for each in map(hash, contents)]
 
 
 def _known_by_key_and_value(fingerprints: Any) -> Any:

@@ -1,5 +1,6 @@
 """Mutations of the proxy under transactions; see `tests.sim.mutations`."""
 
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -11,7 +12,7 @@ from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.transactions import ClientTransactions
 from ottla.proxy.clients.windows import ClientResult
 from ottla.proxy.journal.journal import Journal
-from ottla.proxy.routing import RuleHistory
+from ottla.proxy.routing import Destination, RuleHistory
 from ottla.proxy.upstream import stream_sender
 from ottla.proxy.upstream.delivery import Delivery
 from ottla.proxy.upstream.producer import UpstreamProducer
@@ -35,10 +36,29 @@ def _as_upstream_gave_it(here: Any) -> Any:
 
 
 def _in_an_epoch_of_its_own(stream: Any) -> Any:
-    def broken(self: UpstreamProducer, topic: str, partition: int, topic_id: UUID) -> Stream:
-        made: Stream = stream(self, topic, partition, topic_id)
+    def broken(self: UpstreamProducer, destination: Destination, topic_id: UUID) -> Stream:
+        made: Stream = stream(self, destination, topic_id)
         made.transactional = False
         return made
+
+    return broken
+
+
+def _outside_of_it(stream: Any) -> Any:
+    def broken(self: UpstreamProducer, destination: Destination, topic_id: UUID) -> Stream:
+        made: Stream = stream(self, destination, topic_id)
+        made.transactional = made.transactional and destination.topic != "c"
+        return made
+
+    return broken
+
+
+def _without_copies(widened: Any) -> Any:
+    def broken(self: ClientTransactions, request: Any) -> Any:
+        named = {topic.name for topic in request.v3_and_below_topics}
+        added = widened(self, request)
+        own = tuple(topic for topic in added.v3_and_below_topics if topic.name in named)
+        return replace(added, v3_and_below_topics=own)
 
     return broken
 
@@ -80,6 +100,12 @@ _mutation("EndTxn does not wait", (KnownProducer, "settled", _at_once))
 _mutation("what is parked is not waited for", (KnownProducer, "settled", _without_what_is_parked))
 _mutation("a transaction is committed with a part of a batch", (Rewriter, "_fail_transaction", _nothing))
 _mutation("records go to partitions that were not added", (Rewriter, "_may_go", _yes))
+_mutation("copies are outside of the transaction", (UpstreamProducer, "stream", _outside_of_it))
+_mutation(
+    "the partitions of copies are not added to the transaction",
+    (ClientTransactions, "widened", _without_copies),
+    (Rewriter, "_may_go", _yes),
+)
 _mutation("a transaction is not noted", (Journal, "transaction", _nothing))
 _mutation("a producer goes on under another rule", (RuleHistory, "changed", _never))
 _mutation("a changed rule counts from the next start on", (RuleHistory, "change", _nothing))

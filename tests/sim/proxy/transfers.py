@@ -2,7 +2,8 @@
 
 Records of topic ``a`` have keys, and their producers may send them to partitions that do not match their keys. If the
 rule of topic ``b`` changes in a world, the same holds for ``b``. In some worlds the rule of topic ``a`` has mode
-`fan-out`: producers see one partition, and the consumer that reads all records reads them from the cluster itself.
+`fan-out`: producers see one partition, and the consumer that reads all records reads them from the cluster itself. In
+others it has mode `copy`: topic ``c`` has the same committed records as topic ``a``.
 """
 
 from collections import Counter
@@ -45,6 +46,10 @@ HASTY = 0.6
 """The fraction of worlds with producers that end their transactions with requests in flight."""
 FANS_OUT = 0.3
 """The fraction of worlds with a topic in mode `fan-out`."""
+COPIES = 0.4
+"""The fraction of the other worlds in which topic ``c`` gets copies of topic ``a``."""
+UNCOPIED = "a topic and its copy have different committed records"
+MISPLACED = "a copy is not in the partition of its key"
 QUIET = 30.0
 """Seconds within which the proxy has to become idle."""
 
@@ -77,9 +82,16 @@ class ProxiedTransfers(Transfers):
 
     def _drawn_topics(self) -> dict[str, int]:
         self.fans_out = Random(f"{self.seed} fan").random() < FANS_OUT
+        own = Random(f"{self.seed} copies")
+        self.copies = {"c": own.choice((1, 2, 4))} if own.random() < COPIES and not self.fans_out else {}
+        """The topic that gets copies, and the number of its partitions."""
         self.shift = self.chance.randrange(MOST_SHIFTED)
         """Offset from the partition of a record's key to the partition where it is sent."""
         return {"a": self.chance.choice((2, 3, 6)), "b": 2}
+
+    @property
+    def all_topics(self) -> dict[str, int]:
+        return self.topics | self.copies
 
     def record(self, place: Place, value: bytes) -> PendingRecord:
         topic, partition = place
@@ -108,7 +120,10 @@ class ProxiedTransfers(Transfers):
         config = ProxyConfig(
             upstream="n1:9092",
             listen="proxy:9092",
-            topics=(parse_rule("a=fan-out" if self.fans_out else "a=rewrite"),),
+            topics=(
+                parse_rule("a=fan-out" if self.fans_out else "a=copy:c" if self.copies else "a=rewrite"),
+                *(parse_rule(f"{topic}=rewrite") for topic in self.copies),
+            ),
             connect_timeout=chance.choice((1.0, 10.0)),
             request_timeout=chance.choice((2.0, 10.0)),
             delivery_timeout=chance.choice((1.0, 3.0)) if (gives_up := chance.random() < 0.2) else 10_000.0,
@@ -120,7 +135,7 @@ class ProxiedTransfers(Transfers):
         self.forgetful = gives_up or self.proxy.stored is None
         self.rules_change = not self.forgetful and Random(f"{self.seed} rules").random() < 0.4
         self.lenient = self.forgetful
-        self.upstream = Upstream(self.clock, brokers.cluster, lambda: self.proxy.restarts)
+        self.upstream = Upstream(self.clock, brokers.cluster, lambda: self.proxy.restarts, ("a", *self.copies))
         own = Random(f"{self.seed} hasty")
         self.hasty, self.in_haste = [], own.random() < HASTY
         if self.in_haste:
@@ -193,7 +208,8 @@ class ProxiedTransfers(Transfers):
     def _change_rules(self) -> None:
         """From the next start or reload on, rewrite records of ``b``, or pass them on again."""
         rules = self.proxy.config.topics
-        rules = rules[:1] if len(rules) > 1 else (*rules, parse_rule("b=rewrite"))
+        own = 1 + len(self.copies)
+        rules = rules[:own] if len(rules) > own else (*rules, parse_rule("b=rewrite"))
         self.proxy.config = replace(self.proxy.config, topics=rules)
         self.lenient = True  # the next transaction of each producer may fail because of it, whenever it comes
         self.features["a rule changes"] += 1
@@ -201,7 +217,7 @@ class ProxiedTransfers(Transfers):
     def _refuse(self, fault: Fault) -> None:
         """Refuse batches for their content, so that no retry helps; sometimes an earlier attempt stays unanswered."""
         own = Random(f"{self.seed} refuse records at {fault.at}")
-        places = [place for place in self.cluster.leaders if place[0] == "a"]
+        places = [place for place in self.cluster.leaders if place[0] in ("a", *self.copies)]
         for place in own.sample(places, own.randint(1, len(places))):
             code = own.choice((TopicAuthorizationFailed, InvalidRecord)).code
             self.cluster.data.refusals[place] = (code, False, self.clock.now + fault.seconds)
@@ -229,7 +245,8 @@ class ProxiedTransfers(Transfers):
 
     def _play(self) -> None:
         step = Random(f"{self.seed} step").choice(STEPS)
-        wait = Random(f"{self.seed} wait").choice(WAITS)
+        # Only the proxy asks for the topic that gets copies. Kills may leave it no time for that within a short wait.
+        wait = Random(f"{self.seed} wait").choice(WAITS[:1] if self.gentle and self.copies else WAITS)
         noted: Change = partial(_noted, features=self.features)
         changes = (
             (stream_sender, "LONG_REST", lambda _: REST),
@@ -243,6 +260,7 @@ class ProxiedTransfers(Transfers):
         )
         self.bugs = Bugs()
         self.features["clients see one partition of a topic"] += self.fans_out
+        self.features["a topic gets copies"] += bool(self.copies)
         with logged_to(self.bugs), changed(*changes):
             self.proxy.start()
             super()._play()
@@ -253,6 +271,7 @@ class ProxiedTransfers(Transfers):
         super()._check()
         for hasty in self.hasty:
             hasty.check(self.ledger.seen(), forgetful=self.forgetful)
+        self._check_copies()
         until = self.clock.now + QUIET
         while self.clock.now < until and self.clock.step():
             pass
@@ -262,6 +281,22 @@ class ProxiedTransfers(Transfers):
         if core.rewriter.unsettled or core.rewriter.unsettled_records:
             raise Violation(LEFT, f"{core.rewriter.unsettled} batches, {core.rewriter.unsettled_records} records")
         self.bugs.check()
+
+    def _check_copies(self) -> None:
+        if not self.copies:
+            return
+        found: dict[str, Counter[bytes]] = {"a": Counter(), "c": Counter()}
+        for (topic, _), values in self.ledger.seen().items():
+            if topic in found:
+                found[topic].update(value for value in values if value not in self.ledger.astray)
+        if found["a"] != found["c"]:
+            first = next(iter((found["a"] - found["c"]) + (found["c"] - found["a"])))
+            raise Violation(UNCOPIED, f"{first[:40]!r}: {found['a'][first]} and {found['c'][first]}")
+        for (topic, partition), log in self.cluster.logs.items():
+            for stored in log.batches if topic == "c" else ():
+                for record in stored.read() if stored.commits is None else ():
+                    if record.key is not None and murmur2_partition(record.key, self.copies["c"]) != partition:
+                        raise Violation(MISPLACED, f"{bytes(record.value or b'')[:40]!r} in {topic}-{partition}")
 
 
 def _noted(end: Any, *, features: Counter[str]) -> Any:

@@ -18,6 +18,9 @@ Promises:
 - In some worlds, a client of a topic in mode `reject` has promises of its own (`tests.sim.proxy.strict`).
 - In some worlds, clients see one partition of topic ``a``, whose rule has mode `fan-out`. Its records without a key
   are spread, too, and no client can read it.
+- In some worlds, the rule of topic ``a`` has mode `copy`: an acknowledged record is also stored in topic ``archive``,
+  in the partition of its key there, once if its producer is idempotent, and the records of a key are in order. In half
+  of these worlds, clients write to ``archive``, too.
 - Readers get the records that brokers have sent, and a response that has begun ends, or its connection does. No
   connection to a broker stays open behind the half of a request.
 - After upstream has refused a batch as too large, later batches are smaller. A thread may be building one more large
@@ -126,6 +129,8 @@ FILLS = 0.2
 """The fraction of worlds in which the proxy's disk is full for a while, and the proxy is killed later."""
 FANS_OUT, KEYLESS = 0.3, 0.3
 """The fraction of worlds with a topic in mode `fan-out`, and there the fraction of records without a key."""
+COPIES = 0.4
+"""The fraction of worlds without mode `fan-out` in which another topic gets copies."""
 REJECTS = 0.1
 """The fraction of worlds with a topic in mode `reject`."""
 BY_ID = "4.1"
@@ -155,8 +160,15 @@ class Simulation:
         self.rewritten = {"a": chance.choice((3, 6, 12))}
         self.topics = {**self.rewritten, "plain": 2}
         self.fans_out = Random(f"{seed} clients see one partition").random() < FANS_OUT
-        self.seen = {"a": 1} if self.fans_out else self.rewritten
+        self.seen = {"a": 1} if self.fans_out else {**self.rewritten}
         """The topics with keys, and the number of partitions that clients see."""
+        own = Random(f"{seed} copies")
+        self.copies = {"archive": own.choice((1, 2, 4))} if own.random() < COPIES and not self.fans_out else {}
+        """The topic that gets copies, and the number of its partitions."""
+        self.rewritten |= self.copies
+        self.topics |= self.copies
+        if own.random() < 0.5:
+            self.seen |= self.copies
         self.rejects = Random(f"{seed} policed").random() < REJECTS
         self.release = release = chance.choice(("2.1", "2.8", "3.9", "4.3", "4.3"))
         self.network = Network(self.clock, Random(seed + 1), self.history)
@@ -174,8 +186,14 @@ class Simulation:
         """No fault leaves the proxy with an unknown outcome, so it has no reason to fence a producer."""
         if self.certain:
             self.cluster.data.max_message_bytes = MOST
-        self.ledger = Ledger(self.cluster, self.rewritten, strict=strict_topics, fans_out=self.fans_out)
-        self.upstream = Upstream(self.clock, self.cluster, lambda: self.proxy.restarts)
+        self.ledger = Ledger(
+            self.cluster,
+            self.rewritten,
+            strict=strict_topics,
+            fans_out=self.fans_out,
+            copied={"a": "archive"} if self.copies else {},
+        )
+        self.upstream = Upstream(self.clock, self.cluster, lambda: self.proxy.restarts, ("a", *self.copies))
         self.network.sent, self.network.delivered = self.upstream.sent, self._delivered
         self.brought: set[bytes] = set()
         """The record sets in the brokers' Fetch responses."""
@@ -184,13 +202,19 @@ class Simulation:
             upstream="n1:9092",
             listen="proxy:9092",
             topics=(
-                parse_rule("a=fan-out" if self.fans_out else "a=rewrite"),
+                parse_rule("a=fan-out" if self.fans_out else "a=copy:archive" if self.copies else "a=rewrite"),
+                *(parse_rule(f"{topic}=rewrite") for topic in self.copies),
                 *map(parse_rule, ("plain=observe", f"{COMPACTED}=rewrite")),
                 *(parse_rule(f"{topic}=reject") for topic in strict_topics),
             ),
             connect_timeout=chance.choice((1.0, 10.0)),
             request_timeout=chance.choice((2.0, 10.0)),
-            delivery_timeout=chance.choice((1.0, 3.0)) if (gives_up := chance.random() < 0.3) else 10_000.0,
+            # With copies, slow threads have more batches to build before a client's large one is stored whole.
+            delivery_timeout=(
+                chance.choice((1.0, 3.0)) * (3 if self.copies else 1)
+                if (gives_up := chance.random() < 0.3)
+                else 10_000.0
+            ),
             max_batch=chance.choice((300, 1000, 2**19)),
         )
         if self.certain:
@@ -203,7 +227,7 @@ class Simulation:
         """Large frames arrive in pieces, and the proxy passes those of topic `plain` on, which has no rule then."""
         if self.in_pieces:
             self.proxy.pieces, self.proxy.breaks_until = Pieces(self.clock, own), 2 * self.seconds + 2.0
-            self.proxy.config = replace(config, topics=config.topics[:1])
+            self.proxy.config = replace(config, topics=config.topics[: 1 + len(self.copies)])
         self.processes: dict[str, Any] = {"proxy": self.proxy}
         self.sending: list[Sending | JavaLike | Strict] = []
         self.options = Options(delivery_timeout=10_000.0, request_timeout=chance.choice((5.0, 30.0)))
@@ -316,6 +340,11 @@ class Simulation:
         return []
 
     @property
+    def written(self) -> dict[str, int]:
+        """The topics to which clients write, and the number of partitions that they see."""
+        return {topic: count for topic, count in self.topics.items() if topic not in self.copies} | self.seen
+
+    @property
     def keyed(self) -> float:
         """The fraction of records with a key."""
         return 1 - KEYLESS if self.fans_out else 0.95
@@ -357,7 +386,7 @@ class Simulation:
             )
             self.processes[name] = process
             sending = Sending(
-                process, self.ledger, options, own, {**self.topics, **self.seen}, count, self.seconds, keys, 10_000.0,
+                process, self.ledger, options, own, self.written, count, self.seconds, keys, 10_000.0,
                 idempotent, Random(f"{self.seed} {name} alike").random() < 0.5, self.keyed,
             )  # fmt: skip
             self.sending.append(sending)
@@ -406,6 +435,7 @@ class Simulation:
             *named(self.seed, self.cluster),
         )
         self.cluster.data.features["clients see one partition of a topic"] += self.fans_out
+        self.cluster.data.features["a topic gets copies"] += bool(self.copies)
         bugs = Bugs()
         with logged_to(bugs), changed(*changes):
             try:
@@ -504,6 +534,8 @@ class Simulation:
         """After the faults, let a topic get into trouble, and check that another one is not held up."""
         own = Random(f"{self.seed} trouble")
         if own.random() >= TROUBLED or WAITS[1] == routed_topics.METADATA_WAIT or {"a", "plain"} - {*self.cluster.ids}:
+            return
+        if self.copies:  # a record waits for its copies, so the topics are in trouble together
             return
         self.proxy.dies_at, self.in_parts = None, False
         for link in list(self.network.links.values()):
@@ -624,7 +656,7 @@ class Simulation:
                     self.proxy.restart_after = fault.seconds
                     self.proxy.kill()
             case "too few replicas":
-                places = [place for place in self.cluster.leaders if place[0] == "a"]
+                places = [place for place in self.cluster.leaders if place[0] in self.rewritten]
                 until = self.clock.now + fault.seconds
                 for place in self.chance.sample(places, self.chance.choice((1, len(places)))) if places else ():
                     self.cluster.data.refusals[place] = (NotEnoughReplicas.code, False, until)
@@ -637,9 +669,9 @@ class Simulation:
                 if self.proxy.alive:
                     self.proxy.restart_after = fault.seconds / 4
                     self.proxy.kill()
-                    self._recreate("a", fault.seconds / 8)
+                    self._recreate(self._doomed(fault), fault.seconds / 8)
             case "recreate":
-                self._recreate("a", fault.seconds / 4)
+                self._recreate(self._doomed(fault), fault.seconds / 4)
             case "grow":
                 if self.proxy.core is None or "a" not in self.proxy.core.topics.pins:
                     return  # keys that are not pinned yet would spread over all partitions that exist then
@@ -663,6 +695,10 @@ class Simulation:
             case kind:
                 FAULTS[kind](self, fault)  # type: ignore[arg-type] # it has what these faults use
         self.cluster.data.features[f"fault: {fault.kind}"] += 1
+
+    def _doomed(self, fault: Fault) -> str:
+        """The topic that is recreated."""
+        return Random(f"{self.seed} recreate at {fault.at}").choice(("a", *self.copies))
 
     def _make_room(self) -> None:
         self.proxy.disk_is_full = False
@@ -738,8 +774,10 @@ class Refused:
 class Upstream:
     """Checks the batches that the proxy sends with a producer id."""
 
-    def __init__(self, clock: Clock, cluster: ModelCluster, restarts: Callable[[], int]) -> None:
-        self._clock, self._cluster, self._restarts = clock, cluster, restarts
+    def __init__(
+        self, clock: Clock, cluster: ModelCluster, restarts: Callable[[], int], topics: tuple[str, ...] = ("a",)
+    ) -> None:
+        self._clock, self._cluster, self._restarts, self._topics = clock, cluster, restarts, topics
         self.settled: defaultdict[tuple[int, Place], float] = defaultdict(float)
         """(producer id, partition) -> when a batch was last settled."""
         self.unsettled: defaultdict[tuple[int, Place], dict[tuple[int, int], tuple[Link, int]]] = defaultdict(dict)
@@ -797,11 +835,11 @@ class Upstream:
                 before = self._refused.get(producer)
                 again = before.again if before is not None else 0
                 number = batch.producer_epoch, batch.base_sequence
-                self._refused[producer] = Refused(*number, len(batch.data), self._knows(), again)
+                self._refused[producer] = Refused(*number, len(batch.data), self._knows(place[0]), again)
 
-    def _knows(self) -> tuple[Any, ...]:
+    def _knows(self, topic: str) -> tuple[Any, ...]:
         """The circumstances on whose change the proxy forgets a batch that was too large."""
-        return self._cluster.ids.get("a"), self._cluster.data.max_message_bytes, self._restarts()
+        return self._cluster.ids.get(topic), self._cluster.data.max_message_bytes, self._restarts()
 
     def _check_client(self, batch: RecordBatch, client_id: str | None) -> None:
         """Check that a batch has the client id of its sender; after a restart the proxy may not know it yet."""
@@ -817,7 +855,7 @@ class Upstream:
         refused = self._refused.get(producer)
         if refused is None:
             return
-        if refused.knows != self._knows() or self._clock.now >= self._sent_at[producer] + REST:
+        if refused.knows != self._knows(producer[1][0]) or self._clock.now >= self._sent_at[producer] + REST:
             del self._refused[producer]
         elif batch.producer_epoch == refused.epoch and batch.base_sequence > refused.sequence:
             return
@@ -828,13 +866,13 @@ class Upstream:
                 raise Violation(TOO_LARGE, f"{where}: {len(batch.data)} bytes after {refused.size}")
 
     def _batches(self, message: Any) -> list[tuple[Place, RecordBatch]]:
-        """The batches of the rewritten topic in a request that have a producer id."""
+        """The batches of the rewritten topics in a request that have a producer id."""
         if not isinstance(message, ProduceRequest):
             return []
         return [
-            (("a", data.index), batch)
+            ((name, data.index), batch)
             for topic in message.topic_data
-            if self._cluster.ever_named(topic) == "a"
+            if (name := self._cluster.ever_named(topic)) in self._topics
             for data in topic.partition_data
             if (batch := parse_batch(data.records or b"")).producer_id >= 0
         ]
