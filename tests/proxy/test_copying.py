@@ -458,7 +458,7 @@ def test_rules_that_do_not_fit_together_are_refused(rules: list[str], says: str)
     parsed = tuple(map(parse_rule, rules))
     with pytest.raises(ConfigurationError, match=says):
         ProxyConfig(upstream="kafka:9092", topics=parsed)
-    running = RunningProxy("", "", {}, _core=world_of().core)
+    running = RunningProxy("", "", {}, {}, _core=world_of().core)
     with pytest.raises(ConfigurationError, match=says):
         running.change_rules(parsed)
 

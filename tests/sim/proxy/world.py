@@ -591,6 +591,8 @@ class Simulation:
         grown = all_partitions > self.rewritten["a"]  # mode `reject` spreads keys over all of them
         if own.random() >= CHANGES or self.fans_out or WAITS[1] == routed_topics.METADATA_WAIT or not led:
             return
+        if self.copies:  # the other rules make no copies, so the archive would lack what they pass
+            return
         self.proxy.dies_at = self.proxy.dies_after_stores = None
         self.proxy.abrupt, self.proxy.breaks_until, self.in_parts = False, 0.0, False
         self.cluster.data.max_message_bytes = MOST
