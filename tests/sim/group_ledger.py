@@ -68,6 +68,8 @@ class GroupLedger:
     """Per process, acknowledged offsets that were committed again."""
     _leaving: dict[str, bool] = field(default_factory=dict)
     """Processes whose consumer's block was left, and whether LeaveGroup has been sent since."""
+    _coordinators: dict[str, int] = field(default_factory=dict)
+    """Process -> the epoch of the coordinator when the consumer's block was left."""
     shared: set[str] = field(default_factory=set)
     """Processes with several consumers."""
     everything: bool = False
@@ -166,9 +168,20 @@ class GroupLedger:
     def leaves(self, process: str) -> None:
         """The user has begun to leave a consumer's block."""
         self._leaving[process] = False
+        self._coordinators[process] = self.coordinator()
+
+    def coordinator(self) -> int:
+        """The epoch of the group's coordinator."""
+        groups = self.ledger.cluster.groups
+        return self.ledger.cluster.leaders[groups.place(self.group)].epoch
 
     def left(self, who: str, member: str, instance: str | None) -> None:
-        """A member has left in order and in time: the group need not wait until its session expires."""
+        """A member has left in order and in time: the group need not wait until its session expires.
+
+        The next coordinator loads the group as it was stored last, before the goodbye, so the member may be back.
+        """
+        if self._coordinators.get(who, self.coordinator()) != self.coordinator():
+            return
         group = self.ledger.cluster.groups.groups.get(self.group)
         members = {} if group is None else group.members | (group.modern.members if group.modern is not None else {})
         if instance is None and member in members:

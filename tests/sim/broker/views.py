@@ -69,6 +69,9 @@ class BrokerGroupLedger(GroupLedger):
 
     server: Server | None = None
 
+    def coordinator(self) -> int:
+        return 0  # the only broker
+
     def left(self, who: str, member: str, instance: str | None) -> None:
         server = self.server
         if server is not None and server.is_up and server.clock.now - server.since > LONG_UP:
