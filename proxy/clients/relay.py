@@ -49,6 +49,8 @@ class RelayedLogin:
         """Set with the first request of SASL, until the client has logged in."""
         self._left = 0
         """Successful answers until upstream has let the client in; 0: none is expected."""
+        self._bearer = False
+        """The exchange is one of OAUTHBEARER."""
 
     def check(self, key: int, size: int, name: str) -> None:
         """Check whether a request may come now.
@@ -87,7 +89,9 @@ class RelayedLogin:
             code = UnsupportedSaslMechanism.code
             self._client.respond(request, SaslHandshakeResponse(error_code=code, mechanisms=self._mechanisms))
             return
-        self._left = _ROUNDS[asked.mechanism]
+        if self._left:
+            raise RemoteProtocolError("SaslHandshake came before the exchange under way has ended")
+        self._left, self._bearer = _ROUNDS[asked.mechanism], asked.mechanism == "OAUTHBEARER"
         self._client.intercept(request.ticket, partial(self._shaken, request), whole=True)
         self._link.pass_on(request, frame, now)
 
@@ -102,7 +106,10 @@ class RelayedLogin:
     def _authenticated(self, request: ClientRequest, parts: Parts, left: int) -> None:
         frame = b"".join(parts)[4:]
         _, answer = parse_response(SaslAuthenticateResponse, request.version, frame)
-        self._left = 0 if answer.error_code else max(self._left - 1, 0)
+        # OAUTHBEARER refuses a token by a message without an error code, and by the error in the next answer.
+        refused = self._bearer and answer.auth_bytes and not answer.error_code
+        if not refused:
+            self._left = 0 if answer.error_code else max(self._left - 1, 0)
         if not self._left:
             self.done = not answer.error_code
         if self.done and self._timer is not None:

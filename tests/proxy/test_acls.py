@@ -174,7 +174,8 @@ def test_an_api_that_cannot_be_checked_is_neither_offered_nor_taken() -> None:
     assert offered.keys() == {key for key in CARRIED if is_screened(key)}
     assert offered[METADATA] == (4, 13) and offered[9] == (0, 9) and offered[FETCH] == (0, 15)
     for key in NOT_SCREENED:
-        world.send(1, build_request(example(tree(APIS[key].request, 0)), 0, 1, "client")[4:], 0)
+        version = wire.api(APIS[key].request).versions.low
+        world.send(1, build_request(example(tree(APIS[key].request, version)), version, 1, "client")[4:], version)
         assert "was not offered" in world.closed.pop(1)
 
 

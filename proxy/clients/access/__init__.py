@@ -7,7 +7,7 @@ topics           requests that name topics
 offsets          committed offsets: requests that name a group, and topics
 groups           requests that name groups
 transactions     Produce, and requests that name transactional ids
-fetches          Fetch and ShareFetch, with their sessions
+fetches          Fetch, with its sessions
 metadata         Metadata
 configs          configurations of topics, groups and the cluster
 cluster          requests that need a right on the cluster

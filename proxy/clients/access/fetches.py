@@ -1,4 +1,4 @@
-"""Fetch and ShareFetch, with their sessions.
+"""Fetch, with its sessions.
 
 Rules:
 - A fetch session remembers partitions at the broker, and later requests do not name them. So a request with a denied
@@ -9,19 +9,15 @@ Rules:
 - A change of the ACLs that concerns a principal closes its connections, and with them its sessions.
 - Requests of followers, which may change the replicas of a partition, need ClusterAction.
 
-Source: KafkaApis.scala (handleFetchRequest, handleShareFetchRequest), FetchSession.scala; KIP-227, KIP-516, KIP-932.
+Source: KafkaApis.scala (handleFetchRequest), FetchSession.scala; KIP-227, KIP-516.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
-from ottla.acl.rights import CLUSTER_ACTION, READ_GROUP, READ_TOPIC
-from ottla.codec.apis import share_acknowledge as of_acknowledge
-from ottla.codec.apis import share_fetch as of_share_fetch
+from ottla.acl.rights import CLUSTER_ACTION, READ_TOPIC
 from ottla.codec.apis.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from ottla.codec.wire import Buffer
-from ottla.errors import FetchSessionIdNotFound, ShareSessionNotFound, TopicAuthorizationFailed
+from ottla.errors import FetchSessionIdNotFound, TopicAuthorizationFailed
 from ottla.proxy.clients.access.screening import PASS, Asked, Verdict, adding, sorted_out
 
 _FULL, _NONE = 0, -1
@@ -38,8 +34,6 @@ class ConnectionFetchSessions:
     def __init__(self) -> None:
         self._sessions: dict[int, None] = {}
         """The newest last."""
-        self._share_sessions: dict[tuple[str | None, str | None], None] = {}
-        """Group and member."""
 
     # -- Fetch
 
@@ -97,39 +91,6 @@ class ConnectionFetchSessions:
             if len(self._sessions) > _MOST_SESSIONS:
                 del self._sessions[next(iter(self._sessions))]
 
-    # -- share groups
-
-    def share_fetch(self, asked: Asked) -> Verdict:
-        """The screen for ShareFetch."""
-        return self._share(asked, of_share_fetch.ShareFetchResponse, _nothing_shared)
-
-    def share_acknowledge(self, asked: Asked) -> Verdict:
-        """The screen for ShareAcknowledge."""
-        return self._share(asked, of_acknowledge.ShareAcknowledgeResponse, _not_acknowledged)
-
-    def _share(self, asked: Asked, answer: type[Any], refused: Callable[[Any, int], Any]) -> Verdict:
-        request = asked.message
-
-        def whole(code: int) -> Verdict:
-            empty = {"acquisition_lock_timeout_ms": 0, "responses": (), "node_endpoints": ()}
-            return Verdict(answer=answer(error_code=code, **empty))
-
-        if code := asked.refusal(READ_GROUP, request.group_id or ""):
-            return whole(code)
-        session = request.group_id, request.member_id
-        if request.share_session_epoch == _FULL:
-            self._share_sessions[session] = None
-            if len(self._share_sessions) > _MOST_SESSIONS:
-                del self._share_sessions[next(iter(self._share_sessions))]
-        elif session not in self._share_sessions:
-            return whole(ShareSessionNotFound.code)
-        kept, denied = sorted_out(request.topics, lambda each: asked.refusal_of_topic(READ_TOPIC, None, each.topic_id))
-        if not denied:
-            return PASS
-        # The session at the broker has never had these partitions, so the rest may pass within it.
-        results = tuple(refused(*each) for each in denied)
-        return Verdict(request=replace(request, topics=kept), change=adding("responses", results))
-
 
 def _not_fetched(topic: FetchTopic, code: int) -> FetchableTopicResponse:
     partitions = (
@@ -143,32 +104,3 @@ def _not_fetched(topic: FetchTopic, code: int) -> FetchableTopicResponse:
         for each in topic.partitions
     )
     return FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=tuple(partitions))
-
-
-def _nothing_shared(topic: of_share_fetch.FetchTopic, code: int) -> of_share_fetch.ShareFetchableTopicResponse:
-    partitions = (
-        of_share_fetch.PartitionData(
-            partition_index=each.partition_index,
-            error_code=code,
-            acknowledge_error_code=0,
-            current_leader=of_share_fetch.LeaderIdAndEpoch(leader_id=0, leader_epoch=0),
-            records=None,
-            acquired_records=(),
-        )
-        for each in topic.partitions
-    )
-    return of_share_fetch.ShareFetchableTopicResponse(topic_id=topic.topic_id, partitions=tuple(partitions))
-
-
-def _not_acknowledged(
-    topic: of_acknowledge.AcknowledgeTopic, code: int
-) -> of_acknowledge.ShareAcknowledgeTopicResponse:
-    partitions = (
-        of_acknowledge.PartitionData(
-            partition_index=each.partition_index,
-            error_code=code,
-            current_leader=of_acknowledge.LeaderIdAndEpoch(leader_id=0, leader_epoch=0),
-        )
-        for each in topic.partitions
-    )
-    return of_acknowledge.ShareAcknowledgeTopicResponse(topic_id=topic.topic_id, partitions=tuple(partitions))

@@ -25,7 +25,6 @@ from ottla.codec.apis.heartbeat import HeartbeatResponse
 from ottla.codec.apis.join_group import JoinGroupResponse
 from ottla.codec.apis.leave_group import LeaveGroupResponse
 from ottla.codec.apis.list_groups import ListGroupsResponse
-from ottla.codec.apis.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from ottla.codec.apis.sync_group import SyncGroupResponse
 from ottla.errors import TopicAuthorizationFailed
 from ottla.proxy.clients.access.screening import PASS, Asked, Screen, Verdict, sorted_out, without_denied
@@ -70,16 +69,6 @@ def consumer_group_heartbeat(asked: Asked) -> Verdict:
         return PASS
     return Verdict(
         answer=ConsumerGroupHeartbeatResponse(error_code=code, member_id=None, member_epoch=0, heartbeat_interval_ms=0)
-    )
-
-
-def share_group_heartbeat(asked: Asked) -> Verdict:
-    request: ShareGroupHeartbeatRequest = asked.message
-    code = asked.refusal(READ_GROUP, request.group_id) or _refusal_of_topics(asked, request.subscribed_topic_names)
-    if not code:
-        return PASS
-    return Verdict(
-        answer=ShareGroupHeartbeatResponse(error_code=code, member_id=None, member_epoch=0, heartbeat_interval_ms=0)
     )
 
 

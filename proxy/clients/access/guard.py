@@ -24,7 +24,7 @@ from ottla.proxy.clients.access.fetches import ConnectionFetchSessions
 from ottla.proxy.clients.access.screening import Asked, Change, Verdict
 from ottla.proxy.clients.access.screens import IDS, SCREENS
 from ottla.proxy.clients.access.transactions import may_produce
-from ottla.proxy.clients.carried import CARRIED, FETCH, METADATA, PRODUCE, SHARE_ACKNOWLEDGE, SHARE_FETCH
+from ottla.proxy.clients.carried import CARRIED, FETCH, METADATA, PRODUCE
 from ottla.proxy.clients.client_connection import ClientConnection, ClientRequest
 from ottla.proxy.clients.client_link import ClientLink
 from ottla.proxy.clients.request_line import RequestLine
@@ -75,8 +75,6 @@ class Guard:
         self._sessions = ConnectionFetchSessions()
         self._of_sessions = {
             FETCH: self._sessions.fetch,
-            SHARE_FETCH: self._sessions.share_fetch,
-            SHARE_ACKNOWLEDGE: self._sessions.share_acknowledge,
         }
 
     def lets_pass(self, start: Buffer, size: int) -> bool:

@@ -94,17 +94,19 @@ SCREENS: Mapping[int, Screen] = {
     71: _needs_nothing,
     72: _needs_nothing,
     74: cluster.list_config_resources,
-    SHARE_GROUP_HEARTBEAT: groups.share_group_heartbeat,
     77: groups.share_group_describe,
     90: offsets.describe_share_group_offsets,
     91: offsets.alter_share_group_offsets,
     92: offsets.delete_share_group_offsets,
 }
-OF_SESSIONS = (FETCH, SHARE_FETCH, SHARE_ACKNOWLEDGE)
-"""APIs whose screens are the methods of `ConnectionFetchSessions`, because they need the history of a connection."""
+OF_SESSIONS = (FETCH,)
+"""APIs whose screens are methods of `ConnectionFetchSessions`, because they need the history of a connection."""
 
 NOT_SCREENED: Mapping[int, str] = {
     DESCRIBE_TOPIC_PARTITIONS: "its pages name topics that the client may not describe; clients use Metadata instead",
+    SHARE_GROUP_HEARTBEAT: "it is of no use without ShareFetch",
+    SHARE_FETCH: "a share session is known by its group and member alone, so a client could go on with that of another",
+    SHARE_ACKNOWLEDGE: "it may carry on a share session, as ShareFetch does",
     STREAMS_GROUP_HEARTBEAT: "it creates topics with the rights of the proxy's user",
     89: "it is of no use without the heartbeat",  # StreamsGroupDescribe
     93: "it is of no use without the heartbeat",  # StreamsGroupTopologyDescriptionUpdate
@@ -131,7 +133,5 @@ IDS: "Mapping[int, Callable[[Any], Iterable[UUID]]]" = {
     OFFSET_COMMIT: _of_topics,
     DELETE_TOPICS: _of_topics,
     TXN_OFFSET_COMMIT: _of_topics,
-    SHARE_FETCH: _of_topics,
-    SHARE_ACKNOWLEDGE: _of_topics,
 }
 """API key -> returns the topic ids in a request, `NO_UUID` among them."""
