@@ -114,7 +114,7 @@ class ProxyConfig:
             raise ConfigurationError("report-keys needs report, the address of the report")
 
     def _check_listeners(self) -> None:
-        """Check each listener, and whether it has what it needs of the other options."""
+        """Check each listener, and the other options that it needs."""
         if self.listeners and (self.listen, self.advertise) != (ProxyConfig.listen, ProxyConfig.advertise):
             raise ConfigurationError("listeners have addresses of their own: leave out listen and advertise")
         if not self.listeners:

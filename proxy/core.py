@@ -143,7 +143,7 @@ class ProxyCore:
         self.access = access_of(config.acls, self.audit)
         """Who may do what."""
         self.offerings = offerings_of(config)
-        """What the clients of each listener are offered."""
+        """The APIs that the clients of each listener are offered."""
         self._journal = journal
         self._complaints = Complaints()
         self._sessions: dict[int, ClientSession] = {}

@@ -10,8 +10,8 @@ Rules:
   upstream does not name it any more, the proxy closes the connection, and the client goes to another broker.
 - A broker may come back with other versions than the client knows. Upstream judges the client's requests: a version
   that the broker does not serve closes the connection, and the client asks for the versions again.
-- A client that logs in to upstream itself (mode `relay`) has one upstream connection for all of its life: what comes
-  after it would be nobody's. So its own connection is closed with it, whatever waits.
+- A client that logs in to upstream itself (mode `relay`) has one upstream connection for all of its life: a second
+  one would have no login. So its own connection is closed with it, whatever waits.
 - A client that disconnects does not cancel its requests: the upstream connection stays open until upstream has read all
   of them. A request that it has not sent to its end is lost.
 """

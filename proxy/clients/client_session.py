@@ -76,7 +76,7 @@ class ProxyContext(
 
     actions: list[Action]
     offerings: tuple[Offering, ...]
-    """Of each listener."""
+    """Each listener has its own."""
 
 
 class ClientSession:
@@ -273,7 +273,7 @@ def _head(ticket: int, frame: Buffer) -> ClientRequest:
 
 
 def _check(key: int, frame: Buffer, *, read: bool) -> None:
-    """Check that a request is not too large for what the proxy does with it.
+    """Check that a request is not larger than its kind may be.
 
     Args:
         read: it is parsed, although other requests of its API pass unread.

@@ -309,7 +309,7 @@ class Window(Generic[B]):
                 self._refused.number(numbered, timed)
 
     def refused_records(self) -> RefusedRecords:
-        """What the journal keeps of refused batches."""
+        """The part of the refused batches that the journal keeps."""
         return self._refused.all() if self._refused is not None else RefusedRecords()
 
     def look_up(self, epoch: int, base_sequence: int, count: int) -> B | AnsweredBatch | None:

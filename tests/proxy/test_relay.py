@@ -129,6 +129,31 @@ def test_scram_is_done_after_its_second_answer() -> None:
     assert world.request(2, METADATA, 9).frame is not None
 
 
+def test_a_refused_token_is_no_login_and_its_client_gets_the_error() -> None:
+    world, refused = Relaying("OAUTHBEARER"), SaslAuthenticationFailed.code
+    world.upstream.bend = lambda request, answer: (
+        SaslAuthenticateResponse(error_code=refused, error_message="no", auth_bytes=b"")
+        if isinstance(request, SaslAuthenticateRequest) and request.auth_bytes == b"\x01"
+        else SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=b'{"status":"invalid_token"}')
+        if isinstance(request, SaslAuthenticateRequest)
+        else answer
+    )
+    for client in (1, 2):
+        world.request(client, SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1)
+        world.request(client, SaslAuthenticateRequest(auth_bytes=b"n,,\x01auth=Bearer x\x01\x01"), 2)
+    assert world.request(1, METADATA, 9).frame is None and "before SaslHandshake" in world.closed[1]
+    answer = world.request(2, SaslAuthenticateRequest(auth_bytes=b"\x01"), 2).parsed(SaslAuthenticateResponse)
+    assert answer.error_code == refused
+    assert world.request(2, METADATA, 9).frame is None and "before SaslHandshake" in world.closed[2]
+
+
+def test_no_exchange_begins_within_another() -> None:
+    world = Relaying("SCRAM-SHA-512", "PLAIN")
+    world.request(1, SaslHandshakeRequest(mechanism="SCRAM-SHA-512"), 1)
+    assert world.request(1, SaslHandshakeRequest(mechanism="PLAIN"), 1).frame is None
+    assert "before the exchange under way has ended" in world.closed[1]
+
+
 def test_a_client_that_does_not_finish_its_login_is_disconnected() -> None:
     world = Relaying()
     world.request(1, SaslHandshakeRequest(mechanism="PLAIN"), 1)

@@ -139,39 +139,18 @@ def _with_operations(asked: Asked, verdict: Verdict) -> Verdict:
 
 
 def consumer_group_describe(asked: Asked) -> Verdict:
-    def refused(name: str, code: int) -> Any:
-        return of_consumers.DescribedGroup(
-            error_code=code,
-            group_id=name,
-            group_state="",
-            group_epoch=0,
-            assignment_epoch=0,
-            assignor_name="",
-            members=(),
-        )
-
-    return _described(asked, of_consumers.ConsumerGroupDescribeResponse, refused)
+    return _described(asked, of_consumers.ConsumerGroupDescribeResponse, of_consumers.DescribedGroup)
 
 
 def share_group_describe(asked: Asked) -> Verdict:
-    def refused(name: str, code: int) -> Any:
-        return of_shares.DescribedGroup(
-            error_code=code,
-            group_id=name,
-            group_state="",
-            group_epoch=0,
-            assignment_epoch=0,
-            assignor_name="",
-            members=(),
-        )
-
-    return _described(asked, of_shares.ShareGroupDescribeResponse, refused)
+    return _described(asked, of_shares.ShareGroupDescribeResponse, of_shares.DescribedGroup)
 
 
-def _described(asked: Asked, answer: type[Any], refused: Callable[[str, int], Any]) -> Verdict:
+def _described(asked: Asked, answer: type[Any], group: type[Any]) -> Verdict:
     """Describe groups whose topics the client may describe, too."""
     kept, denied = sorted_out(asked.message.group_ids, lambda name: asked.refusal(DESCRIBE_GROUP, name))
-    results = tuple(refused(*each) for each in denied)
+    nothing = {"group_state": "", "group_epoch": 0, "assignment_epoch": 0, "assignor_name": "", "members": ()}
+    results = tuple(group(group_id=name, error_code=code, **nothing) for name, code in denied)
     if not kept:
         return Verdict(answer=answer(groups=results))
 
