@@ -253,6 +253,13 @@ def test_during_an_exchange_no_other_request_gets_in() -> None:
         peer.send(MetadataRequest(topics=None), 12)
 
 
+def test_a_token_after_the_login_is_refused_and_the_session_goes_on() -> None:
+    peer = Peer()
+    peer.log_in("PLAIN")
+    assert peer.authenticate(b"\0alice\0guess").error_code == 34
+    assert isinstance(peer.send(MetadataRequest(topics=None), 12), PassOn)
+
+
 # -- hostile clients
 
 

@@ -201,14 +201,7 @@ def _delay_commits(world: "Simulation", fault: Fault) -> None:
     for place in world.chance.sample(world.group.places, world.chance.randint(1, len(world.group.places))):
         world.say("!", f"{place[0]}-{place[1]}", f"cannot be committed yet, until {until:.4f}")
         world.cluster.groups.refusals[place] = (UnknownTopicOrPartition.code, until)
-    node = world.cluster.leaders[world.cluster.groups.place(world.group.group)].node
-    if node not in world.network.slow:  # slow answers let other commits follow meanwhile
-        world.network.slow[node] = (1, 50)
-        world.clock.at(until, partial(_quicken, world, node))
-
-
-def _quicken(world: "Simulation", node: int) -> None:
-    world.network.slow.pop(node, None)
+    world.cluster.groups.slow_down(world.group.group, until)  # so other commits follow meanwhile
 
 
 def _lose_replicas(world: "Simulation", fault: Fault) -> None:

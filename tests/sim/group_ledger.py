@@ -4,6 +4,7 @@ Rules:
 - A member that is assigned a partition begins at the group's committed offset. Within a partition records come in
   order, so the group repeats only records between the last commit and the end of an assignment.
 - No commit goes back, is ahead of the handled records, or concerns a partition that another member has.
+- A member of a consumer group (KIP-848) repeats all fields if the coordinator may not have got them.
 """
 
 from collections import Counter, defaultdict
@@ -38,6 +39,7 @@ NOT_MINE = "a member reads a partition that it does not have"
 BEGINNING = "a member does not begin at the group's committed offset"
 STAYS = "a member leaves in order, and its group still has it"
 AGAIN_IN = "a consumer joins its group again after its LeaveGroup"
+CHANGES = "a heartbeat lacks fields, although the one before was refused or had no response"
 FEW = 10
 """Offsets that a client may commit twice: it does so after a later commit whose outcome is unknown."""
 AGAIN = "an acknowledged offset is committed again"
@@ -58,6 +60,8 @@ class GroupLedger:
     """Member -> the partitions that the coordinator of a consumer group (KIP-848) assigned last."""
     _reported: dict[str, set[Place]] = field(default_factory=dict)
     """Member -> the partitions that it reported to own: it may still have to give them up."""
+    _complete: set[str] = field(default_factory=set)
+    """Members whose last heartbeat the coordinator took: it knows all their fields."""
     _stands: dict[tuple[str, Place], list[int]] = field(default_factory=lambda: defaultdict(list))
     """(process, partition) -> the committed offsets that the coordinator returned since the last assignment began."""
     _unanswered: Counter[str] = field(default_factory=Counter)
@@ -102,6 +106,8 @@ class GroupLedger:
 
     def _heard(self, request: ConsumerGroupHeartbeatRequest, answer: ConsumerGroupHeartbeatResponse) -> None:
         member = request.member_id
+        if not answer.error_code:
+            self._complete.add(member)
         if answer.error_code in (UnknownMemberId.code, FencedMemberEpoch.code):
             self._told[member], self._reported[member] = set(), set()
         elif answer.assignment is not None:
@@ -188,7 +194,20 @@ class GroupLedger:
             raise Violation(STAYS, f"{who} ({member})")
 
     def sent(self, link: Link, message: Any) -> None:
-        """Check that a member commits no acknowledged offset again, unless an answer is missing."""
+        if isinstance(message, ConsumerGroupHeartbeatRequest):
+            self._beats(message)
+        self._stays_away(link, message)
+        self._commits(link, message)
+
+    def _beats(self, message: ConsumerGroupHeartbeatRequest) -> None:
+        """Check that a member repeats all fields, unless the coordinator is known to have them."""
+        member, goes = message.member_id, message.member_epoch in (LEAVE, LEAVE_STATIC)
+        if member not in self._complete and message.rebalance_timeout_ms < 0 and not goes:
+            raise Violation(CHANGES, f"{member} in epoch {message.member_epoch}")
+        self._complete.discard(member)
+
+    def _stays_away(self, link: Link, message: Any) -> None:
+        """Check that a member that is leaving does not join again."""
         if link.client.name in self._leaving and link.client.name not in self.shared:
             epoch = message.member_epoch if isinstance(message, ConsumerGroupHeartbeatRequest) else 1
             leaves = isinstance(message, LeaveGroupRequest) or epoch in (LEAVE, LEAVE_STATIC)
@@ -196,6 +215,9 @@ class GroupLedger:
             self._leaving[link.client.name] |= leaves
             if self._leaving[link.client.name] and joins:
                 raise Violation(AGAIN_IN, link.client.name)
+
+    def _commits(self, link: Link, message: Any) -> None:
+        """Check that a member commits no acknowledged offset again, unless an answer is missing."""
         if not self.everything or not isinstance(message, OffsetCommitRequest):
             return
         client = link.client.name

@@ -164,7 +164,7 @@ class Coordinators:
         self._withheld: dict[int, list[tuple[Place, Callable[[], None]]]] = {}
         """Per node that does not know that it no longer coordinates, the refusals that it sends once it knows."""
         self.modern = ModernCoordinator(cluster, chance, history)
-        self.modern.removed = self._removed
+        self.modern.removed, self.modern.expelled = self._removed, lambda member: self.expelled(member)
         self._ids = 0
         self._commits = 0
         self.refusals: dict[Place, tuple[int, float]] = {}
@@ -179,6 +179,17 @@ class Coordinators:
     def place(self, group: str) -> Place:
         """The partition of `__consumer_offsets` that has the group."""
         return ("__consumer_offsets", sum(group.encode()) % PARTITIONS)
+
+    def slow_down(self, group: str, until: float) -> None:
+        """Let the group's coordinator answer late until then."""
+        node, slow = self._cluster.leaders[self.place(group)].node, self._cluster.network.slow
+
+        def end() -> None:
+            slow.pop(node, None)
+
+        if node not in slow:
+            slow[node] = (1, 50)
+            self._clock.at(until, end)
 
     # -- the coordinator ---------------------------------------------------------------------------------------------
 

@@ -81,6 +81,8 @@ class Manner:
     protocol: str = "classic"
     """``classic``, ``consumer`` or ``auto``; ``mixed``: each member chooses; ``up`` and ``down``: members with the
     other protocol take the place of the first ones."""
+    lingers: float = 0.0
+    """Chance that a listener gives up partitions only after more than a session."""
 
     @classmethod
     def drawn(cls, chance: Random, own: Random) -> "Manner":
@@ -466,6 +468,9 @@ class Consuming:
                 raise Violation("revoked is called for partitions that are lost", f"{self.name}: {places}")
         self._forget(places)
         self._call_in("revoked", places)
+        if not self.leaving and self.whims.random() < self.manner.lingers:
+            self._feature("a listener gives up partitions after more than a session")
+            await pause(1.3 * self.manner.session)
         await self._dawdle()
         if self.leaving and self.whims.random() < 0.2:
             self._feature("revoked raises where a block is left")

@@ -122,6 +122,8 @@ class Simulation:
             )
             if self.manner.protocol == "mixed":  # a member that chooses offers the default assignors
                 self.manner = replace(self.manner, assignors=("range", "cooperative-sticky"))
+            if self.protocols.random() < 0.3:
+                self.manner = replace(self.manner, lingers=0.5, slow=0.0, max_poll_interval=30.0)
             pause = self.protocols.choice((0.0, 0.0, 1.0))
             self.cluster.serve_consumer_groups(self.manner.session, self.manner.heartbeat, pause)
         self.group.everything = self.manner.commits == "all"
@@ -129,6 +131,10 @@ class Simulation:
         calm = chance.random() < 0.2
         self._quiet_until = self.seconds + LONGEST + 4 * self.manner.session if calm else 0.0
         """Some worlds continue for a while after everything is done."""
+        if self.manner.lingers:
+            after = self.seconds + LONGEST + 3 * self.manner.session
+            self._quiet_until = after + 4 * self.manner.session
+            self.clock.at(after, self.join)  # the others give up partitions while nothing else goes wrong
         self.admin: Administrating | None = None
         self.members: dict[str, Consuming] = {}
         self._members = 0

@@ -17,6 +17,7 @@ FEATURES = {
     "a member is classic",
     "a member is consumer",
     "a member is consumer re2",
+    "a listener gives up partitions after more than a session",
     "an instance id is not released",
 }
 """Events that occur at least five times in the ``SLOW`` worlds."""

@@ -472,7 +472,15 @@ class ModernTransforms(Transforms):
         super().__init__(seed, told=told)
         assert isinstance(self.brokers, ModelBrokers)
         self.manner = replace(self.manner, protocol="consumer", static=False)
+        self.groups = self.brokers.cluster.groups
         self.brokers.cluster.serve_consumer_groups(self.manner.session, self.manner.heartbeat, 0.0)
+        self.hasty = Random(f"{seed} hasty")
+
+    def join(self, instance: str | None = None, *, transactional_id: str = "", rival: bool = False) -> None:
+        """Add a member. Often the new epochs reach the others late, so that their transactions have the old ones."""
+        super().join(instance, transactional_id=transactional_id, rival=rival)
+        if self.faults and self.hasty.random() < 0.5:
+            self.groups.slow_down(GROUP, self.clock.now + 1.0)
 
 
 def play_modern(seed: int, *, told: bool = False, broken: str | None = None) -> Result:

@@ -115,7 +115,7 @@ class SaslSession:
         Raises:
             RemoteProtocolError: the request is not allowed now; the connection is to be closed.
         """
-        if self.is_open(now) and frames.asked(frame)[0] != HANDSHAKE:
+        if self.is_open(now) and frames.asked(frame)[0] not in (HANDSHAKE, AUTHENTICATE):
             return PASS_ON
         return self._go_on(frame, now, wall)
 
@@ -142,6 +142,12 @@ class SaslSession:
                 frame = yield _answer(refused, *self._parsed(frame, HANDSHAKE)[1:], (IllegalSaslState.code,))
             elif self._now >= self._ends_at:
                 raise RemoteProtocolError(f"the session of {self.principal!r:.200} has ended, and was not renewed")
+            elif frames.asked(frame)[0] == AUTHENTICATE:
+                text = "SaslAuthenticate request received after successful authentication"
+                misplaced = SaslAuthenticateResponse(
+                    error_code=IllegalSaslState.code, error_message=text, auth_bytes=b""
+                )
+                frame = yield _answer(misplaced, *self._parsed(frame, AUTHENTICATE)[1:], (IllegalSaslState.code,))
             else:
                 frame = yield PASS_ON
 
