@@ -113,15 +113,6 @@ def _owned_ones_only_with_all_fields(build: Any) -> Any:
     return broken
 
 
-def _not_during_a_revocation(take: Any) -> Any:
-    def broken(self: ConsumerGroupMember, answer: Any, now: float) -> None:
-        if self._partitions.revoking:
-            answer.assignment = None
-        take(self, answer, now)
-
-    return broken
-
-
 def _names_only_when_joining(build: Any) -> Any:
     def broken(self: HeartbeatFields, epoch: int, topics: Any, owned: Any) -> Any:
         request = build(self, epoch, topics, owned)
@@ -162,7 +153,6 @@ _mutation(
     (consumer_group_member, "look_up", _whatever_the_metadata_have),
 )
 _mutation("given up partitions are not reported", (HeartbeatFields, "build", _owned_ones_only_with_all_fields))
-_mutation("an assignment during a revocation is forgotten", (ConsumerGroupMember, "_take", _not_during_a_revocation))
 _mutation("a member leaves without a goodbye", (ConsumerGroupMember, "_say_good_bye", _nothing))
 _mutation("a changed subscription is not sent", (HeartbeatFields, "build", _names_only_when_joining))
 _mutation("an old epoch where offsets are fetched stops the consumer", (resuming, "OF_THE_MEMBER", lambda _: ()))

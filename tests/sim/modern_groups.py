@@ -300,7 +300,8 @@ class ModernCoordinator:
             for member in list(group.members.values()):
                 session = member.session if member.protocols is not None else self.session
                 if member.heard + session <= self._clock.now:
-                    self.expelled(member.id)
+                    if member.epoch != LEAVE_STATIC:
+                        self.expelled(member.id)
                     self.remove(group, member, "was silent for its session")
             later(0.1, look)
 

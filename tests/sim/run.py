@@ -20,6 +20,7 @@ from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.consume.assignment import subscription
 from ottla.sdk.events import DATA
 from ottla.sdk.events import Node as ClientNode
+from ottla.sdk.group.consumer_group_member import ConsumerGroupMember
 from ottla.sdk.options import Options
 from ottla.sdk.produce import accumulator
 from ottla.sdk.produce.options import ProducerOptions
@@ -515,7 +516,19 @@ class Simulation:
         left = [f"{self.producing} producers are not done"] if self.producing else []
         left += filter(None, (*(each.behind() for each in self.readings), self.group.behind()))
         left += filter(None, [self.following.behind()] if self.following else [])
+        left += [
+            f"the coordinator has other topics of {each.name}" for each in self.members.values() if self._changes(each)
+        ]
         return "; ".join(left)
+
+    def _changes(self, member: Consuming) -> bool:
+        """Whether a member of the new protocol has a subscription that the coordinator does not have yet."""
+        group = self.cluster.groups.groups.get(self.group.group)
+        membership = member.machine.membership if member.machine is not None else None
+        if group is None or group.modern is None or not isinstance(membership, ConsumerGroupMember):
+            return False
+        known = group.modern.members.get(membership.member_id)
+        return known is not None and not known.regex and known.topics != tuple(sorted(membership.topics))
 
     def _expelled(self, member: str) -> None:
         """The coordinator removes a member; a living one must not be removed once the faults are over."""
