@@ -166,6 +166,7 @@ class Hasty(SimulatedProcess):
         self.timeout = chance.choice((3.0, 10.0, 60.0))
         self.patience = chance.choice((1.0, 3.0, 20.0))
         """Seconds to wait for an answer."""
+        self._careless = Random(f"{world.seed} {name} careless")
         self.raises = chance.random() < 0.5
         """It bumps the epoch after records have failed."""
         self.transactions: list[_Transaction] = []
@@ -378,7 +379,11 @@ class Hasty(SimulatedProcess):
     def _make(self, made: _Transaction, *, in_haste: bool) -> Story:
         """Begin a transaction, and end it."""
         chance = self.chance
-        if self._version < 2 and not (yield from self._add(made)):
+        forgets = self._careless.random() < 0.1 and all(batch.place[0] == "a" for batch in made.batches)
+        if self._version < 2 and forgets:
+            self.world.features["a hasty client does not add its partitions"] += 1
+            in_haste = False  # the coordinator might take the commit for a repetition of the one before
+        elif self._version < 2 and not (yield from self._add(made)):
             made.written.outcome = ABORTED
             return
         for batch in made.batches:

@@ -189,8 +189,7 @@ class ProxiedTransfers(Transfers):
                     if not proxy.dies_at:
                         proxy.kill()
             case "reload":
-                self._change_rules()
-                proxy.reload(proxy.config.topics)
+                self._reload()
             case "freeze the proxy":
                 if proxy.alive:
                     proxy.freeze(fault.seconds / 2)
@@ -204,6 +203,10 @@ class ProxiedTransfers(Transfers):
                 return
         self.say("!", fault.kind, "")
         self.features[f"fault: {fault.kind}"] += 1
+
+    def _reload(self) -> None:
+        self._change_rules()
+        self.proxy.reload(self.proxy.config.topics)
 
     def _change_rules(self) -> None:
         """From the next start or reload on, rewrite records of ``b``, or pass them on again."""
@@ -236,8 +239,10 @@ class ProxiedTransfers(Transfers):
     def _delivered_upstream(self, link: Link, request: Any, answer: Any) -> None:
         self.upstream.delivered(link, request, answer)
         if isinstance(answer, AddPartitionsToTxnResponse):
-            soon = Random(f"{self.seed} bring at {self.clock.now}").uniform(0.0, 0.02)
-            self.clock.later(soon, lambda: self.back.bring(link.client))
+            own = Random(f"{self.seed} bring at {self.clock.now}")
+            self.clock.later(own.uniform(0.0, 0.02), lambda: self.back.bring(link.client))
+            if self.rules_change and self.clock.now < self.seconds and own.random() < 0.1 and self.proxy.alive:
+                self._reload()  # the records may go elsewhere now
 
     def _disturb_request(self, link: Link, message: Any, teller: Any) -> None:
         if teller.process is link.client:
