@@ -184,6 +184,13 @@ class CloseClient:
 
 
 @dataclass(frozen=True, slots=True)
+class WelcomeClient:
+    """Upstream has let a client in that logs in there itself."""
+
+    client: int
+
+
+@dataclass(frozen=True, slots=True)
 class HoldClients:
     """Pause reading from these clients, because the buffer is full, or resume it."""
 
@@ -273,6 +280,7 @@ class Work:
 Action = (
     AnswerClient
     | CloseClient
+    | WelcomeClient
     | HoldClients
     | Store
     | AbandonJournal

@@ -55,12 +55,14 @@ from ottla.proxy.events import (
     RulesChanged,
     SendUpstream,
     Store,
+    WelcomeClient,
     Work,
     Worked,
 )
 from ottla.proxy.journal.journal import Journal
 from ottla.proxy.journal.restored import Noted
 from ottla.proxy.journal.state_directory import StateDirectory
+from ottla.proxy.listeners import ClientMode
 from ottla.proxy.metrics import collect
 from ottla.proxy.pipe import Pipe
 from ottla.proxy.ports import Ports
@@ -238,7 +240,7 @@ class _ListenerService:
         self._driver, self._node, self._listener = driver, node, listener
 
     def connected(self, connection: AcceptedConnection) -> None:
-        self._driver.arrived(connection)
+        self._driver.arrived(connection, self._listener)
 
     def begins_passage(self, connection: AcceptedConnection, size: int, start: bytes) -> bool:
         return self._driver.core.begins_passage(connection.id, size, start, trio.current_time())
@@ -259,7 +261,7 @@ class _ListenerService:
         pass
 
     def disconnected(self, connection: AcceptedConnection) -> None:
-        self._driver.left(connection.id)
+        self._driver.left(connection)
 
 
 class _Driver:
@@ -395,11 +397,16 @@ class _Driver:
 
     # -- clients
 
-    def arrived(self, connection: AcceptedConnection) -> None:
+    def arrived(self, connection: AcceptedConnection, listener: int) -> None:
+        settings = self.config.all_listeners[listener]
+        if settings.mode is ClientMode.RELAY and settings.sasl is not None:
+            self._listener.newcomers.arrived(connection, settings.sasl.max_receive)
         self.clients[connection.id] = connection
         self._tickets[connection.id] = {}
 
-    def left(self, client: int) -> None:
+    def left(self, connection: AcceptedConnection) -> None:
+        self._listener.newcomers.left(connection)
+        client = connection.id
         del self.clients[client], self._tickets[client]
         self._holds.pop(client, None)
         self.happened(Left(client))
@@ -450,6 +457,9 @@ class _Driver:
             case CloseClient(client, why):
                 if connection := self.clients.get(client):
                     connection.turn_out(why)
+            case WelcomeClient(client):
+                if connection := self.clients.get(client):
+                    self._listener.newcomers.authenticated(connection)
             case HoldClients(clients, held):
                 for client in clients:
                     self.hold(client, "budget", held)

@@ -38,7 +38,7 @@ def clock() -> MockClock:
 @asynccontextmanager
 async def guarded(desk: Desk) -> AsyncIterator[tuple[Listener, Place]]:
     async with listening(desk, ROOMY) as (listener, _), trio.open_nursery() as nursery:
-        service = SaslService(desk, SaslServer(SETTINGS, USERS, os.urandom), listener._shared)
+        service = SaslService(desk, SaslServer(SETTINGS, USERS, os.urandom), listener.newcomers)
         nursery.start_soon(service.run)
         yield listener, Place(listener, service)
         nursery.cancel_scope.cancel()

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, ParamSpec
 from ottla.codec.error_codes import error_codes
 from ottla.codec.frames import build_response
 from ottla.codec.wire import Buffer
-from ottla.proxy.events import Action, AnswerClient, CloseClient
+from ottla.proxy.events import Action, AnswerClient, CloseClient, WelcomeClient
 
 log = logging.getLogger("ottla.proxy")
 
@@ -122,6 +122,11 @@ class ClientConnection:
         """Whether the response to a request may come in pieces."""
         found = self._intercepted.get(ticket)
         return found is None or not found[1]
+
+    def welcome(self) -> None:
+        """Tell the listener that upstream has let the client in."""
+        if not self.closed:
+            self._actions.append(WelcomeClient(self.number))
 
     # -- the end
 

@@ -96,7 +96,7 @@ class ClientSession:
         self._client = ClientConnection(client, shared.actions, listener)
         mechanisms = shared.offerings[listener].relayed
         self._link = ClientLink(self._client, node, shared, relayed=bool(mechanisms))
-        self._login = RelayedLogin(self._client, self._link, mechanisms, shared.timers) if mechanisms else None
+        self._login = RelayedLogin(self._client, self._link, mechanisms, self._client.welcome) if mechanisms else None
         """The client logs in to upstream itself; ``None``: the proxy speaks for it there."""
         self._addresses = AddressHandler(self._client, self._link, shared)
         self._one_partition = OnePartitionHandler(self._client, peer, self._link, shared)
@@ -209,7 +209,7 @@ class ClientSession:
     def _relay(self, login: RelayedLogin, request: ClientRequest, frame: Buffer, now: float) -> None:
         """Handle a request of a client whom upstream knows: its producers and its rights are upstream's matter."""
         key = request.key
-        login.check(key, len(frame), NAMES[key])
+        login.check(key, NAMES[key])
         if key in (HANDSHAKE, AUTHENTICATE):
             login.handle(request, frame, now)
         elif key in (INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, END_TXN):

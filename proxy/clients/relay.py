@@ -6,11 +6,12 @@ Rules:
 - The mechanisms of the listener count: upstream may have others, such as GSSAPI, whose names of services contain hosts.
 - Only the newer handshake passes (KIP-152): after the older one, tokens are no requests.
 - The proxy keeps no token: it reads the error code of upstream's answer only.
+- The time and the bytes that a client has before its login are the listener's matter (`ottla.serve.newcomers`).
 
 Source: SaslServerAuthenticator.java; KIP-43, KIP-152.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from ottla.codec.apis.sasl_authenticate import SaslAuthenticateResponse
@@ -22,12 +23,7 @@ from ottla.proxy.clients.client_connection import ClientConnection, ClientReques
 from ottla.proxy.clients.client_link import ClientLink
 from ottla.proxy.clients.offering import AUTHENTICATE, HANDSHAKE
 from ottla.proxy.upstream.link import Parts
-from ottla.sdk.timers import Timer, Timers
 
-MOST_BEFORE = 512 * 2**10
-"""Bytes of the largest request before a login; Kafka's default of `sasl.server.max.receive.size`."""
-PATIENCE = 10.0
-"""Seconds from the first request of SASL until the client has logged in."""
 _ROUNDS = {"PLAIN": 1, "OAUTHBEARER": 1, "SCRAM-SHA-256": 2, "SCRAM-SHA-512": 2}
 """The successful answers after which a client has logged in."""
 
@@ -37,30 +33,29 @@ class RelayedLogin:
 
     Args:
         mechanisms: the listener lets these pass.
+        welcome: called once upstream has let the client in.
 
     Attributes:
-        done: upstream has let the client in.
+        done: it has.
     """
 
-    def __init__(self, client: ClientConnection, link: ClientLink, mechanisms: Sequence[str], timers: Timers) -> None:
-        self._client, self._link, self._mechanisms, self._timers = client, link, tuple(mechanisms), timers
+    def __init__(
+        self, client: ClientConnection, link: ClientLink, mechanisms: Sequence[str], welcome: Callable[[], None]
+    ) -> None:
+        self._client, self._link, self._mechanisms, self._welcome = client, link, tuple(mechanisms), welcome
         self.done = False
-        self._timer: Timer | None = None
-        """Set with the first request of SASL, until the client has logged in."""
         self._left = 0
         """Successful answers until upstream has let the client in; 0: none is expected."""
         self._bearer = False
         """The exchange is one of OAUTHBEARER."""
 
-    def check(self, key: int, size: int, name: str) -> None:
+    def check(self, key: int, name: str) -> None:
         """Check whether a request may come now.
 
         Raises:
             RemoteProtocolError: it may not.
         """
         if self.done or key in (HANDSHAKE, AUTHENTICATE):
-            if not self.done and size > MOST_BEFORE:
-                raise RemoteProtocolError(f"{name} of {size} bytes before the login")
             return
         raise RemoteProtocolError(
             f"{name} came before SaslHandshake: this listener requires SASL, so set security.protocol and "
@@ -69,8 +64,6 @@ class RelayedLogin:
 
     def handle(self, request: ClientRequest, frame: Buffer, now: float) -> None:
         """Pass a request of SASL on."""
-        if self._timer is None and not self.done:
-            self._timer = self._timers.add(now + PATIENCE, self._client.contained(self._expire))
         if request.key == HANDSHAKE:
             self._handshake(request, frame, now)
         elif self._left:
@@ -78,10 +71,6 @@ class RelayedLogin:
             self._link.pass_on(request, frame, now)
         else:
             raise RemoteProtocolError("SaslAuthenticate came before SaslHandshake")
-
-    def _expire(self, now: float) -> None:
-        if not self.done:
-            self._client.close(f"no authentication within {PATIENCE:g} s")
 
     def _handshake(self, request: ClientRequest, frame: Buffer, now: float) -> None:
         asked: SaslHandshakeRequest = parse_request(frame).message
@@ -111,8 +100,8 @@ class RelayedLogin:
         if not refused:
             self._left = 0 if answer.error_code else max(self._left - 1, 0)
         if not self._left:
-            self.done = not answer.error_code
-        if self.done and self._timer is not None:
-            self._timer.cancel()
+            was, self.done = self.done, not answer.error_code
+            if self.done and not was:
+                self._welcome()
         errors = (answer.error_code,) if answer.error_code else ()
         self._client.answer_now(request.ticket, *parts, errors=errors)

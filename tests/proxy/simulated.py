@@ -50,6 +50,7 @@ from ottla.proxy.events import (
     UpstreamConnected,
     UpstreamLost,
     UpstreamReceived,
+    WelcomeClient,
     Work,
     Worked,
 )
@@ -264,6 +265,8 @@ class World:
         self._rules, self._options = rules, options
         self.held: set[int] = set()
         self.closed: dict[int, str] = {}
+        self.welcomed: list[int] = []
+        """Clients that upstream has let in."""
         self.slow = False
         """Whether responses to Produce, and all behind them, wait for `release`."""
         self._late: list[tuple[int, bytes]] = []
@@ -345,6 +348,8 @@ class World:
             case CloseClient(client, why):
                 self.closed[client] = why
                 self.core.handle(Left(client), self.now)
+            case WelcomeClient(client):
+                self.welcomed.append(client)
             case Work() if self.busy:
                 self.work.append(action)
             case Work(number, call):

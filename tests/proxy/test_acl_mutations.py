@@ -8,6 +8,7 @@ import pytest
 from ottla.proxy import core
 from ottla.proxy.clients.access import fetches, guard, metadata, transactions
 from ottla.proxy.clients.access.screening import PASS
+from ottla.proxy.clients.client_connection import ClientConnection
 from ottla.proxy.clients.client_link import ClientLink
 from ottla.proxy.clients.offering import Offering
 from ottla.proxy.clients.relay import RelayedLogin
@@ -55,16 +56,16 @@ MUTATIONS: dict[str, tuple[Broken, Callable[[], None]]] = {
         acls.test_a_denied_api_is_neither_offered_nor_taken_without_acls_either,
     ),
     "a relayed client may send what it likes before its login": (
-        (RelayedLogin, "check", lambda self, key, size, name: None),
+        (RelayedLogin, "check", lambda self, key, name: None),
         relay.test_scram_is_done_after_its_second_answer,
     ),
     "a relayed client outlives its upstream connection": (
         (ClientLink, "_lost", lambda self, error, now: None),
         relay.test_a_client_ends_with_its_upstream_connection,
     ),
-    "a login may take for ever": (
-        (RelayedLogin, "_expire", lambda self, now: None),
-        relay.test_a_client_that_does_not_finish_its_login_is_disconnected,
+    "a relayed client stays a newcomer": (
+        (ClientConnection, "welcome", lambda self: None),
+        relay.test_the_listener_learns_which_clients_have_logged_in,
     ),
 }
 

@@ -1,5 +1,7 @@
 """Real clients that log in to upstream through the proxy, and one upstream that is Apache Kafka."""
 
+import os
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -9,9 +11,10 @@ import pytest
 import trio
 
 import ottla
+from ottla.addresses import parse_address
 from ottla.errors import AuthenticationFailed, TopicAuthorizationFailed
 from ottla.proxy.listeners import ClientMode, ProxyListener
-from ottla.sasl_server.settings import SaslSettings
+from ottla.sasl_server.settings import MAX_RECEIVE, SaslSettings
 from ottla.testing import Broker
 from tests import kafka
 from tests.brokerlite.record_acls import SETTINGS
@@ -27,13 +30,13 @@ def relaying(*mechanisms: str) -> ProxyListener:
     return with_passwords(mode=ClientMode.RELAY, sasl=SaslSettings(mechanisms=mechanisms, relayed=True))
 
 
-def by_ours(bootstrap: str, sasl: Any, topic: str = "t") -> list[bytes | None]:
+def by_ours(bootstrap: str, sasl: Any, topic: str = "t", value: bytes = b"value") -> list[bytes | None]:
     """Produce a record to a topic, and read the topic."""
 
     async def work() -> list[bytes | None]:
         async with ottla.connect(bootstrap, sasl=sasl, connect_timeout=HUNG) as client:
             async with client.producer() as producer:
-                await producer.send(topic, b"value")
+                await producer.send(topic, value)
             async with client.consumer(topic, reset="beginning") as consumer:
                 async for batch in consumer:
                     return [record.value for record in batch]
@@ -57,6 +60,19 @@ def test_our_client_logs_in_to_the_broker_behind_the_proxy() -> None:
             with pytest.raises(AuthenticationFailed) as raised:
                 by_ours(proxy.bootstrap, OURS[mechanism]("alice", "wrong"))
             assert f"user 'alice' by {mechanism} is refused: Authentication failed" in str(raised.value)
+
+
+def test_a_request_may_be_large_only_after_the_login() -> None:
+    with (
+        Broker(users=USERS) as broker,
+        proxied(broker.bootstrap, listeners=(relaying("PLAIN"),), sasl=ottla.Plain("proxy", USERS["proxy"])) as proxy,
+    ):
+        broker.create_topic("t", 1)
+        with socket.create_connection(parse_address(proxy.bootstrap), HUNG) as stranger:
+            stranger.sendall((MAX_RECEIVE + 1).to_bytes(4, "big"))
+            assert stranger.recv(1) == b"", "the proxy closes the connection"
+        large = os.urandom(MAX_RECEIVE + 1)
+        assert by_ours(proxy.bootstrap, ottla.Plain("alice", USERS["alice"]), value=large) == [large]
 
 
 def librdkafka(bootstrap: str, mechanism: str, user: str, password: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ the rest that the socket does not accept at once. The service's methods are plai
     receiver.py     reads from a socket, turn by turn
     incoming.py     bytes from a socket, cut into frames
     sasl_service.py    passes on requests of authenticated clients only
+    newcomers.py    closes connections that do not authenticate
     outbox.py       parts for a socket that are not written yet
     listener_context.py  `ListenerLimits`, and the shared state of all connections
     memory.py       the memory that they may use together

@@ -19,6 +19,7 @@ from ottla.errors import ConfigurationError
 from ottla.serve.connection import AcceptedConnection, Service
 from ottla.serve.listener_context import ListenerContext, ListenerLimits
 from ottla.serve.memory import Budget, Memory
+from ottla.serve.newcomers import Newcomers
 from ottla.serve.outbox import bare, hang_up
 from ottla.serve.port_security import PLAINTEXT, PortSecurity
 from ottla.serve.sasl_service import SaslService
@@ -59,6 +60,10 @@ class Listener:
     listener = Listener(ListenerLimits())
     port = await listener.open("127.0.0.1", 9092, service)
     await listener.run()        # until cancelled, or until `drain` has ended
+
+    Attributes:
+        newcomers: the connections whose clients have not authenticated yet. A service adds a connection if it finds out
+            itself who the client is.
     """
 
     def __init__(self, limits: ListenerLimits | None = None, budget: Budget | None = None) -> None:
@@ -67,6 +72,7 @@ class Listener:
         self._shared = ListenerContext(self._limits, self._connections, budget)
         self._numbers = itertools.count(1)
         self._ports: list[_Port] = []
+        self.newcomers = Newcomers(self._shared)
         self._sasl_services: list[SaslService] = []
         self._departures = trio.lowlevel.ParkingLot()
         """Tasks that wait for connections to end."""
@@ -83,7 +89,7 @@ class Listener:
         """
         listeners = await listen(host, port)
         bound: int = listeners[0].socket.getsockname()[1]
-        sasl = None if security.sasl is None else SaslService(service, security.sasl, self._shared)
+        sasl = None if security.sasl is None else SaslService(service, security.sasl, self.newcomers)
         if sasl is not None:
             self._sasl_services.append(sasl)
             if self._authenticating is not None:
@@ -108,6 +114,7 @@ class Listener:
             self._shared.observe(Spans(tracer))
         try:
             async with trio.open_nursery() as self._authenticating:
+                self._authenticating.start_soon(self.newcomers.run)
                 for sasl in self._sasl_services:
                     self._authenticating.start_soon(sasl.run)
                 await self._serve_all()

@@ -4,10 +4,8 @@ Theory of operation: a `SaslSession` decides what happens to each request. While
 and while the response to a failure is delayed, the connection is held, so its requests stay in order.
 
 Rules:
-- A client has `ListenerLimits.handshake` seconds to authenticate, from its connection on, TLS included.
-- At most a quarter of all connections may be without authentication; a new one closes the oldest of them. So silent
-  connections never keep others out.
-- Until a client has authenticated, its requests have at most `SaslSettings.max_receive` bytes.
+- Until a client has authenticated, its requests have at most `SaslSettings.max_receive` bytes, and it has not much time
+  (`Newcomers`).
 - Passwords are checked one at a time, because a hash takes all of a processor for milliseconds. Tokens are not: a check
   may wait until keys are loaded.
 - Observers (the access log, spans) never see tokens.
@@ -25,47 +23,33 @@ from ottla.sasl_server.exchanges import Check
 from ottla.sasl_server.server import SaslServer
 from ottla.sasl_server.session import PassOn, SaslAnswer, SaslEnd, SaslSession, Step
 from ottla.serve.connection import AcceptedConnection, Service
-from ottla.serve.listener_context import ListenerContext
+from ottla.serve.newcomers import Newcomers
 from ottla.serve.pending_answer import PendingAnswer
-from ottla.serve.traffic import Refusal
 
 log = logging.getLogger("ottla.serve")
 
-_LOOK = 1.0
-"""Seconds between two checks for clients that do not authenticate."""
 _TOKENS_AT_ONCE = 4
 
 
 class SaslService(Service):
     """Passes on the requests of clients that have authenticated."""
 
-    def __init__(self, service: Service, server: SaslServer, shared: ListenerContext) -> None:
-        self._service, self._server, self._shared = service, server, shared
+    def __init__(self, service: Service, server: SaslServer, newcomers: Newcomers) -> None:
+        self._service, self._server, self._newcomers = service, server, newcomers
         self._sessions: dict[AcceptedConnection, SaslSession] = {}
-        self._pending: dict[AcceptedConnection, float] = {}
-        """Connections without authentication, the oldest first, and when they end."""
-        self._most_pending = max(shared.limits.max_connections // 4, 1)
         self._one, self._some = trio.CapacityLimiter(1), trio.CapacityLimiter(_TOKENS_AT_ONCE)
         self._nursery: trio.Nursery | None = None
 
     async def run(self) -> None:
-        """Check passwords, delay failures, and close connections that do not authenticate, until cancelled."""
+        """Check passwords, and delay failures, until cancelled."""
         async with trio.open_nursery() as self._nursery:
-            while True:
-                await trio.sleep(_LOOK)
-                now = trio.current_time()
-                for connection in [each for each, until in self._pending.items() if until <= now]:
-                    self._refuse(connection, f"no authentication within {self._shared.limits.handshake:g} s")
+            await trio.sleep_forever()
 
     # -- the methods of a service
 
     def connected(self, connection: AcceptedConnection) -> None:
         self._sessions[connection] = self._server.session()
-        connection.limit_frames(self._server.settings.max_receive)
-        if len(self._pending) >= self._most_pending:
-            oldest = next(iter(self._pending))
-            self._refuse(oldest, f"{len(self._pending)} connections have not authenticated yet, and this is the oldest")
-        self._pending[connection] = trio.current_time() + self._shared.limits.handshake
+        self._newcomers.arrived(connection, self._server.settings.max_receive)
         self._service.connected(connection)
 
     def request(self, connection: AcceptedConnection, frame: Buffer, answer: PendingAnswer) -> None:
@@ -96,7 +80,7 @@ class SaslService(Service):
         self._service.lost(connection)
 
     def disconnected(self, connection: AcceptedConnection) -> None:
-        self._pending.pop(connection, None)
+        self._newcomers.left(connection)
         self._sessions.pop(connection, None)
         self._service.disconnected(connection)
 
@@ -106,21 +90,16 @@ class SaslService(Service):
         match step:
             case SaslAnswer(frame=frame, errors=errors):
                 if session.login is not None:
-                    self._enters(connection, session)
+                    self._newcomers.authenticated(connection)
+                    connection.session.authenticated(session.principal)
                 answer.send(frame, errors=errors)
             case Check():
                 connection.hold(True)
                 self._start(partial(self._check, connection, session, answer, step), connection)
             case SaslEnd():
                 connection.hold(True)
-                self._count(connection, step.why)
+                self._newcomers.failed(connection, step.why)
                 self._start(partial(self._close, connection, answer, step), connection)
-
-    def _enters(self, connection: AcceptedConnection, session: SaslSession) -> None:
-        if connection in self._pending:
-            del self._pending[connection]
-            connection.limit_frames()
-        connection.session.authenticated(session.principal)
 
     async def _check(
         self, connection: AcceptedConnection, session: SaslSession, answer: PendingAnswer, check: Check
@@ -151,12 +130,3 @@ class SaslService(Service):
         except Exception as error:
             log.error("a bug, please report it: authentication failed: %s", type(error).__name__)
             connection.close("internal error")
-
-    def _refuse(self, connection: AcceptedConnection, why: str) -> None:
-        self._pending.pop(connection, None)
-        self._count(connection, why)
-        connection.close(why)
-
-    def _count(self, connection: AcceptedConnection, why: str) -> None:
-        self._shared.traffic.refused(Refusal.SASL)
-        self._shared.complain(f"authentication failed: {why}", connection.session)

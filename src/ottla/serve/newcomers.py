@@ -1,0 +1,65 @@
+"""The connections whose clients have not authenticated yet, and what they may cost.
+
+Rules:
+- A client has `ListenerLimits.handshake` seconds to authenticate, from its connection on, TLS included.
+- At most a quarter of all connections may be without authentication; a new one closes the oldest of them. So silent
+  connections never keep others out.
+- Until a client has authenticated, its requests are short.
+"""
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from ottla.serve.listener_context import ListenerContext
+from ottla.serve.traffic import Refusal
+
+if TYPE_CHECKING:
+    from ottla.serve.connection import AcceptedConnection
+
+_LOOK = 1.0
+"""Seconds between two checks for clients that do not authenticate."""
+
+
+class Newcomers:
+    """Closes connections that do not authenticate."""
+
+    def __init__(self, shared: ListenerContext) -> None:
+        self._shared = shared
+        self._until: dict[AcceptedConnection, float] = {}
+        """The oldest connection first, and when each ends."""
+        self._most = max(shared.limits.max_connections // 4, 1)
+
+    async def run(self) -> None:
+        """Close connections that take too long, until cancelled."""
+        while True:
+            await trio.sleep(_LOOK)
+            now = trio.current_time()
+            for connection in [each for each, until in self._until.items() if until <= now]:
+                self._close(connection, f"no authentication within {self._shared.limits.handshake:g} s")
+
+    def arrived(self, connection: "AcceptedConnection", max_receive: int) -> None:
+        """Take a new connection, whose requests have at most ``max_receive`` bytes for now."""
+        connection.limit_frames(max_receive)
+        if len(self._until) >= self._most:
+            oldest = next(iter(self._until))
+            self._close(oldest, f"{len(self._until)} connections have not authenticated yet, and this is the oldest")
+        self._until[connection] = trio.current_time() + self._shared.limits.handshake
+
+    def authenticated(self, connection: "AcceptedConnection") -> None:
+        """The client has authenticated: its requests may be as large as those of others."""
+        if self._until.pop(connection, None) is not None:
+            connection.limit_frames()
+
+    def left(self, connection: "AcceptedConnection") -> None:
+        self._until.pop(connection, None)
+
+    def failed(self, connection: "AcceptedConnection", why: str) -> None:
+        """Count a failed authentication, and log it."""
+        self._shared.traffic.refused(Refusal.SASL)
+        self._shared.complain(f"authentication failed: {why}", connection.session)
+
+    def _close(self, connection: "AcceptedConnection", why: str) -> None:
+        del self._until[connection]
+        self.failed(connection, why)
+        connection.close(why)
