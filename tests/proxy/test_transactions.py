@@ -538,6 +538,20 @@ def test_a_host_with_too_many_unknown_epochs_may_commit_none_and_others_may(monk
     assert code(end(world, payer, commit=True)) == UnknownProducerId.code
 
 
+def test_who_invents_the_producer_of_another_host_hides_none_of_its_refused_records(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(unknown_epochs, "MOST", 10)
+    unknown = UnknownEpochs()
+    for number in range(9):
+        unknown.add(number, 0, "hostile")
+    assert unknown.add(4, 0, "mine")
+    for number in range(9, 20):
+        unknown.add(number, 0, "hostile")
+    assert not unknown.may_commit(4, 0, "mine") and not unknown.may_commit(100, 0, "hostile")
+    assert unknown.may_commit(100, 0, "mine")
+
+
 def test_where_too_many_hosts_have_unknown_epochs_nobody_commits_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unknown_epochs, "MOST", 2)
     unknown = UnknownEpochs()
