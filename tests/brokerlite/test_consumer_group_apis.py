@@ -10,9 +10,10 @@ import pytest
 
 from ottla.acl.acls import Acl
 from ottla.brokerlite.machines.acls.acl_settings import AclSettings
-from ottla.brokerlite.machines.consumer_groups import subscriptions
+from ottla.brokerlite.machines.consumer_groups import subscriptions, target
 from ottla.brokerlite.machines.consumer_groups.assignors import Candidate, java_order, range_, uniform
 from ottla.brokerlite.machines.consumer_groups.consumer_group_settings import ConsumerGroupSettings, MigrationPolicy
+from ottla.brokerlite.machines.topics.topics import CONSUMER_OFFSETS
 from ottla.codec.apis.consumer_group_describe import ConsumerGroupDescribeRequest
 from ottla.codec.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.codec.apis.create_acls import AclOperation, AclPermissionType, PatternType, ResourceType
@@ -62,6 +63,42 @@ def test_a_pattern_finds_topics_that_exist_and_those_that_come(machine: Machine)
     machine = machine.restart(clean=False)
     group = machine.core.consumer_groups.by_id["g"]
     assert group.patterns["t.*"].topics == {"ta", "tb", "tc"} and group.topics == {"ta", "tb", "tc"}
+    machine.folder.abandon()
+
+
+def test_after_an_unrelated_topic_comes_each_pattern_is_resolved_once_and_nothing_is_stored(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.core.create_topic("ta", 1, {})
+    joined = beat(machine, subscribed_topic_regex="t.*")
+    machine.core.create_topic("unrelated", 1, {})
+    before = machine.log(CONSUMER_OFFSETS).end_offset
+    resolved = []
+
+    def counting(pattern: str, *others: Any) -> subscriptions.ResolvedPattern:
+        resolved.append(pattern)
+        return subscriptions.resolve(pattern, *others)
+
+    monkeypatch.setattr(target, "resolve", counting)
+    for _ in range(5):
+        assert beat(machine, epoch=joined.member_epoch).member_epoch == joined.member_epoch
+    assert resolved == ["t.*"]
+    assert machine.log(CONSUMER_OFFSETS).end_offset == before
+
+
+def test_a_topic_created_after_a_restart_is_found_whatever_the_count_of_topics_was_before(machine: Machine) -> None:
+    for name in ("ta", "x", "y"):
+        machine.core.create_topic(name, 1, {})
+    beat(machine, "other", subscribed_topic_names=("x",))  # creates the topic of the groups
+    for name in ("x", "y"):
+        machine.core.topics.delete(machine.core.topics.by_name[name])
+    joined = beat(machine, subscribed_topic_regex="t.*")
+    then = machine.core.topics.version
+    machine = machine.restart(clean=False)
+    while machine.core.topics.version < then:
+        machine.core.create_topic(f"t{machine.core.topics.version}", 1, {})
+    owned = beat(machine, epoch=joined.member_epoch, topic_partitions=())
+    assert names(machine, owned).keys() == set(machine.core.topics.by_name) - {CONSUMER_OFFSETS}
     machine.folder.abandon()
 
 
