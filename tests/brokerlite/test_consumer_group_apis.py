@@ -15,16 +15,26 @@ from ottla.brokerlite.machines.consumer_groups.assignors import Candidate, java_
 from ottla.brokerlite.machines.consumer_groups.consumer_group_settings import ConsumerGroupSettings, MigrationPolicy
 from ottla.brokerlite.machines.topics.topics import CONSUMER_OFFSETS
 from ottla.codec.apis.consumer_group_describe import ConsumerGroupDescribeRequest
-from ottla.codec.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from ottla.codec.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from ottla.codec.apis.create_acls import AclOperation, AclPermissionType, PatternType, ResourceType
+from ottla.codec.apis.heartbeat import HeartbeatRequest
 from ottla.codec.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from ottla.codec.consumer_protocol import ConsumerProtocolSubscription, build_subscription
+from ottla.codec.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from ottla.codec.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    TopicPartition,
+    build_assignment,
+    build_subscription,
+    parse_assignment,
+)
 from ottla.errors import (
     GroupAuthorizationFailed,
     GroupIdNotFound,
     GroupMaxSizeReached,
     InconsistentGroupProtocol,
     InvalidRegularExpression,
+    RebalanceInProgress,
     TopicAuthorizationFailed,
     UnknownMemberId,
     UnsupportedVersion,
@@ -179,6 +189,78 @@ def test_the_migration_policy_decides_which_groups_change_their_protocol(
         group = machine.core.groups.get("h")
         assert group is not None and group.kind == ("classic" if policy.downgrades else "consumer")
     machine.folder.abandon()
+
+
+def test_a_downgrade_before_a_crash_ends_with_all_partitions_read(machine: Machine) -> None:
+    machine.core.create_topic("t", 2, {})
+    epoch = beat(machine, "new", subscribed_topic_names=("t",)).member_epoch
+    old = join(machine, instance_id="i")
+    assert old.error_code == 0
+    epoch = beat(machine, "new", epoch).member_epoch
+    topic_id = machine.core.topics.by_name["t"].topic_id
+    beat(machine, "new", epoch, topic_partitions=(TopicPartitions(topic_id=topic_id, partitions=(0,)),))
+    old = join(machine, old.member_id, instance_id="i")
+    assert sync(machine, old) == {"t": (1,)}
+    assert beat(machine, "new", -1).error_code == 0
+    machine = machine.restart(clean=False)
+    heartbeat = HeartbeatRequest(
+        group_id="g", generation_id=old.generation_id, member_id=old.member_id, group_instance_id="i"
+    )
+    assert machine.ask(heartbeat).error_code == RebalanceInProgress.code
+    old = join(machine, old.member_id, instance_id="i")
+    assert old.error_code == 0 and old.leader == old.member_id and len(old.members) == 1
+    assert sync(machine, old, {"t": (0, 1)}) == {"t": (0, 1)}
+    machine = machine.restart(clean=False)
+    group = machine.core.groups.get("g")
+    assert group is not None and group.kind == "classic" and group.state_name == "Stable"
+    machine.folder.abandon()
+
+
+def join(machine: Machine, member_id: str = "", *, instance_id: str | None = None, **told: Any) -> Any:
+    """Join as a classic member."""
+    subscription = build_subscription(ConsumerProtocolSubscription(topics=("t",)), 1)
+    usual: dict[str, Any] = {
+        "group_id": "g",
+        "session_timeout_ms": 45_000,
+        "rebalance_timeout_ms": 60_000,
+        "member_id": member_id,
+        "group_instance_id": instance_id,
+        "protocol_type": "consumer",
+        "protocols": (JoinGroupRequestProtocol(name="range", metadata=subscription),),
+    }
+    return machine.ask(JoinGroupRequest(**usual | told))
+
+
+def sync(machine: Machine, joined: Any, plan: dict[str, tuple[int, ...]] | None = None) -> dict[str, tuple[int, ...]]:
+    """Get the assignment of a classic member, which is alone if it assigns ``plan`` itself."""
+    given = (
+        ()
+        if plan is None
+        else (
+            SyncGroupRequestAssignment(
+                member_id=joined.member_id,
+                assignment=build_assignment(
+                    ConsumerProtocolAssignment(
+                        assigned_partitions=tuple(TopicPartition(topic=t, partitions=p) for t, p in plan.items())
+                    ),
+                    1,
+                ),
+            ),
+        )
+    )
+    answer = machine.ask(
+        SyncGroupRequest(
+            group_id="g",
+            generation_id=joined.generation_id,
+            member_id=joined.member_id,
+            group_instance_id="i",
+            protocol_type="consumer",
+            protocol_name="range",
+            assignments=given,
+        )
+    )
+    assert answer.error_code == 0
+    return {each.topic: each.partitions for each in parse_assignment(bytes(answer.assignment))[1].assigned_partitions}
 
 
 def test_members_need_rights_and_patterns_show_only_topics_that_they_may_describe(tmp_path: Path) -> None:

@@ -221,12 +221,15 @@ class Roster:
     def downgrade(self, change: Change, leaving: Collection[str], now: float, *, rebalance: bool) -> bool:
         """Make a classic group of the members that stay; return whether that was possible.
 
+        Args:
+            rebalance: they must join again, for example because no one has the partitions of a member that leaves.
+
         Raises:
             CoordinatorLoadInProgress, UnknownServerError: the disk refused; the group stays as it is.
         """
         group = change.group
         try:
-            classic = downgraded(change, self.topics, set(leaving), self.timestamp)
+            classic = downgraded(change, self.topics, set(leaving), self.timestamp, rebalance=rebalance)
         except DecodeError:
             log.warning(
                 "group not downgraded: its members' subscriptions are malformed", extra={"group": group.group_id}
@@ -237,7 +240,7 @@ class Roster:
             self.sessions.end(group.group_id, member_id)
         del self.by_id[group.group_id]
         log.info("consumer group became a classic group", extra={"group": group.group_id})
-        self._classic.adopt(classic, now, "the group was downgraded" if rebalance else None)
+        self._classic.adopt(classic, now)
         return True
 
     # -- time

@@ -153,24 +153,22 @@ class Groups:
         self._rebalances.abandon(group)
         del self.by_id[group.group_id]
 
-    def adopt(self, group: Group, now: float, reason: str | None) -> None:
-        """Take over a group that was one of another kind, and is stored.
-
-        Args:
-            reason: why its members must join again; ``None``: they need not.
-        """
+    def adopt(self, group: Group, now: float) -> None:
+        """Take over a group that was one of another kind, and is stored."""
         self.by_id[group.group_id] = group
-        for member in group.members.values():
-            self._rebalances.renew(group, member, now)
-        if reason is not None:
-            self._rebalances.rebalance(group, reason, now)
+        self._resume(group, now)
 
     def resume(self, now: float) -> None:
-        """After a start, begin a new session for each stored member."""
+        """After a start, begin a new session for each stored member, and the rebalances that are due."""
         for group in self.by_id.values():
-            for member in group.members.values():
-                self._rebalances.renew(group, member, now)
+            self._resume(group, now)
         self._created(now)
+
+    def _resume(self, group: Group, now: float) -> None:
+        for member in group.members.values():
+            self._rebalances.renew(group, member, now)
+        if group.rebalance_due:
+            self._rebalances.rebalance(group, "the group was downgraded", now)
 
     def drain(self) -> None:
         """Answer all waiting members with NOT_COORDINATOR; from now on none may wait."""
