@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -13,12 +14,18 @@ from ottla.brokerlite.machines.acls.acl_settings import AclSettings
 from ottla.brokerlite.machines.consumer_groups import subscriptions, target
 from ottla.brokerlite.machines.consumer_groups.assignors import Candidate, java_order, range_, uniform
 from ottla.brokerlite.machines.consumer_groups.consumer_group_settings import ConsumerGroupSettings, MigrationPolicy
+from ottla.brokerlite.machines.groups.group_settings import GroupSettings
 from ottla.brokerlite.machines.topics.topics import CONSUMER_OFFSETS
 from ottla.codec.apis.consumer_group_describe import ConsumerGroupDescribeRequest
 from ottla.codec.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from ottla.codec.apis.create_acls import AclOperation, AclPermissionType, PatternType, ResourceType
 from ottla.codec.apis.heartbeat import HeartbeatRequest
 from ottla.codec.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from ottla.codec.apis.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from ottla.codec.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from ottla.codec.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -29,11 +36,17 @@ from ottla.codec.consumer_protocol import (
     parse_assignment,
 )
 from ottla.errors import (
+    BrokerError,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
     GroupAuthorizationFailed,
     GroupIdNotFound,
     GroupMaxSizeReached,
     InconsistentGroupProtocol,
     InvalidRegularExpression,
+    InvalidSessionTimeout,
+    KafkaStorageError,
+    MemberIdRequired,
     RebalanceInProgress,
     TopicAuthorizationFailed,
     UnknownMemberId,
@@ -213,6 +226,93 @@ def test_a_downgrade_before_a_crash_ends_with_all_partitions_read(machine: Machi
     machine = machine.restart(clean=False)
     group = machine.core.groups.get("g")
     assert group is not None and group.kind == "classic" and group.state_name == "Stable"
+    machine.folder.abandon()
+
+
+@pytest.mark.parametrize(
+    ("told", "error"),
+    [
+        ({"session_timeout_ms": 10**9}, InvalidSessionTimeout),
+        ({"member_id": "of yesterday"}, UnknownMemberId),
+        ({"protocols": ()}, InconsistentGroupProtocol),
+        ({"protocols": (JoinGroupRequestProtocol(name="p", metadata=bytes(2000)),)}, GroupMaxSizeReached),
+        ({"member_id": ""}, CoordinatorNotAvailable),
+    ],
+)
+def test_an_empty_group_and_its_offsets_outlast_a_join_that_is_refused(
+    tmp_path: Path, told: dict[str, Any], error: type[BrokerError]
+) -> None:
+    full = error is CoordinatorNotAvailable
+    settings = GroupSettings(max_groups=0 if full else 1, max_group_bytes=1000)
+    machine = Machine(tmp_path / "data", groups=settings)
+    machine.core.create_topic("t", 1, {})
+    epoch = beat(machine, subscribed_topic_names=("t",)).member_epoch
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=5, committed_metadata="")
+    topics = (OffsetCommitRequestTopic(name="t", partitions=(partition,)),)
+    machine.ask(
+        OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=epoch, member_id="m", topics=topics), 9
+    )
+    beat(machine, epoch=-1)
+    end = machine.log(CONSUMER_OFFSETS).end_offset
+    refused = join(machine, **told)
+    kept = told.get("member_id", "")
+    assert (refused.error_code, refused.member_id) == (error.code, kept)
+    group = machine.core.groups.get("g")
+    assert group is not None and group.kind == "consumer" and machine.log(CONSUMER_OFFSETS).end_offset == end
+    if not full:
+        assert join(machine).error_code == MemberIdRequired.code
+        group = machine.core.groups.get("g")
+        assert group is not None and group.kind == "classic"
+    machine.folder.abandon()
+
+
+def test_a_full_disk_lets_the_first_classic_member_of_an_empty_group_wait(machine: Machine) -> None:
+    beat(machine, subscribed_topic_names=("t",))
+    beat(machine, epoch=-1)
+    with full_disk(machine):
+        assert join(machine).error_code == CoordinatorLoadInProgress.code
+    assert join(machine).error_code == MemberIdRequired.code
+
+
+@contextmanager
+def full_disk(machine: Machine) -> Iterator[None]:
+    """Let the disk refuse the records of groups."""
+
+    def refuse(*args: object) -> None:
+        raise KafkaStorageError("the disk is full")
+
+    log = machine.core.offsets_log
+    log.write = refuse  # type: ignore[assignment, method-assign]
+    try:
+        yield
+    finally:
+        del log.write
+
+
+def test_groups_that_change_their_protocol_count_too(tmp_path: Path) -> None:
+    one = Machine(tmp_path / "one", consumer_groups=ConsumerGroupSettings(max_groups=1))
+    for group_id in ("g", "h"):
+        assert join(one, group_id=group_id, instance_id="i").error_code == 0
+    join(one, group_id="empty")
+    assert beat(one, subscribed_topic_names=("t",)).error_code == 0
+    for group_id in ("h", "empty"):
+        answer = beat(one, subscribed_topic_names=("t",), group_id=group_id)
+        assert answer.error_code == CoordinatorNotAvailable.code
+    one.folder.abandon()
+    machine = Machine(tmp_path / "none", groups=GroupSettings(max_groups=1))
+    beat(machine, subscribed_topic_names=("t",))
+    joined = join(machine, instance_id="i")
+    assert join(machine, group_id="h", instance_id="i").error_code == 0
+    assert beat(machine, epoch=-1).error_code == 0
+    group = machine.core.groups.get("g")
+    assert group is not None and group.kind == "consumer" and list(group.members) == [joined.member_id]
+    machine.folder.abandon()
+
+
+def test_long_member_ids_count_as_memory_of_the_group(tmp_path: Path) -> None:
+    machine = Machine(tmp_path / "data", consumer_groups=ConsumerGroupSettings(max_group_bytes=10_000))
+    assert beat(machine, "a" * 1000, subscribed_topic_names=("t",)).error_code == 0
+    assert beat(machine, "b" * 2000, subscribed_topic_names=("t",)).error_code == GroupMaxSizeReached.code
     machine.folder.abandon()
 
 

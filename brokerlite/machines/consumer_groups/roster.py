@@ -98,14 +98,14 @@ class Roster:
         if not joining:
             kind = f"Group {group_id} is not a consumer group." if classic else f"Consumer group {group_id} not found."
             raise GroupIdNotFound(kind)
+        if len(self.by_id) >= self.settings.max_groups:
+            log.warning(
+                "group refused: the broker has %d consumer groups, its maximum",
+                self.settings.max_groups,
+                extra={"group": group_id},
+            )
+            raise CoordinatorNotAvailable(f"this broker has {len(self.by_id)} consumer groups already")
         if classic is None:
-            if len(self.by_id) >= self.settings.max_groups:
-                log.warning(
-                    "group refused: the broker has %d consumer groups, its maximum",
-                    self.settings.max_groups,
-                    extra={"group": group_id},
-                )
-                raise CoordinatorNotAvailable(f"this broker has {len(self.by_id)} consumer groups already")
             return Change(ConsumerGroup(group_id))
         if classic.is_empty:
             return Change(ConsumerGroup(group_id), classic)
@@ -193,6 +193,15 @@ class Roster:
         self._stored.write(tombstones(group))
         del self.by_id[group.group_id]
 
+    def make_way(self, group: ConsumerGroup) -> None:
+        """Forget a group without members, because a member makes it a classic one.
+
+        Raises:
+            CoordinatorLoadInProgress: the disk refused; the group stays.
+        """
+        self._write(tombstones(group))
+        del self.by_id[group.group_id]
+
     def fence(self, group: ConsumerGroup, leaving: Collection[AssignedMember], now: float) -> None:
         """Remove members. If only members of the classic protocol stay, the group becomes a classic one.
 
@@ -216,7 +225,16 @@ class Roster:
         # One of the leaving members used the new protocol; else the group would have been a classic one before.
         if all(group.members[member_id].classic is not None for member_id in leaving):
             return False
-        return self.settings.migration_policy.downgrades and len(staying) <= self._classic.settings.max_members
+        return self.may_downgrade(len(staying))
+
+    def may_downgrade(self, members: int) -> bool:
+        """Whether a group of so many classic members may become a classic one; otherwise it stays as it is."""
+        classic = self._classic
+        return (
+            self.settings.migration_policy.downgrades
+            and members <= classic.settings.max_members
+            and classic.has_room
+        )
 
     def downgrade(self, change: Change, leaving: Collection[str], now: float, *, rebalance: bool) -> bool:
         """Make a classic group of the members that stay; return whether that was possible.
