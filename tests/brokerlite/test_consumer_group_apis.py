@@ -14,6 +14,7 @@ from ottla.brokerlite.machines.acls.acl_settings import AclSettings
 from ottla.brokerlite.machines.consumer_groups import subscriptions, target
 from ottla.brokerlite.machines.consumer_groups.assignors import Candidate, java_order, range_, uniform
 from ottla.brokerlite.machines.consumer_groups.consumer_group_settings import ConsumerGroupSettings, MigrationPolicy
+from ottla.brokerlite.machines.consumer_groups.member import MemberProgress
 from ottla.brokerlite.machines.groups.group_settings import GroupSettings
 from ottla.brokerlite.machines.topics.topics import CONSUMER_OFFSETS
 from ottla.codec.apis.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -287,6 +288,54 @@ def full_disk(machine: Machine) -> Iterator[None]:
         yield
     finally:
         del log.write
+
+
+def test_a_member_that_is_back_before_the_disk_takes_its_removal_stays(machine: Machine) -> None:
+    joined = beat(machine, subscribed_topic_names=("t",))
+    with full_disk(machine):
+        machine.pass_time(45.5)
+    assert beat(machine, epoch=joined.member_epoch).error_code == 0
+    machine.pass_time(30.0)
+    assert beat(machine, epoch=joined.member_epoch).error_code == 0
+    machine.pass_time(46.0)
+    assert beat(machine, epoch=joined.member_epoch).error_code == UnknownMemberId.code
+
+
+def must_give_up(machine: Machine, **told: Any) -> int:
+    """Let member "m" have partitions of which "other" shall get some; return the epoch of "m"."""
+    machine.core.create_topic("t", 2, {})
+    beat(machine, subscribed_topic_names=("t",), rebalance_timeout_ms=10_000, **told)
+    beat(machine, "other", subscribed_topic_names=("t",))
+    epoch: int = beat(machine, epoch=2, **told).member_epoch
+    assert machine.core.consumer_groups.by_id["g"].members["m"].state is MemberProgress.UNREVOKED
+    return epoch
+
+
+def test_a_member_that_keeps_its_partitions_is_removed_when_the_disk_allows_it_though_it_sends_heartbeats(
+    machine: Machine,
+) -> None:
+    epoch = must_give_up(machine)
+    with full_disk(machine):
+        machine.pass_time(10.5)
+    assert beat(machine, epoch=epoch).error_code == 0
+    machine.pass_time(1.0)
+    assert beat(machine, epoch=epoch).error_code == UnknownMemberId.code
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_static_member_that_left_for_a_while_need_not_give_up_partitions_in_time(
+    machine: Machine, restarted: bool
+) -> None:
+    must_give_up(machine, instance_id="i")
+    assert beat(machine, epoch=-2, instance_id="i").error_code == 0
+    if restarted:
+        machine = machine.restart(clean=False)
+    machine.pass_time(30.0)
+    group = machine.core.consumer_groups.by_id["g"]
+    assert group.members.keys() == {"m", "other"}
+    assert beat(machine, "new", instance_id="i", subscribed_topic_names=("t",)).error_code == 0
+    assert group.members.keys() == {"new", "other"}
+    machine.folder.abandon()
 
 
 def test_groups_that_change_their_protocol_count_too(tmp_path: Path) -> None:
