@@ -11,15 +11,17 @@ import pytest
 
 from ottla.acl.acls import Acl
 from ottla.brokerlite.machines.acls.acl_settings import AclSettings
-from ottla.brokerlite.machines.consumer_groups import subscriptions, target
+from ottla.brokerlite.machines.consumer_groups import consumer_group_log, subscriptions, target
 from ottla.brokerlite.machines.consumer_groups.assignors import Candidate, java_order, range_, uniform
 from ottla.brokerlite.machines.consumer_groups.consumer_group_settings import ConsumerGroupSettings, MigrationPolicy
 from ottla.brokerlite.machines.consumer_groups.member import MemberProgress
+from ottla.brokerlite.machines.core import Answer
 from ottla.brokerlite.machines.groups.group_settings import GroupSettings
 from ottla.brokerlite.machines.topics.topics import CONSUMER_OFFSETS
 from ottla.codec.apis.consumer_group_describe import ConsumerGroupDescribeRequest
 from ottla.codec.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from ottla.codec.apis.create_acls import AclOperation, AclPermissionType, PatternType, ResourceType
+from ottla.codec.apis.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from ottla.codec.apis.heartbeat import HeartbeatRequest
 from ottla.codec.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from ottla.codec.apis.offset_commit import (
@@ -40,6 +42,7 @@ from ottla.errors import (
     BrokerError,
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
+    DecodeError,
     GroupAuthorizationFailed,
     GroupIdNotFound,
     GroupMaxSizeReached,
@@ -250,9 +253,7 @@ def test_an_empty_group_and_its_offsets_outlast_a_join_that_is_refused(
     epoch = beat(machine, subscribed_topic_names=("t",)).member_epoch
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=5, committed_metadata="")
     topics = (OffsetCommitRequestTopic(name="t", partitions=(partition,)),)
-    machine.ask(
-        OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=epoch, member_id="m", topics=topics), 9
-    )
+    machine.ask(OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=epoch, member_id="m", topics=topics), 9)
     beat(machine, epoch=-1)
     end = machine.log(CONSUMER_OFFSETS).end_offset
     refused = join(machine, **told)
@@ -338,6 +339,54 @@ def test_a_static_member_that_left_for_a_while_need_not_give_up_partitions_in_ti
     machine.folder.abandon()
 
 
+def test_a_group_is_upgraded_in_its_first_rebalance(tmp_path: Path) -> None:
+    machine = Machine(tmp_path / "data", groups=GroupSettings(initial_rebalance_delay=3.0))
+    machine.core.create_topic("t", 2, {})
+    member_id = join(machine).member_id
+    waiting = machine.send(joining(member_id))
+    assert machine.poll() == []
+    upgrading = machine.send(
+        ConsumerGroupHeartbeatRequest(
+            group_id="g",
+            member_id="new",
+            member_epoch=0,
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_names=("t",),
+            topic_partitions=(),
+        )
+    )
+    answers = {each.ticket: each.message.error_code for each in machine.poll() if isinstance(each, Answer)}
+    assert answers == {waiting: RebalanceInProgress.code, upgrading: 0}
+    joined = join(machine, member_id)
+    group = machine.core.consumer_groups.by_id["g"]
+    assert joined.error_code == 0 and group.members.keys() == {"new", member_id}
+    assert group.members[member_id].topics == {"t"}
+    machine.folder.abandon()
+
+
+def test_a_group_whose_epoch_is_damaged_on_disk_assigns_new_partitions(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.core.create_topic("t", 1, {})
+    epoch = 0
+    for i in range(5):
+        epoch = beat(machine, subscribed_topic_names=("t",)).member_epoch
+        beat(machine, f"m{i}", subscribed_topic_names=("t",))
+        beat(machine, f"m{i}", epoch=-1)
+    epoch = beat(machine, subscribed_topic_names=("t",)).member_epoch
+    monkeypatch.setattr(consumer_group_log, "_READERS", consumer_group_log._READERS | {3: damaged})
+    machine = machine.restart(clean=False)
+    topic = CreatePartitionsTopic(name="t", count=2, assignments=None)
+    machine.ask(CreatePartitionsRequest(topics=(topic,), timeout_ms=1000, validate_only=False), 3)
+    answer = beat(machine, epoch=epoch)
+    assert answer.error_code == 0 and answer.member_epoch > epoch and names(machine, answer) == {"t": (0, 1)}
+    machine.folder.abandon()
+
+
+def damaged(key: bytes, value: bytes, piece: object) -> str:
+    raise DecodeError("a test has damaged this record")
+
+
 def test_groups_that_change_their_protocol_count_too(tmp_path: Path) -> None:
     one = Machine(tmp_path / "one", consumer_groups=ConsumerGroupSettings(max_groups=1))
     for group_id in ("g", "h"):
@@ -365,8 +414,12 @@ def test_long_member_ids_count_as_memory_of_the_group(tmp_path: Path) -> None:
     machine.folder.abandon()
 
 
-def join(machine: Machine, member_id: str = "", *, instance_id: str | None = None, **told: Any) -> Any:
-    """Join as a classic member."""
+def join(machine: Machine, member_id: str = "", **told: Any) -> Any:
+    """Join as a classic member; the answer comes at once."""
+    return machine.ask(joining(member_id, **told))
+
+
+def joining(member_id: str = "", *, instance_id: str | None = None, **told: Any) -> JoinGroupRequest:
     subscription = build_subscription(ConsumerProtocolSubscription(topics=("t",)), 1)
     usual: dict[str, Any] = {
         "group_id": "g",
@@ -377,7 +430,7 @@ def join(machine: Machine, member_id: str = "", *, instance_id: str | None = Non
         "protocol_type": "consumer",
         "protocols": (JoinGroupRequestProtocol(name="range", metadata=subscription),),
     }
-    return machine.ask(JoinGroupRequest(**usual | told))
+    return JoinGroupRequest(**usual | told)
 
 
 def sync(machine: Machine, joined: Any, plan: dict[str, tuple[int, ...]] | None = None) -> dict[str, tuple[int, ...]]:

@@ -5,7 +5,7 @@ Rules:
 - A group is stored in pieces, and each piece when it changes. A group without a record of its epoch or of a member is
   none, whatever other records it has.
 - A resolved pattern is stored when its topics change, not when it is resolved again with the same result.
-- A record that cannot be parsed is skipped and logged.
+- A record that cannot be parsed is skipped and logged. The group goes on in the highest epoch of its other records.
 
 Source: GroupCoordinatorRecordHelpers.java, GroupMetadataManager.java (replay).
 """
@@ -116,6 +116,9 @@ def load(loaded: Loaded, groups: dict[str, ConsumerGroup]) -> None:
         for member_id in list(change.target):
             if member_id not in change.members:
                 del change.target[member_id]
+        # The record of the epoch may be damaged. In an older epoch than its target, the group would get no new target.
+        epochs = [member.epoch for member in change.members.values() if member is not None]
+        change.restore_epoch(max(change.epoch, change.target_epoch, *epochs), change.topics_hash)
         group = change.group
         group.apply(change)
         groups[group_id] = group

@@ -61,7 +61,10 @@ def upgraded(classic: Group, topics: Topics) -> Change:
 
 
 def _from_classic(group: Group, member: JoinedMember, topics: Topics) -> AssignedMember:
-    _, subscription = parse_subscription(member.metadata(group.protocol))
+    # In a rebalance the group may have no protocol yet, or one that this member has given up. Each protocol of a member
+    # names the same topics. Kafka fails if the group has no protocol (`protocolName().get()`).
+    metadata = member.metadata(group.protocol) or member.protocols[0].metadata
+    _, subscription = parse_subscription(metadata)
     assigned: Owned = {}
     if member.assignment:
         _, assignment = parse_assignment(member.assignment)

@@ -233,9 +233,7 @@ class Roster:
         """Whether a group of so many classic members may become a classic one; otherwise it stays as it is."""
         classic = self._classic
         return (
-            self.settings.migration_policy.downgrades
-            and members <= classic.settings.max_members
-            and classic.has_room
+            self.settings.migration_policy.downgrades and members <= classic.settings.max_members and classic.has_room
         )
 
     def downgrade(self, change: Change, leaving: Collection[str], now: float, *, rebalance: bool) -> bool:

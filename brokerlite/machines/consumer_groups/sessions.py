@@ -4,8 +4,8 @@
 protocol has heard that it must join again, or has joined and must send SyncGroup.
 
 Rules:
-- If the disk refuses the removal, the timer is set again, and what the member must do cancels or postpones it as before:
-  each kind stays its own. A heartbeat renews the session, but gives up no partitions.
+- If the disk refuses a removal, the same timer is set again, so the member can still do what it must. A heartbeat
+  postpones the end of the session, but gives up no partitions.
 - The time to give up partitions belongs to an epoch. A member that has left the epoch by then is not removed, for
   example a static member that left for a while.
 
