@@ -220,10 +220,7 @@ def test_a_downgrade_before_a_crash_ends_with_all_partitions_read(machine: Machi
     assert sync(machine, old) == {"t": (1,)}
     assert beat(machine, "new", -1).error_code == 0
     machine = machine.restart(clean=False)
-    heartbeat = HeartbeatRequest(
-        group_id="g", generation_id=old.generation_id, member_id=old.member_id, group_instance_id="i"
-    )
-    assert machine.ask(heartbeat).error_code == RebalanceInProgress.code
+    assert machine.ask(heartbeat(old, "i")).error_code == RebalanceInProgress.code
     old = join(machine, old.member_id, instance_id="i")
     assert old.error_code == 0 and old.leader == old.member_id and len(old.members) == 1
     assert sync(machine, old, {"t": (0, 1)}) == {"t": (0, 1)}
@@ -231,6 +228,49 @@ def test_a_downgrade_before_a_crash_ends_with_all_partitions_read(machine: Machi
     group = machine.core.groups.get("g")
     assert group is not None and group.kind == "classic" and group.state_name == "Stable"
     machine.folder.abandon()
+
+
+def test_a_member_that_waits_for_partitions_joins_again_when_a_static_member_makes_the_group_classic(
+    machine: Machine,
+) -> None:
+    machine.core.create_topic("t", 6, {})
+    beat(machine, "new", instance_id="i", subscribed_topic_names=("t",))
+    first = join(machine, instance_id="1").member_id
+    give_up(machine, "new", "i")
+    join(machine, first, instance_id="1")
+    second = join(machine, instance_id="2").member_id
+    give_up(machine, "new", "i")
+    waits = join(machine, second, instance_id="2")
+    group = machine.core.consumer_groups.by_id["g"]
+    assert group.members[second].state is MemberProgress.UNRELEASED
+    join(machine, first, instance_id="1")  # gives up the partition for which the second member waits
+    assert group.members[first].is_reconciled_to(group.target_epoch)
+    beat(machine, "new", -2, instance_id="i")
+    assert join(machine, instance_id="i").error_code == 0
+    classic = machine.core.groups.get("g")
+    assert classic is not None and classic.kind == "classic"
+    assert machine.ask(heartbeat(waits, "2")).error_code == RebalanceInProgress.code
+
+
+def give_up(machine: Machine, member_id: str, instance_id: str) -> None:
+    """Let a member of the new protocol hear what it must give up, and do so."""
+    members = machine.core.consumer_groups.by_id["g"].members
+    beat(machine, member_id, members[member_id].epoch, instance_id=instance_id)
+    kept = tuple(
+        TopicPartitions(topic_id=topic_id, partitions=tuple(each))
+        for topic_id, each in members[member_id].assigned.items()
+    )
+    beat(machine, member_id, members[member_id].epoch, instance_id=instance_id, topic_partitions=kept)
+
+
+def heartbeat(joined: Any, instance_id: str) -> HeartbeatRequest:
+    """The heartbeat of a classic member."""
+    return HeartbeatRequest(
+        group_id="g",
+        generation_id=joined.generation_id,
+        member_id=joined.member_id,
+        group_instance_id=instance_id,
+    )
 
 
 @pytest.mark.parametrize(
@@ -368,13 +408,11 @@ def test_a_group_whose_epoch_is_damaged_on_disk_assigns_new_partitions(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine.core.create_topic("t", 1, {})
-    epoch = 0
     for i in range(5):
-        epoch = beat(machine, subscribed_topic_names=("t",)).member_epoch
         beat(machine, f"m{i}", subscribed_topic_names=("t",))
         beat(machine, f"m{i}", epoch=-1)
     epoch = beat(machine, subscribed_topic_names=("t",)).member_epoch
-    monkeypatch.setattr(consumer_group_log, "_READERS", consumer_group_log._READERS | {3: damaged})
+    monkeypatch.setattr(consumer_group_log, "_READERS", {**consumer_group_log._READERS, 3: damaged})
     machine = machine.restart(clean=False)
     topic = CreatePartitionsTopic(name="t", count=2, assignments=None)
     machine.ask(CreatePartitionsRequest(topics=(topic,), timeout_ms=1000, validate_only=False), 3)
