@@ -159,11 +159,10 @@ class ClassicMembers:
             if not rebalance:
                 led = reconciled(told, roster.goal(change, told, has, subscription_changed=changed))
                 change.put(led)
-                # A member that waits for partitions, or has not heard of its own, would wait for good in a stable group.
-                # Kafka lets it.
-                rebalance = not all(
-                    each.is_reconciled_to(change.target_epoch) for each in change.all_members().values()
-                )
+                # In a stable group, a member that waits for partitions would not hear that they are free. Kafka begins no
+                # rebalance here; nobody reads these partitions there until the next one.
+                members = change.all_members().values()
+                rebalance = not all(each.is_reconciled_to(change.target_epoch) for each in members)
             if roster.downgrade(change, (), now, rebalance=rebalance):
                 return led
         roster.targets.assign(change, roster.timestamp)
