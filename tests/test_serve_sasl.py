@@ -146,9 +146,7 @@ async def test_the_oldest_stranger_makes_room_for_the_next(clock: MockClock) -> 
             await each.aclose()
 
 
-async def test_nobody_waits_for_the_passwords_of_strangers_that_have_left(
-    clock: MockClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_nobody_waits_for_the_passwords_of_strangers_that_have_left(monkeypatch: pytest.MonkeyPatch) -> None:
     checked: list[str] = []
 
     def check(self: PasswordCheck, user: str, password: str) -> bool:

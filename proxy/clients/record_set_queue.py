@@ -38,6 +38,14 @@ class _Parked:
     ready: bool = False
     """The metadata has arrived; another record set may still be before it."""
 
+    def waits(self) -> None:
+        """Its metadata is missing."""
+        self.ready = False
+
+    def arrived(self) -> None:
+        """Its metadata has arrived."""
+        self.ready = True
+
 
 Refuse = Callable[[Offer, BrokerError, float], None]
 
@@ -131,12 +139,12 @@ class RecordSetQueue:
         self._parked[client] += 1
 
         def wait(now: float) -> None:
-            parked.ready = False
+            parked.waits()
             topic = self._topics.undescribed(name) or name
             self._topics.when_described(topic, wait_for_turn, partial(give_up, topic), now, asker=client)
 
         def wait_for_turn(now: float) -> None:
-            parked.ready = True
+            parked.arrived()
             self._release(name)
 
         def go_on(now: float) -> None:
