@@ -140,8 +140,13 @@ class RecordSetQueue:
 
         def wait(now: float) -> None:
             parked.waits()
-            topic = self._topics.undescribed(name) or name
-            self._topics.when_described(topic, wait_for_turn, partial(give_up, topic), now, asker=client)
+            self._line_up(name, parked)
+            try:
+                topic = self._topics.undescribed(name) or name
+                self._topics.when_described(topic, wait_for_turn, partial(give_up, topic), now, asker=client)
+            except BaseException:  # a bug, which must not keep others in the line
+                self._step_out(name, parked)
+                raise
 
         def wait_for_turn(now: float) -> None:
             parked.arrived()
@@ -149,7 +154,6 @@ class RecordSetQueue:
 
         def go_on(now: float) -> None:
             if self._topics.undescribed(name) is not None:  # its metadata has become incomplete again, or a copy's
-                self._line_up(name, parked)
                 wait(now)
                 return
             if self._is_behind(name, parked):
@@ -164,22 +168,26 @@ class RecordSetQueue:
 
         def give_up(topic: str, message: str, now: float) -> None:
             self._buffered.count(client, -size)
-            self._lines[name].remove(parked)
-            self._release(name)
             if topic != name:
                 message = f"the proxy cannot copy these records to {topic}: {message}"
             error = UnknownTopicOrPartition(message)
             offer.refuse(error, now)  # first, so that a bug in the rest keeps no client waiting
+            self._step_out(name, parked)
             self._unpark(client, now)
             over(now)
             self._refused(offer, error, now)
 
         parked = _Parked(next(self._numbers), go_on)
-        self._line_up(name, parked)
         wait(now)
 
     def _line_up(self, topic: str, parked: _Parked) -> None:
         insort(self._lines.setdefault(topic, []), parked, key=attrgetter("number"))
+
+    def _step_out(self, topic: str, parked: _Parked) -> None:
+        """Take a record set out of its line, and let those behind it go on."""
+        if parked in (line := self._lines.get(topic, [])):
+            line.remove(parked)
+            self._release(topic)
 
     def _is_behind(self, topic: str, parked: _Parked) -> bool:
         """Whether an older record set of its topic waits again."""
