@@ -10,6 +10,7 @@ import logging
 import os
 import platform
 import signal
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -132,3 +133,11 @@ def log_lines_are_not_held() -> Iterator[None]:
     yield
     held, HELD.lines = HELD.lines, None
     assert held is None, held
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_loop_of_zeroconf_is_left() -> Iterator[None]:
+    """It uses the global random generator, and hypothesis fails a later test during which that generator changes."""
+    yield
+    left = [each.name for each in threading.enumerate() if "(_run_loop)" in each.name]
+    assert not left, f"a test of this file leaves a thread of zeroconf: {left}"

@@ -14,6 +14,7 @@ from ottla.codec import frames
 from ottla.codec.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from ottla.codec.apis.sasl_handshake import SaslHandshakeRequest
 from ottla.sasl import ScramSha256
+from ottla.sasl_server.passwords import PasswordCheck
 from ottla.sasl_server.server import SaslServer
 from ottla.sasl_server.settings import SaslSettings
 from ottla.serve import Listener
@@ -25,7 +26,7 @@ from tests.serving import LIMITS, Desk, closed, echo, received, until
 from tests.steps import no_step_holds_the_loop  # noqa: F401 # applies to each test here
 from tests.test_sasl_server import ALICE, SECRET, USERS
 
-SETTINGS = SaslSettings(mechanisms=("SCRAM-SHA-256",), failure_delay=2.0, max_receive=600)
+SETTINGS = SaslSettings(mechanisms=("SCRAM-SHA-256", "PLAIN"), failure_delay=2.0, max_receive=600)
 ROOMY = replace(LIMITS, max_connections=20, max_frame=100_000)
 REQUEST = b"\0\3" + b"request that is no SASL"
 
@@ -37,10 +38,16 @@ def clock() -> MockClock:
 
 @asynccontextmanager
 async def guarded(desk: Desk) -> AsyncIterator[tuple[Listener, Place]]:
+    async with behind_sasl(desk) as (listener, service):
+        yield listener, Place(listener, service)
+
+
+@asynccontextmanager
+async def behind_sasl(desk: Desk) -> AsyncIterator[tuple[Listener, SaslService]]:
     async with listening(desk, ROOMY) as (listener, _), trio.open_nursery() as nursery:
         service = SaslService(desk, SaslServer(SETTINGS, USERS, os.urandom), listener.newcomers)
         nursery.start_soon(service.run)
-        yield listener, Place(listener, service)
+        yield listener, service
         nursery.cancel_scope.cancel()
 
 
@@ -137,3 +144,31 @@ async def test_the_oldest_stranger_makes_room_for_the_next(clock: MockClock) -> 
             assert await log_in(stream, SECRET) == 0
         for each in strangers:
             await each.aclose()
+
+
+async def test_nobody_waits_for_the_passwords_of_strangers_that_have_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[str] = []
+
+    def check(self: PasswordCheck, user: str, password: str) -> bool:
+        checked.append(user)
+        return True
+
+    async def begin(stream: trio.SocketStream, user: bytes) -> None:
+        await ask(stream, SaslHandshakeRequest(mechanism="PLAIN"), 1)
+        token = SaslAuthenticateRequest(auth_bytes=b"\0" + user + b"\0x")
+        await stream.send_all(frames.build_request(token, 2, 1, None))
+
+    monkeypatch.setattr(PasswordCheck, "check", check)
+    desk = Desk(echo)
+    async with behind_sasl(desk) as (listener, service):
+        place = Place(listener, service)
+        async with service._one:  # another check takes its time
+            for number in range(1, 4):
+                async with peer(place) as stranger:
+                    await begin(stranger, b"bob")
+                    await until(lambda number=number: service._one.statistics().tasks_waiting == number)  # type: ignore[misc]
+            await until(lambda: len(desk.left) == 3)
+        async with peer(place) as stream:
+            await begin(stream, b"alice")
+            await received(stream, 4)
+    assert checked == ["alice"]

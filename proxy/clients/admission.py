@@ -26,6 +26,7 @@ from ottla.proxy.clients.batches import ClientBatch, Offer, Origin
 from ottla.proxy.clients.opening import producer_in
 from ottla.proxy.clients.producers import ClientProducers, KnownProducer
 from ottla.proxy.clients.routed_topics import RoutedTopics
+from ottla.proxy.clients.unknown_epochs import UnknownEpochs
 from ottla.proxy.clients.windows import ClientResult, Window
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.routing import Copies, Destination, Routes, RuleHistory
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.proxy")
 
 MOST_FENCED = 10_000
-"""How many producers are remembered as logged, and how many as refused."""
+"""How many producers are remembered as logged."""
 _RULE_CHANGED = (
     "the proxy's rule for this topic, or for one that gets copies, has changed since this producer was opened: open "
     "another one"
@@ -54,6 +55,7 @@ class Admission:
     Attributes:
         producers: clients' producers.
         history: the topic rules over time.
+        unknown: transactions of which records were refused.
     """
 
     def __init__(
@@ -70,10 +72,7 @@ class Admission:
         self.history = RuleHistory(config.topics)
         self._fenced: set[int] = set()
         """Producers that are logged as fenced."""
-        self._unknown: dict[tuple[int, int], None] = {}
-        """(producer id, epoch) whose transactional records were refused because the epoch is unknown."""
-        self._too_many_unknown = False
-        """Some of these were dropped, so any transaction may have lost records."""
+        self.unknown = UnknownEpochs()
 
     def remember(self, producer_id: int, host: str) -> KnownProducer[ClientBatch]:
         """Remember the producer id of a client on this host; it may be known already."""
@@ -147,10 +146,6 @@ class Admission:
         """The producer and the transaction of a batch; ``None`` if it has none, or its epoch is unknown."""
         return self.producers.in_transaction(batch.producer_id, batch.producer_epoch) if batch.transactional else None
 
-    def may_commit(self, producer_id: int, epoch: int) -> bool:
-        """Whether no records of a transaction were refused because its epoch is unknown."""
-        return not self._too_many_unknown and (producer_id, epoch) not in self._unknown
-
     def change_rules(self, rules: Sequence[TopicRule]) -> None:
         """Remember new rules: producers that are open now were opened under the former ones."""
         self.history.change(rules)
@@ -204,8 +199,9 @@ class Admission:
         if self._changed(offer, producer.since):
             raise ProducerFenced(_RULE_CHANGED)
         # Batches that this client sent before the topic had a rule have at most the client's epoch on upstream, so a
-        # later epoch cannot collide with them.
-        producer.pass_epoch(batch.producer_epoch)
+        # later epoch cannot collide with them. Streams to other topics keep their epochs, or who may write to one topic
+        # could use up the epochs of all.
+        producer.pass_epoch(self._topics.with_copies(offer.topic), batch.producer_epoch)
         return producer
 
     def _in_transaction(self, offer: Offer, batch: RecordBatch) -> KnownProducer[ClientBatch]:
@@ -246,13 +242,8 @@ class Admission:
 
     def _note_unknown(self, batch: RecordBatch, offer: Offer, why: str) -> None:
         """Remember that records were refused because of an unknown epoch, and log it once."""
-        epoch = batch.producer_id, batch.producer_epoch
-        if epoch in self._unknown:
+        if not self.unknown.add(batch.producer_id, batch.producer_epoch, offer.origin.host):
             return
-        self._unknown[epoch] = None
-        if len(self._unknown) > MOST_FENCED:
-            del self._unknown[next(iter(self._unknown))]
-            self._too_many_unknown = True
         facts = {"producer_id": batch.producer_id, "epoch": batch.producer_epoch, "topic": offer.topic, "why": why}
         what = "transaction must be aborted, its producer needs a new epoch"
         log.warning(what, extra=facts | offer.origin.facts)

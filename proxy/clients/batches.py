@@ -263,6 +263,8 @@ class ClientBatch(Numbered):
             if self.in_place and len(part.records) == self.count:
                 self.offset = result.offset
                 self.changed()
+                if self.open_parts:  # a retry may come before its copies are stored, and after a restart
+                    self.owner.changed(self)
         if self.open_parts == 0:
             self.owner.finished(self, now)
 

@@ -3,12 +3,17 @@
 Rules:
 - A request may have record sets for thousands of partitions, and as many may wait for the metadata of a topic. Record
   sets beyond a step's budget wait unread in one queue, and so do later requests, also EndTxn.
-- Record sets that have waited for their topic's metadata are older than the queue, so they go first.
+- Record sets that have waited for their topic's metadata are older than the queue, so they go first. Those of a topic
+  stay in order, also if its metadata, or that of a topic that gets copies, becomes incomplete meanwhile.
 """
 
+from bisect import insort
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
+from itertools import count, takewhile
+from operator import attrgetter
 
 from ottla.errors import BrokerError, UnknownTopicOrPartition
 from ottla.proxy.clients.batches import Offer
@@ -22,6 +27,26 @@ OVERHEAD = 1000
 QueuedCall = Callable[[float], None]
 """Called with the current time."""
 Take = Callable[[Offer, float], None]
+
+
+@dataclass(slots=True, eq=False)
+class _Parked:
+    """A record set that waits for the metadata of its topics."""
+
+    number: int
+    go_on: QueuedCall
+    ready: bool = False
+    """The metadata has arrived; another record set may still be before it."""
+
+    def waits(self) -> None:
+        """Its metadata is missing."""
+        self.ready = False
+
+    def arrived(self) -> None:
+        """Its metadata has arrived."""
+        self.ready = True
+
+
 Refuse = Callable[[Offer, BrokerError, float], None]
 
 
@@ -49,6 +74,9 @@ class RecordSetQueue:
         """The record sets of one request each, or a single other call."""
         self._described: deque[QueuedCall] = deque()
         """Record sets whose topic's metadata has arrived."""
+        self._numbers = count()
+        self._lines: dict[str, list[_Parked]] = {}
+        """Topic -> its record sets that wait, the oldest first."""
         self._parked: Counter[int] = Counter()
         """Client -> how many of its record sets wait for a topic's metadata, or for their turn after that."""
         self._leaving: dict[int, QueuedCall] = {}
@@ -105,23 +133,31 @@ class RecordSetQueue:
 
         Then, or if the metadata does not arrive in time, ``over`` is called.
         """
-        client, size = offer.origin.client, len(offer.data) + OVERHEAD
+        client, size, name = offer.origin.client, len(offer.data) + OVERHEAD, offer.topic
         self._threads.spend_a_look()
         self._buffered.count(client, size)
         self._parked[client] += 1
 
         def wait(now: float) -> None:
-            topic = self._topics.undescribed(offer.topic) or offer.topic
-            self._topics.when_described(topic, wait_for_turn, partial(give_up, topic), now, asker=client)
+            parked.waits()
+            self._line_up(name, parked)
+            try:
+                topic = self._topics.undescribed(name) or name
+                self._topics.when_described(topic, wait_for_turn, partial(give_up, topic), now, asker=client)
+            except BaseException:  # a bug, which must not keep others in the line
+                self._step_out(name, parked)
+                raise
 
         def wait_for_turn(now: float) -> None:
-            self._described.append(go_on)
+            parked.arrived()
+            self._release(name)
 
         def go_on(now: float) -> None:
-            if (
-                self._topics.undescribed(offer.topic) is not None
-            ):  # its metadata has become incomplete again, or a copy's
+            if self._topics.undescribed(name) is not None:  # its metadata has become incomplete again, or a copy's
                 wait(now)
+                return
+            if self._is_behind(name, parked):
+                self._line_up(name, parked)
                 return
             self._buffered.count(client, -size)
             try:
@@ -132,15 +168,39 @@ class RecordSetQueue:
 
         def give_up(topic: str, message: str, now: float) -> None:
             self._buffered.count(client, -size)
-            if topic != offer.topic:
+            if topic != name:
                 message = f"the proxy cannot copy these records to {topic}: {message}"
             error = UnknownTopicOrPartition(message)
             offer.refuse(error, now)  # first, so that a bug in the rest keeps no client waiting
+            self._step_out(name, parked)
             self._unpark(client, now)
             over(now)
             self._refused(offer, error, now)
 
+        parked = _Parked(next(self._numbers), go_on)
         wait(now)
+
+    def _line_up(self, topic: str, parked: _Parked) -> None:
+        insort(self._lines.setdefault(topic, []), parked, key=attrgetter("number"))
+
+    def _step_out(self, topic: str, parked: _Parked) -> None:
+        """Take a record set out of its line, and let those behind it go on."""
+        if parked in (line := self._lines.get(topic, [])):
+            line.remove(parked)
+            self._release(topic)
+
+    def _is_behind(self, topic: str, parked: _Parked) -> bool:
+        """Whether an older record set of its topic waits again."""
+        return topic in self._lines and self._lines[topic][0].number < parked.number
+
+    def _release(self, topic: str) -> None:
+        """Queue the oldest record sets of a topic whose metadata has arrived."""
+        line = self._lines[topic]
+        ready = [each.go_on for each in takewhile(attrgetter("ready"), line)]
+        del line[: len(ready)]
+        self._described += ready
+        if not line:
+            del self._lines[topic]
 
     def _unpark(self, client: int, now: float) -> None:
         self._parked[client] -= 1

@@ -124,7 +124,7 @@ class TransactionHandler:
         """Forward EndTxn once none of the transaction's batches waits or is under way, or refuse it."""
         asked: EndTxnRequest = parse_request(frame).message
         now = yield from self._turn(now)
-        refusal, now = yield from self._shared.transactions.end(asked, now)
+        refusal, now = yield from self._shared.transactions.end(asked, self._host, now)
         if refusal:
             self._client.respond(request, EndTxnResponse(error_code=_code_for(request.version, refusal)))
             return

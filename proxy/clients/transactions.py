@@ -93,14 +93,17 @@ class ClientTransactions:
 
     # -- EndTxn
 
-    def end(self, request: EndTxnRequest, now: float) -> Steps[tuple[int, float]]:
+    def end(self, request: EndTxnRequest, host: str, now: float) -> Steps[tuple[int, float]]:
         """Wait until none of the transaction's batches is under way; returns 0, or why EndTxn is refused, and the time.
+
+        ``host`` is the client's.
 
         UNKNOWN_PRODUCER_ID means that the client needs a new epoch.
         """
         found = self._admission.producers.in_transaction(request.producer_id, request.producer_epoch)
         if found is None or found[1].transactional_id != request.transactional_id:
-            if request.committed and not self._admission.may_commit(request.producer_id, request.producer_epoch):
+            may_commit = self._admission.unknown.may_commit(request.producer_id, request.producer_epoch, host)
+            if request.committed and not may_commit:
                 return UnknownProducerId.code, now  # the proxy has refused records of this unknown epoch
             return 0, now
         producer, transaction = found

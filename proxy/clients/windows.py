@@ -251,10 +251,13 @@ class RememberedRecords:
         """
         found: set[int] = set()
         known = False
-        for index, (timed, numbered) in enumerate(fingerprints):
-            each = self._numbered.pop(numbered, timed)  # the record that was refused, if it has another time now
-            if each in self._by[None]:
-                raise ProducerFenced(_OUTCOME_UNKNOWN)
+        asked = list(fingerprints)
+        # The record that was refused may have another time now.
+        records = [self._numbered.get(numbered, timed) for timed, numbered in asked]
+        if not self._by[None].keys().isdisjoint(records):
+            raise ProducerFenced(_OUTCOME_UNKNOWN)  # and nothing is forgotten
+        for index, each in enumerate(records):
+            self._numbered.pop(asked[index].numbered, None)
             if _took(self._by[True], each):
                 found.add(index)
             else:

@@ -115,7 +115,7 @@ class UpstreamProducer:
     Attributes:
         producer_id: ``None`` if it is the proxy's own and not allocated yet.
         own: it is the proxy's, not a client's.
-        epoch: the epoch of new streams, outside transactions.
+        epoch: the least epoch of new streams, outside transactions.
         transaction: ``None`` if it is not transactional, or its epoch is unknown.
         connections: node id -> connection.
         client_id: the id of the client that sends with it. Upstream gets it, too: its quotas and metrics are by client
@@ -130,6 +130,7 @@ class UpstreamProducer:
         "connections",
         "epoch",
         "own",
+        "passed",
         "producer_id",
         "streams",
         "transaction",
@@ -141,6 +142,8 @@ class UpstreamProducer:
         self.producer_id = producer_id
         self.own = producer_id is None
         self.epoch = 0
+        self.passed: dict[str, int] = {}
+        """Topic -> the least epoch of new streams to it."""
         self.transaction: UpstreamTransaction | None = None
         self.streams: dict[Destination, Stream] = {}
         self.connections: dict[int, ProducerConnection] = {}
@@ -161,9 +164,10 @@ class UpstreamProducer:
         """Take the state of its transactions in a new epoch."""
         self.transaction = transaction
 
-    def pass_epoch(self, epoch: int) -> None:
-        """Have new streams use later epochs than this one of its client."""
-        self.epoch = max(self.epoch, epoch + 1)
+    def pass_epoch(self, topics: Iterable[str], epoch: int) -> None:
+        """Have new streams to these topics use later epochs than this one of its client."""
+        for topic in topics:
+            self.passed[topic] = max(self.passed.get(topic, 0), epoch + 1)
 
     def accept(self, batch: Any, *, awaited: bool) -> None:
         """Take a batch of the client to which it is lent."""
@@ -187,7 +191,9 @@ class UpstreamProducer:
     def stream(self, destination: Destination, topic_id: "UUID") -> Stream:
         """Create the stream for a destination."""
         transactional = self.transaction is not None
-        epoch = self.transaction.epoch if self.transaction else self.epoch
+        epoch = max(self.epoch, self.passed.get(destination.topic, 0))
+        if self.transaction is not None:
+            epoch = self.transaction.epoch
         stream = Stream(*destination, epoch, topic_id, transactional=transactional)
         self.streams[destination] = stream
         return stream

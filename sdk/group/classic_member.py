@@ -19,7 +19,7 @@ Source: AbstractCoordinator.java, ConsumerCoordinator.java, ClassicKafkaConsumer
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ottla.errors import (
     IllegalGeneration,
@@ -39,7 +39,7 @@ from ottla.sdk.group.heartbeats import Heartbeats
 from ottla.sdk.group.joining import join, sync
 from ottla.sdk.group.leader import Assignments, Leader
 from ottla.sdk.group.member_states import IN_GROUP, TRANSITIONS, MemberInput, MemberState
-from ottla.sdk.group.membership import AssignmentChange
+from ottla.sdk.group.membership import AssignmentChange, Lose
 from ottla.sdk.group.offered import Incompatible, OfferedAssignors
 from ottla.sdk.group.offset_commits import CommittingMember
 from ottla.sdk.group.options import MemberOptions
@@ -79,6 +79,7 @@ class ClassicMember:
     Args:
         notify: called, inside the core, with each new change before the user is notified, and with ``None`` when the
             membership has failed or the generation changed.
+        unreported: losses of the member whose place this one takes, of which the user has not been notified yet.
     """
 
     def __init__(
@@ -88,11 +89,12 @@ class ClassicMember:
         options: MemberOptions,
         channel: str,
         notify: Callable[[AssignmentChange | None, float], None],
+        unreported: Iterable[Lose] = (),
     ) -> None:
         self._core, self._notify = core, notify
         self._seat = Seat(group, channel, options, MemberMetrics(core.metrics, group))
         self.state = S.OUT
-        self._partitions = OwnedPartitions(notify)
+        self._partitions = OwnedPartitions(notify, unreported)
         self.failed: OttlaError | None = None
         self.topics: tuple[str, ...] = ()
         self._offered = OfferedAssignors(group, options.chosen_assignors(), core.options.rack)

@@ -76,6 +76,8 @@ _SHORTEST = 0.1
 """The least seconds between heartbeats, so that a wrong configuration of the broker causes no flood."""
 _GONE = frozenset(each.code for each in (UnknownMemberId, FencedMemberEpoch, FencedInstanceId, GroupIdNotFound))
 """Answers to a goodbye which say that the group does not have this member."""
+REFUSED = (UnsupportedVersion, GroupIdNotFound)
+"""Errors by which a coordinator refuses this protocol, or has a group of another type under this name."""
 _OLD_EPOCH = (StaleMemberEpoch, IllegalGeneration)
 """Errors of a commit in an old epoch; TxnOffsetCommit has no error of its own for it."""
 
@@ -255,7 +257,7 @@ class ConsumerGroupMember:
         """End the membership with an error that is not retriable."""
         if not self._enter(On.FAIL, now):
             return
-        if not isinstance(error, UnsupportedVersion):  # with group_protocol="auto", a classic member takes over
+        if self._options.group_protocol != "auto" or not isinstance(error, REFUSED):  # else a classic member takes over
             log.error(
                 "membership ended, the consumer raises the error", extra={"group": self._group, "why": str(error)}
             )
@@ -395,7 +397,7 @@ class ConsumerGroupMember:
 
     def _reconcile(self) -> Steps[None]:
         """Own the assigned partitions, and no others: first give some up, then receive new ones."""
-        core = self._core
+        core, failures = self._core, 0
         while True:
             assigned, names = self._assigned, names_of(core)
             owned = {(topic_id, partition) for (_, partition), topic_id in self._ids.items()}
@@ -413,7 +415,8 @@ class ConsumerGroupMember:
             elif unknown := {topic_id for topic_id, _ in assigned - owned}:
                 yield from look_up(core, unknown, self.topics if self._named else ())
                 if unknown - names_of(core).keys():
-                    yield from sleep(core, core.backoff(0))
+                    yield from sleep(core, core.backoff(failures))
+                    failures += 1
             else:
                 break
         self._enter(On.RECONCILED, core.now)

@@ -8,7 +8,7 @@ Source: ConsumerCoordinator.java; AbstractMembershipManager.java.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.group.membership import AssignmentChange, Lose, Receive, Revoke
@@ -19,16 +19,19 @@ class OwnedPartitions:
 
     Args:
         notify: called, inside the core, with each new change.
+        unreported: losses of which a member before this one has not notified the user yet.
 
     Attributes:
         places: the partitions, in the order in which they were received.
         changes: the changes of which the user has to be notified, in order.
     """
 
-    def __init__(self, notify: Callable[[AssignmentChange | None, float], None]) -> None:
+    def __init__(
+        self, notify: Callable[[AssignmentChange | None, float], None], unreported: Iterable[Lose] = ()
+    ) -> None:
         self._notify = notify
         self.places: tuple[TopicPartition, ...] = ()
-        self.changes: deque[AssignmentChange] = deque()
+        self.changes: deque[AssignmentChange] = deque(unreported)
 
     def revoke(self, places: Sequence[TopicPartition], now: float) -> None:
         """Ask the user to give up partitions; the member owns them until then."""

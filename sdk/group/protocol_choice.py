@@ -29,9 +29,9 @@ from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Node
 from ottla.sdk.flow import LoneFlow, ask, sleep
 from ottla.sdk.group.classic_member import ClassicMember
-from ottla.sdk.group.consumer_group_member import ConsumerGroupMember
+from ottla.sdk.group.consumer_group_member import REFUSED, ConsumerGroupMember
 from ottla.sdk.group.coordinator_trouble import CoordinatorTrouble
-from ottla.sdk.group.membership import AssignmentChange, Membership
+from ottla.sdk.group.membership import AssignmentChange, Lose, Membership
 from ottla.sdk.group.offset_commits import CommittingMember
 from ottla.sdk.group.options import MemberOptions
 from ottla.sdk.logs import logger
@@ -42,8 +42,6 @@ log = logger("ottla.sdk.consumer")
 
 FEATURE = "group.version"
 """The broker feature whose level is 1 if the brokers have the protocol of KIP-848."""
-_REFUSED = (UnsupportedVersion, GroupIdNotFound)
-"""Errors by which a coordinator refuses the new protocol, or has a group of another type under this name."""
 
 Notify = Callable[[AssignmentChange | None, float], None]
 
@@ -152,26 +150,30 @@ class ChoosingMember:
                 ConsumerGroupMember(self._core, self._group, self._options, self._channel, self._hear), self._core.now
             )
         else:
-            self._become_classic(self._core.now)
+            self._become(
+                ClassicMember(self._core, self._group, self._options, self._channel, self._notify), self._core.now
+            )
 
     def _become(self, member: ClassicMember | ConsumerGroupMember, now: float) -> None:
         self._member = member
         member.subscribe(self._topics, now)
         member.join(now)
 
-    def _become_classic(self, now: float) -> None:
-        self._become(ClassicMember(self._core, self._group, self._options, self._channel, self._notify), now)
-
     def _hear(self, change: AssignmentChange | None, now: float) -> None:
         """Pass a change on; if the coordinator refuses the new protocol, begin again as a classic member."""
         member = self._member
-        if change is None and member is not None and isinstance(member.failed, _REFUSED) and not self._closed:
+        if change is None and member is not None and isinstance(member.failed, REFUSED) and not self._closed:
             log.warning(
                 "the coordinator refuses the new group protocol, joining by the classic one",
                 extra={"group": self._group, "why": str(member.failed)},
             )
             member.close("it joins by the classic protocol", now)
-            self._become_classic(now)
+            # The failed member has lost its partitions. The listener hears of that before it hears of others.
+            unreported = [each for each in member.changes if isinstance(each, Lose)]
+            # Its goodbye may be under way, and closes its channel in the end: a JoinGroup there would fail.
+            channel = f"{self._channel}-classic"
+            classic = ClassicMember(self._core, self._group, self._options, channel, self._notify, unreported)
+            self._become(classic, now)
             return
         self._notify(change, now)
 

@@ -502,3 +502,64 @@ def test_the_report_and_the_counts_have_the_copies() -> None:
     [topic] = json.loads("".join(report(world.core, 1.0)))["topics"]
     assert (topic["topic"], topic["mode"], topic["copied_to"]) == ("flights", "copy", ["archive"])
     assert "archive" not in world.core.tallies
+
+
+def test_a_fenced_batch_forgets_nothing_that_an_earlier_one_has_stored() -> None:
+    world = world_of(topics={"flights": 1, "archive": 2})
+    own = world.producer_id(1)
+    first, second = (next(key for key in KEYS if murmur2_partition(key, 2) == index) for index in (0, 1))
+    records: list[Pair] = [(first, b"0"), (second, b"1")]
+    world.upstream.errors["archive", 1] += [NotLeaderOrFollower.code, InvalidRecord.code]  # stored, or not
+    for epoch in (0, 1):
+        refused = send(world, records, own, 0, epoch=epoch)
+        world.settle(3)
+        assert refused.code == ProducerFenced.code
+    assert send(world, records[:1], own, 0, epoch=2).code == 0
+    assert world.upstream.values("archive").count(b"0") == world.upstream.values("flights").count(b"0") == 1
+
+
+def test_a_retry_after_a_restart_gets_the_offset_of_its_own_records_although_a_copy_was_missing() -> None:
+    world = world_of(topics={"flights": 1, "archive": 1}, journal=True, nodes=2)
+    world.upstream.lead("flights", 0, 0)
+    world.upstream.lead("archive", 0, 1)
+    world.request(0, MetadataRequest(topics=None), 9)
+    world.settle(1)
+    own = world.producer_id(1)
+    assert send(world, pairs(3), own, 0).code == 0
+    world.upstream.fate = lambda request: (
+        CUT_BEFORE if any(each.name == "archive" for each in request.topic_data) else ANSWERED
+    )
+    send(world, pairs(3, 3), own, 3)
+    world.settle(1)
+    world.restart()
+    world.upstream.fate = lambda request: ANSWERED
+    world.settle(2)
+    (told,) = send(world, pairs(3, 3), own, 3).produced.values()
+    assert (told.error_code, told.base_offset) == (0, 3)
+    assert len(world.upstream.values("flights")) == len(world.upstream.values("archive")) == 6
+
+
+def test_batches_stay_in_order_where_their_topic_is_recreated_while_they_wait_for_its_copy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(Upstream({"flights": 1, "archive": 1}), *RULES)
+    world.upstream.hide("archive")
+    world.request(0, MetadataRequest(topics=None), 12)
+    world.core.topics.when_described("flights", lambda now: None, lambda why, now: None, world.now, asker=0)
+    world.settle(1)
+    first = send(world, [(b"k", b"first")])
+    world.upstream.cluster.recreate("flights", 1)
+    control, kept = world.core.control, list[tuple[Any, ...]]()
+    asked = control.request_config
+    monkeypatch.setattr(control, "request_config", lambda *given: kept.append(given))
+    world.request(9, MetadataRequest(topics=None), 12)
+    second = send(world, [(b"k", b"second")])
+    world.upstream.show()
+    world.request(9, MetadataRequest(topics=None), 12)
+    world.settle(0.2)
+    monkeypatch.setattr(control, "request_config", asked)
+    for given in kept:
+        asked(*given)
+    world.settle(1)
+    assert (first.code, second.code) == (0, 0)
+    assert world.upstream.values("flights") == world.upstream.values("archive") == [b"first", b"second"]

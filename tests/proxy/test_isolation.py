@@ -7,6 +7,7 @@ from ottla.errors import (
     LeaderNotAvailable,
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
+    ProducerFenced,
     RequestTimedOut,
     TransactionAbortable,
     UnknownTopicId,
@@ -302,3 +303,13 @@ def test_a_batch_of_a_transaction_is_not_refused_for_now_if_one_behind_it_is_sto
     accept(world)
     world.settle(2)
     assert [each.code for each in replies] == [0, 0]
+
+
+def test_who_uses_up_the_epochs_of_a_producer_in_one_topic_does_not_stop_it_in_another() -> None:
+    world = World(Upstream({"flights": 6, "others": 6}), "*=rewrite")
+    victim = world.producer_id(1)
+    last = 2**15 - 1
+    hostile = world.produce(9, {("others", 0): batch([(key_at(1), b"x")], victim, last, 0)})
+    mine = send(world, victim, 0, 1, 2)
+    world.settle(5)
+    assert (hostile.code, mine.code) == (ProducerFenced.code, 0)

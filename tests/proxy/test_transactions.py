@@ -30,12 +30,13 @@ from ottla.errors import (
     UnknownProducerId,
     UnknownTopicOrPartition,
 )
-from ottla.proxy.clients import admission, producers, transactions
+from ottla.proxy.clients import producers, transactions, unknown_epochs
 from ottla.proxy.clients.acceptance import UNDER_WAY
 from ottla.proxy.clients.dialects import UNNAMED
 from ottla.proxy.clients.routed_topics import METADATA_WAIT
 from ottla.proxy.clients.transaction_handler import CONCURRENT_WAIT
 from ottla.proxy.clients.transactions import MOST_WAITING
+from ottla.proxy.clients.unknown_epochs import UnknownEpochs
 from ottla.proxy.upstream.stream_sender import IMPLICIT, LONG_REST
 from tests.proxy.simulated import ANSWERED, CUT_AFTER, CUT_BEFORE, Pair, Reply, Upstream, World, batch
 from tests.proxy.test_producers_upstream import numbers
@@ -66,11 +67,11 @@ def produce(
     return world.produce(1, {("flights", 0): data}, transactional_id=NAME, version=version)
 
 
-def end(world: World, producer: tuple[int, int], *, commit: bool, version: int = 4) -> Reply:
+def end(world: World, producer: tuple[int, int], *, commit: bool, version: int = 4, client: int = 2) -> Reply:
     request = EndTxnRequest(
         transactional_id=NAME, producer_id=producer[0], producer_epoch=producer[1], committed=commit
     )
-    return world.request(2, request, version)
+    return world.request(client, request, version)
 
 
 def code(reply: Reply) -> int:
@@ -521,18 +522,43 @@ def test_a_producer_of_which_something_is_under_way_is_not_forgotten(monkeypatch
     assert world.upstream.values("flights") == [b"0"]
 
 
-def test_where_too_many_unknown_epochs_were_refused_none_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "MOST_FENCED", 10)
+def test_a_host_with_too_many_unknown_epochs_may_commit_none_and_others_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unknown_epochs, "MOST", 10)
     world = world_of()
     payer = opened(world)
     assert produce(world, payer, 0, 3).code == 0
     world.restart()
     world.settle(1)
-    assert produce(world, payer, 1, 3, adds=False).code == UNNAMED.abort
     for other in range(20):
         data = batch([(key_at(3), b"x")], 5_000_000 + other, 0, 0, transactional=True)
         world.produce(9, {("flights", 0): data}, transactional_id="other", version=12)
-    assert code(end(world, payer, commit=True)) != 0
+    assert code(end(world, payer, commit=True, client=9)) == UnknownProducerId.code, "some records may be refused"
+    assert code(end(world, payer, commit=True)) == 0, "no records were refused on this host"
+    assert produce(world, payer, 1, 3, adds=False).code == UNNAMED.abort
+    assert code(end(world, payer, commit=True)) == UnknownProducerId.code
+
+
+def test_who_invents_the_producer_of_another_host_hides_none_of_its_refused_records(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(unknown_epochs, "MOST", 10)
+    unknown = UnknownEpochs()
+    for number in range(9):
+        unknown.add(number, 0, "hostile")
+    assert unknown.add(4, 0, "mine")
+    for number in range(9, 20):
+        unknown.add(number, 0, "hostile")
+    assert not unknown.may_commit(4, 0, "mine") and not unknown.may_commit(100, 0, "hostile")
+    assert unknown.may_commit(100, 0, "mine")
+
+
+def test_where_too_many_hosts_have_unknown_epochs_nobody_commits_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unknown_epochs, "MOST", 2)
+    unknown = UnknownEpochs()
+    assert unknown.may_commit(1, 0, "mine")
+    for number in range(10):
+        unknown.add(number, 0, f"host {number}")
+    assert not unknown.may_commit(100, 0, "mine")
 
 
 def test_all_topics_that_a_transaction_names_are_asked_for_at_once() -> None:

@@ -58,6 +58,7 @@ class Coordinator(Wire):
 
     Attributes:
         transactions: the transaction protocol version (KIP-890); clients learn of a change when they connect.
+        metadata_requests: how many Metadata requests were answered.
         slow: Metadata requests wait until `catch_up`.
         racks: the rack of each live node.
         replicas: the nodes that have each partition.
@@ -80,6 +81,7 @@ class Coordinator(Wire):
         self.transactions, self._group_version = transactions, group_version
         self.waiting: list[Asked] = []
         self.lookups = 0
+        self.metadata_requests = 0
         self.home = (1, "one", 9001)
         """The coordinator: node id, host and port."""
         self.reachable = True
@@ -172,6 +174,7 @@ class Coordinator(Wire):
         self.deliver(asked.key, asked.link, frames.build_response(response, asked.version, asked.correlation_id))
 
     def _metadata(self, message: MetadataRequest) -> MetadataResponse:
+        self.metadata_requests += 1
         names = list(self.topics) if message.topics is None else [each.name or "" for each in message.topics]
         return MetadataResponse(
             brokers=tuple(

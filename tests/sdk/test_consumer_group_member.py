@@ -195,6 +195,17 @@ def test_a_topic_that_the_metadata_do_not_have_is_looked_up() -> None:
     assert group.changes == [(Receive, (T0,))]
 
 
+def test_a_topic_without_a_name_is_looked_up_less_and_less_often() -> None:
+    group = InGroup()
+    before = group.world.metadata_requests
+    group.answer(1, [0], topic=U_ID)
+    group.world.later(4.0)
+    assert 4 <= group.world.metadata_requests - before <= 10
+    group.world.ids["t"] = U_ID
+    group.world.later(1.5)
+    assert group.changes == [(Receive, (T0,))]
+
+
 def test_a_recreated_topic_is_revoked_and_received() -> None:
     group = InGroup()
     group.settle(1, 0)

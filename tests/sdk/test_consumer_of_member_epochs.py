@@ -1,10 +1,15 @@
 """A consumer whose group has the protocol of KIP-848: it resumes, commits and gives up by the member epoch."""
 
 import uuid
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
+from ottla.codec.apis.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+)
 from ottla.codec.apis.consumer_group_heartbeat import (
     JOIN,
     LEAVE,
@@ -13,6 +18,7 @@ from ottla.codec.apis.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
+from ottla.codec.apis.join_group import JoinGroupRequest
 from ottla.codec.apis.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -26,7 +32,7 @@ from ottla.codec.apis.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
-from ottla.errors import BrokerError, StaleMemberEpoch, UnknownMemberId
+from ottla.errors import BrokerError, StaleMemberEpoch, UnknownMemberId, UnsupportedVersion
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.consume.core import ConsumerCore
 from ottla.sdk.consume.options import ConsumerOptions, ConsumerPlan
@@ -46,15 +52,16 @@ T_ID = uuid.UUID(int=101)
 class Reader:
     """A consumer of "t"; the test plays the coordinator."""
 
-    def __init__(self) -> None:
-        self.world = Coordinator({"t": 3}, Options(), more={9: (0, 9), 68: (0, 1)})
+    def __init__(self, group_protocol: Literal["consumer", "auto"] = "consumer") -> None:
+        more = {9: (0, 9), 15: (0, 6), 68: (0, 1), 69: (0, 1)}
+        self.world = Coordinator({"t": 3}, Options(), more=more, group_version=1)
         self.world.ids["t"] = T_ID
         self.world.core.metadata.topic("t", 0.0)
         self.world.run()
         plan = ConsumerPlan(
             start=Offset(0),
             topics=("t",),
-            member=MemberOptions(group_protocol="consumer"),
+            member=MemberOptions(group_protocol=group_protocol),
             options=ConsumerOptions(group="g"),
         )
         self.machine = ConsumerCore(self.world.core, plan, Fetcher(self.world.core), Tasks(), Listening())
@@ -216,6 +223,27 @@ def test_a_partition_is_reported_as_given_up_only_after_its_commit() -> None:
     reader.loop.go_on()
     [left] = reader.beat.topic_partitions or ()
     assert left.partitions == (0,)
+
+
+def test_the_listener_hears_of_the_loss_when_a_classic_member_takes_over() -> None:
+    reader = Reader("auto")
+    unknown = DescribedGroup(
+        error_code=0,
+        error_message=None,
+        group_id="g",
+        group_state="Empty",
+        group_epoch=1,
+        assignment_epoch=1,
+        assignor_name="",
+        members=(),
+    )
+    asked = reader.world.asked(ConsumerGroupDescribeRequest)
+    reader.world.answer(asked, ConsumerGroupDescribeResponse(groups=(unknown,)))
+    reader.assign(1, 0, 1)
+    reader.world.later(5.0)
+    reader.refuse(UnsupportedVersion)
+    assert reader.world.pending(JoinGroupRequest)
+    assert reader.tell() == ("lost", (T0, T1)) and reader.machine.notices.known == ()
 
 
 def test_a_consumer_whose_block_ends_leaves_by_a_last_heartbeat() -> None:

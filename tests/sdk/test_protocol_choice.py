@@ -10,6 +10,7 @@ from ottla.codec.apis.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
 )
 from ottla.codec.apis.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from ottla.codec.apis.join_group import JoinGroupRequest
@@ -20,12 +21,13 @@ from ottla.errors import (
     GroupAuthorizationFailed,
     GroupIdNotFound,
     TopicAuthorizationFailed,
+    UnknownMemberId,
     UnsupportedVersion,
 )
 from ottla.sdk.consume.options import ConsumerOptions
 from ottla.sdk.group.classic_member import ClassicMember
 from ottla.sdk.group.consumer_group_member import ConsumerGroupMember
-from ottla.sdk.group.membership import Membership
+from ottla.sdk.group.membership import Lose, Membership
 from ottla.sdk.group.options import MemberOptions
 from ottla.sdk.group.protocol_choice import ChoosingMember, member_of
 from tests.sdk.coordinator import Coordinator
@@ -76,6 +78,21 @@ class Choosing:
             members=(),
         )
         self.world.answer(self.world.asked(DescribeGroupsRequest), DescribeGroupsResponse(groups=(group,)))
+
+    def own(self, *partitions: int) -> None:
+        """Assign partitions of "t", which the user takes note of."""
+        self.world.core.metadata.topic("t", self.world.now)
+        self.world.run()
+        places = (TopicPartitions(topic_id=self.world.core.cluster.topic_id("t"), partitions=partitions),)
+        for assignment in (Assignment(topic_partitions=places), None):
+            answer = ConsumerGroupHeartbeatResponse(
+                error_code=0, member_epoch=3, heartbeat_interval_ms=5000, assignment=assignment
+            )
+            self.world.answer(self.world.asked(ConsumerGroupHeartbeatRequest), answer)
+            for change in list(self.member.changes):
+                self.member.done(change, self.world.now)
+            self.world.run()
+        self.world.later(5.0)
 
     def refuse(self, error: type[BrokerError]) -> None:
         asked = self.world.asked(ConsumerGroupHeartbeatRequest)
@@ -149,6 +166,42 @@ def test_a_coordinator_that_refuses_the_heartbeat_gets_a_classic_member(
     assert "the coordinator refuses the new group protocol" in caplog.text
     group.member.subscribe(("t", "u"), group.world.now)
     assert group.member.owned == () and group.member.generation == -1
+
+
+def test_a_loss_is_reported_although_a_classic_member_has_taken_over() -> None:
+    group = Choosing()
+    group.describe()
+    group.own(0, 1)
+    group.refuse(UnsupportedVersion)
+    assert group.world.pending(JoinGroupRequest) and group.member.owned == ()
+    [lost] = group.member.changes
+    assert isinstance(lost, Lose) and lost.places == (("t", 0), ("t", 1))
+    group.member.done(lost, group.world.now)
+    assert not group.member.changes
+
+
+def test_the_join_of_a_classic_member_outlasts_the_goodbye_of_the_member_before() -> None:
+    group = Choosing()
+    group.describe()
+    group.own(0)
+    group.refuse(UnsupportedVersion)
+    [join] = group.world.pending(JoinGroupRequest)
+    goodbye = group.world.asked(ConsumerGroupHeartbeatRequest)
+    group.world.answer(goodbye, ConsumerGroupHeartbeatResponse(error_code=0, member_epoch=-1, heartbeat_interval_ms=0))
+    group.world.later(0.5)
+    [still] = group.world.pending(JoinGroupRequest)
+    assert still is join
+
+
+def test_an_earlier_loss_is_reported_too_and_the_log_shows_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    group = Choosing()
+    group.describe()
+    group.own(0)
+    group.refuse(UnknownMemberId)
+    [lost] = group.member.changes
+    group.refuse(GroupIdNotFound)  # meanwhile the group ended, and another member has begun a classic one
+    assert group.joins_by is JoinGroupRequest and list(group.member.changes) == [lost]
+    assert {each.levelname for each in caplog.records} == {"WARNING"}
 
 
 def test_a_choosing_member_passes_on_what_its_member_has() -> None:

@@ -319,6 +319,7 @@ class Coordinators:
             member.assignment = build_assigned(sorted(places))
             group.members[each.id] = member
         group.leader = next(iter(group.members))
+        group.protocol = _elected(group)  # a SyncGroup may name it
         group.state = State.STABLE
         group.store()
         self._watch(group, list(group.members.values()))
@@ -502,8 +503,7 @@ class Coordinators:
             return
         if group.leader not in group.members or not group.members[group.leader].join:
             group.leader = next((each.id for each in group.members.values() if each.join), next(iter(group.members)))
-        common = set.intersection(*(set(each.protocols) for each in group.members.values()))
-        group.protocol = next(name for name in group.members[group.leader].protocols if name in common)
+        group.protocol = _elected(group)
         group.state = State.COMPLETING
         phase = group.phase
         self._history.add("#", group.name, f"generation {group.generation} of {', '.join(group.members)}")
@@ -891,6 +891,12 @@ _NOT_SYNCED = SyncGroupResponse(error_code=0, assignment=b"")
 
 def _refused_join(code: int, version: int, member_id: str) -> JoinGroupResponse:
     return replace(_NOT_JOINED, error_code=code, member_id=member_id)
+
+
+def _elected(group: Group) -> str:
+    """The protocol that all members have and the leader likes best."""
+    common = set.intersection(*(set(each.protocols) for each in group.members.values()))
+    return next(name for name in group.members[group.leader].protocols if name in common)
 
 
 def _partitions(assignment: bytes) -> set[Place]:

@@ -4,11 +4,13 @@ Each mutation replaces attributes of the real classes or modules. If an attribut
 `LookupError`: whoever renames code has to adapt the mutations that break it.
 """
 
+import inspect
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
@@ -94,13 +96,35 @@ def changed(*changes: tuple[Any, str, Change]) -> Iterator[None]:
         if name not in vars(owner):
             raise LookupError(f"{owner.__name__} has no {name!r} any more: adapt the mutation to the new code")
         originals.append((owner, name, vars(owner)[name]))
-    for (owner, name, change), (_, _, original) in zip(changes, originals, strict=True):
-        setattr(owner, name, change(original))
     try:
+        for (owner, name, change), (_, _, original) in zip(changes, originals, strict=True):
+            broken = change(original)
+            _check_fit(original, broken, f"{owner.__name__}.{name}")
+            setattr(owner, name, broken)
         yield
     finally:
         for owner, name, original in originals:
             setattr(owner, name, original)
+
+
+def _check_fit(original: Any, broken: Any, name: str) -> None:
+    """Check that what takes the place of a function can be called like it.
+
+    Raises:
+        LookupError: it cannot.
+    """
+    if not (isinstance(original, FunctionType) and isinstance(broken, FunctionType)):
+        return
+    wanted = inspect.signature(original).parameters.values()
+    named = {each.name: None for each in wanted if each.kind is each.KEYWORD_ONLY}
+    placed = [each for each in wanted if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    needed = [each for each in placed if each.default is each.empty]
+    optional = {each.name: None for each in placed if each.default is not each.empty}
+    try:
+        inspect.signature(broken).bind(*placed, **named)
+        inspect.signature(broken).bind(*needed, **named, **optional)
+    except TypeError as error:
+        raise LookupError(f"{name} is called in another way by now ({error}): adapt the mutation") from None
 
 
 CAUGHT = Path(__file__).with_name("caught.json")
@@ -383,7 +407,7 @@ def _what_is_in_hand_is_done(hand_out: Any) -> Any:
 
 
 def _nobody_committed(_: Any) -> Any:
-    def broken(core: Any, groups: Mapping[str, Any], now: float, *, stable: bool = False) -> Outcome[Any]:
+    def broken(core: Any, groups: Mapping[str, Any], *_: Any, **__: Any) -> Outcome[Any]:
         outcome: Outcome[Any] = Outcome()
         outcome.succeed({group: {} for group in groups})
         return outcome
@@ -425,8 +449,8 @@ def _told_once_it_has_returned(gone: Any) -> Any:
 
 
 def _taken_before_the_turn(next_batch: Any) -> Any:
-    def broken(self: ConsumerCore, task: Any) -> Any:
-        taken = yield from next_batch(self, task)
+    def broken(self: ConsumerCore, *given: Any, **named: Any) -> Any:
+        taken = yield from next_batch(self, *given, **named)
         yield TURN
         return taken
 
@@ -677,9 +701,9 @@ def _as_given(_: Any) -> Any:
 
 
 def _not_counted_once_cancelled(next_batch: Any) -> Any:
-    def broken(self: ConsumerCore, task: Any) -> Any:
+    def broken(self: ConsumerCore, *given: Any, **named: Any) -> Any:
         try:
-            return (yield from next_batch(self, task))
+            return (yield from next_batch(self, *given, **named))
         except BaseException as error:
             if not isinstance(error, Exception):
                 self.polls.stop()

@@ -140,9 +140,9 @@ def _aborted_for_ever(marker: bytes) -> bytes:
 def _hidden_stay_hidden(add: Any) -> Any:
     """A position does not move past hidden records."""
 
-    def broken(self: Position, batches: Any, visible: Any, *rest: Any) -> Any:
+    def broken(self: Position, batches: Any, visible: Any, *rest: Any, **named: Any) -> Any:
         before = self.position, self.position_epoch
-        fetched = add(self, batches, visible, *rest)
+        fetched = add(self, batches, visible, *rest, **named)
         if not visible and not self.buffer:
             self.position, self.position_epoch = before
         return fetched

@@ -195,6 +195,10 @@ class Simulation:
             own = Random(f"{seed} lost replicas")
             more = Fault(own.uniform(0.0, self.seconds), "lose replicas", 0.0)
             self.faults = sorted([*self.faults, more], key=lambda each: each.at)
+        if protocols and self.manner.static:
+            own = Random(f"{seed} usurped")
+            more = Fault(own.uniform(0.0, self.seconds), "usurp", 0.0)
+            self.faults = sorted([*self.faults, more], key=lambda each: each.at)
         if RECREATED in self.sent_to:
             again = Random(f"{seed} recreate")
             more = Fault(again.uniform(0.0, self.seconds), "recreate", again.choice((0.1, 0.5, 2.0)))

@@ -242,11 +242,11 @@ def _sequences_go_on(adopt: Any) -> Any:
 
 
 def _its_caller_knows(failed: Any) -> Any:
-    def broken(self: Deliveries, batch: Any, *error: Any) -> None:
+    def broken(self: Deliveries, batch: Any, *given: Any, **named: Any) -> None:
         doom = self._doom
         if batch.callbacks and all(each is not None for each in batch.callbacks):
             self._doom = lambda place, count, error: None
-        failed(self, batch, *error)
+        failed(self, batch, *given, **named)
         self._doom = doom
 
     return broken

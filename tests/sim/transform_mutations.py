@@ -112,7 +112,7 @@ def _first_partition_speaks_for_all(judge: Any) -> Any:
 
 
 def _unstable(request: Any) -> Any:
-    return lambda asked, version, stable: request(asked, version, False)
+    return lambda asked, version, stable, member=None: request(asked, version, False, member)
 
 
 _mutation(

@@ -30,7 +30,7 @@ from ottla.brokerlite.machines.consumer_groups.reconciliation import reconciled
 from ottla.brokerlite.machines.consumer_groups.roster import Roster
 from ottla.brokerlite.machines.groups.group import CONSUMER, Joined, Synced
 from ottla.brokerlite.machines.groups.groups import Groups, LeavingMember, SyncRequest
-from ottla.brokerlite.machines.groups.joins import JoinRequest, member_id_for
+from ottla.brokerlite.machines.groups.joins import JoinRequest, member_id_for, refusal
 from ottla.codec.consumer_protocol import ConsumerProtocolSubscription, parse_subscription
 from ottla.errors import (
     BrokerError,
@@ -75,14 +75,24 @@ class ClassicMembers:
     def join(self, asked: JoinRequest, now: float) -> None:
         """Handle JoinGroup."""
         group = self._roster.by_id[asked.group_id]
+        if group.is_empty:
+            self._join_first(group, asked, now)
+            return
         try:
-            if group.is_empty:  # an empty group takes the protocol of its first member
-                self._roster.remove(group)
-                self._classic.join(asked, now)
-            else:
-                asked.answer(self._join(group, asked, now))
+            asked.answer(self._join(group, asked, now))
         except BrokerError as error:
             asked.answer(Joined(error.code))
+
+    def _join_first(self, group: ConsumerGroup, asked: JoinRequest, now: float) -> None:
+        """Let the first member of an empty group in: the group takes its protocol."""
+        try:
+            # Kafka removes the group before it checks the request, and its offsets are nobody's if that is refused.
+            self._classic.check_first_join(asked)
+            self._roster.make_way(group)
+        except BrokerError as error:
+            asked.answer(refusal(asked, error))
+        else:
+            self._classic.join(asked, now)
 
     def _join(self, group: ConsumerGroup, asked: JoinRequest, now: float) -> Joined:
         if self._roster.settings.migration_policy is MigrationPolicy.DISABLED:
@@ -149,6 +159,10 @@ class ClassicMembers:
             if not rebalance:
                 led = reconciled(told, roster.goal(change, told, has, subscription_changed=changed))
                 change.put(led)
+                # In a stable group, members that wait for partitions would not hear that they are free. Kafka begins no
+                # rebalance here: there, nobody reads these partitions until the next one.
+                members = change.all_members().values()
+                rebalance = not all(each.is_reconciled_to(change.target_epoch) for each in members)
             if roster.downgrade(change, (), now, rebalance=rebalance):
                 return led
         roster.targets.assign(change, roster.timestamp)
@@ -162,11 +176,11 @@ class ClassicMembers:
     def _replaces_the_last(self, group: ConsumerGroup, told: AssignedMember) -> bool:
         """Whether a static member takes the place of the group's last member of the new protocol."""
         holder = group.static_member(told.instance_id)
-        if holder is None or holder.classic is not None or not self._roster.settings.migration_policy.downgrades:
+        if holder is None or holder.classic is not None:
             return False
         others = [member for member in group.members.values() if member is not holder]
-        fits = len(group.members) <= self._classic.settings.max_members
-        return fits and all(member.classic is not None for member in others)
+        all_classic = all(member.classic is not None for member in others)
+        return all_classic and self._roster.may_downgrade(len(group.members))
 
     def _places(self, subscription: ConsumerProtocolSubscription) -> Partitions:
         known = self._roster.topics.by_name

@@ -4,7 +4,8 @@ Rules:
 - The records of one request are one batch: after a crash all of them are there, or none.
 - A group is stored in pieces, and each piece when it changes. A group without a record of its epoch or of a member is
   none, whatever other records it has.
-- A record that cannot be parsed is skipped and logged.
+- A resolved pattern is stored when its topics change, not when it is resolved again with the same result.
+- A record that cannot be parsed is skipped and logged. The group goes on in the highest epoch of its other records.
 
 Source: GroupCoordinatorRecordHelpers.java, GroupMetadataManager.java (replay).
 """
@@ -21,7 +22,7 @@ from ottla.brokerlite.machines.consumer_groups.member import (
     Owned,
     Partitions,
 )
-from ottla.brokerlite.machines.consumer_groups.subscriptions import ResolvedPattern
+from ottla.brokerlite.machines.consumer_groups.subscriptions import ANOTHER_START, ResolvedPattern
 from ottla.brokerlite.machines.groups.group import Group, Protocol
 from ottla.brokerlite.machines.groups.group_log import GroupLog
 from ottla.brokerlite.machines.topics.keyed_log import KeyedLog, Loaded, Pair
@@ -115,6 +116,9 @@ def load(loaded: Loaded, groups: dict[str, ConsumerGroup]) -> None:
         for member_id in list(change.target):
             if member_id not in change.members:
                 del change.target[member_id]
+        # The record of the epoch may be damaged. In an older epoch than its target, the group would get no new target.
+        epochs = [member.epoch for member in change.members.values() if member is not None]
+        change.restore_epoch(max(change.epoch, change.target_epoch, *epochs), change.topics_hash)
         group = change.group
         group.apply(change)
         groups[group_id] = group
@@ -198,7 +202,8 @@ def _read_owned(topics: Iterable[AssignedTopicPartitions]) -> dict["UUID", dict[
 def _read_pattern(key: bytes, value: bytes, piece: Piece) -> str:
     name, _ = messages.parse(ConsumerGroupRegularExpressionKey, 0, key, SIZE)
     _, read, _ = parse_prefixed(ConsumerGroupRegularExpressionValue, value)
-    resolved = ResolvedPattern(frozenset(read.topics), read.version, read.timestamp)
+    # The stored version may by chance be one of this start: then topics created meanwhile would seem to be resolved.
+    resolved = ResolvedPattern(frozenset(read.topics), ANOTHER_START, read.timestamp)
     piece(name.group_id).patterns[name.regular_expression] = resolved
     return name.group_id
 
@@ -235,7 +240,9 @@ def records_of(change: Change) -> Iterator[Pair]:
         if member is not None and (before is None or before.described != member.described):
             yield _of_member(group.group_id, member)
     for pattern, resolved in change.patterns.items():
-        yield _of_pattern(group.group_id, pattern, resolved)
+        known = group.patterns.get(pattern)
+        if resolved is None or known is None or known.topics != resolved.topics:
+            yield _of_pattern(group.group_id, pattern, resolved)
     if (change.epoch, change.topics_hash) != (group.epoch, group.topics_hash):
         yield _of_epoch(group.group_id, change.epoch, change.topics_hash)
     for member_id, target in change.target.items():

@@ -61,7 +61,10 @@ def upgraded(classic: Group, topics: Topics) -> Change:
 
 
 def _from_classic(group: Group, member: JoinedMember, topics: Topics) -> AssignedMember:
-    _, subscription = parse_subscription(member.metadata(group.protocol))
+    # In a rebalance the group may have no protocol yet, or one that this member has given up. Each protocol of a member
+    # names the same topics. Kafka fails if the group has no protocol (`protocolName().get()`).
+    metadata = member.metadata(group.protocol) or member.protocols[0].metadata
+    _, subscription = parse_subscription(metadata)
     assigned: Owned = {}
     if member.assignment:
         _, assignment = parse_assignment(member.assignment)
@@ -91,12 +94,13 @@ def _from_classic(group: Group, member: JoinedMember, topics: Topics) -> Assigne
     )
 
 
-def downgraded(change: Change, topics: Topics, leaving: Set[str], timestamp: int) -> Group:
+def downgraded(change: Change, topics: Topics, leaving: Set[str], timestamp: int, *, rebalance: bool) -> Group:
     """Return the classic group of a consumer group's classic members, stable in the generation of the group's epoch.
 
     Args:
         change: the group as it is now, with the changes of the request.
         leaving: the ids of members that do not stay.
+        rebalance: the members must join again.
     """
     group = Group(change.group.group_id, since=timestamp, generation=change.epoch)
     targets: dict[str, Partitions] = {}
@@ -105,7 +109,7 @@ def downgraded(change: Change, topics: Topics, leaving: Set[str], timestamp: int
             continue
         targets[member_id] = change.target_of(member_id) or {}
         group.add(_to_classic(member, member.classic), CONSUMER)
-    group.load(CONSUMER, next(iter(group.members), None))
+    group.load(CONSUMER, None if rebalance else next(iter(group.members), None))
     group.settle()
     for each in group.members.values():
         version, _ = parse_subscription(each.metadata(group.protocol))

@@ -97,7 +97,15 @@ class AssignedMember:
     @property
     def size(self) -> int:
         """Bytes of memory that the member's own data takes at most, about."""
-        names = size_of_names(self.client_id, self.instance_id, self.rack_id, self.pattern, self.assignor, *self.topics)
+        names = size_of_names(
+            self.member_id,
+            self.client_id,
+            self.instance_id,
+            self.rack_id,
+            self.pattern,
+            self.assignor,
+            *self.topics,
+        )
         return names + (size_of(self.classic.protocols) if self.classic else 0)
 
     def is_reconciled_to(self, epoch: int) -> bool:

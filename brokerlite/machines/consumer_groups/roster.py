@@ -2,7 +2,7 @@
 
 Rules:
 - A change is stored before the group takes it over. If the disk refuses, the group stays as it is, and the member gets
-  COORDINATOR_LOAD_IN_PROGRESS; a member whose time is up is removed a little later.
+  COORDINATOR_LOAD_IN_PROGRESS; a member whose time is up is removed a little later, unless it is back by then.
 - A group id belongs to one group, classic or not. A classic group without members makes room for a consumer group; one
   with members becomes a consumer group, if the migration policy allows it.
 
@@ -12,21 +12,24 @@ validateOnlineDowngradeWithFencedMembers, consumerGroupFenceMembers).
 
 import logging
 from collections.abc import Collection, Iterable
-from functools import partial
 
 from ottla.brokerlite.machines.clock import Clock
 from ottla.brokerlite.machines.consumer_groups.consumer_group import Change, ConsumerGroup
 from ottla.brokerlite.machines.consumer_groups.consumer_group_log import ConsumerGroupLog, records_of, tombstones
 from ottla.brokerlite.machines.consumer_groups.consumer_group_settings import ConsumerGroupSettings
 from ottla.brokerlite.machines.consumer_groups.conversions import downgraded, upgraded
-from ottla.brokerlite.machines.consumer_groups.member import AssignedMember, MemberProgress, Partitions
+from ottla.brokerlite.machines.consumer_groups.member import (
+    LEFT_FOR_A_WHILE,
+    AssignedMember,
+    MemberProgress,
+    Partitions,
+)
 from ottla.brokerlite.machines.consumer_groups.reconciliation import Goal
-from ottla.brokerlite.machines.consumer_groups.sessions import Sessions
+from ottla.brokerlite.machines.consumer_groups.sessions import Due, Sessions
 from ottla.brokerlite.machines.consumer_groups.target import Targets
 from ottla.brokerlite.machines.groups.group import CONSUMER, Group
 from ottla.brokerlite.machines.groups.groups import Groups
 from ottla.brokerlite.machines.groups.rebalances import as_coordinator_error
-from ottla.brokerlite.machines.timers import Timers
 from ottla.brokerlite.machines.topics.topics import Topics
 from ottla.errors import (
     BrokerError,
@@ -61,7 +64,6 @@ class Roster:
         self.topics = topics
         self.targets = Targets(settings, topics)
         self.sessions = Sessions(classic.timers, self._time_out)
-        self._timers: Timers = classic.timers
         self._stored = stored
         self._classic = classic
         self._clock = clock
@@ -98,14 +100,14 @@ class Roster:
         if not joining:
             kind = f"Group {group_id} is not a consumer group." if classic else f"Consumer group {group_id} not found."
             raise GroupIdNotFound(kind)
+        if len(self.by_id) >= self.settings.max_groups:
+            log.warning(
+                "group refused: the broker has %d consumer groups, its maximum",
+                self.settings.max_groups,
+                extra={"group": group_id},
+            )
+            raise CoordinatorNotAvailable(f"this broker has {len(self.by_id)} consumer groups already")
         if classic is None:
-            if len(self.by_id) >= self.settings.max_groups:
-                log.warning(
-                    "group refused: the broker has %d consumer groups, its maximum",
-                    self.settings.max_groups,
-                    extra={"group": group_id},
-                )
-                raise CoordinatorNotAvailable(f"this broker has {len(self.by_id)} consumer groups already")
             return Change(ConsumerGroup(group_id))
         if classic.is_empty:
             return Change(ConsumerGroup(group_id), classic)
@@ -193,6 +195,15 @@ class Roster:
         self._stored.write(tombstones(group))
         del self.by_id[group.group_id]
 
+    def make_way(self, group: ConsumerGroup) -> None:
+        """Forget a group without members, because a member makes it a classic one.
+
+        Raises:
+            CoordinatorLoadInProgress: the disk refused; the group stays.
+        """
+        self._write(tombstones(group))
+        del self.by_id[group.group_id]
+
     def fence(self, group: ConsumerGroup, leaving: Collection[AssignedMember], now: float) -> None:
         """Remove members. If only members of the classic protocol stay, the group becomes a classic one.
 
@@ -216,17 +227,27 @@ class Roster:
         # One of the leaving members used the new protocol; else the group would have been a classic one before.
         if all(group.members[member_id].classic is not None for member_id in leaving):
             return False
-        return self.settings.migration_policy.downgrades and len(staying) <= self._classic.settings.max_members
+        return self.may_downgrade(len(staying))
+
+    def may_downgrade(self, members: int) -> bool:
+        """Whether a group of so many classic members may become a classic one; otherwise it stays as it is."""
+        classic = self._classic
+        return (
+            self.settings.migration_policy.downgrades and members <= classic.settings.max_members and classic.has_room
+        )
 
     def downgrade(self, change: Change, leaving: Collection[str], now: float, *, rebalance: bool) -> bool:
         """Make a classic group of the members that stay; return whether that was possible.
+
+        Args:
+            rebalance: they must join again, for example because no one has the partitions of a member that leaves.
 
         Raises:
             CoordinatorLoadInProgress, UnknownServerError: the disk refused; the group stays as it is.
         """
         group = change.group
         try:
-            classic = downgraded(change, self.topics, set(leaving), self.timestamp)
+            classic = downgraded(change, self.topics, set(leaving), self.timestamp, rebalance=rebalance)
         except DecodeError:
             log.warning(
                 "group not downgraded: its members' subscriptions are malformed", extra={"group": group.group_id}
@@ -237,7 +258,7 @@ class Roster:
             self.sessions.end(group.group_id, member_id)
         del self.by_id[group.group_id]
         log.info("consumer group became a classic group", extra={"group": group.group_id})
-        self._classic.adopt(classic, now, "the group was downgraded" if rebalance else None)
+        self._classic.adopt(classic, now)
         return True
 
     # -- time
@@ -247,7 +268,8 @@ class Roster:
         for group in self.by_id.values():
             self._begin_sessions(group.members.values(), group.group_id, now)
             for member in group.members.values():
-                if member.state is MemberProgress.UNREVOKED and member.classic is None:
+                revokes = member.state is MemberProgress.UNREVOKED and member.classic is None
+                if revokes and member.epoch != LEFT_FOR_A_WHILE:
                     self.sessions.await_revocation(group.group_id, member, now)
 
     def _begin_sessions(self, members: Iterable[AssignedMember], group_id: str, now: float) -> None:
@@ -259,15 +281,14 @@ class Roster:
         timeout = member.classic.session_timeout_ms / 1000 if member.classic else self.settings.session_timeout
         self.sessions.renew(group_id, member.member_id, now + timeout)
 
-    def _time_out(self, group_id: str, member_id: str, why: str, now: float) -> None:
-        group = self.by_id.get(group_id)
-        member = None if group is None else group.members.get(member_id)
-        if group is None or member is None:
+    def _time_out(self, due: Due, now: float) -> None:
+        group = self.by_id.get(due.group_id)
+        member = None if group is None else group.members.get(due.member_id)
+        if group is None or member is None or due.epoch not in (None, member.epoch):
             return
-        log.info("member %s removed: %s", member_id, why, extra={"group": group_id})
+        log.info("member %s removed: %s", due.member_id, due.why, extra={"group": due.group_id})
         try:
             self.fence(group, [member], now)
         except BrokerError as error:
-            log.warning("member not removed yet, retrying: %s", error.detail, extra={"group": group_id})
-            again = partial(self._time_out, group_id, member_id, why)
-            self._timers.set(("consumer group", "removal", group_id, member_id), now + _AGAIN, again)
+            log.warning("member not removed yet, retrying: %s", error.detail, extra={"group": due.group_id})
+            self.sessions.again(due, now + _AGAIN)

@@ -25,11 +25,16 @@ _HASH = 8
 """Bytes of the hash of the subscribed topics."""
 
 
+ANOTHER_START = -1
+"""Not a `Topics.version`, which counts from 0 at each start."""
+
+
 class ResolvedPattern(NamedTuple):
     """The topics that a pattern matched.
 
     Attributes:
-        version: the version of the topics, `Topics.version`.
+        version: the version of the topics, `Topics.version`; `ANOTHER_START`: counted since another start of the
+            broker.
         timestamp: when, in milliseconds since 1970.
     """
 

@@ -37,6 +37,8 @@ class Targets:
     def resolve_patterns(self, change: Change, describable: Callable[[str], bool], timestamp: int) -> bool:
         """Resolve the patterns that are new or old, or all if topics have changed; return whether one differs.
 
+        The group also takes over a result that is the same as before: otherwise each heartbeat would resolve it again.
+
         Args:
             describable: tells whether the client of this request may describe a topic.
 
@@ -52,10 +54,8 @@ class Targets:
             if pattern not in wanted:
                 change.patterns[pattern] = None
             elif old is None or old.version != self._topics.version or old.timestamp < oldest:
-                new = resolve(pattern, self._topics, describable, timestamp)
-                if old is None or old.topics != new.topics:
-                    change.patterns[pattern] = new
-                    changed = True
+                new = change.patterns[pattern] = resolve(pattern, self._topics, describable, timestamp)
+                changed = changed or old is None or old.topics != new.topics
         return changed
 
     def drop_patterns(self, change: Change) -> None:

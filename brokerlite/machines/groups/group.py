@@ -209,6 +209,7 @@ class Group:
         unsynced: members of this generation that have not sent SyncGroup (likewise).
         size: bytes of memory for the members' protocols, client ids and instance ids, about.
         grown: a member joined during the first rebalance, which extends it.
+        rebalance_due: its members must join the next generation, also if the broker is restarted before they have.
         subscribed: the topics that the members of a consumer group subscribe to; ``None`` if the broker cannot know.
     """
 
@@ -226,6 +227,7 @@ class Group:
     unsynced: dict[str, None] = field(default_factory=dict)
     size: int = 0
     grown: bool = False
+    rebalance_due: bool = False
     subscribed: frozenset[str] | None = None
     _static: dict[str, str] = field(default_factory=dict)
     """Instance id -> member id."""
@@ -233,9 +235,14 @@ class Group:
     """Protocol -> how many members support it."""
 
     def load(self, protocol_type: str | None, leader: str | None) -> None:
-        """Take over the state that the group had when it was stored; `add` has added its members."""
+        """Take over the state that the group had when it was stored; `add` has added its members.
+
+        Args:
+            leader: ``None``: the members must begin with another generation.
+        """
         self.protocol_type = protocol_type
-        self.leader = leader
+        self.rebalance_due = bool(self.members) and leader is None
+        self.leader = leader or next(iter(self.members), None)
         if self.members:
             self.state = GroupState.STABLE
 
@@ -432,6 +439,7 @@ class Group:
     def next_generation(self, timestamp: int) -> None:
         """Begin the next generation with the current members, and choose its protocol."""
         self.generation += 1
+        self.rebalance_due = False
         self.protocol = self.vote() if self.members else None
         self.learn_subscriptions()
         self.unsynced = dict.fromkeys(self.members)

@@ -3,6 +3,9 @@
 Rules:
 - A restart restores the last stored state of a group, not its latest state in memory: a group in a rebalance is
   restored in the previous generation, which its members notice.
+- A group that is stored before a rebalance, because it was one of another kind, has no leader in its record: nobody has
+  what members that left had, so the rebalance begins again after a restart. Kafka reads such a record, and elects the
+  first member; its own downgrades store a leader, so there the partitions may stay unread after a restart.
 - A record that cannot be parsed is skipped and logged.
 
 Source: GroupCoordinatorRecordHelpers.java, GroupMetadataManager.java and OffsetMetadataManager.java (replay).
@@ -144,7 +147,7 @@ def _of_group(group: Group, gone: bool) -> Pair:
         protocol_type=group.protocol_type or "",
         generation=group.generation,
         protocol=group.protocol,
-        leader=group.leader,
+        leader=None if group.rebalance_due else group.leader,
         current_state_timestamp=group.since,
         members=tuple(
             MemberMetadata(

@@ -26,13 +26,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.brokerlite.machines.clock import Clock
 from ottla.brokerlite.machines.groups.group import Group, GroupState, Joined, Synced
 from ottla.brokerlite.machines.groups.group_settings import GroupSettings
-from ottla.brokerlite.machines.groups.joins import JoinRequest, Joins
+from ottla.brokerlite.machines.groups.joins import JoinRequest, Joins, refusal
 from ottla.brokerlite.machines.groups.rebalances import Rebalances
 from ottla.brokerlite.machines.timers import Timers
 from ottla.errors import (
     BrokerError,
     CoordinatorNotAvailable,
-    GroupMaxSizeReached,
     InconsistentGroupProtocol,
     InvalidGroupId,
     InvalidSessionTimeout,
@@ -121,16 +120,24 @@ class Groups:
             CoordinatorNotAvailable: there are too many.
         """
         if (group := self.by_id.get(group_id)) is None:
-            if len(self.by_id) >= self.settings.max_groups:
-                log.warning(
-                    "group refused: the broker has %d groups, its maximum",
-                    self.settings.max_groups,
-                    extra={"group": group_id},
-                )
-                raise CoordinatorNotAvailable(f"this broker has {len(self.by_id)} groups already")
+            self._check_count(group_id)
             group = self.by_id[group_id] = Group(group_id, since=self.timestamp)
             self._created(now)
         return group
+
+    def _check_count(self, group_id: str) -> None:
+        if not self.has_room:
+            log.warning(
+                "group refused: the broker has %d groups, its maximum",
+                self.settings.max_groups,
+                extra={"group": group_id},
+            )
+            raise CoordinatorNotAvailable(f"this broker has {len(self.by_id)} groups already")
+
+    @property
+    def has_room(self) -> bool:
+        """Whether there may be one more group."""
+        return len(self.by_id) < self.settings.max_groups
 
     def remove(self, group: Group) -> None:
         """Forget a group without members, and its offsets.
@@ -153,24 +160,22 @@ class Groups:
         self._rebalances.abandon(group)
         del self.by_id[group.group_id]
 
-    def adopt(self, group: Group, now: float, reason: str | None) -> None:
-        """Take over a group that was one of another kind, and is stored.
-
-        Args:
-            reason: why its members must join again; ``None``: they need not.
-        """
+    def adopt(self, group: Group, now: float) -> None:
+        """Take over a group that was one of another kind, and is stored."""
         self.by_id[group.group_id] = group
-        for member in group.members.values():
-            self._rebalances.renew(group, member, now)
-        if reason is not None:
-            self._rebalances.rebalance(group, reason, now)
+        self._resume(group, now)
 
     def resume(self, now: float) -> None:
-        """After a start, begin a new session for each stored member."""
+        """After a start, begin a new session for each stored member, and the rebalances that are due."""
         for group in self.by_id.values():
-            for member in group.members.values():
-                self._rebalances.renew(group, member, now)
+            self._resume(group, now)
         self._created(now)
+
+    def _resume(self, group: Group, now: float) -> None:
+        for member in group.members.values():
+            self._rebalances.renew(group, member, now)
+        if group.rebalance_due:
+            self._rebalances.rebalance(group, "the group was downgraded", now)
 
     def drain(self) -> None:
         """Answer all waiting members with NOT_COORDINATOR; from now on none may wait."""
@@ -187,8 +192,7 @@ class Groups:
         try:
             self._join(asked, now)
         except BrokerError as error:
-            kept = "" if isinstance(error, GroupMaxSizeReached) else asked.member_id
-            asked.answer(Joined(error.code, kept))
+            asked.answer(refusal(asked, error))
 
     def check_join(self, asked: JoinRequest) -> None:
         """Check what every JoinGroup must have.
@@ -203,6 +207,18 @@ class Groups:
         settings = self.settings
         if not settings.min_session_timeout <= asked.session_timeout_ms / 1000 <= settings.max_session_timeout:
             raise InvalidSessionTimeout(f"a session timeout of {asked.session_timeout_ms} ms is out of range")
+
+    def check_first_join(self, asked: JoinRequest) -> None:
+        """Check a JoinGroup that would create its group, with the errors of `join`: the group is still of another kind.
+
+        Raises:
+            BrokerError: `join` would refuse it.
+        """
+        self.check_join(asked)
+        if asked.member_id:
+            raise UnknownMemberId(f"group {asked.group_id} has no members")
+        self._check_count(asked.group_id)
+        self._joins.check(Group(asked.group_id), asked)
 
     def _join(self, asked: JoinRequest, now: float) -> None:
         self.check_join(asked)

@@ -97,19 +97,30 @@ class Joins:
             UnknownMemberId, FencedInstanceId: see `Group.member`.
             CoordinatorLoadInProgress, UnknownServerError: the restart of a static member could not be stored.
         """
-        if not self._has_room(group, asked):
+        try:
+            self.check(group, asked)
+        except GroupMaxSizeReached:
             if (member := group.members.get(asked.member_id)) is not None:
                 self._rebalances.drop(group, member)
                 self._rebalances.rebalance(group, f"the group has no room for member {asked.member_id}", now)
-            raise GroupMaxSizeReached(f"group {group.group_id} is full")
-        if not group.supports(asked.protocol_type, asked.protocols):
-            raise InconsistentGroupProtocol(f"group {group.group_id} has no protocol in common with this member")
+            raise
         if not asked.member_id:
             self._begin(group, asked, now)
         elif asked.member_id in group.pending and asked.instance_id is None:
             self._add(group, asked.member_id, asked, now)
         else:
             self._rejoin(group, group.member(asked.member_id, asked.instance_id), asked, now)
+
+    def check(self, group: Group, asked: JoinRequest) -> None:
+        """Check whether a group can take a member.
+
+        Raises:
+            GroupMaxSizeReached, InconsistentGroupProtocol: it cannot.
+        """
+        if not self._has_room(group, asked):
+            raise GroupMaxSizeReached(f"group {group.group_id} is full")
+        if not group.supports(asked.protocol_type, asked.protocols):
+            raise InconsistentGroupProtocol(f"group {group.group_id} has no protocol in common with this member")
 
     def _has_room(self, group: Group, asked: JoinRequest) -> bool:
         member = group.members.get(asked.member_id)
@@ -196,6 +207,11 @@ class Joins:
         member.answer_join(Joined(RebalanceInProgress.code, member.member_id))  # a request of an earlier connection
         group.update(member, asked.protocols)
         member.set_timeouts(asked.session_timeout_ms, asked.rebalance_timeout_ms)
+
+
+def refusal(asked: JoinRequest, error: BrokerError) -> Joined:
+    """Return the answer to a JoinGroup that a group cannot follow."""
+    return Joined(error.code, "" if isinstance(error, GroupMaxSizeReached) else asked.member_id)
 
 
 def member_id_for(asked: JoinRequest, new_id: "Callable[[], UUID]") -> str:

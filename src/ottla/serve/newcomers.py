@@ -7,6 +7,7 @@ Rules:
 - Until a client has authenticated, its requests are short.
 """
 
+import math
 from typing import TYPE_CHECKING
 
 import trio
@@ -27,7 +28,7 @@ class Newcomers:
     def __init__(self, shared: ListenerContext) -> None:
         self._shared = shared
         self._until: dict[AcceptedConnection, float] = {}
-        """The oldest connection first, and when each ends."""
+        """The oldest connection first, and when each ends; infinite: it was refused, and hears of it soon."""
         self._most = max(shared.limits.max_connections // 4, 1)
 
     async def run(self) -> None:
@@ -55,11 +56,13 @@ class Newcomers:
         self._until.pop(connection, None)
 
     def failed(self, connection: "AcceptedConnection", why: str) -> None:
-        """Count a failed authentication, and log it."""
+        """Count a failed authentication, and log it; the connection is about to be closed."""
+        if connection in self._until:
+            self._until[connection] = math.inf
         self._shared.traffic.refused(Refusal.SASL)
         self._shared.complain(f"authentication failed: {why}", connection.session)
 
     def _close(self, connection: "AcceptedConnection", why: str) -> None:
-        del self._until[connection]
-        self.failed(connection, why)
+        if self._until.pop(connection) < math.inf:
+            self.failed(connection, why)
         connection.close(why)

@@ -77,6 +77,8 @@ class SaslService(Service):
         self._service.handed_out(connection)
 
     def lost(self, connection: AcceptedConnection) -> None:
+        if self._sessions[connection].login is None:
+            connection.close("closed by the peer")  # so that others do not wait for the check of its password
         self._service.lost(connection)
 
     def disconnected(self, connection: AcceptedConnection) -> None:
@@ -104,8 +106,10 @@ class SaslService(Service):
     async def _check(
         self, connection: AcceptedConnection, session: SaslSession, answer: PendingAnswer, check: Check
     ) -> None:
-        limiter = self._some if check.may_wait else self._one
-        result = await trio.to_thread.run_sync(check.work, abandon_on_cancel=True, limiter=limiter)
+        async with self._some if check.may_wait else self._one:
+            if connection not in self._sessions:  # strangers who leave at once do not have others wait
+                return
+            result = await trio.to_thread.run_sync(check.work, abandon_on_cancel=True)
         if connection in self._sessions:
             connection.hold(False)
             step = session.checked(result, trio.current_time(), time.time())

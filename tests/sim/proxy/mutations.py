@@ -87,9 +87,9 @@ def _certain(failed: Any) -> Any:
 
 
 def _certain_where_refused(answered: Any) -> Any:
-    def broken(self: Stream, batch: UpstreamBatch, code: int, *rest: Any) -> Any:
+    def broken(self: Stream, batch: UpstreamBatch, code: int, *rest: Any, **named: Any) -> Any:
         batch.maybe_stored = batch.maybe_stored and (code == 0 or BY_CODE[code].retriable)
-        return answered(self, batch, code, *rest)
+        return answered(self, batch, code, *rest, **named)
 
     return broken
 
@@ -269,7 +269,7 @@ def _success_all_the_same(fail: Any) -> Any:
 
 
 def _as_upstream_gave_it(replaced: Any) -> Any:
-    return lambda self, message: message
+    return lambda self, message, listener: message
 
 
 _mutation("Metadata names the addresses of upstream", (UpstreamCluster, "pointing_here", _as_upstream_gave_it))

@@ -307,8 +307,8 @@ class ProxiedTransfers(Transfers):
 def _noted(end: Any, *, features: Counter[str]) -> Any:
     """Count how often EndTxn waits, and for what."""
 
-    def noted(self: ClientTransactions, request: EndTxnRequest, now: float) -> Steps[tuple[int, float]]:
-        steps = end(self, request, now)
+    def noted(self: ClientTransactions, request: EndTxnRequest, host: str, now: float) -> Steps[tuple[int, float]]:
+        steps = end(self, request, host, now)
         result: tuple[int, float]
         try:
             wait = next(steps)
