@@ -10,7 +10,6 @@ import logging
 import os
 import platform
 import signal
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,6 +23,7 @@ from tests.examples import QUICK
 from tests.gates import REPORT
 from tests.packaging import extension
 from tests.patience import WHOLE
+from tests.zeroconf_threads import loops
 
 pytest_plugins = ["tests.kafka"]
 
@@ -139,5 +139,4 @@ def log_lines_are_not_held() -> Iterator[None]:
 def no_loop_of_zeroconf_is_left() -> Iterator[None]:
     """It uses the global random generator, and hypothesis fails a later test during which that generator changes."""
     yield
-    left = [each.name for each in threading.enumerate() if "(_run_loop)" in each.name]
-    assert not left, f"a test of this file leaves a thread of zeroconf: {left}"
+    assert not loops(), f"a test of this file leaves a thread of zeroconf: {loops()}"

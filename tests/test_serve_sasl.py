@@ -126,8 +126,10 @@ async def test_a_client_that_does_not_authenticate_is_disconnected(
 
 async def test_a_stranger_cannot_send_much(clock: MockClock) -> None:
     async with guarded(Desk(echo)) as (_, place), peer(place) as stream:
+        began = trio.current_time()
         await stream.send_all((601).to_bytes(4, "big") + b"\0\x11")
         await closed(stream)
+        assert trio.current_time() - began < ROOMY.handshake, "not only once its time is up"
 
 
 async def test_the_oldest_stranger_makes_room_for_the_next(clock: MockClock) -> None:
@@ -158,6 +160,9 @@ async def test_nobody_waits_for_the_passwords_of_strangers_that_have_left(monkey
         token = SaslAuthenticateRequest(auth_bytes=b"\0" + user + b"\0x")
         await stream.send_all(frames.build_request(token, 2, 1, None))
 
+    async def waiting(number: int) -> None:
+        await until(lambda: service._one.statistics().tasks_waiting == number)
+
     monkeypatch.setattr(PasswordCheck, "check", check)
     desk = Desk(echo)
     async with behind_sasl(desk) as (listener, service):
@@ -166,7 +171,7 @@ async def test_nobody_waits_for_the_passwords_of_strangers_that_have_left(monkey
             for number in range(1, 4):
                 async with peer(place) as stranger:
                     await begin(stranger, b"bob")
-                    await until(lambda number=number: service._one.statistics().tasks_waiting == number)  # type: ignore[misc]
+                    await waiting(number)
             await until(lambda: len(desk.left) == 3)
         async with peer(place) as stream:
             await begin(stream, b"alice")

@@ -96,7 +96,7 @@ class ClientSession:
         self._client = ClientConnection(client, shared.actions, listener)
         mechanisms = shared.offerings[listener].relayed
         self._link = ClientLink(self._client, node, shared, relayed=bool(mechanisms))
-        self._login = RelayedLogin(self._client, self._link, mechanisms, self._client.welcome) if mechanisms else None
+        self._login = RelayedLogin(self._client, self._link, mechanisms) if mechanisms else None
         """The client logs in to upstream itself; ``None``: the proxy speaks for it there."""
         self._addresses = AddressHandler(self._client, self._link, shared)
         self._one_partition = OnePartitionHandler(self._client, peer, self._link, shared)

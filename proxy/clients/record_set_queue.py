@@ -3,8 +3,8 @@
 Rules:
 - A request may have record sets for thousands of partitions, and as many may wait for the metadata of a topic. Record
   sets beyond a step's budget wait unread in one queue, and so do later requests, also EndTxn.
-- Record sets that have waited for their topic's metadata are older than the queue, so they go first. Those of a topic
-  stay in order, also if its metadata, or that of a topic that gets copies, becomes incomplete meanwhile.
+- Record sets that have waited for their topic's metadata are older than the queue, so they go first. They stay in
+  order, also if the metadata of their topic, or of one of its copies, becomes incomplete meanwhile.
 """
 
 from bisect import insort
@@ -27,6 +27,7 @@ OVERHEAD = 1000
 QueuedCall = Callable[[float], None]
 """Called with the current time."""
 Take = Callable[[Offer, float], None]
+Refuse = Callable[[Offer, BrokerError, float], None]
 
 
 @dataclass(slots=True, eq=False)
@@ -45,9 +46,6 @@ class _Parked:
     def arrived(self) -> None:
         """Its metadata has arrived."""
         self.ready = True
-
-
-Refuse = Callable[[Offer, BrokerError, float], None]
 
 
 class RecordSetQueue:

@@ -6,12 +6,12 @@ Rules:
 - The mechanisms of the listener count: upstream may have others, such as GSSAPI, whose names of services contain hosts.
 - Only the newer handshake passes (KIP-152): after the older one, tokens are no requests.
 - The proxy keeps no token: it reads the error code of upstream's answer only.
-- The time and the bytes that a client has before its login are the listener's matter (`ottla.serve.newcomers`).
+- The listener limits the time and the bytes before a login (`ottla.serve.newcomers`).
 
 Source: SaslServerAuthenticator.java; KIP-43, KIP-152.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from ottla.codec.apis.sasl_authenticate import SaslAuthenticateResponse
@@ -33,16 +33,13 @@ class RelayedLogin:
 
     Args:
         mechanisms: the listener lets these pass.
-        welcome: called once upstream has let the client in.
 
     Attributes:
-        done: it has.
+        done: upstream has let the client in.
     """
 
-    def __init__(
-        self, client: ClientConnection, link: ClientLink, mechanisms: Sequence[str], welcome: Callable[[], None]
-    ) -> None:
-        self._client, self._link, self._mechanisms, self._welcome = client, link, tuple(mechanisms), welcome
+    def __init__(self, client: ClientConnection, link: ClientLink, mechanisms: Sequence[str]) -> None:
+        self._client, self._link, self._mechanisms = client, link, tuple(mechanisms)
         self.done = False
         self._left = 0
         """Successful answers until upstream has let the client in; 0: none is expected."""
@@ -100,8 +97,8 @@ class RelayedLogin:
         if not refused:
             self._left = 0 if answer.error_code else max(self._left - 1, 0)
         if not self._left:
-            was, self.done = self.done, not answer.error_code
-            if self.done and not was:
-                self._welcome()
+            self.done = not answer.error_code
+        if self.done:
+            self._client.welcome()
         errors = (answer.error_code,) if answer.error_code else ()
         self._client.answer_now(request.ticket, *parts, errors=errors)

@@ -96,9 +96,10 @@ class ClientTransactions:
     def end(self, request: EndTxnRequest, host: str, now: float) -> Steps[tuple[int, float]]:
         """Wait until none of the transaction's batches is under way; returns 0, or why EndTxn is refused, and the time.
 
-        ``host`` is the client's.
-
         UNKNOWN_PRODUCER_ID means that the client needs a new epoch.
+
+        Args:
+            host: of the client.
         """
         found = self._admission.producers.in_transaction(request.producer_id, request.producer_epoch)
         if found is None or found[1].transactional_id != request.transactional_id:

@@ -252,10 +252,10 @@ class RememberedRecords:
         found: set[int] = set()
         known = False
         asked = list(fingerprints)
-        # The record that was refused may have another time now.
+        # The record that was refused may have another time now. Look at all before forgetting one.
         records = [self._numbered.get(numbered, timed) for timed, numbered in asked]
         if not self._by[None].keys().isdisjoint(records):
-            raise ProducerFenced(_OUTCOME_UNKNOWN)  # and nothing is forgotten
+            raise ProducerFenced(_OUTCOME_UNKNOWN)
         for index, each in enumerate(records):
             self._numbered.pop(asked[index].numbered, None)
             if _took(self._by[True], each):

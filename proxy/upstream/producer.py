@@ -126,11 +126,11 @@ class UpstreamProducer:
     """
 
     __slots__ = (
+        "_passed",
         "client_id",
         "connections",
         "epoch",
         "own",
-        "passed",
         "producer_id",
         "streams",
         "transaction",
@@ -142,7 +142,7 @@ class UpstreamProducer:
         self.producer_id = producer_id
         self.own = producer_id is None
         self.epoch = 0
-        self.passed: dict[str, int] = {}
+        self._passed: dict[str, int] = {}
         """Topic -> the least epoch of new streams to it."""
         self.transaction: UpstreamTransaction | None = None
         self.streams: dict[Destination, Stream] = {}
@@ -167,7 +167,7 @@ class UpstreamProducer:
     def pass_epoch(self, topics: Iterable[str], epoch: int) -> None:
         """Have new streams to these topics use later epochs than this one of its client."""
         for topic in topics:
-            self.passed[topic] = max(self.passed.get(topic, 0), epoch + 1)
+            self._passed[topic] = max(self._passed.get(topic, 0), epoch + 1)
 
     def accept(self, batch: Any, *, awaited: bool) -> None:
         """Take a batch of the client to which it is lent."""
@@ -191,9 +191,10 @@ class UpstreamProducer:
     def stream(self, destination: Destination, topic_id: "UUID") -> Stream:
         """Create the stream for a destination."""
         transactional = self.transaction is not None
-        epoch = max(self.epoch, self.passed.get(destination.topic, 0))
         if self.transaction is not None:
             epoch = self.transaction.epoch
+        else:
+            epoch = max(self.epoch, self._passed.get(destination.topic, 0))
         stream = Stream(*destination, epoch, topic_id, transactional=transactional)
         self.streams[destination] = stream
         return stream

@@ -168,7 +168,7 @@ class ChoosingMember:
                 extra={"group": self._group, "why": str(member.failed)},
             )
             member.close("it joins by the classic protocol", now)
-            # The failed member has lost its partitions. The listener hears of that before it hears of others.
+            # The failed member has lost its partitions: `lost` comes before `assigned` for the next ones.
             unreported = [each for each in member.changes if isinstance(each, Lose)]
             # Its goodbye may be under way, and closes its channel in the end: a JoinGroup there would fail.
             channel = f"{self._channel}-classic"

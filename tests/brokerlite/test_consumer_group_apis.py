@@ -253,7 +253,7 @@ def test_a_member_that_waits_for_partitions_joins_again_when_a_static_member_mak
 
 
 def give_up(machine: Machine, member_id: str, instance_id: str) -> None:
-    """Let a member of the new protocol hear what it must give up, and do so."""
+    """Have a member of the new protocol give up the partitions that its heartbeat names."""
     members = machine.core.consumer_groups.by_id["g"].members
     beat(machine, member_id, members[member_id].epoch, instance_id=instance_id)
     kept = tuple(

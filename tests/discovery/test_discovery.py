@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,6 +19,8 @@ import trio
 from ottla.errors import BrokerUnreachable, ConfigurationError
 from ottla.sdk import discovery, mdns
 from tests.patience import FAR, HUNG
+from tests.serving import until
+from tests.zeroconf_threads import loops
 
 LOOPBACK = ["127.0.0.1"]
 A, B, C = (f"ottla-test-{letter}-{os.getpid()}" for letter in "abc")
@@ -93,19 +94,12 @@ async def test_a_cancelled_block_takes_its_announcement_back() -> None:
 
 
 async def test_a_search_can_be_cancelled() -> None:
-    before = _loops()
+    before = loops()
     with trio.move_on_after(0.2) as scope:
         await discovery.find(C, 1, interfaces=LOOPBACK)
     assert scope.cancelled_caught
     # The abandoned thread ends by itself, and closes its sockets, so no ResourceWarning may follow.
-    with trio.fail_after(HUNG):
-        while _loops() > before:
-            await trio.sleep(0.05)
-
-
-def _loops() -> int:
-    """How many threads of zeroconf there are."""
-    return sum("(_run_loop)" in each.name for each in threading.enumerate())
+    await until(lambda: loops() == before)
 
 
 async def test_an_interface_that_is_not_there_is_an_error_that_names_it() -> None:

@@ -135,7 +135,7 @@ class Simulation:
         if self.manner.lingers:
             after = self.seconds + LONGEST + 3 * self.manner.session
             self._quiet_until = after + 4 * self.manner.session
-            self.clock.at(after, self.join)  # the others give up partitions while nothing else goes wrong
+            self.clock.at(after, self.join)  # the others give up partitions after all other faults
         self.admin: Administrating | None = None
         self.members: dict[str, Consuming] = {}
         self._members = 0
@@ -521,11 +521,11 @@ class Simulation:
         left += filter(None, (*(each.behind() for each in self.readings), self.group.behind()))
         left += filter(None, [self.following.behind()] if self.following else [])
         left += [
-            f"the coordinator has other topics of {each.name}" for each in self.members.values() if self._changes(each)
+            f"the coordinator has other topics of {each.name}" for each in self.members.values() if self._is_news(each)
         ]
         return "; ".join(left)
 
-    def _changes(self, member: Consuming) -> bool:
+    def _is_news(self, member: Consuming) -> bool:
         """Whether a member of the new protocol has a subscription that the coordinator does not have yet."""
         group = self.cluster.groups.groups.get(self.group.group)
         membership = member.machine.membership if member.machine is not None else None

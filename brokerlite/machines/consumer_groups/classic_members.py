@@ -159,8 +159,8 @@ class ClassicMembers:
             if not rebalance:
                 led = reconciled(told, roster.goal(change, told, has, subscription_changed=changed))
                 change.put(led)
-                # In a stable group, members that wait for partitions would not hear that they are free. Kafka begins no
-                # rebalance here: there, nobody reads these partitions until the next one.
+                # A stable classic group gives partitions to no member that waits for them: only a rebalance does. Kafka
+                # begins none here, and the partitions stay unread until the next one.
                 members = change.all_members().values()
                 rebalance = not all(each.is_reconciled_to(change.target_epoch) for each in members)
             if roster.downgrade(change, (), now, rebalance=rebalance):

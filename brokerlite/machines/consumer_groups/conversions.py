@@ -61,8 +61,8 @@ def upgraded(classic: Group, topics: Topics) -> Change:
 
 
 def _from_classic(group: Group, member: JoinedMember, topics: Topics) -> AssignedMember:
-    # In a rebalance the group may have no protocol yet, or one that this member has given up. Each protocol of a member
-    # names the same topics. Kafka fails if the group has no protocol (`protocolName().get()`).
+    # In a rebalance the group may have no protocol yet, or this member may have given it up. All protocols of a member
+    # name the same topics. Kafka fails if the group has no protocol (`protocolName().get()`).
     metadata = member.metadata(group.protocol) or member.protocols[0].metadata
     _, subscription = parse_subscription(metadata)
     assigned: Owned = {}

@@ -201,8 +201,10 @@ class Roster:
         Raises:
             CoordinatorLoadInProgress: the disk refused; the group stays.
         """
-        self._write(tombstones(group))
-        del self.by_id[group.group_id]
+        try:
+            self.remove(group)
+        except BrokerError as error:
+            raise as_coordinator_error(error) from error
 
     def fence(self, group: ConsumerGroup, leaving: Collection[AssignedMember], now: float) -> None:
         """Remove members. If only members of the classic protocol stay, the group becomes a classic one.

@@ -4,7 +4,7 @@
 protocol has heard that it must join again, or has joined and must send SyncGroup.
 
 Rules:
-- If the disk refuses a removal, the same timer is set again, so the member can still do what it must. A heartbeat
+- If the disk refuses a removal, the same timer is set again, so the member can still meet its duty. A heartbeat
   postpones the end of the session, but gives up no partitions.
 - The time to give up partitions belongs to an epoch. A member that has left the epoch by then is not removed, for
   example a static member that left for a while.
@@ -29,7 +29,7 @@ _WHY = {
 
 
 class Due(NamedTuple):
-    """Something that a member must do in time.
+    """A duty of a member, which it must meet in time.
 
     Attributes:
         epoch: the member's epoch in which it must; ``None``: in any.
@@ -50,7 +50,7 @@ class Sessions:
     """Sets the timers of members.
 
     Args:
-        over: called with what the member has not done, and the time, when a timer goes off.
+        over: called with the duty and the time when a timer goes off.
     """
 
     def __init__(self, timers: Timers, over: Callable[[Due, float], None]) -> None:
@@ -85,7 +85,7 @@ class Sessions:
         self._timers.cancel(_name("sync", group_id, member_id))
 
     def again(self, due: Due, deadline: float) -> None:
-        """Remove the member at ``deadline``, because the disk has refused it now, unless it does what it must."""
+        """Remove the member at ``deadline``, unless it meets its duty: the disk has refused the removal now."""
         self._set(due, deadline)
 
     def end(self, group_id: str, member_id: str) -> None:

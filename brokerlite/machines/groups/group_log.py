@@ -3,9 +3,9 @@
 Rules:
 - A restart restores the last stored state of a group, not its latest state in memory: a group in a rebalance is
   restored in the previous generation, which its members notice.
-- A group that is stored before a rebalance, because it was one of another kind, has no leader in its record: nobody has
-  what members that left had, so the rebalance begins again after a restart. Kafka reads such a record, and elects the
-  first member; its own downgrades store a leader, so there the partitions may stay unread after a restart.
+- A consumer group of KIP-848 that has just become a classic one is stored before its rebalance, without a leader. So
+  the rebalance begins again after a restart: the partitions of members that left have no reader until then. Kafka can
+  read such a record, and elects the first member. Kafka itself stores a leader, and these partitions may stay unread.
 - A record that cannot be parsed is skipped and logged.
 
 Source: GroupCoordinatorRecordHelpers.java, GroupMetadataManager.java and OffsetMetadataManager.java (replay).

@@ -143,11 +143,8 @@ class SaslSession:
             elif self._now >= self._ends_at:
                 raise RemoteProtocolError(f"the session of {self.principal!r:.200} has ended, and was not renewed")
             elif frames.asked(frame)[0] == AUTHENTICATE:
-                text = "SaslAuthenticate request received after successful authentication"
-                misplaced = SaslAuthenticateResponse(
-                    error_code=IllegalSaslState.code, error_message=text, auth_bytes=b""
-                )
-                frame = yield _answer(misplaced, *self._parsed(frame, AUTHENTICATE)[1:], (IllegalSaslState.code,))
+                _, version, number = self._parsed(frame, AUTHENTICATE)
+                frame = yield _answer(misplaced_token(), version, number, (IllegalSaslState.code,))
             else:
                 frame = yield PASS_ON
 
@@ -241,6 +238,12 @@ class SaslSession:
         except DecodeError:  # whose text may show a secret
             raise RemoteProtocolError(f"{name} cannot be read") from None
         return request.message, version, request.header.correlation_id
+
+
+def misplaced_token() -> SaslAuthenticateResponse:
+    """The response to a SaslAuthenticate outside of an exchange, with Kafka's text."""
+    text = "SaslAuthenticate request received after successful authentication"
+    return SaslAuthenticateResponse(error_code=IllegalSaslState.code, error_message=text, auth_bytes=b"")
 
 
 def _answer(message: Any, version: int, correlation_id: int, errors: tuple[int, ...] = ()) -> SaslAnswer:

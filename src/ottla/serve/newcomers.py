@@ -1,10 +1,10 @@
-"""The connections whose clients have not authenticated yet, and what they may cost.
+"""Limits what connections cost before their clients have authenticated.
 
 Rules:
 - A client has `ListenerLimits.handshake` seconds to authenticate, from its connection on, TLS included.
 - At most a quarter of all connections may be without authentication; a new one closes the oldest of them. So silent
   connections never keep others out.
-- Until a client has authenticated, its requests are short.
+- Before that, a request has at most the bytes that the service allows.
 """
 
 import math
@@ -28,7 +28,7 @@ class Newcomers:
     def __init__(self, shared: ListenerContext) -> None:
         self._shared = shared
         self._until: dict[AcceptedConnection, float] = {}
-        """The oldest connection first, and when each ends; infinite: it was refused, and hears of it soon."""
+        """Connection -> when it must have authenticated, the oldest first; infinite: it has failed, and ends soon."""
         self._most = max(shared.limits.max_connections // 4, 1)
 
     async def run(self) -> None:
@@ -48,7 +48,7 @@ class Newcomers:
         self._until[connection] = trio.current_time() + self._shared.limits.handshake
 
     def authenticated(self, connection: "AcceptedConnection") -> None:
-        """The client has authenticated: its requests may be as large as those of others."""
+        """The client has authenticated: from now on its requests may have `ListenerLimits.max_frame` bytes."""
         if self._until.pop(connection, None) is not None:
             connection.limit_frames()
 

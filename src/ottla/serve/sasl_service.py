@@ -4,8 +4,8 @@ Theory of operation: a `SaslSession` decides what happens to each request. While
 and while the response to a failure is delayed, the connection is held, so its requests stay in order.
 
 Rules:
-- Until a client has authenticated, its requests have at most `SaslSettings.max_receive` bytes, and it has not much time
-  (`Newcomers`).
+- Before a client has authenticated, its requests have at most `SaslSettings.max_receive` bytes, and `Newcomers` limits
+  its time.
 - Passwords are checked one at a time, because a hash takes all of a processor for milliseconds. Tokens are not: a check
   may wait until keys are loaded.
 - Observers (the access log, spans) never see tokens.
@@ -78,7 +78,7 @@ class SaslService(Service):
 
     def lost(self, connection: AcceptedConnection) -> None:
         if self._sessions[connection].login is None:
-            connection.close("closed by the peer")  # so that others do not wait for the check of its password
+            connection.close("closed by the peer")  # else the next logins would wait until its password is checked
         self._service.lost(connection)
 
     def disconnected(self, connection: AcceptedConnection) -> None:
@@ -107,7 +107,7 @@ class SaslService(Service):
         self, connection: AcceptedConnection, session: SaslSession, answer: PendingAnswer, check: Check
     ) -> None:
         async with self._some if check.may_wait else self._one:
-            if connection not in self._sessions:  # strangers who leave at once do not have others wait
+            if connection not in self._sessions:  # its client has left: the next login begins at once
                 return
             result = await trio.to_thread.run_sync(check.work, abandon_on_cancel=True)
         if connection in self._sessions:
