@@ -65,6 +65,7 @@ from ottla.errors import (
     InconsistentGroupProtocol,
     InvalidGroupId,
     InvalidProducerEpoch,
+    InvalidRequest,
     InvalidSessionTimeout,
     InvalidTxnState,
     MemberIdRequired,
@@ -80,7 +81,7 @@ from ottla.sdk.group.assignors import build_assigned
 from tests.sim.clock import Clock
 from tests.sim.data import Place
 from tests.sim.history import History
-from tests.sim.modern_groups import ModernCoordinator, ModernGroup, ModernMember, refused_heartbeat
+from tests.sim.modern_groups import ModernCoordinator, ModernGroup, ModernMember, invalid_heartbeat, refused_heartbeat
 from tests.sim.network import Reply
 from tests.sim.transactions import Asking
 
@@ -194,7 +195,7 @@ class Coordinators:
     # -- the coordinator ---------------------------------------------------------------------------------------------
 
     def handle(self, node: int, client: str, version: int, message: Any, reply: Reply) -> None:
-        group_id = _group_of(message)
+        group_id = group_of(message)
         place = self.place(group_id)
         view = self._cluster.nodes[node].leaders.get(place)
         if view is None or view.node != node:
@@ -214,7 +215,7 @@ class Coordinators:
     def act(self, group: Group, client: str, version: int, message: Any, reply: Reply) -> None:
         """Carry out a request as the group's coordinator."""
         if group.modern is not None and not group.modern.members and isinstance(message, JoinGroupRequest):
-            group.generation, group.modern = group.modern.epoch, None
+            group.generation, group.modern = 0, None  # the empty group is deleted, and the member makes another one
         if (modern := group.modern) is not None and self._act_modern(group, modern, client, version, message, reply):
             return
         match message:
@@ -253,7 +254,8 @@ class Coordinators:
                 reply(self.modern.heartbeat(modern, message, later))
             case JoinGroupRequest():
                 reply(self.modern.join(modern, client, version, message, later))
-                self._removed(modern)  # a classic member may have replaced a static one
+                if modern.only_classic:  # the member has replaced a static one, which was the last of the new protocol
+                    self._downgrade(group, modern)
             case SyncGroupRequest():
                 reply(self.modern.sync(modern, message))
             case HeartbeatRequest():
@@ -269,12 +271,16 @@ class Coordinators:
 
     def _first_heartbeat(self, group: Group, message: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
         """A heartbeat to a group that is not one of KIP-848; it becomes one if a member joins."""
-        if message.member_epoch != JOIN:
+        if invalid_heartbeat(message):
+            return refused_heartbeat(InvalidRequest.code)
+        if message.member_epoch != JOIN or (group.members and group.protocol_type != "consumer"):
             return refused_heartbeat(GroupIdNotFound.code)
         if group.revoking:
             # Kafka would give these partitions to others at once, though their owner has not given them up.
             return refused_heartbeat(CoordinatorLoadInProgress.code)
-        modern = group.modern = ModernGroup(group.name, epoch=group.generation, target_epoch=group.generation)
+        epoch = group.generation if group.members else 0  # an empty group is deleted
+        # A new group begins in epoch 1, so the first member joins in epoch 2.
+        modern = ModernGroup(group.name, epoch=max(epoch, 1), target_epoch=epoch)
         for member in list(group.members.values()):
             for reply, answer in ((member.join, _NOT_JOINED), (member.sync, _NOT_SYNCED)):
                 if reply:
@@ -285,6 +291,7 @@ class Coordinators:
             self._cluster.data.features["a classic group is upgraded"] += 1
         group.members, group.pending, group.state, group.leader = {}, {}, State.EMPTY, ""
         group.phase += 1
+        group.modern = modern
         later = partial(self._later, group)
         self.modern.watch(modern, later)
         return self.modern.heartbeat(modern, message, later)
@@ -308,8 +315,11 @@ class Coordinators:
     def _removed(self, modern: ModernGroup) -> None:
         """The last member of the new protocol is gone: if there are classic ones, the group is classic again."""
         group = self.groups[modern.name]
-        if group.modern is not modern or not modern.only_classic:
-            return
+        if group.modern is modern and modern.only_classic:
+            self._downgrade(group, modern)
+            self._prepare(group)
+
+    def _downgrade(self, group: Group, modern: ModernGroup) -> None:
         self._cluster.data.features["a group is downgraded"] += 1
         modern.phase += 1
         group.modern, group.generation, group.protocol_type = None, modern.epoch, "consumer"
@@ -323,7 +333,6 @@ class Coordinators:
         group.state = State.STABLE
         group.store()
         self._watch(group, list(group.members.values()))
-        self._prepare(group)
 
     def _described(self, group: Group) -> DescribeGroupsResponse:
         state = "Empty" if group.exists or group.stored is not None else "Dead"
@@ -717,9 +726,9 @@ class Coordinators:
         generation = message.generation_id_or_member_epoch
         if group.modern is not None:
             return self.modern.may_commit(group.modern, version, message)
-        if generation < 0 and not message.member_id:
+        if generation < 0 and (not message.member_id or group.state is State.EMPTY):
             return 0 if group.state is State.EMPTY else UnknownMemberId.code
-        if group.stored is None and not group.members:
+        if group.stored is None and not group.members and not group.exists:
             return GroupIdNotFound.code if version >= 9 else IllegalGeneration.code
         code = self._known(group, message.member_id, message.group_instance_id, generation)
         if code:
@@ -920,7 +929,7 @@ def _described_modern(group: Group) -> ConsumerGroupDescribeResponse:
     return ConsumerGroupDescribeResponse(groups=(described,))
 
 
-def _group_of(message: Any) -> str:
+def group_of(message: Any) -> str:
     if isinstance(message, ConsumerGroupDescribeRequest):
         return message.group_ids[0]
     if isinstance(message, DescribeGroupsRequest):

@@ -83,6 +83,8 @@ class ModernMember:
     assigned: frozenset[Part] = frozenset()
     pending: frozenset[Part] = frozenset()
     """Partitions that it has to give up."""
+    since: dict[Part, int] = field(default_factory=dict)
+    """The epoch in which it got each of these partitions; commits with an older one are stale (KIP-1251)."""
     heard: float = 0.0
     protocols: dict[str, bytes] | None = None
     """The subscriptions of a classic member."""
@@ -146,7 +148,7 @@ class ModernCoordinator:
         """Called with every member that is removed because it was silent, or too slow to give up partitions."""
         self.removed: Callable[[ModernGroup], None] = lambda group: None
         """Called after a member was removed."""
-        self._ids = 0
+        self._made = 0
 
     # -- heartbeats --------------------------------------------------------------------------------------------------
 
@@ -154,6 +156,8 @@ class ModernCoordinator:
         self, group: ModernGroup, message: ConsumerGroupHeartbeatRequest, later: Later
     ) -> ConsumerGroupHeartbeatResponse:
         try:
+            if invalid_heartbeat(message):
+                raise Refused(InvalidRequest)
             if message.member_epoch in (LEAVE, LEAVE_STATIC):
                 return self._leave(group, message)
             return self._beat(group, message, later)
@@ -164,9 +168,6 @@ class ModernCoordinator:
         self, group: ModernGroup, message: ConsumerGroupHeartbeatRequest, later: Later
     ) -> ConsumerGroupHeartbeatResponse:
         joins = message.member_epoch == JOIN
-        subscribed = message.subscribed_topic_names or message.subscribed_topic_regex
-        if joins and (message.rebalance_timeout_ms < 0 or message.topic_partitions != () or not subscribed):
-            raise Refused(InvalidRequest)
         owned = None
         if message.topic_partitions is not None:
             owned = frozenset((t.topic_id, p) for t in message.topic_partitions for p in t.partitions)
@@ -204,11 +205,10 @@ class ModernCoordinator:
         if group.epoch > group.target_epoch and (not group.target_epoch or self._clock.now >= group.next_targets):
             group.next_targets = self._clock.now + self.pause
             self._divide(group)
-        was = member.progress, member.epoch
-        self._reconcile(group, member, owned)
-        if member.progress is Progress.UNREVOKED and was != (member.progress, member.epoch):
-            epoch = member.epoch
-            later(member.rebalance, lambda: self._too_slow(group, member, epoch))
+        was = member.pending
+        self._reconcile(group, member, owned, changed=changed)
+        if member.progress is Progress.UNREVOKED and member.pending is not was:
+            later(member.rebalance, partial(self._too_slow, group, member, member.pending))
 
     def _member(
         self, group: ModernGroup, message: ConsumerGroupHeartbeatRequest, owned: Collection[Part] | None
@@ -239,7 +239,7 @@ class ModernCoordinator:
 
     def _check_epoch(self, member: ModernMember, epoch: int, owned: Collection[Part] | None) -> None:
         """Accept the epoch before the last one if the response with the last one may have been lost."""
-        if epoch == member.epoch:
+        if epoch in (member.epoch, JOIN):
             return
         subset = owned is not None and member.assigned.issuperset(owned)
         if epoch > member.epoch or epoch != member.previous or not subset:
@@ -271,21 +271,23 @@ class ModernCoordinator:
         if message.instance_id is not None and message.member_epoch == LEAVE_STATIC:
             member.epoch, member.pending = LEAVE_STATIC, frozenset()
         else:
-            self.remove(group, member, "left")
+            self.remove(group, "left", member)
         return replace(refused_heartbeat(0), member_id=message.member_id, member_epoch=message.member_epoch)
 
-    def remove(self, group: ModernGroup, member: ModernMember, how: str) -> None:
-        self._history.add("#", group.name, f"{member.id} {how}")
-        del group.members[member.id]
-        group.targets.pop(member.id, None)
-        group.epoch += 1
+    def remove(self, group: ModernGroup, how: str, *members: ModernMember) -> None:
+        for member in members:
+            self._history.add("#", group.name, f"{member.id} {how}")
+            del group.members[member.id]
+            group.targets.pop(member.id, None)
+        if not group.only_classic:  # otherwise the group becomes a classic one in its present epoch
+            group.epoch, group.counts = group.epoch + 1, self._counts(group)
         self.removed(group)
 
-    def _too_slow(self, group: ModernGroup, member: ModernMember, epoch: int) -> None:
-        waits = member.progress is Progress.UNREVOKED and member.epoch == epoch
+    def _too_slow(self, group: ModernGroup, member: ModernMember, pending: frozenset[Part]) -> None:
+        waits = member.progress is Progress.UNREVOKED and member.pending is pending
         if group.members.get(member.id) is member and waits:
             self.expelled(member.id)
-            self.remove(group, member, "did not give up its partitions in time")
+            self.remove(group, "did not give up its partitions in time", member)
 
     def _touch(self, member: ModernMember) -> None:
         member.heard = self._clock.now
@@ -302,7 +304,7 @@ class ModernCoordinator:
                 if member.heard + session <= self._clock.now:
                     if member.epoch != LEAVE_STATIC:
                         self.expelled(member.id)
-                    self.remove(group, member, "was silent for its session")
+                    self.remove(group, "was silent for its session", member)
             later(0.1, look)
 
         later(0.1, look)
@@ -313,7 +315,7 @@ class ModernCoordinator:
         for member in group.members.values():
             self._touch(member)
             if member.progress is Progress.UNREVOKED:
-                later(member.rebalance, partial(self._too_slow, group, member, member.epoch))
+                later(member.rebalance, partial(self._too_slow, group, member, member.pending))
         self.watch(group, later)
 
     # -- targets -----------------------------------------------------------------------------------------------------
@@ -357,28 +359,46 @@ class ModernCoordinator:
         group.target_epoch = group.epoch
         self._history.add("#", group.name, f"has targets of epoch {group.epoch} for {', '.join(group.members)}")
 
-    def _reconcile(self, group: ModernGroup, member: ModernMember, owned: Collection[Part] | None) -> None:
-        """Take the member's next step towards its target."""
-        epoch = member.epoch
-        if member.progress is Progress.STABLE and member.epoch == group.target_epoch:
+    def _reconcile(
+        self, group: ModernGroup, member: ModernMember, owned: Collection[Part] | None, *, changed: bool
+    ) -> None:
+        """Take the member's next step towards its target.
+
+        Args:
+            changed: the request has changed the subscription.
+        """
+        settled = member.progress is Progress.STABLE and member.epoch == group.target_epoch
+        if settled or (member.progress is Progress.UNREVOKED and _still_has(member.pending, owned)):
+            if changed:
+                self._unsubscribe(member, owned)
             return
-        if member.progress is Progress.UNREVOKED:
-            if owned is None or member.pending.intersection(owned):
-                return
-            epoch += 1
-        target = group.targets.get(member.id, frozenset())
+        topics = self._ids(member)
+        target = frozenset(part for part in group.targets.get(member.id, ()) if part[0] in topics)
         kept = member.assigned & target
         revoked = member.assigned - kept
-        # A partition that this member has to give up, and that is its again, is not free before its next heartbeat.
-        free = frozenset(part for part in target - kept if group.owner(part) is None)
+        # Its own pending partitions are free for it: it has answered that it gave them up.
+        free = frozenset(part for part in target - kept if group.owner(part) in (None, member))
         waits = bool(target - kept - free)
-        if revoked and (owned is None or revoked.intersection(owned)):
+        member.previous = member.epoch
+        if revoked and _still_has(revoked, owned):
             member.progress, member.assigned, member.pending = Progress.UNREVOKED, kept, revoked
-            member.previous, member.epoch = member.epoch, epoch
             return
         member.progress = Progress.UNRELEASED if waits else Progress.STABLE
-        member.assigned, member.pending = kept | free, frozenset()
-        member.previous, member.epoch = member.epoch, group.target_epoch  # as Kafka, also if it stays the same
+        member.assigned, member.pending, member.epoch = kept | free, frozenset(), group.target_epoch
+        member.since = {part: member.since.get(part, 0) for part in kept} | dict.fromkeys(free, group.target_epoch)
+
+    def _unsubscribe(self, member: ModernMember, owned: Collection[Part] | None) -> None:
+        """Take away the partitions of topics to which the member no longer subscribes, without a new target."""
+        topics = self._ids(member)
+        lost = frozenset(part for part in member.assigned if part[0] not in topics)
+        if not lost:
+            return
+        member.previous, member.assigned = member.epoch, member.assigned - lost
+        if _still_has(member.pending | lost, owned):
+            member.progress, member.pending = Progress.UNREVOKED, member.pending | lost
+
+    def _ids(self, member: ModernMember) -> set[UUID]:
+        return {self._cluster.ids[name] for name in self._topics(member) if name in self._cluster.ids}
 
     # -- offsets -----------------------------------------------------------------------------------------------------
 
@@ -394,7 +414,13 @@ class ModernCoordinator:
             return UnknownMemberId.code
         if not transactional and member.protocols is None and version < 9:
             return UnsupportedVersion.code
-        if epoch != member.epoch:
+        places = [
+            (self._cluster.ids.get(self._cluster.name(topic)), each.partition_index)
+            for topic in message.topics
+            for each in topic.partitions
+        ]
+        missing = any(epoch < member.since.get(place, epoch + 1) for place in places)
+        if epoch > member.epoch or (epoch < member.epoch and missing):
             stale = member.protocols is None and not transactional
             return (StaleMemberEpoch if stale else IllegalGeneration).code
         if member.protocols is not None and not transactional:
@@ -423,8 +449,8 @@ class ModernCoordinator:
         if message.protocol_type != "consumer" or not common & set(protocols):
             return _refused_join(InconsistentGroupProtocol.code, member_id)
         if not member_id:
-            self._ids += 1
-            member_id = f"{instance or client}-m{self._ids}"
+            self._made += 1
+            member_id = f"{instance or client}-m{self._made}"
             if instance is None and version >= 4:
                 return _refused_join(MemberIdRequired.code, member_id)
         elif static is not None and static.id != member_id:
@@ -486,14 +512,16 @@ class ModernCoordinator:
         return RebalanceInProgress.code if behind else 0
 
     def classic_leave(self, group: ModernGroup, message: LeaveGroupRequest) -> LeaveGroupResponse:
-        codes = []
+        codes, leaving = [], []
         for each in message.members:
             member = group.static(each.group_instance_id) or group.members.get(each.member_id)
-            if member is None or member.protocols is None:
+            if member is None:
                 codes.append(UnknownMemberId.code)
             else:
-                self.remove(group, member, "left")
+                leaving.append(member)
                 codes.append(0)
+        if leaving:
+            self.remove(group, "left", *leaving)
         return LeaveGroupResponse(
             error_code=0,
             members=tuple(
@@ -522,6 +550,11 @@ class ModernCoordinator:
         return {(names[topic_id], index) for topic_id, index in parts if topic_id in names}
 
 
+def _still_has(parts: frozenset[Part], owned: Collection[Part] | None) -> bool:
+    """Whether the member has any of these partitions, as far as the coordinator knows."""
+    return owned is None or bool(parts.intersection(owned))
+
+
 def _assignment(parts: Iterable[Part]) -> Assignment:
     topics: dict[UUID, list[int]] = {}
     for topic_id, index in sorted(parts):
@@ -529,6 +562,15 @@ def _assignment(parts: Iterable[Part]) -> Assignment:
     return Assignment(
         topic_partitions=tuple(TopicPartitions(topic_id=each, partitions=tuple(some)) for each, some in topics.items())
     )
+
+
+def invalid_heartbeat(message: ConsumerGroupHeartbeatRequest) -> bool:
+    """Whether the request has fields that no state of a group allows."""
+    if message.member_epoch in (LEAVE, LEAVE_STATIC):
+        return message.member_epoch == LEAVE_STATIC and message.instance_id is None
+    subscribed = message.subscribed_topic_names is not None or message.subscribed_topic_regex is not None
+    incomplete = message.rebalance_timeout_ms < 0 or message.topic_partitions != () or not subscribed
+    return message.member_epoch < 0 or (message.member_epoch == JOIN and incomplete)
 
 
 def refused_heartbeat(code: int) -> ConsumerGroupHeartbeatResponse:
