@@ -22,7 +22,7 @@ Source: AbstractMembershipManager.java, ConsumerHeartbeatRequestManager.java; Gr
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.codec.apis.consumer_group_heartbeat import (
@@ -39,11 +39,13 @@ from ottla.errors import (
     RemoteProtocolError,
     StaleMemberEpoch,
     UnknownMemberId,
+    UnknownTopicOrPartition,
     UnreleasedInstanceId,
     UnsupportedVersion,
     broker_error,
 )
 from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.cluster.metadata import KNOWN_TOPIC_GRACE
 from ottla.sdk.connection.versions import CLIENT_MADE_MEMBER_ID
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Node
@@ -209,6 +211,10 @@ class ConsumerGroupMember:
         return True
 
     def explain(self, now: float) -> Iterator[str]:
+        errors = self._core.cluster.errors
+        missing = [name for name in self.topics if errors.get(name) == UnknownTopicOrPartition.code]
+        if missing and self._named and self.state is S.STABLE:
+            yield f"group {self._group!r}: subscribed topics do not exist: {', '.join(missing)}"
         trouble = self._trouble.text
         if self.state in (S.OUT, S.STABLE, S.FAILED, S.CLOSED) and not trouble and not self._left:
             return
@@ -398,6 +404,7 @@ class ConsumerGroupMember:
     def _reconcile(self) -> Steps[None]:
         """Own the assigned partitions, and no others: first give some up, then receive new ones."""
         core, failures = self._core, 0
+        lost: set[str] = set()
         while True:
             assigned, names = self._assigned, names_of(core)
             owned = {(topic_id, partition) for (_, partition), topic_id in self._ids.items()}
@@ -406,6 +413,7 @@ class ConsumerGroupMember:
                 (names[topic_id], partition) for topic_id, partition in assigned - owned if topic_id in names
             )
             if revoked:
+                lost.update(topic for topic, _ in revoked)
                 given_up = own(self._given_up)  # this flow may be cancelled, and later ones wait for it, too
                 self._partitions.revoke(revoked, core.now)
                 yield given_up
@@ -430,6 +438,24 @@ class ConsumerGroupMember:
                 "assigned": [f"{topic}-{partition}" for topic, partition in self.owned],
             },
         )
+        if self._named:
+            yield from self._look_for(lost.intersection(self.topics) - {topic for topic, _ in self.owned})
+
+    def _look_for(self, topics: Collection[str]) -> Steps[None]:
+        """Warn about topics that were deleted. The coordinator says nothing about them, it only revokes the partitions,
+        and no Fetch request fails any more.
+        """
+        missing = []
+        for name in sorted(topics):
+            found = self._core.metadata.topic(name, self._core.now, fresh=True, grace=KNOWN_TOPIC_GRACE)
+            try:
+                yield from settled(found)
+            except UnknownTopicOrPartition:
+                missing.append(name)
+            except OttlaError:
+                return  # the brokers are in trouble, and other log lines say so
+        if missing:
+            log.warning("subscribed topics do not exist", extra={"group": self._group, "topics": missing})
 
     # -- errors ------------------------------------------------------------------------------------------------------
 

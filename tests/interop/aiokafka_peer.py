@@ -12,6 +12,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import CommitFailedError, IllegalStateError
+from aiokafka.helpers import create_ssl_context
 
 from tests.interop.lines import Message, Outcome, Received, settings
 from tests.interop.members import input_ends, tell_assigned, tell_record
@@ -84,7 +85,9 @@ async def join(topic: str, config: dict[str, Any]) -> None:
 
 def typed(config: dict[str, str]) -> dict[str, Any]:
     """Settings with the names and types that aiokafka's constructors take."""
-    return {name.replace(".", "_"): _value(text) for name, text in config.items()}
+    trusted = config.pop("ssl.ca.location", None)
+    found = {name.replace(".", "_"): _value(text) for name, text in config.items()}
+    return found if trusted is None else found | {"ssl_context": create_ssl_context(cafile=trusted)}
 
 
 def _value(text: str) -> Any:

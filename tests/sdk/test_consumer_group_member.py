@@ -218,6 +218,31 @@ def test_a_recreated_topic_is_revoked_and_received() -> None:
     assert group.changes == [(Receive, (T0,))]
 
 
+def test_a_deleted_topic_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    group = InGroup()
+    group.settle(1, 0)
+    del group.world.topics["t"]
+    group.world.later(5.0)
+    group.answer(2, [])
+    group.done()
+    group.answer(2)
+    group.world.later(5.0)
+    assert "subscribed topics do not exist (group=billing, topics=['t'])" in caplog.text
+    assert "subscribed topics do not exist: t" in "".join(group.member.explain(group.world.now))
+
+
+def test_a_topic_that_another_member_got_is_not_missing(caplog: pytest.LogCaptureFixture) -> None:
+    group = InGroup()
+    group.settle(1, 0)
+    group.world.later(5.0)
+    group.answer(2, [])
+    group.done()
+    group.answer(2)
+    group.world.later(5.0)
+    assert "do not exist" not in caplog.text
+    assert not list(group.member.explain(group.world.now))
+
+
 @pytest.mark.parametrize("error", [CoordinatorLoadInProgress, NotCoordinator])
 def test_after_an_error_all_fields_are_sent_again(error: type[BrokerError]) -> None:
     group = InGroup()

@@ -22,6 +22,8 @@
 
 process.env.KAFKAJS_NO_PARTITIONER_WARNING = "1";
 
+const { readFileSync } = require("fs");
+
 const { AssignerProtocol, CompressionTypes, Kafka, Partitioners, logLevel } = require("kafkajs");
 const Broker = require("kafkajs/src/broker");
 const Connection = require("kafkajs/src/network/connection");
@@ -43,6 +45,11 @@ const truth = (text) => text === "true";
 // Kafka's name -> whose option it is, kafkajs's name, and how it is read.
 const SETTINGS = {
   "bootstrap.servers": ["client", "brokers", (text) => text.split(",")],
+  "sasl.mechanism": ["sasl", "mechanism", (text) => text.toLowerCase()],
+  "sasl.username": ["sasl", "username", String],
+  "sasl.password": ["sasl", "password", String],
+  "ssl.ca.location": ["client", "ssl", (path) => ({ ca: [readFileSync(path)] })],
+  "retries": ["retry", "retries", number],
   "retry.backoff.ms": ["retry", "initialRetryTime", number],
   "retry.backoff.max.ms": ["retry", "maxRetryTime", number],
   "enable.idempotence": ["producer", "idempotent", truth],
@@ -61,7 +68,7 @@ const SETTINGS = {
 
 /** `key=value` arguments, by whose options they are. */
 function options(pairs) {
-  const found = { client: {}, retry: {}, producer: {}, send: {}, consumer: {}, subscribe: {}, run: {} };
+  const found = { client: {}, sasl: {}, retry: {}, producer: {}, send: {}, consumer: {}, subscribe: {}, run: {} };
   for (const pair of pairs) {
     const at = pair.indexOf("=");
     const [whose, name, read] = SETTINGS[pair.slice(0, at)] ?? [];
@@ -75,6 +82,7 @@ function options(pairs) {
 function connection(given) {
   return new Kafka({
     ...given.client,
+    ...(given.sasl.mechanism ? { sasl: given.sasl } : {}),
     clientId: "kafkajs",
     logLevel: logLevel.WARN,
     logCreator: () => ({ label, log }) => process.stderr.write(`${label} ${JSON.stringify(log)}\n`),

@@ -6,6 +6,8 @@ package producing
 
 import (
 	"bufio"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -91,6 +93,19 @@ func unhexed(text string) []byte {
 	}
 	data, _ := hex.DecodeString(text)
 	return data
+}
+
+// Trust is the TLS configuration of a client that trusts the authority in a PEM file.
+func Trust(path string) (*tls.Config, error) {
+	pem, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(pem) {
+		return nil, errors.New("no certificate in " + path)
+	}
+	return &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, nil
 }
 
 // Millis is a duration as configurations have it.

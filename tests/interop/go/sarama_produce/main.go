@@ -1,4 +1,5 @@
-// sarama's idempotent producer as a program; settings: bootstrap.servers, retry.backoff.ms, retries.
+// sarama's idempotent producer as a program; settings: bootstrap.servers, retry.backoff.ms, retries, and
+// sasl.username, sasl.password (PLAIN: for SCRAM sarama needs another library), ssl.ca.location.
 //
 // It sends one record after the other (SyncProducer.SendMessage). Of several that are not answered when a connection
 // breaks sarama 1.46 makes other batches than before, and a broker that has stored the first ones takes some of these for
@@ -33,6 +34,16 @@ func open(config map[string]string) (producing.Peer, error) {
 			return nil, err
 		}
 		c.Producer.Retry.Max, c.Metadata.Retry.Max = retries, retries
+	}
+	if user, given := config["sasl.username"]; given {
+		c.Net.SASL.Enable, c.Net.SASL.User, c.Net.SASL.Password = true, user, config["sasl.password"]
+	}
+	if path, given := config["ssl.ca.location"]; given {
+		trust, err := producing.Trust(path)
+		if err != nil {
+			return nil, err
+		}
+		c.Net.TLS.Enable, c.Net.TLS.Config = true, trust
 	}
 	producer, err := sarama.NewSyncProducer(strings.Split(config["bootstrap.servers"], ","), c)
 	return peer{producer}, err
