@@ -12,7 +12,8 @@ from tests.sim.run import Result, catches, play_many
 
 QUICK = 5
 SLOW = 2000
-OFTEN = 100
+OFTEN = 50
+"""How often each of `FEATURES` has to come in these worlds; the rarest, topics in trouble, come 73 times."""
 SOME_TRANSFERS, TRANSFERS = 3, 250
 SELDOM = 3
 FEATURES = {
