@@ -256,15 +256,18 @@ class ClassicMember:
     def _rebalance(self, delay: float) -> Steps[None]:
         """Get an assignment: JoinGroup, the division of the partitions if this member leads, then SyncGroup."""
         core, seat, topics, offered = self._core, self._seat, self.topics, self._offered
+        # With 0, too: otherwise the first steps would run within the call that begins the attempt, and before
+        # `_rebalancing` has it.
         yield from sleep(core, delay)
         try:
             node = yield from settled(core.coordinators.find(seat.group, core.now))
+            topics = self.topics  # only now: the subscription may have changed during the pause or the lookup
             protocols = yield from offered.subscriptions(topics, self.owned, seat.generation)
             self._enter(On.JOIN_SENT, core.now)
             joined = yield from join(core, seat, node, protocols, self._held_up)
             self._enter(On.JOINED, core.now)
             self._seen = core.now
-            self._notify(None, core.now)
+            self._notify(None, core.now)  # the generation changed; commits still wait, for the SyncGroup response
             # No request waits at the coordinator while the leader divides the partitions, so heartbeats are due.
             self._heartbeats.schedule(core.now + seat.options.heartbeat_interval)
             assignor = offered.chosen(joined.protocol_name)
@@ -321,6 +324,9 @@ class ClassicMember:
 
     def _rebalance_failed(self, error: OttlaError, now: float) -> None:
         if isinstance(error, RebalanceInProgress | MemberIdRequired):
+            # In response to SyncGroup, REBALANCE_IN_PROGRESS means that the coordinator waits for the members' next
+            # JoinGroup. In response to JoinGroup, it may mean that the broker could not replicate in time: pause.
+            # (AbstractCoordinator.java, JoinGroupResponseHandler)
             # KIP-394: the first JoinGroup of a new member only returns its member id; the second contains the id.
             at_once = self.state is S.SYNCING or isinstance(error, MemberIdRequired)
             self._retry(0.0 if at_once else self._trouble.pause, now)
