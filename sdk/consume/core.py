@@ -44,7 +44,7 @@ from ottla.sdk.core import ClientCore
 from ottla.sdk.events import RunMode
 from ottla.sdk.group.commits import Commits
 from ottla.sdk.group.membership import AssignmentChange, Lose, Membership, Receive, Revoke
-from ottla.sdk.logs import logger
+from ottla.sdk.logs import logger, named
 from ottla.sdk.outcome import Outcome, any_of
 from ottla.sdk.steps import TURN, Steps, settled
 
@@ -369,7 +369,7 @@ class ConsumerCore:
             yield from self.committer.settled(places)
         except TimeoutExpired as error:
             group = self.commits.group if self.commits is not None else None
-            extra = {"group": group, "partitions": places, "why": str(error)}
+            extra = {"group": group, "partitions": named(places), "why": str(error)}
             log.error("partitions are revoked with uncommitted offsets", extra=extra)
         except CommitFailed as error:
             return error

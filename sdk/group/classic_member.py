@@ -45,7 +45,7 @@ from ottla.sdk.group.offset_commits import CommittingMember
 from ottla.sdk.group.options import MemberOptions
 from ottla.sdk.group.owned_partitions import OwnedPartitions
 from ottla.sdk.group.seat import Seat
-from ottla.sdk.logs import logger
+from ottla.sdk.logs import logger, named
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Steps, settled
 
@@ -61,12 +61,12 @@ _HELD_UP = {
     S.SYNCING: "rebalance waits for the leader of the group, which is busy or dead",
 }
 _DOING = {
-    S.OUT: "is out until your loop asks for the next batch: {left}",
+    S.OUT: "has left the group until your loop asks for the next batch: {left}",
     S.PREPARING: "is about to join",
     S.JOINING: "waits for all members to join, {most:.0f} s more at most",
     S.ASSIGNING: "divides the partitions",
     S.SYNCING: "waits for the leader's assignment, {most:.0f} s more at most",
-    S.STABLE: "gets no heartbeat through",
+    S.STABLE: "gets no response to its heartbeats",
     S.REVOKING: "waits for your loop to give up {owned} partition(s)",
     S.FAILED: "has ended",
     S.CLOSED: "has left",
@@ -94,7 +94,7 @@ class ClassicMember:
         self._core, self._notify = core, notify
         self._seat = Seat(group, channel, options, MemberMetrics(core.metrics, group))
         self.state = S.OUT
-        self._partitions = OwnedPartitions(notify, unreported)
+        self._partitions = OwnedPartitions(group, notify, unreported)
         self.failed: OttlaError | None = None
         self.topics: tuple[str, ...] = ()
         self._offered = OfferedAssignors(group, options.chosen_assignors(), core.options.rack)
@@ -152,7 +152,7 @@ class ClassicMember:
         eager = bool(self.owned) and not self._offered.cooperative
         if not self._enter(On.REVOKE if eager else On.REBALANCE, now):
             return
-        log.info("a rebalance begins", extra={"group": self._seat.group, "why": why})
+        log.info("rebalance started", extra={"group": self._seat.group, "why": why})
         if eager:
             self._partitions.revoke(self.owned, now)
         else:
@@ -300,12 +300,12 @@ class ClassicMember:
         self._seen, self._complained = now, False
         self._seat.metrics.rebalances.add(1, now)
         log.info(
-            "partitions are assigned",
+            "partitions assigned",
             extra={
                 "group": self._seat.group,
                 "generation": self.generation,
                 "member": self.member_id,
-                "assigned": [f"{topic}-{partition}" for topic, partition in places],
+                "partitions": named(places),
             },
         )
         if revoked:

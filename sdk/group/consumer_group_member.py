@@ -58,7 +58,7 @@ from ottla.sdk.group.membership import AssignmentChange
 from ottla.sdk.group.offset_commits import CommittingMember
 from ottla.sdk.group.options import MemberOptions
 from ottla.sdk.group.owned_partitions import OwnedPartitions
-from ottla.sdk.logs import logger
+from ottla.sdk.logs import logger, named
 from ottla.sdk.outcome import Outcome, any_of, own
 from ottla.sdk.steps import Steps, settled
 
@@ -83,9 +83,9 @@ _OLD_EPOCH = (StaleMemberEpoch, IllegalGeneration)
 
 S, On = ConsumerMemberState, ConsumerMemberInput
 _DOING = {
-    S.OUT: "is out until your loop asks for the next batch: {left}",
+    S.OUT: "has left the group until your loop asks for the next batch: {left}",
     S.JOINING: "is about to join",
-    S.STABLE: "gets no heartbeat through",
+    S.STABLE: "gets no response to its heartbeats",
     S.RECONCILING: "waits for your loop to give up partitions",
     S.FAILED: "has ended",
     S.CLOSED: "has left",
@@ -123,7 +123,7 @@ class ConsumerGroupMember:
         self.generation = -1
         self.topics: tuple[str, ...] = ()
         self.failed: OttlaError | None = None
-        self._partitions = OwnedPartitions(notify)
+        self._partitions = OwnedPartitions(group, notify)
         self._ids: dict[TopicPartition, UUID] = {}
         """The owned partitions, with the ids of their topics."""
         self._assigned: frozenset[tuple[UUID, int]] = frozenset()
@@ -422,12 +422,12 @@ class ConsumerGroupMember:
         self._enter(On.RECONCILED, core.now)
         self._hurry()  # the acknowledgement
         log.info(
-            "partitions are assigned",
+            "partitions assigned",
             extra={
                 "group": self._group,
                 "epoch": self.generation,
                 "member": self.member_id,
-                "assigned": [f"{topic}-{partition}" for topic, partition in self.owned],
+                "partitions": named(self.owned),
             },
         )
 

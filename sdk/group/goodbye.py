@@ -111,7 +111,7 @@ def _leave(core: ClientCore, goodbye: Goodbye, until: float) -> Steps[None]:
     except OttlaError as error:
         why = core.coordinators.where(group) if isinstance(error, FlowExpired) else str(error)
         log.warning(
-            "a member left, but its coordinator does not know, so the group waits until the session times out",
+            "leaving the group was not confirmed: the group waits for the session timeout",
             extra={"group": group, **goodbye.facts, "why": why},
         )
 

@@ -211,9 +211,9 @@ class ProducerIdentity:
         elif isinstance(answer, UnsupportedVersion) and not self._required:
             self._change(ProducerIdInput.UNSUPPORTED)
             log.warning(
-                "no idempotence: %s; a retry after a lost response may store records twice, and only one batch per "
+                "no idempotence: a retry after a lost response may store records twice, and only one batch per "
                 "partition is in flight",
-                answer.detail,
+                extra={"why": answer.detail},
             )
             self._changed(now)
         elif isinstance(answer, UnsupportedVersion):

@@ -28,7 +28,7 @@ from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import PRODUCE, Node
-from ottla.sdk.logs import logger
+from ottla.sdk.logs import about, logger
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.produce.batches import InFlightBatches, PartitionQueue, ProducerBatch
 from ottla.sdk.produce.deliveries import Deliveries
@@ -158,7 +158,7 @@ class Sender:
                 continue
             incarnation = self._core.cluster.incarnation(queue.place[0])
             if incarnation != queue.incarnation and incarnation >= 0:
-                log.info("topic recreated: new producer epoch", extra={"partition": queue.place})
+                log.info("topic recreated: new producer epoch", extra=about(queue.place))
                 queue.recreate(incarnation)
             first = queue.batches[0] if queue.batches else None
             if first is not None and first.retry_at > now:
@@ -237,7 +237,7 @@ class Sender:
         if adopted:
             return True
         # This partition is renumbered; the others switch once none of their batches has an unknown outcome.
-        log.info("new producer epoch: a batch was refused or lost", extra={"partition": queue.place})
+        log.info("new producer epoch: a batch was refused or lost", extra=about(queue.place))
         self.identity.bump(now)
         if self.identity.current is None:
             return False

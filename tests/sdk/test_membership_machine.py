@@ -262,6 +262,20 @@ def test_cooperative_members_keep_what_they_have_and_give_up_only_what_others_ge
     assert told.generation_id == 2 and told.owned_partitions[0].partitions == (0,)
 
 
+def test_assigned_and_revoked_partitions_are_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="ottla.sdk.consumer")
+    group = InGroup()
+    group.settle(1, T0, T1)
+    group.beat(RebalanceInProgress)
+    group.member.done(group.member.changes[0], group.world.now)
+    lines = [(each.__dict__["msg"].event, each.__dict__.get("partitions")) for each in caplog.records]
+    assert lines == [
+        ("partitions assigned", ["t-0", "t-1"]),
+        ("rebalance started", None),
+        ("partitions revoked", ["t-0", "t-1"]),
+    ]
+
+
 def test_a_commit_that_the_next_generation_overtook_costs_a_cooperative_member_nothing() -> None:
     group = InGroup("cooperative-sticky")
     group.settle(1, T0, T1, protocol="cooperative-sticky")
@@ -585,7 +599,7 @@ def test_a_member_whose_coordinator_is_gone_says_since_when_it_is_not_heard() ->
     group.world.later(6.0)
     (line,) = group.member.explain(group.world.now)
     assert line.startswith(
-        "group 'billing': this member gets no heartbeat through, for 6.0 s; looking for its coordinator (one:"
+        "group 'billing': this member gets no response to its heartbeats, for 6.0 s; looking for its coordinator (one:"
     )
 
 

@@ -1091,7 +1091,7 @@ def test_partitions_that_stall_for_one_reason_are_one_line(how: str, caplog: pyt
         leaders.core.metadata.refresh(leaders.now)
     leaders.run(75.0)
     lines = [record for record in caplog.records if record.message.startswith("partition cannot be read, retrying")]
-    assert [each.__dict__["partitions"] for each in lines] == [60, 60]
+    assert [each.__dict__["partition_count"] for each in lines] == [60, 60]
     assert [each.__dict__["seconds"] // 10 for each in lines] == [3, 6]
     fetcher.close()
 

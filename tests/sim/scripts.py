@@ -297,7 +297,7 @@ class Producing:
 
     def _check_not_stored(self, sent: Sent, result: object) -> None:
         """A record that an error calls certainly not stored is in no log."""
-        if isinstance(result, DeliveryTimeout) and "certainly not stored" in str(result):
+        if isinstance(result, DeliveryTimeout) and "and are not stored" in str(result):
             self._feature("a record times out, and is certainly not stored")
             if self.ledger.holds(sent):
                 self._wrong = f"{brief(sent.value)} is in the log, and its error says that it is not"

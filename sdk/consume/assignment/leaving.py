@@ -168,7 +168,7 @@ class Leaving:
             stuck = yield from self._notices.lost(self._notices.known, CLOSE_TIMEOUT / 2, shield=True)
             if stuck:
                 what = f"your listener's {stuck} has not returned"
-                log.error("a listener was abandoned at the end of its consumer's block", extra={"why": what})
+                log.error("listener did not return before the consumer's block ended", extra={"why": what})
                 if error is not None:
                     error.add_note(f"ottla: {what}")
         except Exception as raised:  # the error that ends the block matters more

@@ -32,7 +32,7 @@ from ottla.sdk.connection import requests
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.consume.partitions.position import Position
 from ottla.sdk.events import Node
-from ottla.sdk.logs import logger
+from ottla.sdk.logs import about, logger
 
 if TYPE_CHECKING:
     from ottla.sdk.core import ClientCore
@@ -152,7 +152,7 @@ class NearReplicas:
         pause = self._pause(times - 1) if times else 0.0
         self._refused[place] = times + 1, now + pause
         if pause:
-            extra = {"topic": place[0], "partition": place[1], "node": node, "seconds": round(pause), "why": str(why)}
+            extra = about(place) | {"node": node, "seconds": round(pause), "why": str(why)}
             log.warning("a near replica refused a partition again, reading from its leader for a while", extra=extra)
 
     def accepted(self, place: TopicPartition) -> None:

@@ -250,7 +250,7 @@ class Fetcher:
     def waiting(self, nodes: Container[int] | None) -> Mapping[str, int]:
         """The number of partitions that cannot be read without these nodes."""
         count = self._positions.waiting(nodes)
-        return {"partitions": count} if count else {}
+        return {"partition_count": count} if count else {}
 
     def explain(self, now: float) -> Iterator[str]:
         """Lines for people about problems: which partitions, since when, why."""
