@@ -261,7 +261,7 @@ def test_a_seek_does_not_wait_for_a_fetch_that_the_broker_holds_back(versions: t
     assert read(leaders, fetcher, 3) == {place: [b"d"] for place in T}
     fetcher.close()
     leaders.run(0.1)
-    assert all(key[1] == "data" for key in leaders.links)
+    assert all(key[1] == "general" for key in leaders.links)
 
 
 @pytest.mark.parametrize("nodes", [1, 3])

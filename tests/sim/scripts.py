@@ -227,12 +227,12 @@ class Producing:
         machine.start_flush = flushing  # type: ignore[method-assign]
 
     def _check_hurry(self, machine: ProducerCore) -> None:
-        """What somebody awaits is due, or waits for a response."""
+        """A batch that a caller awaits is due, or waits for a response."""
         queues = machine._sender.queues
         for queue in queues.partitions.values():
             batch = queue.open
             if batch.hurried and not batch.due:
-                if not any(node.in_flight and node.collects(queue) for node in queues._nodes.values()):
+                if not any(node.in_flight and queue.place in node._collected for node in queues._nodes.values()):
                     raise Violation("an awaited record lingers", f"{self.process.name}: {queue.place}")
                 self._feature("awaited records are collected")
 
