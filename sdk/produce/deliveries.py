@@ -115,7 +115,8 @@ class Deliveries:
         done = [outcome for number, outcome in self._flushes if number < oldest]
         self._flushes = [each for each in self._flushes if each[0] >= oldest]
         for outcome in done:
-            if self._core.closed:  # after a bug the driver carries out no `Run` any more, and callers must not wait
+            # After a bug the driver may never carry out a `Run` (`Pump._broken`), and callers must not wait for it.
+            if self._core.closed:
                 outcome.succeed(None)
             else:
                 self._core.run(partial(outcome.succeed, None), RunMode.BEHIND)
