@@ -33,7 +33,7 @@ from ottla.sdk.cluster.nodes import Nodes
 from ottla.sdk.connection.connections import Connections
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.connection.outages import Outages, Trouble
-from ottla.sdk.events import DATA, Action, Event, Found, Key, Node, Run, RunInThread, RunMode, TokenFetched
+from ottla.sdk.events import GENERAL, Action, Event, Found, Key, Node, Run, RunInThread, RunMode, TokenFetched
 from ottla.sdk.gate import Gate
 from ottla.sdk.logs import logger
 from ottla.sdk.metrics import Metrics
@@ -214,7 +214,7 @@ class ClientCore:
         return self.timers.add(when, call)
 
     def run(self, call: Callable[[], object], mode: RunMode = RunMode.HERE, *, resumable: bool = False) -> None:
-        """Have the driver call ``call()``, which is the user's code, once this step has ended (`Run`)."""
+        """Have the driver call ``call()`` outside of the gate, once this step has ended (`Run`)."""
         self._actions.append(Run(call, mode, resumable))
 
     def soon(self, call: Callable[[float], None]) -> Timer:
@@ -260,7 +260,7 @@ class ClientCore:
 
     # -- the parts' side: requests -----------------------------------------------------------------------------------
 
-    def submit(self, node: Node, exchange: Exchange, now: float, channel: str = DATA) -> None:
+    def submit(self, node: Node, exchange: Exchange, now: float, channel: str = GENERAL) -> None:
         """Send a request to ``node``, on a connection that no other channel shares."""
         if self.closed:
             exchange.settle(self.closed, now)
@@ -321,9 +321,9 @@ class ClientCore:
         """Like `any_node`, but none of the ids in ``but``: the least loaded node."""
         return self.connections.least_loaded(but) or self._nodes.next(but)
 
-    def silence(self, node: Node) -> str:
+    def usual_cause(self, node: Node) -> str:
         """The usual cause if a node does not answer; empty if there is none."""
-        return self.connections.silence(node.id)
+        return self.connections.usual_cause(node.id)
 
     @property
     def missing(self) -> str:

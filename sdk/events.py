@@ -1,7 +1,7 @@
 """The events and actions of `ClientCore`, as plain values.
 
-A connection is identified by its key ``(node id, channel)``: requests that wait at the broker have a channel of their
-own, so that no other request waits behind them.
+A connection is identified by its key ``(node id, channel)``: requests that wait at the broker have other channels, so
+that no other request waits behind them.
 """
 
 from collections.abc import Callable
@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from ottla.sasl import Token
 
 Key = tuple[int, str]
-DATA = "data"
-"""The ordinary channel of a node."""
+GENERAL = "general"
+"""The channel of all requests that need none of their own: metadata, commits, administrative calls, …"""
 FETCH = "fetch"
-"""The channel of fetches, which wait at the broker for records."""
+"""The channel of the fetches of administrative reads, and the start of the names of each consumer's channels: a Fetch
+waits at the broker for records."""
 PRODUCE = "produce"
 """The channel of Produce, which waits at the broker for replicas."""
 
@@ -100,9 +101,10 @@ class RunMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Call ``call()`` once all actions handed out with it are carried out, outside of the core's gate.
+    """Call ``call()`` once all actions handed out with it are carried out.
 
-    It is, or contains, the user's code, and handles that code's errors; it may call anything.
+    It is code that must run outside of the core's gate: the user's callbacks, whose errors it handles, and outcomes
+    settled after them. It may call anything.
     """
 
     call: Callable[[], object]

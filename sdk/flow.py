@@ -24,7 +24,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from ottla.errors import OttlaError, TimeoutExpired
 from ottla.sdk.connection.exchange import Exchange
-from ottla.sdk.events import DATA, Node
+from ottla.sdk.events import GENERAL, Node
 from ottla.sdk.gate import Gate
 from ottla.sdk.outcome import Abandoned, Outcome
 from ottla.sdk.steps import Outside, Steps, Wait
@@ -156,7 +156,7 @@ def ask(
     request: Any,
     deadline: float,
     *,
-    channel: str = DATA,
+    channel: str = GENERAL,
     build: Callable[[int], Any] | None = None,
     versions: tuple[int, int] | None = None,
 ) -> Outcome[Any]:

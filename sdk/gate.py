@@ -1,8 +1,8 @@
 """The one rule of re-entry: a client does one thing at a time, and the user's code runs outside of it.
 
 `ClientCore.handle` and `poll` pass the gate, and so does every call of a user between two waits. The user's code
-(delivery callbacks, listeners, acknowledgements of interceptors, assignors, log handlers) is handed out as `Run` and
-`Await`, which the drivers carry out outside of the gate, so it may call anything.
+(delivery callbacks, listeners, interceptors, assignors, log handlers) is handed out as `Run`, `Await` and `Outside`,
+which the drivers carry out outside of the gate, so it may call anything.
 
 Code that enters nevertheless while the gate is held (a signal handler, a finalizer, a method of an object that was
 passed as data) is refused before it changes anything. Log lines written inside are held back, and handed out like the

@@ -2,7 +2,8 @@
 
 For machines the details are fields of the record, under their own names (``extra``), and the text alone is in
 ``record.msg.event``. For people, whatever the formatter, they follow the text: "partition stalled (topic=orders,
-partition=3, seconds=31, why=…)".
+partition=3, seconds=31, why=…)". One partition is ``topic`` and ``partition`` (`about`), several are ``partitions``
+(`named`), and their number is ``partition_count``.
 
 A line written while a client is inside a step is held back until the step ends (`ottla.sdk.gate`), because a handler
 of the user's may call the client.
@@ -12,7 +13,7 @@ import logging
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any
 
 STALL = 30.0
@@ -74,6 +75,16 @@ class Log(logging.LoggerAdapter[logging.Logger]):
         facts = {name: value for name, value in (kwargs.get("extra") or {}).items() if value is not None}
         kwargs["extra"] = facts
         return LogLine(msg, facts), kwargs
+
+
+def about(place: tuple[str, int]) -> dict[str, object]:
+    """The fields that name one partition in a line."""
+    return {"topic": place[0], "partition": place[1]}
+
+
+def named(places: Iterable[tuple[str, int]]) -> list[str]:
+    """The value of the field ``partitions``: names such as ``orders-3``."""
+    return [f"{topic}-{partition}" for topic, partition in places]
 
 
 def logger(name: str) -> Log:

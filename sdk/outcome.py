@@ -69,6 +69,13 @@ class Outcome(Generic[T]):
             callback()
 
 
+def settled_with(value: T) -> Outcome[T]:
+    """An outcome that has succeeded already."""
+    outcome: Outcome[T] = Outcome()
+    outcome.succeed(value)
+    return outcome
+
+
 class AfterCallbacks(Outcome[T]):
     """An outcome settled only after the user's callbacks have returned, so they cannot wait for it."""
 

@@ -392,8 +392,8 @@ class Control:
         """The error if upstream did not answer in ``timeout`` seconds: each address, and why it failed."""
         missing = self._links.credentials.missing
         silent = {each: f"upstream {format_address(*each)}: {missing or 'no answer'}" for each in self._bootstrap}
-        if (link := self._link) is not None and link.silence and link.address in silent:
-            silent[link.address] += link.silence
+        if (link := self._link) is not None and link.usual_cause and link.address in silent:
+            silent[link.address] += link.usual_cause
         return BrokerUnreachable(f"no answer within {timeout:g} s: {'; '.join((silent | self._complaints).values())}")
 
 

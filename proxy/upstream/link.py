@@ -643,14 +643,14 @@ class UpstreamLink:
         return self._session.wire.pending
 
     @property
-    def silence(self) -> str:
+    def usual_cause(self) -> str:
         """The usual cause if the broker does not answer now, to follow the reason; empty if there is none."""
-        return self._session.silence
+        return self._session.usual_cause
 
     def time_out(self, now: float) -> None:
         what = self._expected[0].what if self._expected else "a connection"
         missing = "" if self._begun else self._links.credentials.missing
-        self.end(TimeoutExpired(f"{self}: {missing or f'no answer to {what} in time{self.silence}'}"), now)
+        self.end(TimeoutExpired(f"{self}: {missing or f'no answer to {what} in time{self.usual_cause}'}"), now)
 
     def close(self) -> None:
         """Close the connection without calling ``lost`` or failing requests."""

@@ -35,7 +35,7 @@ from ottla.sdk.steps import Steps
 T = TypeVar("T")
 K = TypeVar("K")
 
-PATIENCE = 3.0
+RETRY_FOR = 3.0
 """Seconds after which a call that only looks at the current state gives up on retriable errors."""
 
 
@@ -150,25 +150,25 @@ def ask_leaders(
     *,
     most: int | None = None,
     strict: bool = False,
-    patience: float = math.inf,
+    retry_for: float = math.inf,
 ) -> Steps[dict[TopicPartition, T | OttlaError]]:
     """Ask the leader of each partition of known topics; retry retriable errors.
 
     A topic that is deleted meanwhile, or recreated with fewer partitions, becomes an error after the brokers have said
-    so for a while, as at the beginning; with ``patience`` when that has passed.
+    so for a while, as at the beginning; with ``retry_for`` when that has passed.
 
     Args:
         read: partitions that it leaves out are asked about again at once.
         most: partitions per request; by default all of a leader.
         strict: raise the first error that is not retriable.
-        patience: seconds after which retriable errors are no longer retried.
+        retry_for: seconds after which retriable errors are no longer retried.
     """
-    core, until = task.core, task.now + patience
+    core, until = task.core, task.now + retry_for
     order = list(dict.fromkeys(places))
     left, found = order, dict[TopicPartition, T | OttlaError]()
     missing: dict[TopicPartition, float] = {}
     while left:
-        topics = {} if patience < math.inf else (yield from _topics(task, left))
+        topics = {} if retry_for < math.inf else (yield from _topics(task, left))
         gone: dict[TopicPartition, OttlaError] = {}
         for place in left:
             if topics and (error := _why_gone(task, topics[place[0]], place, missing)) is not None:
@@ -300,11 +300,11 @@ def partitions_in(task: Task[Any], scope: Iterable[str | TopicPartition]) -> Ste
 def partition_counts(task: Task[Any], names: list[str]) -> Steps[dict[str, int | OttlaError]]:
     """The number of partitions of each topic now, or its error.
 
-    Waits for a topic that is just being created, for at most `PATIENCE`. (Brokers before 0.11 create a topic when a
+    Waits for a topic that is just being created, for at most `RETRY_FOR`. (Brokers before 0.11 create a topic when a
     client asks for it, if so configured.)
     """
     counts: dict[str, int | OttlaError] = {}
-    until = task.now + PATIENCE
+    until = task.now + RETRY_FOR
     while names:
         answer = yield from task.ask_cluster(names)
         counts = {name: UnknownTopicOrPartition(f"the response lacks topic {name!r}") for name in names}

@@ -8,7 +8,7 @@ Rules:
   timestamps need not ascend, but all records before that offset are older.
 - Brokers before 0.10.1 know only where segments begin: their answer for a time is at or before the right record.
 - A call that only looks at the current state (`reachable_offsets`) gets an error in place of each unknown offset, and
-  waits at most `PATIENCE` for a leaderless partition.
+  waits at most `RETRY_FOR` for a leaderless partition.
 
 Source: KafkaAdminClient.java, listOffsets; KafkaApis.scala of Kafka 0.10.0, fetchOffsetsBefore.
 """
@@ -29,7 +29,7 @@ from ottla.codec.apis.list_offsets import (
 from ottla.errors import OttlaError, UnsupportedVersion, broker_error
 from ottla.sdk.admin import ListedOffset
 from ottla.sdk.calls.fan_out import (
-    PATIENCE,
+    RETRY_FOR,
     Reply,
     ask_leaders,
     existing_places,
@@ -119,9 +119,9 @@ def reachable_offsets(
 
     def work(task: Task[Found]) -> Steps[Found]:
         there, gone = yield from existing_places(task, wanted)
-        patience = min(PATIENCE, task.timeout / 2)
+        retry_for = min(RETRY_FOR, task.timeout / 2)
         asked = {place: wanted[place] for place in there}
-        found = yield from _look_up(task, asked, isolation, patience=patience)
+        found = yield from _look_up(task, asked, isolation, retry_for=retry_for)
         return {place: gone.get(place) or found[place] for place in wanted}
 
     return Task(core, "ListOffsets", now, work).outcome
@@ -133,7 +133,7 @@ def _look_up(
     isolation: int = 0,
     *,
     strict: bool = False,
-    patience: float = math.inf,
+    retry_for: float = math.inf,
 ) -> Steps[Found]:
     """Look up the offset at each timestamp; the other arguments are as in `ask_leaders`."""
     times = dict(wanted)
@@ -156,7 +156,7 @@ def _look_up(
                 times[place] = EARLIEST
         return found
 
-    return ask_leaders(task, wanted, send, read, strict=strict, patience=patience)
+    return ask_leaders(task, wanted, send, read, strict=strict, retry_for=retry_for)
 
 
 def _offset(

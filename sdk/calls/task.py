@@ -16,7 +16,7 @@ from ottla.errors import BrokerError, ConnectionLost, OttlaError, RequestTimedOu
 from ottla.sdk.connection import requests
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.core import ClientCore
-from ottla.sdk.events import DATA, Node
+from ottla.sdk.events import GENERAL, Node
 from ottla.sdk.flow import Flow, sleep
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Steps, settled
@@ -85,7 +85,7 @@ class Task(Flow[T]):
         request: Any,
         build: Callable[[int], Any] | None = None,
         versions: tuple[int, int] | None = None,
-        channel: str = DATA,
+        channel: str = GENERAL,
     ) -> Outcome[tuple[Any, int]]:
         """Send ``request`` once: returns the response, and its version. Other arguments are as in `Exchange`."""
         outcome: Outcome[tuple[Any, int]] = Outcome()

@@ -63,7 +63,7 @@ from ottla.sdk.admin import (
 )
 from ottla.sdk.arguments import known
 from ottla.sdk.calls.fan_out import (
-    PATIENCE,
+    RETRY_FOR,
     Reply,
     all_or_partial,
     ask_brokers,
@@ -237,9 +237,9 @@ def describe_producers(
 
 
 def remembered(
-    task: Task[Any], places: Collection[TopicPartition], patience: float = math.inf
+    task: Task[Any], places: Collection[TopicPartition], retry_for: float = math.inf
 ) -> Steps[dict[TopicPartition, Producers | OttlaError]]:
-    """As a step of a call: the producers that each partition's leader remembers; see `ask_leaders` for ``patience``."""
+    """As a step of a call: the producers that each partition's leader remembers; ``retry_for``: see `ask_leaders`."""
 
     def send(node: Node, some: list[TopicPartition]) -> Outcome[tuple[Any, int]]:
         topics = requests.by_topic(some).items()
@@ -252,7 +252,7 @@ def remembered(
         return {place: _producers(place, said[place]) if place in said else left_out(place) for place in reply.keys}
 
     there, gone = yield from existing_places(task, places)
-    told = yield from ask_leaders(task, there, send, read, most=_MOST, patience=patience)
+    told = yield from ask_leaders(task, there, send, read, most=_MOST, retry_for=retry_for)
     return gone | told
 
 
@@ -290,8 +290,8 @@ def find_hanging_transactions(
 
     def work(task: Task[tuple[HangingTransaction, ...]]) -> Steps[tuple[HangingTransaction, ...]]:
         places = (yield from _every_partition(task)) if scope is None else (yield from partitions_in(task, scope))
-        patience = min(PATIENCE, task.timeout / 4)
-        told = yield from remembered(task, places, patience)
+        retry_for = min(RETRY_FOR, task.timeout / 4)
+        told = yield from remembered(task, places, retry_for)
         refuse_unsupported(told.values())
         failures = {place_name(place): each for place, each in told.items() if isinstance(each, OttlaError)}
         before = (task.now + wall - max_transaction_timeout) * 1000
@@ -301,7 +301,7 @@ def find_hanging_transactions(
             hanging = list(_hanging(suspects, owners, certain=not unasked))
             failures |= unasked
         if hanging:
-            again = yield from remembered(task, [(each.topic, each.partition) for each in hanging], patience)
+            again = yield from remembered(task, [(each.topic, each.partition) for each in hanging], retry_for)
             still = {(*place, each.transaction_start, each.producer_id) for place, each in _open(again)}
             hanging = [each for each in hanging if astuple(each)[:4] in still]
             failures |= {place_name(place): each for place, each in again.items() if isinstance(each, OttlaError)}
@@ -488,7 +488,7 @@ def _mark(task: Task[Any], place: TopicPartition, writer: Writer) -> Steps[None]
     if gone:
         raise gone[place]
     try:
-        yield from ask_leaders(task, there, send, read, strict=True, patience=0.0)
+        yield from ask_leaders(task, there, send, read, strict=True, retry_for=0.0)
     except UnsupportedVersion as error:
         raise UnsupportedVersion(
             f"{error.detail}; a proxy does not forward it: connect to the brokers directly"

@@ -50,7 +50,7 @@ class MetadataClient(ClientInterface, Protocol):
         """Why no connection can be opened; empty if one can."""
         ...
 
-    def silence(self, node: Node) -> str:
+    def usual_cause(self, node: Node) -> str:
         """The usual cause if this node does not answer; empty if there is none."""
         ...
 

@@ -4,8 +4,8 @@ Rules:
 - Concurrent lookups of one key share a request.
 - After COORDINATOR_NOT_AVAILABLE or a broken connection, the lookup is retried with backoff, on any working node,
   until `api_timeout`; the error then contains the last failure.
-- A part of the client that gets NOT_COORDINATOR or COORDINATOR_NOT_AVAILABLE, or whose connection breaks, calls
-  `forget`.
+- A part of the client whose request to the coordinator fails calls `heard` with the error: after NOT_COORDINATOR,
+  COORDINATOR_NOT_AVAILABLE, a broken connection or a timeout, the coordinator is looked up again.
 - A coordinator that no part has looked up for `metadata_max_age` is forgotten, as topics are: groups come and go.
 
 Source: AbstractCoordinator.java, FindCoordinatorFuture.
@@ -28,7 +28,7 @@ from ottla.sdk.cluster.client_interface import ClientInterface
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.connection.versions import FIND_ONE_COORDINATOR, FIND_TRANSACTION_COORDINATOR
 from ottla.sdk.events import Node
-from ottla.sdk.outcome import Outcome, own
+from ottla.sdk.outcome import Outcome, own, settled_with
 from ottla.sdk.timers import Timer
 
 HEDGE_DELAY = 3.0
@@ -68,9 +68,7 @@ class Coordinators:
         """
         if node := self._known.get(key):
             self._use(key, now)
-            known: Outcome[Node] = Outcome()
-            known.succeed(node)
-            return known
+            return settled_with(node)
         return self.ask(key, now)
 
     def ask(self, key: str, now: float) -> Outcome[Node]:

@@ -197,7 +197,7 @@ class Metadata:
         known = {each.id: each for each in (*self._nodes.seeds, *self.cluster.nodes.values())}
         unanswered = [known[each] for each in self._requests.nodes if each in known]
         for node in unanswered or ([] if reasons else self._nodes.seeds):
-            silent = self._client.missing or f"no answer yet{self._client.silence(node)}"
+            silent = self._client.missing or f"no answer yet{self._client.usual_cause(node)}"
             reasons.setdefault(address(node), silent)
         return reasons
 

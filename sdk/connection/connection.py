@@ -172,9 +172,9 @@ class Connection:
         return sum(not each.background for each in (*self.requests.waiting, *self.requests.in_flight))
 
     @property
-    def silence(self) -> str:
+    def usual_cause(self) -> str:
         """The usual cause if the broker does not answer now; empty if there is none."""
-        return self._session.silence
+        return self._session.usual_cause
 
     def submit(self, exchange: Exchange, now: float) -> None:
         timer = self._timers.add(exchange.deadline, functools.partial(self._late, exchange))

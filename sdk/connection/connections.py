@@ -2,8 +2,8 @@
 
 Rules:
 - A connection is identified by its node and its channel. A broker serves the requests of a connection one by one, so
-  requests that may wait there have a channel of their own: fetches (`FETCH`), Produce, which waits for replicas
-  (`PRODUCE`), and each group's JoinGroup. All others use `DATA`.
+  requests that may wait there have other channels: each consumer's fetches (`FETCH`, with a number), Produce, which
+  waits for replicas (`PRODUCE`), and each group member's JoinGroup. All others use `GENERAL`.
 - A connection is opened when there is a request for it, or in advance by `open`; it is closed when there has been none
   for long.
 - A machine that stops closes no sockets, and requests to it would wait until they time out. So if a node has not
@@ -28,7 +28,7 @@ from ottla.sdk.connection.outages import Trouble
 from ottla.sdk.connection.peer import Peer
 from ottla.sdk.connection.versions import common
 from ottla.sdk.events import (
-    DATA,
+    GENERAL,
     Action,
     Connected,
     Filled,
@@ -127,7 +127,7 @@ class Connections:
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
-    def submit(self, node: Node, exchange: Exchange, now: float, channel: str = DATA) -> None:
+    def submit(self, node: Node, exchange: Exchange, now: float, channel: str = GENERAL) -> None:
         """Send a request to ``node``, at the given address."""
         connection = self._connection(node, now, channel)
         connection.submit(exchange, now)
@@ -151,12 +151,13 @@ class Connections:
 
     def connected(self, node_id: int) -> bool:
         """Whether a request to the node would go out at once, on the ordinary channel."""
-        connection = self._connections.get((node_id, DATA))
+        connection = self._connections.get((node_id, GENERAL))
         return connection is not None and connection.state is ConnectionState.READY
 
-    def silence(self, node_id: int) -> str:
+    def usual_cause(self, node_id: int) -> str:
         """The usual cause if a node does not answer, to follow the reason; empty if there is none."""
-        return next((each.silence for key, each in self._connections.items() if key[0] == node_id and each.silence), "")
+        some = (each.usual_cause for key, each in self._connections.items() if key[0] == node_id)
+        return next(filter(None, some), "")
 
     def works(self, node_id: int) -> bool:
         """Whether a connection to the node is ready."""
@@ -177,7 +178,7 @@ class Connections:
         ready = [
             each
             for key, each in self._connections.items()
-            if key[1] == DATA and each.state is ConnectionState.READY and key[0] not in but
+            if key[1] == GENERAL and each.state is ConnectionState.READY and key[0] not in but
         ]
         return min(ready, key=lambda each: (each.load, each.key)).peer.node if ready else None
 

@@ -32,12 +32,14 @@ class Exchange:
 
     Attributes:
         message: the request; or its class, if `build` creates it once the version is known.
-        ended: called once with the response message or the error, and ``now``.
+        ended: called once with the response message or the error, and ``now``; with ``None`` if the request was written
+            and has no response (`one_way`), or was withdrawn.
         deadline: when to give up, on the clock of ``now``.
         one_way: the broker sends no response (Produce with acks=0); ends with ``None`` once it is written.
         build: creates the request for the negotiated version.
         versions: the lowest and the highest usable version, if they are fewer than `versions.SPOKEN`.
         background: any node can answer it, or no caller waits for it: its failure does not mark the node unavailable.
+        correlation_id: -1 until the driver gets the request.
         since: when it was submitted.
         sent_at: when it was handed to the driver.
         timer: ends it at its deadline.

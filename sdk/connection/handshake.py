@@ -226,7 +226,7 @@ class Handshake:
         return self._stages[0]
 
     @property
-    def silence(self) -> str:
+    def usual_cause(self) -> str:
         """The usual cause if the broker does not answer now, to follow the reason; empty if there is none."""
         return HINT_SILENT if self.stage is self._versions else ""
 

@@ -143,9 +143,9 @@ class Outages:
         self._next, self._held = None, False
         troubles = self._reach.troubles(now)
         self._end(troubles, now)
-        dark_since, somebody = self._without_metadata(now)
+        dark_since, blocked = self._without_metadata(now)
         due = {each.node.id: max(each.since, self._needs[each.node.id].first) for each in self._due(troubles)}
-        if somebody:
+        if blocked:
             due[_ANY] = dark_since
         if self._any is not None and self._any.trouble is not None:
             due = {}  # the line about all brokers covers these

@@ -58,7 +58,7 @@ class Pipeline:
 
     def _withdraw(self, exchange: Exchange) -> None:
         if self.remove(exchange):
-            exchange.settle(None, exchange.since)
+            exchange.settle(None, exchange.since)  # cancelled, or all its batches were taken out
 
     def remove(self, exchange: Exchange) -> bool:
         """Remove a waiting request; ``False`` if the driver has it."""

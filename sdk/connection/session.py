@@ -73,9 +73,9 @@ class Session:
         return self._handshake.stage.name if self._handshake else ""
 
     @property
-    def silence(self) -> str:
+    def usual_cause(self) -> str:
         """The usual cause if the broker does not answer now, to follow the reason; empty if there is none."""
-        return self._handshake.silence if self._handshake and not self._done else ""
+        return self._handshake.usual_cause if self._handshake and not self._done else ""
 
     @property
     def hint(self) -> str:

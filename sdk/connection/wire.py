@@ -2,7 +2,8 @@
 
 Rules:
 - In plain text, parts go out without a copy, and a driver reads large frames into their buffer.
-- Inside TLS, incoming bytes are decrypted into that buffer.
+- TLS is one more machine (`ottla.tls`), between the driver's bytes and these. Incoming bytes are decrypted into that
+  buffer. A driver cannot read into it, because the bytes that it reads are not yet the response.
 - A large frame may be passed on in pieces as its bytes arrive (`Begins`): then no buffer holds it.
 
 Source: SslTransportLayer.java, PlaintextTransportLayer.java.

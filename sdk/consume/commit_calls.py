@@ -14,7 +14,7 @@ from ottla.errors import CommitFailed, LocalProtocolError
 from ottla.sdk import calls
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.consume.assignment.committing import BatchAssignment, Committing, given, log_dropped
+from ottla.sdk.consume.assignment.committing import BatchAssignment, Committing, given, log_dropped, refuse_lower
 from ottla.sdk.consume.navigation import Navigation
 from ottla.sdk.consume.reading.fetcher import Fetcher
 from ottla.sdk.core import ClientCore
@@ -55,7 +55,7 @@ class CommitCalls:
 
         Raises:
             LocalProtocolError: the consumer has no group, a partition is not assigned to it, an offset is lower than
-                the committed one, or a transaction commits an offset of a partition.
+                one requested before, or a transaction commits an offset of a partition.
         """
         self._commit(offsets)
         if offsets is None and (lost := self._committing.take_lost()):
@@ -111,8 +111,8 @@ class CommitCalls:
 
         Raises:
             CommitFailed: the batch cannot be committed any more.
-            LocalProtocolError: the consumer has no group, belongs to another client or uses auto commit; or a later
-                offset of the partition is committed, or another transaction commits one.
+            LocalProtocolError: the consumer has no group, belongs to another client or uses auto commit; or the commit
+                of a later offset was requested, or another transaction commits an offset of the partition.
         """
         self._refuse_closed()
         if core is not self._core:
@@ -123,9 +123,7 @@ class CommitCalls:
         if why:
             raise CommitFailed(f"not committed: {why}", {place: at.offset})
         assignment.refuse_held(holder)
-        if at.offset < assignment.asked:
-            where = f"{place[0]}-{place[1]} at {at.offset}"
-            raise LocalProtocolError(f"{where}: {assignment.asked} is committed; to go back, seek there first")
+        refuse_lower(assignment, at.offset)
         return self._committing.commits, assignment
 
     def _refuse_here(self) -> None:

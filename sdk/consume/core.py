@@ -44,8 +44,8 @@ from ottla.sdk.core import ClientCore
 from ottla.sdk.events import RunMode
 from ottla.sdk.group.commits import Commits
 from ottla.sdk.group.membership import AssignmentChange, Lose, Membership, Receive, Revoke
-from ottla.sdk.logs import logger
-from ottla.sdk.outcome import Outcome, any_of
+from ottla.sdk.logs import logger, named
+from ottla.sdk.outcome import Outcome, any_of, settled_with
 from ottla.sdk.steps import TURN, Steps, settled
 
 log = logger("ottla.sdk.consumer")
@@ -164,9 +164,7 @@ class ConsumerCore:
         committed = [place for place, start in starts.items() if start is None]
         if self._resuming is not None:
             return self._resuming.resume(committed)
-        nothing: Outcome[None] = Outcome()
-        nothing.succeed(None)
-        return nothing
+        return settled_with(None)
 
     def leave(self, error: BaseException | None, task: Any) -> Steps[None]:
         """End the consumer's block, normally or by ``error``; see `Leaving`.
@@ -352,15 +350,16 @@ class ConsumerCore:
         self.polls.away(self._core.now)
         if isinstance(change, Receive):
             yield from self.notices.assigned(notice)
-            self._done(change)
+            self._done(change)  # after the call: if `assigned` raises or is cancelled, it is called again
         elif isinstance(change, Lose):
-            self._done(change)
+            self._done(change)  # before the call: `lost` is called once, even if it raises or is cancelled
             yield from self.notices.lost(places)
         else:
             self.committing.commit_done(self._core.now)
-            yield from self.notices.revoked(places)
+            yield from self.notices.revoked(places)  # may commit, too
             failed = yield from self._commit_before_revocation(change.places)
-            self._done(change)
+            self._done(change)  # last: from now on, the next owner may begin at the committed offsets
+            # Without a cause, the assignments ended meanwhile, and their commits were dropped with a line in the log.
             if failed is not None and failed.cause is not None:
                 raise failed
 
@@ -369,7 +368,7 @@ class ConsumerCore:
             yield from self.committer.settled(places)
         except TimeoutExpired as error:
             group = self.commits.group if self.commits is not None else None
-            extra = {"group": group, "partitions": places, "why": str(error)}
+            extra = {"group": group, "partitions": named(places), "why": str(error)}
             log.error("partitions are revoked with uncommitted offsets", extra=extra)
         except CommitFailed as error:
             return error

@@ -15,7 +15,7 @@ from ottla.sdk.consume.assignment.committing import Committing
 from ottla.sdk.consume.assignment.notices import Notices
 from ottla.sdk.consume.reading.fetcher import Fetcher, Start
 from ottla.sdk.core import ClientCore
-from ottla.sdk.logs import logger
+from ottla.sdk.logs import logger, named
 from ottla.sdk.steps import Steps, settled
 
 log = logger("ottla.sdk.consumer")
@@ -87,7 +87,7 @@ class Navigation:
             if not self._notices.believed(place):
                 raise self.not_assigned(place, what)
         if gone:
-            log.warning("call dropped: its partitions were lost", extra={"call": what, "partitions": gone})
+            log.warning("call dropped: its partitions were lost", extra={"call": what, "partitions": named(gone)})
         return [place for place in asked if place not in gone]
 
     def not_assigned(self, place: TopicPartition, what: str) -> LocalProtocolError:

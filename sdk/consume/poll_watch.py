@@ -69,7 +69,7 @@ class PollWatch:
 
     def _slow(self, now: float) -> None:
         log.warning(
-            "a batch is handled for so long that the member is about to leave its group",
+            "batch takes too long: the member is about to leave its group",
             extra={
                 "group": self._group,
                 "seconds": round(now - self._since, 1),
@@ -84,7 +84,7 @@ class PollWatch:
         self.absent = True
         limit = self._options.max_poll_interval
         log.error(
-            "the member leaves its group, because its loop did not ask for a batch within max_poll_interval",
+            "member left its group: no call for a batch within max_poll_interval",
             extra={"group": self._group, "seconds": limit},
         )
         self._membership.leave(f"the loop did not ask for a batch within max_poll_interval, {limit:g} s", now)

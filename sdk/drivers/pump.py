@@ -7,7 +7,8 @@ A turn of a loop costs a good part of a request. So `pump` itself writes to the 
 nearly always everything; it asks the loop to report a writable socket only for the rest. The alarm is moved earlier
 when necessary; a later one is not moved, to save a wake-up.
 
-User code (`Run`) is called after all other actions. The actions that it causes in the client are carried out in the
+Code that must run outside of the gate (`Run`) is called after all other actions: the user's callbacks, and outcomes
+that are settled after them. The actions that it causes in the client are carried out in the
 next turn of the loop: a callback that sends endlessly starves no task.
 """
 
@@ -96,7 +97,7 @@ class Pump(ABC, Generic[L]):
         self._reached: dict[tuple[str, int], str] = {}
         """Per name and port, the address of the last connection."""
         self._runs: deque[Callable[[], object]] = deque()
-        """User code that has to be called."""
+        """What has to be called outside of the gate: the user's callbacks, and what settles outcomes after them."""
         self._pumping = False
         self._exit: BaseException | None = None
         """The exception by which user code wants to end the program."""
@@ -197,7 +198,7 @@ class Pump(ABC, Generic[L]):
         return [link for link in sent.values() if link.wrote]
 
     def _take(self, run: Run) -> None:
-        """Queue user code to be called."""
+        """Queue a call outside of the gate."""
         self._runs.append(run.call)
 
     def _run_one(self) -> None:

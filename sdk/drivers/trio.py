@@ -6,9 +6,7 @@ the scope does not wake it. All tasks are protected from Ctrl-C: trio raises it 
 No task dies silently: an error that is a bug closes the core, so that no call waits for it, and is raised where the
 client was opened.
 
-Connections are bare sockets; trio's streams are only used to dial. TLS is one more
-machine, with an `ssl.MemoryBIO` at each end, between the reader and the core, and between the core and the outbox. With
-TLS there is no `room`, because the received bytes are not yet the response.
+Connections are bare sockets; trio's streams are only used to dial.
 """
 
 import contextlib

@@ -45,7 +45,7 @@ from ottla.sdk.group.offset_commits import CommittingMember
 from ottla.sdk.group.options import MemberOptions
 from ottla.sdk.group.owned_partitions import OwnedPartitions
 from ottla.sdk.group.seat import Seat
-from ottla.sdk.logs import logger
+from ottla.sdk.logs import logger, named
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Steps, settled
 
@@ -61,12 +61,12 @@ _HELD_UP = {
     S.SYNCING: "rebalance waits for the leader of the group, which is busy or dead",
 }
 _DOING = {
-    S.OUT: "is out until your loop asks for the next batch: {left}",
+    S.OUT: "has left the group until your loop asks for the next batch: {left}",
     S.PREPARING: "is about to join",
     S.JOINING: "waits for all members to join, {most:.0f} s more at most",
     S.ASSIGNING: "divides the partitions",
     S.SYNCING: "waits for the leader's assignment, {most:.0f} s more at most",
-    S.STABLE: "gets no heartbeat through",
+    S.STABLE: "gets no response to its heartbeats",
     S.REVOKING: "waits for your loop to give up {owned} partition(s)",
     S.FAILED: "has ended",
     S.CLOSED: "has left",
@@ -94,7 +94,7 @@ class ClassicMember:
         self._core, self._notify = core, notify
         self._seat = Seat(group, channel, options, MemberMetrics(core.metrics, group))
         self.state = S.OUT
-        self._partitions = OwnedPartitions(notify, unreported)
+        self._partitions = OwnedPartitions(group, notify, unreported)
         self.failed: OttlaError | None = None
         self.topics: tuple[str, ...] = ()
         self._offered = OfferedAssignors(group, options.chosen_assignors(), core.options.rack)
@@ -152,7 +152,7 @@ class ClassicMember:
         eager = bool(self.owned) and not self._offered.cooperative
         if not self._enter(On.REVOKE if eager else On.REBALANCE, now):
             return
-        log.info("a rebalance begins", extra={"group": self._seat.group, "why": why})
+        log.info("rebalance started", extra={"group": self._seat.group, "why": why})
         if eager:
             self._partitions.revoke(self.owned, now)
         else:
@@ -256,15 +256,18 @@ class ClassicMember:
     def _rebalance(self, delay: float) -> Steps[None]:
         """Get an assignment: JoinGroup, the division of the partitions if this member leads, then SyncGroup."""
         core, seat, topics, offered = self._core, self._seat, self.topics, self._offered
+        # With 0, too: otherwise the first steps would run within the call that begins the attempt, and before
+        # `_rebalancing` has it.
         yield from sleep(core, delay)
         try:
             node = yield from settled(core.coordinators.find(seat.group, core.now))
+            topics = self.topics  # only now: the subscription may have changed during the pause or the lookup
             protocols = yield from offered.subscriptions(topics, self.owned, seat.generation)
             self._enter(On.JOIN_SENT, core.now)
             joined = yield from join(core, seat, node, protocols, self._held_up)
             self._enter(On.JOINED, core.now)
             self._seen = core.now
-            self._notify(None, core.now)
+            self._notify(None, core.now)  # the generation changed; commits still wait, for the SyncGroup response
             # No request waits at the coordinator while the leader divides the partitions, so heartbeats are due.
             self._heartbeats.schedule(core.now + seat.options.heartbeat_interval)
             assignor = offered.chosen(joined.protocol_name)
@@ -297,12 +300,12 @@ class ClassicMember:
         self._seen, self._complained = now, False
         self._seat.metrics.rebalances.add(1, now)
         log.info(
-            "partitions are assigned",
+            "partitions assigned",
             extra={
                 "group": self._seat.group,
                 "generation": self.generation,
                 "member": self.member_id,
-                "assigned": [f"{topic}-{partition}" for topic, partition in places],
+                "partitions": named(places),
             },
         )
         if revoked:
@@ -321,6 +324,9 @@ class ClassicMember:
 
     def _rebalance_failed(self, error: OttlaError, now: float) -> None:
         if isinstance(error, RebalanceInProgress | MemberIdRequired):
+            # In response to SyncGroup, REBALANCE_IN_PROGRESS means that the coordinator waits for the members' next
+            # JoinGroup. In response to JoinGroup, it may mean that the broker could not replicate in time: pause.
+            # (AbstractCoordinator.java, JoinGroupResponseHandler)
             # KIP-394: the first JoinGroup of a new member only returns its member id; the second contains the id.
             at_once = self.state is S.SYNCING or isinstance(error, MemberIdRequired)
             self._retry(0.0 if at_once else self._trouble.pause, now)

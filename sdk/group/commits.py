@@ -26,7 +26,7 @@ from ottla.sdk.group.commit_queue import Assignment, CommitQueue, Holder, Pendin
 from ottla.sdk.group.group_metrics import CommitMetrics
 from ottla.sdk.group.offset_commits import CommittingMember, OffsetCommits
 from ottla.sdk.logs import logger
-from ottla.sdk.outcome import Outcome, own
+from ottla.sdk.outcome import Outcome, own, settled_with
 from ottla.sdk.steps import Steps
 
 log = logger("ottla.sdk.consumer")
@@ -40,7 +40,7 @@ class Commits:
     Args:
         identity: returns the identity of the member that commits now; ``None``: wait.
         refused: called, inside the core, with errors that concern the member, and the identity that committed; returns
-            whether the member acts on them: it ends the assignments, or keeps them in a new generation.
+            whether to retry the commit: its assignment ends, or goes on in a new generation.
         taken: called, inside the core, with offsets that the coordinator has acknowledged.
     """
 
@@ -137,11 +137,10 @@ class Commits:
 
         Fails with `CommitFailed`, or with `TimeoutExpired` after `api_timeout`.
         """
-        outcome: Outcome[None] = Outcome()
         pending = self._queue.unfinished.keys()
         if not pending or (places is not None and pending.isdisjoint(places)):
-            outcome.succeed(None)
-            return outcome
+            return settled_with(None)
+        outcome: Outcome[None] = Outcome()
         timeout = self._core.options.api_timeout
 
         def expire(now: float) -> None:

@@ -60,7 +60,7 @@ from ottla.sdk.group.membership import AssignmentChange
 from ottla.sdk.group.offset_commits import CommittingMember
 from ottla.sdk.group.options import MemberOptions
 from ottla.sdk.group.owned_partitions import OwnedPartitions
-from ottla.sdk.logs import logger
+from ottla.sdk.logs import logger, named
 from ottla.sdk.outcome import Outcome, any_of, own
 from ottla.sdk.steps import Steps, settled
 
@@ -85,9 +85,9 @@ _OLD_EPOCH = (StaleMemberEpoch, IllegalGeneration)
 
 S, On = ConsumerMemberState, ConsumerMemberInput
 _DOING = {
-    S.OUT: "is out until your loop asks for the next batch: {left}",
+    S.OUT: "has left the group until your loop asks for the next batch: {left}",
     S.JOINING: "is about to join",
-    S.STABLE: "gets no heartbeat through",
+    S.STABLE: "gets no response to its heartbeats",
     S.RECONCILING: "waits for your loop to give up partitions",
     S.FAILED: "has ended",
     S.CLOSED: "has left",
@@ -125,7 +125,7 @@ class ConsumerGroupMember:
         self.generation = -1
         self.topics: tuple[str, ...] = ()
         self.failed: OttlaError | None = None
-        self._partitions = OwnedPartitions(notify)
+        self._partitions = OwnedPartitions(group, notify)
         self._ids: dict[TopicPartition, UUID] = {}
         """The owned partitions, with the ids of their topics."""
         self._assigned: frozenset[tuple[UUID, int]] = frozenset()
@@ -141,7 +141,7 @@ class ConsumerGroupMember:
         """Settled if a heartbeat is due at once; replaced before each heartbeat."""
         self._given_up: Outcome[None] = Outcome()
         """Settled, and then replaced, when the user has given up partitions."""
-        self._there = False
+        self._may_be_registered = False
         """The coordinator may have this member."""
         self._leaving = nothing_to_say()
         """The last goodbye."""
@@ -201,12 +201,13 @@ class ConsumerGroupMember:
         return self._leaving
 
     def refused(self, error: OttlaError, identity: CommittingMember, now: float) -> bool:
+        if identity != self.identity:
+            return True  # the error concerns an epoch that is over
         if isinstance(error, _OLD_EPOCH):
             # The response with the new epoch is in flight, or was lost: the next heartbeat brings it.
-            if identity == self.identity:
-                self._fields.send_all()
-                self._hurry()
-        elif identity == self.identity:
+            self._fields.send_all()
+            self._hurry()
+        else:
             self._on_error(error, now)
         return True
 
@@ -268,16 +269,16 @@ class ConsumerGroupMember:
                 "membership ended, the consumer raises the error", extra={"group": self._group, "why": str(error)}
             )
         self.failed = error
-        self._there &= not isinstance(error, FencedInstanceId)  # else the goodbye would be another member's
+        self._may_be_registered &= not isinstance(error, FencedInstanceId)  # else the goodbye would be another member's
         self._say_good_bye(now, now + _LEAVE_TIMEOUT)
         self._forget(str(error), now)
         self._notify(None, now)
 
     def _say_good_bye(self, now: float, until: float) -> None:
         """Leave the group, if the coordinator may have this member."""
-        if not self._there:
+        if not self._may_be_registered:
             return
-        self._there = False
+        self._may_be_registered = False
         if self._living is not None:
             self._living.cancel()  # no heartbeat may follow the goodbye
         self._leaving = say_good_bye(
@@ -300,7 +301,7 @@ class ConsumerGroupMember:
         """Join with the first heartbeat, then send one whenever it is due, until this flow is cancelled."""
         core = self._core
         if not self._leaving.done:
-            yield any_of((self._leaving,))
+            yield any_of((self._leaving,))  # not `settled`: if this flow is cancelled, the goodbye goes on
         while True:
             sent, self._urgent = core.now, Outcome()
             if self._has_nothing_to_read:
@@ -332,18 +333,20 @@ class ConsumerGroupMember:
         """
         core = self._core
         node = yield from settled(core.coordinators.find(self._group, core.now))
-        epoch, before = (JOIN, self._there) if self.state is S.JOINING else (self.generation, True)
-        self._there = True
+        joining = self.state is S.JOINING
+        epoch = JOIN if joining else self.generation
+        # Until a response says otherwise: the coordinator may register the member, and the response may be lost.
+        before, self._may_be_registered = self._may_be_registered or not joining, True
         request = self._fields.build(epoch, self.topics, self._ids)
         sent = core.now
         try:
             answer = yield from self._ask(node, request)
         except UnsupportedVersion:  # so it was not sent
-            self._there = before
+            self._may_be_registered = before
             raise
         self._metrics.heartbeats.record(core.now - sent, core.now)
         if answer.error_code:
-            self._there = before
+            self._may_be_registered = before  # a refused heartbeat registers no member
             what = f"ConsumerGroupHeartbeat of {self._group!r}"
             what += f": {answer.error_message}" if answer.error_message else ""
             raise broker_error(answer.error_code, what, repeatable=True)
@@ -430,12 +433,12 @@ class ConsumerGroupMember:
         self._enter(On.RECONCILED, core.now)
         self._hurry()  # the acknowledgement
         log.info(
-            "partitions are assigned",
+            "partitions assigned",
             extra={
                 "group": self._group,
                 "epoch": self.generation,
                 "member": self.member_id,
-                "assigned": [f"{topic}-{partition}" for topic, partition in self.owned],
+                "partitions": named(self.owned),
             },
         )
         if self._named:
@@ -462,7 +465,7 @@ class ConsumerGroupMember:
     def _is_left_over(self, error: OttlaError) -> bool:
         """Whether the coordinator refuses to let the member join because it still has this member, from before."""
         joining = self.state is S.JOINING
-        return joining and self._there and isinstance(error, FencedMemberEpoch | UnreleasedInstanceId)
+        return joining and self._may_be_registered and isinstance(error, FencedMemberEpoch | UnreleasedInstanceId)
 
     def _withdraw(self) -> Steps[None]:
         """Leave, so that the member can join again."""
@@ -475,7 +478,9 @@ class ConsumerGroupMember:
         except OttlaError as error:
             yield from sleep(core, self._on_error(error, core.now))
         else:
-            self._there = False  # if another member has the instance id, the next heartbeat is refused for good
+            self._may_be_registered = (
+                False  # if another member has the instance id, the next heartbeat is refused for good
+            )
 
     def _on_error(self, error: OttlaError, now: float) -> float:
         """Act on an error of the coordinator, or of its connection; return the seconds before the next heartbeat."""
@@ -496,7 +501,7 @@ class ConsumerGroupMember:
         log.warning(
             "the group continued without this member, rejoining", extra={"group": self._group, "why": error.name}
         )
-        self._there = isinstance(error, FencedMemberEpoch)
+        self._may_be_registered = isinstance(error, FencedMemberEpoch)
         self._enter(On.EXPELLED, now)
         self._forget(f"the group has continued without this member ({error.name})", now)
         self._begin()

@@ -15,11 +15,11 @@ from ottla.codec.apis.leave_group import LeaveGroupRequest, MemberIdentity
 from ottla.errors import OttlaError, UnknownMemberId, broker_error
 from ottla.sdk.connection.versions import LEAVE_AS_MEMBERS, LEAVE_WITH_REASON, Range
 from ottla.sdk.core import ClientCore
-from ottla.sdk.events import DATA
+from ottla.sdk.events import GENERAL
 from ottla.sdk.flow import Flow, FlowExpired, ask, sleep
 from ottla.sdk.group.seat import Seat
 from ottla.sdk.logs import logger
-from ottla.sdk.outcome import Outcome
+from ottla.sdk.outcome import Outcome, settled_with
 from ottla.sdk.steps import Steps, settled
 
 log = logger("ottla.sdk.consumer")
@@ -41,7 +41,7 @@ class Goodbye(NamedTuple):
     facts: Mapping[str, object]
     fit: Callable[[int], Any] | None = None
     versions: Range | None = None
-    channel: str = DATA
+    channel: str = GENERAL
 
 
 def leave_group(core: ClientCore, seat: Seat, why: str, until: float) -> Outcome[None]:
@@ -66,9 +66,7 @@ def leave_group(core: ClientCore, seat: Seat, why: str, until: float) -> Outcome
 
 def nothing_to_say() -> Outcome[None]:
     """The outcome of a goodbye that no coordinator has to know of."""
-    nothing: Outcome[None] = Outcome()
-    nothing.succeed(None)
-    return nothing
+    return settled_with(None)
 
 
 def say_good_bye(core: ClientCore, goodbye: Goodbye, until: float) -> Outcome[None]:
@@ -111,7 +109,7 @@ def _leave(core: ClientCore, goodbye: Goodbye, until: float) -> Steps[None]:
     except OttlaError as error:
         why = core.coordinators.where(group) if isinstance(error, FlowExpired) else str(error)
         log.warning(
-            "a member left, but its coordinator does not know, so the group waits until the session times out",
+            "leaving the group was not confirmed: the group waits for the session timeout",
             extra={"group": group, **goodbye.facts, "why": why},
         )
 

@@ -72,9 +72,10 @@ class Heartbeats:
         try:
             node = yield from settled(core.coordinators.find(seat.group, core.now))
         except OttlaError as error:
-            member.troubled(error, core.now)
+            if self._is_due(generation):
+                member.troubled(error, core.now)
             return
-        if generation != seat.generation or member.parked or not member.in_group:
+        if not self._is_due(generation):
             return
         request = HeartbeatRequest(
             group_id=seat.group,
@@ -98,3 +99,7 @@ class Heartbeats:
             member.alive(core.now)
         if trouble is not None:
             member.troubled(trouble, core.now)
+
+    def _is_due(self, generation: int) -> bool:
+        """Whether the heartbeat still concerns the member, after the lookup of the coordinator."""
+        return generation == self._seat.generation and self._member.in_group and not self._member.parked

@@ -4,7 +4,7 @@ Rules:
 - The user is notified of each `AssignmentChange`: `Revoke`, `Lose` or `Receive`. After a `Revoke`, the membership waits
   until the user is `done` with it; the other changes are only reported.
 - `ClassicMember` (JoinGroup, SyncGroup, Heartbeat) and `ConsumerGroupMember` (KIP-848) implement it, and
-  `ChoosingMember`, which becomes one of the two.
+  `ChoosingMember`, which delegates to one of the two.
 
 Source: ConsumerRebalanceListener.java, AbstractMembershipManager.java.
 """
@@ -50,7 +50,10 @@ class Membership(Protocol):
 
     @property
     def identity(self) -> CommittingMember | None:
-        """The member that commits now; ``None`` while it is between two generations, or joins."""
+        """The member that commits now.
+
+        ``None`` without a generation and, in a classic group, from the JoinGroup response to the SyncGroup response.
+        """
         ...
 
     @property
@@ -87,7 +90,7 @@ class Membership(Protocol):
         ...
 
     def refused(self, error: OttlaError, identity: CommittingMember, now: float) -> bool:
-        """Handle a commit's error that concerns the member; return whether the member acts on it."""
+        """Handle a commit's error that concerns the member; return whether to retry the commit."""
         ...
 
     def leave(self, why: str, now: float) -> None:

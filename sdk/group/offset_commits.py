@@ -85,7 +85,7 @@ class CommitSource(Protocol):
         ...
 
     def refused(self, error: OttlaError, identity: CommittingMember, now: float, /) -> bool:
-        """Handle an error that concerns the member; return whether the member acts on it."""
+        """Handle an error that concerns the member; return whether to retry the commit."""
         ...
 
     def acknowledged(self, commits: PendingCommits, now: float) -> None:

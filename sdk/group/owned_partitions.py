@@ -12,10 +12,13 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.group.membership import AssignmentChange, Lose, Receive, Revoke
+from ottla.sdk.logs import logger, named
+
+log = logger("ottla.sdk.consumer")
 
 
 class OwnedPartitions:
-    """Holds the partitions of one member, whatever the group protocol.
+    """Holds the partitions of one member of ``group``, whatever the group protocol.
 
     Args:
         notify: called, inside the core, with each new change.
@@ -27,9 +30,9 @@ class OwnedPartitions:
     """
 
     def __init__(
-        self, notify: Callable[[AssignmentChange | None, float], None], unreported: Iterable[Lose] = ()
+        self, group: str, notify: Callable[[AssignmentChange | None, float], None], unreported: Iterable[Lose] = ()
     ) -> None:
-        self._notify = notify
+        self._group, self._notify = group, notify
         self.places: tuple[TopicPartition, ...] = ()
         self.changes: deque[AssignmentChange] = deque(unreported)
 
@@ -57,6 +60,7 @@ class OwnedPartitions:
             return False
         given_up = set(change.places)
         self.places = tuple(each for each in self.places if each not in given_up)
+        log.info("partitions revoked", extra={"group": self._group, "partitions": named(change.places)})
         return True
 
     @property

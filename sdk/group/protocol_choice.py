@@ -35,7 +35,7 @@ from ottla.sdk.group.membership import AssignmentChange, Lose, Membership
 from ottla.sdk.group.offset_commits import CommittingMember
 from ottla.sdk.group.options import MemberOptions
 from ottla.sdk.logs import logger
-from ottla.sdk.outcome import Outcome
+from ottla.sdk.outcome import Outcome, settled_with
 from ottla.sdk.steps import Steps, settled
 
 log = logger("ottla.sdk.consumer")
@@ -125,9 +125,7 @@ class ChoosingMember:
         self._stop_choosing()
         if self._member is not None:
             return self._member.close(why, now, until)
-        nothing: Outcome[None] = Outcome()
-        nothing.succeed(None)
-        return nothing
+        return settled_with(None)
 
     def explain(self, now: float) -> Iterator[str]:
         if self._member is not None:

@@ -13,7 +13,7 @@ class Seat:
     Attributes:
         channel: the member's own connection, because JoinGroup and SyncGroup wait at the coordinator.
         member_id: the id from the coordinator; empty: none yet.
-        generation: the generation of the member's last assignment; -1: none.
+        generation: the generation of the last JoinGroup response; -1: none.
     """
 
     group: str

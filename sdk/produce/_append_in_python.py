@@ -27,7 +27,7 @@ class OpenBatch:
         left: bytes of `room` that are still free; negative if the batch accepts no more records.
         callbacks: for each record its callback, or ``None``; ends with the last record that has one.
         timestamps: the timestamps of those records.
-        hurried: whether somebody awaits one of its records, so that it does not wait for all of its linger.
+        hurried: whether a caller awaits one of its records, so that it does not wait for all of its linger.
     """
 
     __slots__ = ("builder", "callbacks", "hurried", "left", "room", "timestamps")
@@ -197,7 +197,7 @@ class AppendFastPath:
         """Append a record to its batch; return ``False`` if the caller has to handle the record instead.
 
         Args:
-            awaited: somebody awaits ``callback``, which is ours: append the record only to a batch that is hurried.
+            awaited: a caller awaits ``callback``, which is ours: append the record only to a batch that is hurried.
 
         Raises:
             EncodeError: the timestamp is invalid, or too far from the others in its batch.

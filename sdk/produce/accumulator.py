@@ -2,7 +2,7 @@
 
 Rules:
 - A batch is due when it is full, has lingered, or a caller flushes or waits for space; until it is sent it may grow.
-- A batch with a record that somebody awaits is due at once if no request to its leader is in flight, otherwise with the
+- A batch with a record that a caller awaits is due at once if no request to its leader is in flight, otherwise with the
   next response of that leader. So a lone record never lingers, and many are collected while a request is on its way, as
   by Nagle's algorithm (RFC 896).
 - A batch expires with its first record's deadline, so it accepts only records offered within about a second of that

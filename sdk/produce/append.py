@@ -2,10 +2,10 @@
 
     SendSoon ──► AppendFastPath ── topics ──► TopicBuffer ── partitions ──► PartitionBuffer ── open ──► OpenBatch
 
-`AppendFastPath.append` handles nearly every record of `send_soon`, `send_many` and `send_nowait`, in C if the extension
-is built: it hashes the key, checks that there is room, and appends. It knows nothing of time, sequences or the fate of
-a batch. Anything unusual it leaves to its caller: a full batch, the first record of a partition, headers, values that
-are not bytes, a call from another thread, or a call while the client is in the middle of a step.
+`AppendFastPath.append` handles nearly every record of `send`, `send_soon`, `send_many` and `send_nowait`, in C if the
+extension is built: it hashes the key, checks that there is room, and appends. It knows nothing of time, sequences or
+the fate of a batch. Anything unusual it leaves to its caller: a full batch, the first record of a partition, headers,
+values that are not bytes, a call from another thread, or a call while the client is in the middle of a step.
 
 `SendSoon`, a base class of the faces, is for a caller that has one record at a time: `await producer.send_soon(topic,
 value)` is one call in C, and makes no coroutine if it need not wait. `BlockingSendSoon` is its like for blocking code.

@@ -49,6 +49,7 @@ from ottla.sdk.produce.producer_identity import Identity
 from ottla.sdk.timers import Timer
 
 MAX_IN_FLIGHT = 5
+"""Batches of a partition in flight: a broker remembers as many of each producer, to recognise repeats."""
 _SEQUENCES = 2**31
 
 
@@ -142,7 +143,7 @@ class ProducerBatch(OpenBatch):
         return size
 
     def hurry(self) -> None:
-        """Note that somebody awaits one of its records."""
+        """Note that a caller awaits one of its records."""
         self.hurried = True
 
     def make_due(self) -> bool:

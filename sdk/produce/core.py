@@ -116,15 +116,15 @@ class ProducerCore:
         awaited = AwaitedReceipt()
         record.await_by(awaited)
         try:
-            # Other tasks run while this one waits for its record. A cancellation may come just after space was found.
+            # Not timed: other tasks run anyway while this one waits for its record.
             yield from self._enter(record, timed=False)
-        except BaseException:  # a cancellation: delivery goes on
+        except BaseException:  # refused; or cancelled, perhaps just after it was accepted: then delivery goes on
             self.abandon(awaited, record.aim)
             raise
         return (yield from self.received(awaited, record.aim))
 
     def received(self, awaited: AwaitedReceipt, aim: TopicPartition) -> Steps[Receipt]:
-        """Wait until a record that the fast path has accepted is stored."""
+        """Wait until an accepted record is stored; raise its error if it fails."""
         try:
             if not awaited.done:
                 yield awaited
@@ -134,7 +134,10 @@ class ProducerCore:
         return awaited.result()
 
     def abandon(self, awaited: AwaitedReceipt, aim: TopicPartition) -> None:
-        """The caller does not wait for its record any more: if that fails, or has failed, the next call raises it."""
+        """The caller does not wait for its record any more: if it fails, or has failed, the next call raises that.
+
+        A refused record does not count: its own call raises the error.
+        """
         if awaited.unseen:
             return
         awaited.abandon()

@@ -115,7 +115,8 @@ class Deliveries:
         done = [outcome for number, outcome in self._flushes if number < oldest]
         self._flushes = [each for each in self._flushes if each[0] >= oldest]
         for outcome in done:
-            if self._core.closed:  # a closed core runs no callbacks
+            # After a bug the driver may never carry out a `Run` (`Pump._broken`), and callers must not wait for it.
+            if self._core.closed:
                 outcome.succeed(None)
             else:
                 self._core.run(partial(outcome.succeed, None), RunMode.BEHIND)
@@ -150,7 +151,7 @@ class Deliveries:
                 self._call_back(callbacks, index, error_of(index), place)
 
         if callbacks:
-            if self._core.closed:
+            if self._core.closed:  # as in `_settle_flushes`
                 for index, callback in enumerate(callbacks):
                     if callback is not None and (awaited := awaited_by(callback)):
                         awaited.fail(error_of(index))
@@ -165,7 +166,7 @@ class Deliveries:
         if callback is None:
             self.count(record.aim, 1, error)
             return
-        if self._core.closed and (awaited := awaited_by(callback)):
+        if self._core.closed and (awaited := awaited_by(callback)):  # as in `_settle_flushes`
             awaited.fail(error)
         self._run(lambda callbacks: self._call_back(callbacks, 0, error, record.aim), [callback])
 

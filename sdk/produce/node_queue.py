@@ -18,6 +18,9 @@ from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.core import ClientCore
 from ottla.sdk.produce.batches import MAX_IN_FLIGHT, PartitionQueue, ProducerBatch
 
+MAX_REQUESTS = MAX_IN_FLIGHT
+"""Produce requests in flight to one node; as many, because each has at most one batch of a partition. (Java's
+`max.in.flight.requests.per.connection`)"""
 _MARKERS = 0.002
 """Seconds of the first pause while the previous transaction is ending; each further pause is twice as long."""
 
@@ -40,7 +43,7 @@ class NodeQueue:
         self.in_flight = 0
         """Produce requests in flight."""
         self._collected: dict[TopicPartition, PartitionQueue] = {}
-        """Partitions whose open batch has records that somebody awaits, until the next response. Not the batches: one
+        """Partitions whose open batch has records that callers await, until the next response. Not the batches: one
         that has failed meanwhile would be kept, and no memory be counted for it."""
         self._pauses: dict[type[OttlaError], Pause] = {}
         self._refresh_at = 0.0
@@ -52,7 +55,7 @@ class NodeQueue:
         return self._core.muted_until(self.id, self._channel)
 
     def may_send(self, now: float) -> bool:
-        return bool(self.ready) and self.in_flight < MAX_IN_FLIGHT and self.muted_until <= now
+        return bool(self.ready) and self.in_flight < MAX_REQUESTS and self.muted_until <= now
 
     def sent(self) -> None:
         """Count a request that was sent."""
@@ -65,10 +68,6 @@ class NodeQueue:
     def collect(self, queue: PartitionQueue) -> None:
         """Let the open batch of a partition wait for the next response, which makes it due."""
         self._collected[queue.place] = queue
-
-    def collects(self, queue: PartitionQueue) -> bool:
-        """Whether the partition waits for the next response."""
-        return queue.place in self._collected
 
     def take_collected(self) -> list[PartitionQueue]:
         """Take the partitions that wait."""

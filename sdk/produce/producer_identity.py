@@ -95,7 +95,7 @@ TRANSITIONS: dict[tuple[ProducerIdState, ProducerIdInput], ProducerIdState] = {
 
 
 class ProducerIdentity:
-    """Requests a producer id when it is `needed`.
+    """Requests a producer id with the first `obtain`.
 
     Args:
         required: the user asked for idempotence, so the producer cannot go on without it.
@@ -143,8 +143,8 @@ class ProducerIdentity:
     def answered(self, places: Iterable[TopicPartition], now: float) -> None:
         """A Produce request was answered; only transactions use this."""
 
-    def needed(self, now: float) -> bool:
-        """Whether batches can be sent now; requests a producer id if one is missing."""
+    def obtain(self, now: float) -> bool:
+        """Request a producer id if one is missing; return whether batches can be sent now."""
         before = self.state
         self._change(ProducerIdInput.NEEDED)
         if before is ProducerIdState.NONE:
@@ -156,7 +156,7 @@ class ProducerIdentity:
         assert self.current is not None
         self.current = self.current.successor
         self._change(ProducerIdInput.USED_UP if self.current is None else ProducerIdInput.BUMPED)
-        self.needed(now)
+        self.obtain(now)
 
     def give_up(self, error: OttlaError) -> None:
         """End the producer with an error."""
@@ -211,9 +211,9 @@ class ProducerIdentity:
         elif isinstance(answer, UnsupportedVersion) and not self._required:
             self._change(ProducerIdInput.UNSUPPORTED)
             log.warning(
-                "no idempotence: %s; a retry after a lost response may store records twice, and only one batch per "
+                "no idempotence: a retry after a lost response may store records twice, and only one batch per "
                 "partition is in flight",
-                answer.detail,
+                extra={"why": answer.detail},
             )
             self._changed(now)
         elif isinstance(answer, UnsupportedVersion):

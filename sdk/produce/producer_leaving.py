@@ -79,7 +79,8 @@ class ProducerLeaving:
     def _end_transactions(self) -> Steps[None]:
         transactions, until = self._transactions, self._core.now + CLOSE_TIMEOUT
         if transactions is not None and transactions.is_open:
-            log.warning("transaction aborted: its producer was closed", extra={"id": transactions.transactional_id})
+            extra = {"transactional_id": transactions.transactional_id}
+            log.warning("transaction aborted: its producer was closed", extra=extra)
             transactions.stop()
             self._producer.withdraw(Closed("the producer was closed before the transaction had ended"))
             yield from wait_shielded(self._core, transactions.abort(self._core.now), until)

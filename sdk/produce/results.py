@@ -45,7 +45,7 @@ from ottla.errors import (
 )
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.core import ClientCore
-from ottla.sdk.logs import logger
+from ottla.sdk.logs import about, logger
 from ottla.sdk.produce.batches import PartitionQueue, ProducerBatch
 from ottla.sdk.produce.deliveries import Deliveries
 from ottla.sdk.produce.producer_identity import ProducerIdentity
@@ -118,7 +118,7 @@ class Results:
         elif isinstance(error, _OUT_OF_SEQUENCE) and self._identity.idempotent:
             self._out_of_sequence(queue, batch, error, result, now)
         elif isinstance(error, _TOO_LARGE) and batch.count > 1:
-            log.info("batch too large, splitting", extra={"partition": queue.place, "records": batch.count})
+            log.info("batch too large, splitting", extra=about(queue.place) | {"records": batch.count})
             self._metrics.splits.add(1, now)
             self._split(queue, batch)
         elif isinstance(error, BrokerError) and error.fatal:
@@ -148,7 +148,7 @@ class Results:
         if not explained and isinstance(error, OutOfOrderSequenceNumber) and queue.acknowledged:
             log.error(
                 "broker lost records that it had acknowledged: was an unclean leader elected?",
-                extra={"partition": queue.place, "why": batch.trouble},
+                extra=about(queue.place) | {"why": batch.trouble},
             )
         queue.renumber(batch)
         self._queues.node(batch.node).pause(queue, batch, error, now)
@@ -171,7 +171,7 @@ class Results:
             batch.retry(now)  # there is a new leader
         else:
             self._queues.node(batch.node).pause(queue, batch, error, now)
-        log.debug("retrying batch", extra={"partition": queue.place, "why": batch.trouble})
+        log.debug("retrying batch", extra=about(queue.place) | {"why": batch.trouble})
 
     def _split(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         batch.cancel_timers()
@@ -232,7 +232,7 @@ class Results:
             return
         progress = self.progress(queue, batch, now)
         batch.withdraw()
-        fate = "they may or may not be stored" if batch.maybe_stored else "certainly not stored"
+        fate = "and may or may not be stored" if batch.maybe_stored else "and are not stored"
         error = DeliveryTimeout(
             f"{batch.count} record(s) for {name_of(queue.place)} were not acknowledged within "
             f"{self._delivery_timeout:g} s, {fate}: {progress}" + ("" if batch.attempts or batch.trouble else _TOO_SLOW)

@@ -28,8 +28,8 @@ from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import PRODUCE, Node
-from ottla.sdk.logs import logger
-from ottla.sdk.outcome import Outcome
+from ottla.sdk.logs import about, logger
+from ottla.sdk.outcome import Outcome, settled_with
 from ottla.sdk.produce.batches import InFlightBatches, PartitionQueue, ProducerBatch
 from ottla.sdk.produce.deliveries import Deliveries
 from ottla.sdk.produce.node_queue import NodeQueue
@@ -101,9 +101,7 @@ class Sender:
         """Settled once the brokers have read what they do not answer (acks=0); send nothing more."""
         if self._options.acks == 0:
             return self._core.finish(self.channel)
-        finished: Outcome[None] = Outcome()
-        finished.succeed(None)
-        return finished
+        return settled_with(None)
 
     def close(self) -> None:
         self.stop()
@@ -158,7 +156,7 @@ class Sender:
                 continue
             incarnation = self._core.cluster.incarnation(queue.place[0])
             if incarnation != queue.incarnation and incarnation >= 0:
-                log.info("topic recreated: new producer epoch", extra={"partition": queue.place})
+                log.info("topic recreated: new producer epoch", extra=about(queue.place))
                 queue.recreate(incarnation)
             first = queue.batches[0] if queue.batches else None
             if first is not None and first.retry_at > now:
@@ -179,21 +177,24 @@ class Sender:
         queues = self.queues
         if queues.leaderless:
             queues.find_leaders(now)
-        if (queues.woken or queues.leaderless) and self.identity.needed(now):
+        if (queues.woken or queues.leaderless) and self.identity.obtain(now):
             for node in queues.take_woken():
                 while node.may_send(now) and (batches := self._collect(node, now)):
                     self._send(node, batches, now)
         self._stalls.look(now)
 
     def _collect(self, node: NodeQueue, now: float) -> Batches:
-        """The batches of the next request to the node: at most one per partition."""
+        """The batches of the next request to the node: at most one per partition.
+
+        Drops all other partitions from `ready`; each is woken when it may send again.
+        """
         batches: Batches = {}
         again: list[PartitionQueue] = []
         room = self._core.options.max_request_size
         while node.ready:
             place, queue = node.ready.popitem(last=False)
             batch = queue.sendable(now)
-            if batch is None:
+            if batch is None:  # woken by what makes a batch due, by the end of a pause, or by the next response
                 continue
             leader = self._core.cluster.leader(*place)
             if leader is None or leader.id != node.id:
@@ -204,10 +205,10 @@ class Sender:
                 continue
             if not self._adopt(queue, now):
                 if self.identity.current is None:
-                    break
-                continue
+                    break  # the next identity wakes all partitions
+                continue  # batches of the old identity are in flight: the response wakes the partition
             if not self.identity.admits(queue):
-                continue
+                continue  # the transaction wakes it once the partition has joined
             full = bool(batches) and batch.size > room
             if full or batch is not queue.batches[-1]:
                 again.append(queue)
@@ -237,7 +238,7 @@ class Sender:
         if adopted:
             return True
         # This partition is renumbered; the others switch once none of their batches has an unknown outcome.
-        log.info("new producer epoch: a batch was refused or lost", extra={"partition": queue.place})
+        log.info("new producer epoch: a batch was refused or lost", extra=about(queue.place))
         self.identity.bump(now)
         if self.identity.current is None:
             return False
@@ -250,6 +251,7 @@ class Sender:
         def build(version: int) -> ProduceRequest:
             return self._requests.build(batches, version, unsendable, now)
 
+        # ``None``: written, and there is no response (acks=0); or withdrawn, and then `batches` is empty.
         def ended(answer: ProduceResponse | OttlaError | None, now: float) -> None:
             self.identity.answered((queue.place for queue in batches.values()), now)
             self._answered(node, request, answer, unsendable, now)

@@ -15,7 +15,7 @@ from ottla.errors import UnknownTopicOrPartition
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.cluster.metadata import UNKNOWN_TOPIC_GRACE
 from ottla.sdk.core import ClientCore
-from ottla.sdk.logs import STALL, logger
+from ottla.sdk.logs import STALL, about, logger
 from ottla.sdk.produce.batches import PartitionQueue
 from ottla.sdk.produce.results import Results
 
@@ -58,9 +58,8 @@ class Stalls:
         if stalled:
             self._look_at = now + STALL
             queue = min(stalled, key=lambda queue: queue.moved_at)
-            topic, partition = queue.place
             records = sum(batch.count for each in stalled for batch in each.batches)
-            extra = {"topic": topic, "partition": partition, "partitions": len(stalled), "records": records}
+            extra = about(queue.place) | {"partition_count": len(stalled), "records": records}
             why, seconds = self._results.progress(queue, queue.batches[0], now), round(now - queue.moved_at)
             log.warning("partition accepts no records, retrying", extra=extra | {"seconds": seconds, "why": why})
 

@@ -211,9 +211,8 @@ class TransactionCore:
         ended = self._transactions.abort(self._core.now)
         yield from wait_shielded(self._core, ended, until)
         if not ended.done:
-            log.warning(
-                "transaction abort not confirmed yet, retrying", extra={"id": self._transactions.transactional_id}
-            )
+            extra = {"transactional_id": self._transactions.transactional_id}
+            log.warning("transaction abort not confirmed yet, retrying", extra=extra)
         elif ended.error is not None:
             error.add_note(f"the producer could not abort the transaction: {ended.error}")
 

@@ -127,8 +127,8 @@ class ProducerTransactions:
         """The versions of Produce that this protocol version needs."""
         return PRODUCE_TRANSACTIONAL_2 if self.version >= IMPLICIT else PRODUCE_TRANSACTIONAL
 
-    def needed(self, now: float) -> bool:
-        """Whether batches can be sent now."""
+    def obtain(self, now: float) -> bool:
+        """Whether batches can be sent now; a transaction has its producer id from its beginning."""
         return self.state in (TransactionalProducerState.OPEN, TransactionalProducerState.ENDING)
 
     def admits(self, queue: PartitionQueue) -> bool:

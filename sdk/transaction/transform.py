@@ -39,7 +39,7 @@ from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.core import ConsumerCore, Taken
 from ottla.sdk.consume.reading.fetcher import Offset, Start
 from ottla.sdk.core import ClientCore
-from ottla.sdk.logs import logger
+from ottla.sdk.logs import logger, named
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.steps import Steps, settled
@@ -176,8 +176,12 @@ class TransformCore:
             error.add_note(f"batches failed {self._failures} times in a row, the limit set by `attempts`{causes}")
             self._failures = 0
             return False
-        places = [f"{fetched.topic}-{fetched.partition}" for fetched, _ in taken]
-        extra = {"id": self.transactions.transactional_id, "partitions": places, "why": str(cause)}
+        places = named((fetched.topic, fetched.partition) for fetched, _ in taken)
+        extra = {
+            "transactional_id": self.transactions.transactional_id,
+            "partitions": places,
+            "why": str(cause),
+        }
         log.warning("transaction aborted, the loop gets its batches again", extra=extra)
         return True
 
@@ -200,7 +204,7 @@ class TransformCore:
                 yield from settled(self.transactions.ready(self.core.now))
                 return
             except TimeoutExpired as error:
-                extra = {"id": self.transactions.transactional_id, "why": str(error)}
+                extra = {"transactional_id": self.transactions.transactional_id, "why": str(error)}
                 log.warning("transaction cannot begin yet, retrying", extra=extra)
 
     def _find_out(self) -> Steps[None]:
@@ -211,7 +215,8 @@ class TransformCore:
             try:
                 found = yield from settled(calls.committed(self.core, {group: places}, self.core.now, stable=True))
             except TimeoutExpired as error:
-                extra = {"id": self.transactions.transactional_id, "group": group, "why": str(error)}
+                transactional_id = self.transactions.transactional_id
+                extra = {"transactional_id": transactional_id, "group": group, "why": str(error)}
                 log.warning("transaction outcome unknown, waiting for the coordinator of the group", extra=extra)
             else:
                 self._rewind(taken, found[group])

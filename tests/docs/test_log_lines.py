@@ -69,3 +69,13 @@ def test_the_page_has_every_line_and_no_other() -> None:
     rows = re.findall(r"^\| `(.+?)` \| ([EW]) \| .+ \|$", page, re.MULTILINE)
     assert len(rows) == len(set(rows)) == page.count("\n| `")
     assert set(rows) == logged()
+
+
+def test_facts_have_one_name_each() -> None:
+    """A line about one partition has its topic, too; and an id says whose it is."""
+    for path in SDK.rglob("*.py"):
+        for each in ast.walk(ast.parse(path.read_text())):
+            if isinstance(each, ast.Dict):
+                names = {key.value for key in each.keys if isinstance(key, ast.Constant)}
+                assert "id" not in names, f"{path}:{each.lineno}"
+                assert "partition" not in names or "topic" in names, f"{path}:{each.lineno}"

@@ -44,5 +44,5 @@ def test_the_command_takes_every_option_and_says_its_default() -> None:
     options = {"topics" if name == "topic" else name for name in said.keys() - OF_ITS_OWN}
     assert options == CONFIGURED.keys() - NOT_ON_THE_COMMAND_LINE
     for name, value in numbers(CONFIGURED).items():
-        assert f"({value:g})" in said[name] or f"({value})" in said[name]
-    assert f"({CONFIGURED['listen']})" in said["listen"]
+        assert re.search(rf"default: ({value:g}|{value})\.$", said[name])
+    assert f"default: {CONFIGURED['listen']}." in said["listen"]

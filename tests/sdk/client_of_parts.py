@@ -57,7 +57,7 @@ class Client:
     def give_up(self, node: Node, why: str, now: float) -> None:
         self.done.append(why)
 
-    def silence(self, node: Node) -> str:
+    def usual_cause(self, node: Node) -> str:
         return self.silent.get(node.id, "")
 
     def give_up_all(self, why: str, now: float) -> None:

@@ -123,7 +123,7 @@ def test_a_reader_that_is_left_early_leaves_no_socket(ottla_broker: Broker) -> N
             batches = client.fetch([OffsetRange("t", index, 0, 1000) for index in range(3)])
             next(batches)
             batches.close()
-            assert {channel for _, channel in client._links} <= {"data", "metadata"}
+            assert {channel for _, channel in client._links} <= {"general", "metadata"}
 
 
 def test_a_topic_that_is_deleted_meanwhile_is_named(ottla_broker: Broker) -> None:
@@ -250,16 +250,16 @@ def test_what_the_socket_does_not_take_at_once_follows_in_order_and_is_reported_
     ours, theirs = socket.socketpair()
     with BlockingClient(ottla_broker.bootstrap) as client, ours, theirs:
         ours.setblocking(False)
-        link = client._links[7, "data"] = SelectorLink((7, "data"))
+        link = client._links[7, "general"] = SelectorLink((7, "general"))
         link.socket, link.connecting = ours, False
         client._selector.register(ours, selectors.EVENT_READ, link)
         told: list[Event] = []
         monkeypatch.setattr(client.core, "handle", lambda event, now: told.append(event))
         parts = (b"a", bytes(range(256)) * 10_000, b"b")
-        client._carry_out([Send((7, "data"), parts)])
+        client._carry_out([Send((7, "general"), parts)])
         assert link.outbox and not told, "more than fits into the socket's buffer"
         got = bytearray()
         while len(got) < sum(map(len, parts)):
             got += theirs.recv(100_000)
             client._writable(link)
-        assert got == b"".join(parts) and told == [Written((7, "data"))]
+        assert got == b"".join(parts) and told == [Written((7, "general"))]

@@ -37,7 +37,7 @@ from ottla.sdk.metrics import Metrics
 from ottla.sdk.options import Options
 from ottla.sdk.timers import Timers
 
-KEY = (1, "data")
+KEY = (1, "general")
 SERVED = {0: (3, 9), 3: (0, 8)}
 SASL_SERVED = SERVED | {17: (0, 1), 36: (0, 1)}
 
@@ -385,7 +385,7 @@ def test_a_client_over_its_quota_waits_as_long_as_the_broker_says_where_the_brok
     if waits:
         assert one.poll(1.0) == [] and one.deadline == 3.0
         why = "the client is over its quota, and the broker asks it to pause for 1.5 s"
-        assert list(one.explain(1.5)) == [f"b:9092 (node 1), data: 1 request(s) not sent: {why}"]
+        assert list(one.explain(1.5)) == [f"b:9092 (node 1), general: 1 request(s) not sent: {why}"]
         sent(one.poll(3.0))
     else:
         sent(one.poll(1.0))

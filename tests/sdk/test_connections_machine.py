@@ -9,7 +9,20 @@ from ottla.codec.apis.metadata import MetadataRequest, MetadataResponse
 from ottla.errors import ConnectionLost
 from ottla.sdk.connection.connections import UNANSWERED_LIMIT, Connections
 from ottla.sdk.connection.exchange import Exchange
-from ottla.sdk.events import DATA, PRODUCE, Action, Close, Connect, Connected, Key, Lost, Node, Received, Send, Written
+from ottla.sdk.events import (
+    GENERAL,
+    PRODUCE,
+    Action,
+    Close,
+    Connect,
+    Connected,
+    Key,
+    Lost,
+    Node,
+    Received,
+    Send,
+    Written,
+)
 from ottla.sdk.metrics import Metrics
 from ottla.sdk.options import Options
 from ottla.sdk.timers import Timers
@@ -59,7 +72,7 @@ class Pool:
                 answer = ApiVersionsResponse(error_code=0, api_keys=keys)
                 self.all.handle(Received(action.key, frames.build_response(answer, 3, 0)), now)
 
-    def ask(self, node: Node, now: float, channel: str = DATA, deadline: float = 1e3) -> None:
+    def ask(self, node: Node, now: float, channel: str = GENERAL, deadline: float = 1e3) -> None:
         ended = Exchange(MetadataRequest(topics=()), lambda answer, now: self.ends.append(answer), deadline)
         self.all.submit(node, ended, now, channel)
 
@@ -73,7 +86,7 @@ def test_a_channel_is_connected_with_its_first_request_and_is_no_other_channels(
     pool.ask(ONE, 0.0)
     pool.ask(ONE, 0.0, PRODUCE)
     actions = pool.run(0.0)
-    assert keys(actions, Connect) == keys(actions, Send) == [(1, DATA), (1, PRODUCE)]
+    assert keys(actions, Connect) == keys(actions, Send) == [(1, GENERAL), (1, PRODUCE)]
     assert pool.all.connected(1) and not pool.all.connected(2)
     pool.all.retire(PRODUCE, 1.0)
     assert keys(pool.run(1.0), Close) == [(1, PRODUCE)] and isinstance(pool.ends[0], ConnectionLost)
@@ -81,7 +94,14 @@ def test_a_channel_is_connected_with_its_first_request_and_is_no_other_channels(
 
 def test_the_least_loaded_node_is_judged_by_its_ordinary_channel() -> None:
     pool = Pool()
-    for node, channel in ((ONE, DATA), (TWO, DATA), (TWO, DATA), (ONE, PRODUCE), (ONE, PRODUCE), (ONE, PRODUCE)):
+    for node, channel in (
+        (ONE, GENERAL),
+        (TWO, GENERAL),
+        (TWO, GENERAL),
+        (ONE, PRODUCE),
+        (ONE, PRODUCE),
+        (ONE, PRODUCE),
+    ):
         pool.ask(node, 0.0, channel)
     pool.run(0.0)
     assert pool.all.least_loaded(()) == ONE and pool.all.least_loaded({1}) == TWO
@@ -99,7 +119,7 @@ def test_a_node_that_does_not_answer_is_suspected_and_given_up_once_the_cluster_
     pool.all.update({1: ONE, 2: TWO}, (), now)
     assert pool.run(now) == []
     pool.all.update({2: TWO}, (), now)
-    assert keys(pool.run(now), Close) == [(1, DATA)]
+    assert keys(pool.run(now), Close) == [(1, GENERAL)]
     assert "the node does not answer, and has left the cluster" in str(pool.ends[0])
 
 
@@ -108,7 +128,7 @@ def test_a_node_is_in_no_trouble_where_one_connection_ended_and_another_works() 
     pool.ask(ONE, 0.0)
     pool.ask(ONE, 0.0, PRODUCE)
     pool.run(0.0)
-    for channel in (DATA, PRODUCE):
+    for channel in (GENERAL, PRODUCE):
         answer = frames.build_response(MetadataResponse(brokers=(), topics=()), 9, 1)
         pool.all.handle(Received((1, channel), answer), 0.1)
     pool.all.handle(Lost((1, PRODUCE), "closed by the broker"), 1.0)
@@ -116,8 +136,8 @@ def test_a_node_is_in_no_trouble_where_one_connection_ended_and_another_works() 
     pool.ask(ONE, 30.0)
     pool.run(30.0)
     answer = frames.build_response(MetadataResponse(brokers=(), topics=()), 9, 2)
-    pool.all.handle(Received((1, DATA), answer), 30.0)
-    pool.all.handle(Lost((1, DATA), "closed by the broker"), 61.0)
+    pool.all.handle(Received((1, GENERAL), answer), 30.0)
+    pool.all.handle(Lost((1, GENERAL), "closed by the broker"), 61.0)
     [trouble] = pool.all.troubles(62.0).values()
     assert trouble.node == ONE and trouble.since == 30.0 and trouble.requests == 0
 
@@ -131,7 +151,7 @@ def test_a_node_that_left_is_forgotten_and_begins_again_when_it_is_back() -> Non
     assert pool.all.peer(1) is None
     assert not [each for each in pool.metrics.snapshot(1.0) if each.tags.get("node-id") == "node-1"]
     pool.ask(ONE, 1.0)
-    assert keys(pool.run(1.0), Connect) == [(1, DATA)], "without the backoff of its earlier failures"
+    assert keys(pool.run(1.0), Connect) == [(1, GENERAL)], "without the backoff of its earlier failures"
 
 
 def test_a_bootstrap_address_is_not_a_node_that_left() -> None:

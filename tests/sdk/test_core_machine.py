@@ -27,7 +27,7 @@ from ottla.errors import (
 )
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.core import ClientCore
-from ottla.sdk.events import DATA, FETCH, PRODUCE, Key, Node
+from ottla.sdk.events import FETCH, GENERAL, PRODUCE, Key, Node
 from ottla.sdk.options import Options
 from tests.sim.wire import Link, Wire
 
@@ -115,7 +115,7 @@ def connected(net: Net) -> Net:
     return net
 
 
-def ask(net: Net, node: Node, channel: str = DATA) -> Any:
+def ask(net: Net, node: Node, channel: str = GENERAL) -> Any:
     """The answer of a node to a request on this channel."""
     answers: list[Any] = []
     request = Exchange(MetadataRequest(topics=()), lambda answer, now: answers.append(answer), net.now + 30.0)
@@ -384,8 +384,8 @@ def test_each_channel_of_a_node_has_a_connection_of_its_own_that_is_opened_at_on
     before = net.now
     for channel in (PRODUCE, FETCH):
         ask(net, node, channel)
-    assert net.now - before < 0.01 and {(1, DATA), (1, PRODUCE), (1, FETCH)} <= set(net.links)
-    net.core.connections._connections[1, DATA].lost("reset", net.now)
+    assert net.now - before < 0.01 and {(1, GENERAL), (1, PRODUCE), (1, FETCH)} <= set(net.links)
+    net.core.connections._connections[1, GENERAL].lost("reset", net.now)
     assert not net.core.connected(node), "only the data channel counts"
     net.run(100.0)
     assert not {(1, PRODUCE), (1, FETCH)} & set(net.links)

@@ -353,7 +353,7 @@ def test_a_connection_whose_peer_reads_nothing_is_not_kept_for_what_is_unsent(un
 
     async def scenario() -> None:
         driver = AsyncioDriver(ClientCore([("h", 1)], Options(), random.Random(1)))
-        link = AsyncioLink(driver, (1, "data"))
+        link = AsyncioLink(driver, (1, "general"))
         link.transport = Transport()  # type: ignore[assignment]
         driver._hang_up(link)
 

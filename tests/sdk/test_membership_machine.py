@@ -39,9 +39,12 @@ from ottla.sdk.group.assignors import (
     parse_assigned,
 )
 from ottla.sdk.group.classic_member import ClassicMember
+from ottla.sdk.group.group_metrics import MemberMetrics
+from ottla.sdk.group.heartbeats import Heartbeats
 from ottla.sdk.group.member_states import TRANSITIONS, MemberInput, MemberState
 from ottla.sdk.group.membership import AssignmentChange, Lose, Receive, Revoke
 from ottla.sdk.group.options import MemberOptions
+from ottla.sdk.group.seat import Seat
 from ottla.sdk.options import Options
 from tests.sdk.coordinator import Coordinator
 
@@ -259,6 +262,20 @@ def test_cooperative_members_keep_what_they_have_and_give_up_only_what_others_ge
     assert told.generation_id == 2 and told.owned_partitions[0].partitions == (0,)
 
 
+def test_assigned_and_revoked_partitions_are_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="ottla.sdk.consumer")
+    group = InGroup()
+    group.settle(1, T0, T1)
+    group.beat(RebalanceInProgress)
+    group.member.done(group.member.changes[0], group.world.now)
+    lines = [(each.__dict__["msg"].event, each.__dict__.get("partitions")) for each in caplog.records]
+    assert lines == [
+        ("partitions assigned", ["t-0", "t-1"]),
+        ("rebalance started", None),
+        ("partitions revoked", ["t-0", "t-1"]),
+    ]
+
+
 def test_a_commit_that_the_next_generation_overtook_costs_a_cooperative_member_nothing() -> None:
     group = InGroup("cooperative-sticky")
     group.settle(1, T0, T1, protocol="cooperative-sticky")
@@ -379,6 +396,17 @@ def test_a_new_subscription_begins_a_rebalance_also_if_one_is_under_way() -> Non
         group.member.done(group.member.changes[0], group.world.now)
     group.world.run()
     assert parse_subscription(group.join.protocols[0].metadata)[1].topics == ("t", "u")
+
+
+def test_a_subscription_that_changes_before_join_group_is_sent_goes_out_with_it() -> None:
+    group = InGroup(topics={"t": 3, "u": 1})
+    group.refuse(CoordinatorLoadInProgress)
+    group.member.subscribe(("t", "u"), group.world.now)  # during the pause
+    group.world.later(5.0)
+    assert parse_subscription(group.join.protocols[0].metadata)[1].topics == ("t", "u")
+    group.joined(1)
+    group.synced(T0)
+    assert group.changes == [(Receive, (T0,))], "no second rebalance"
 
 
 def test_the_leader_begins_a_rebalance_when_a_topic_of_the_group_grows() -> None:
@@ -571,8 +599,40 @@ def test_a_member_whose_coordinator_is_gone_says_since_when_it_is_not_heard() ->
     group.world.later(6.0)
     (line,) = group.member.explain(group.world.now)
     assert line.startswith(
-        "group 'billing': this member gets no heartbeat through, for 6.0 s; looking for its coordinator (one:"
+        "group 'billing': this member gets no response to its heartbeats, for 6.0 s; looking for its coordinator (one:"
     )
+
+
+class Heard:
+    """What the heartbeats say about their member."""
+
+    in_group, parked = True, False
+
+    def __init__(self) -> None:
+        self.troubles: list[OttlaError] = []
+
+    def alive(self, now: float) -> None:
+        raise AssertionError("no heartbeat was answered")
+
+    def troubled(self, error: OttlaError, now: float) -> None:
+        self.troubles.append(error)
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_a_lookup_for_a_heartbeat_that_fails_after_the_generation_ended_does_not_concern_the_member(left: bool) -> None:
+    world = Coordinator({"t": 3})
+    seat = Seat(GROUP, "group-1", MemberOptions(), MemberMetrics(world.core.metrics, GROUP), ME, generation=1)
+    member = Heard()
+    heartbeats = Heartbeats(world.core, seat, member)
+    world.reachable = False
+    world.break_connections()
+    heartbeats.schedule(world.now)
+    world.later(1.0)
+    heartbeats.stop()
+    if left:
+        seat.vacate()
+    world.later(world.core.options.api_timeout)
+    assert [type(each) for each in member.troubles] == ([] if left else [TimeoutExpired])
 
 
 def test_a_session_timeout_that_the_broker_does_not_allow_is_named() -> None:

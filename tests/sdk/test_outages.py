@@ -9,7 +9,7 @@ from ottla.codec.apis.metadata import MetadataRequest
 from ottla.errors import OttlaError
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.connection.handshake import HINT_SILENT
-from ottla.sdk.events import DATA, Node
+from ottla.sdk.events import GENERAL, Node
 from ottla.sdk.options import Options
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
@@ -20,7 +20,7 @@ from tests.sdk.test_core_machine import MUTE, REFUSES, SILENT, A, B, C, Fake, Ne
 class Caller:
     """Sends requests to a node in a loop, as all parts of a client do; stops after ``until``."""
 
-    def __init__(self, net: Net, node: int, until: float = 1e9, channel: str = DATA) -> None:
+    def __init__(self, net: Net, node: int, until: float = 1e9, channel: str = GENERAL) -> None:
         self.net, self.node, self.until, self.channel = net, node, until, channel
         self._ask(net.now)
 
@@ -274,4 +274,4 @@ def test_of_a_slow_answer_nothing_is_said_while_the_broker_answers_others(caplog
     net.core.submit(Node(2, *B), slow, net.now, "slow")
     wait(net, 20.0)
     assert lines(caplog) == []
-    assert net.core.connections._connections[2, DATA].load <= 1
+    assert net.core.connections._connections[2, GENERAL].load <= 1

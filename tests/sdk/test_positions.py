@@ -261,7 +261,7 @@ def test_a_seek_does_not_wait_for_a_fetch_that_the_broker_holds_back(versions: t
     assert read(leaders, fetcher, 3) == {place: [b"d"] for place in T}
     fetcher.close()
     leaders.run(0.1)
-    assert all(key[1] == "data" for key in leaders.links)
+    assert all(key[1] == "general" for key in leaders.links)
 
 
 @pytest.mark.parametrize("nodes", [1, 3])
@@ -1091,7 +1091,7 @@ def test_partitions_that_stall_for_one_reason_are_one_line(how: str, caplog: pyt
         leaders.core.metadata.refresh(leaders.now)
     leaders.run(75.0)
     lines = [record for record in caplog.records if record.message.startswith("partition cannot be read, retrying")]
-    assert [each.__dict__["partitions"] for each in lines] == [60, 60]
+    assert [each.__dict__["partition_count"] for each in lines] == [60, 60]
     assert [each.__dict__["seconds"] // 10 for each in lines] == [3, 6]
     fetcher.close()
 

@@ -339,7 +339,7 @@ def test_records_that_were_never_appended_cost_no_epoch(error: type[BrokerError]
     world.run(ask(producer, world, b"0"))
     world.broker.refuse = lambda place, batch: error.code
     world.run(refused := ask(producer, world, b"1"))
-    assert "certainly not stored" in str(refused.error)
+    assert "and are not stored" in str(refused.error)
     world.broker.refuse = lambda place, batch: 0
     world.run(ask(producer, world, b"2"))
     last = parse_batch(world.broker.logs["t", 0].batches[-1].data)
@@ -408,7 +408,7 @@ def test_a_partition_that_takes_nothing_is_in_the_log(caplog: pytest.LogCaptureF
     assert not takes_nothing(caplog)
     world.run(40.0)
     first, second = takes_nothing(caplog)
-    assert (first["topic"], first["partitions"], first["records"]) == ("t", 2, 4)
+    assert (first["topic"], first["partition_count"], first["records"]) == ("t", 2, 4)
     assert first["seconds"] in range(30, 42) and second["seconds"] in range(60, 72)
     assert "NOT_ENOUGH_REPLICAS" in first["why"]
 
@@ -543,7 +543,7 @@ def test_nobody_to_give_a_producer_id_is_told_at_the_deadline() -> None:
     producer = producer_in(world)
     world.run(asked := ask(producer, world, b"1"))
     assert world.now == pytest.approx(5.0, abs=0.1)
-    assert "no broker has given a producer id" in str(asked.error) and "certainly not stored" in str(asked.error)
+    assert "no broker has given a producer id" in str(asked.error) and "and are not stored" in str(asked.error)
 
 
 def test_a_request_without_an_answer_ends_at_the_delivery_deadline_and_so_does_a_flush() -> None:
@@ -589,7 +589,7 @@ def test_what_was_reported_as_failed_is_not_sent_once_the_connection_is_there(en
     producer.start_flush(world.now)
     if end == "the deadline":
         world.run(failed)
-        assert "certainly not stored: 1 attempt(s) in 3.0 s" in str(failed.error)
+        assert "and are not stored: 1 attempt(s) in 3.0 s" in str(failed.error)
         assert "not sent yet, the request waits for its connection" in str(failed.error)
         [left] = producer._sender.queues.partitions["t", 1].batches
         assert producer._room.used == left.charged, "the other batch still waits in the same request"

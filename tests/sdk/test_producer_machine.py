@@ -598,7 +598,7 @@ def test_a_node_that_comes_back_under_another_address_ends_no_request_unheard() 
         core.submit(Node(7, "sim", port), exchange, world.now)
         if port == 9001:
             core.poll(world.now)
-            core.handle(Lost((7, "data"), "refused"), world.now)
+            core.handle(Lost((7, "general"), "refused"), world.now)
     world.run(lambda: len(ends) == 3)
 
 

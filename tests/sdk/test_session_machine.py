@@ -61,16 +61,16 @@ def test_the_stages_follow_one_another_and_the_session_has_an_end() -> None:
     first = one.secured(1.0)
     assert first is not None and isinstance(first.request, ApiVersionsRequest)
     assert one.secured(1.0) is None, "only once"
-    assert (one.stage, one.silence) == ("ApiVersions", HINT_SILENT)
+    assert (one.stage, one.usual_cause) == ("ApiVersions", HINT_SILENT)
     second = one.answered(versions(), 2.0)
     assert second is not None and isinstance(second.request, SaslHandshakeRequest)
-    assert one.silence == "" and "PLAIN" in one.hint
+    assert one.usual_cause == "" and "PLAIN" in one.hint
     third = one.answered(chosen(), 3.0)
     assert third is not None and isinstance(third.request, SaslAuthenticateRequest)
     assert one.renew_at == math.inf and one.versions == {}
     assert one.answered(let_in(60.0), 4.0) is None
     assert (one.renew_at, one.over_at) == (33.0, 63.0), "counted from the last request"
-    assert one.versions == VERSIONS and one.hint == one.silence == ""
+    assert one.versions == VERSIONS and one.hint == one.usual_cause == ""
 
 
 def test_a_session_without_an_end_is_never_renewed() -> None:

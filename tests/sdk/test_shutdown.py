@@ -187,8 +187,8 @@ def test_a_timeout_around_the_client_is_a_timeout(
 def test_a_second_ctrl_c_ends_it_where_what_is_accepted_waits_in_vain(
     on_asyncio: Asyncio, ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch, main: Program, check: Check
 ) -> None:
-    for part in ("produce.producer_leaving", "consume.assignment.leaving"):
-        monkeypatch.setattr(f"ottla.sdk.{part}.CLOSE_TIMEOUT", 0.2)
+    monkeypatch.setattr("ottla.sdk.produce.producer_leaving.CLOSE_TIMEOUT", 0.2)
+    monkeypatch.setattr("ottla.sdk.consume.assignment.leaving.STEP_TIMEOUT", 0.1)
 
     def presses_twice() -> None:
         ottla_broker.kill()

@@ -110,7 +110,7 @@ def test_a_reader_that_waits_for_a_transaction_says_for_whose_since_when_and_unt
         cluster.run(10 * REPORT)
     [record] = caplog.records
     assert record.getMessage().startswith("committed records wait behind an open transaction (topic=t, partition=")
-    facts = ("offset", "partitions", "records", "producer_id", "producer_epoch", "transactional_id")
+    facts = ("offset", "partition_count", "records", "producer_id", "producer_epoch", "transactional_id")
     assert [record.__dict__[name] for name in facts] == [3, 1, 2, PRODUCER, 3, "billing"]
     assert len(cluster.asked(DescribeProducersRequest)) == len(cluster.asked(ListTransactionsRequest)) == 1
 
@@ -131,7 +131,7 @@ def test_a_transaction_in_many_partitions_is_one_line_and_one_request_to_each_le
     [line] = lines(cluster)
     assert line.startswith("t-0 at 1, t-1 at 1, t-2 at 1 and 3 more: the last stable offset has not moved for ")
     assert "with 12 record(s) behind it" in line
-    assert [record.__dict__["partitions"] for record in caplog.records] == [6]
+    assert [record.__dict__["partition_count"] for record in caplog.records] == [6]
     asked = [node for node, _, message in cluster.requests if isinstance(message, DescribeProducersRequest)]
     assert sorted(asked) == [1, 2]
     fetcher.close()

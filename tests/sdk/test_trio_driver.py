@@ -144,7 +144,7 @@ async def test_a_connection_that_was_hung_up_as_it_was_made_says_nothing_of_the_
     with trio.fail_after(HUNG):
         async with ottla.connect(ottla_broker.bootstrap) as client:
             monkeypatch.setattr(TrioDriver, "_stream", in_the_last_moment)
-            key, told, driver = (7, "data"), list[Event](), client._driver
+            key, told, driver = (7, "general"), list[Event](), client._driver
             monkeypatch.setattr(driver.core, "handle", lambda event, now: told.append(event))
             connect = Connect(key, "127.0.0.1", ottla_broker.port)
             driver._carry_out([connect])
@@ -250,7 +250,7 @@ async def test_who_writes_to_a_connection_that_was_reset_remembers_that_it_was()
         ours.setblocking(False)
         theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         theirs.close()
-        link = TrioLink((1, "data"))
+        link = TrioLink((1, "general"))
         link.socket = ours
         with trio.fail_after(HUNG):
             await trio.lowlevel.wait_readable(ours)
@@ -305,7 +305,7 @@ async def test_the_memory_of_a_large_answer_is_free_while_the_next_is_waited_for
         ours.setblocking(False)
         async with trio.open_nursery() as nursery:
             core: Any = Core()
-            driver, link = TrioDriver(core), TrioLink((1, "data"))
+            driver, link = TrioDriver(core), TrioLink((1, "general"))
             driver._links[link.key] = link
             link.socket = ours
             nursery.start_soon(driver._read, link)
@@ -313,7 +313,7 @@ async def test_the_memory_of_a_large_answer_is_free_while_the_next_is_waited_for
             await trio.testing.wait_all_tasks_blocked()
             whole.append(0)  # raises while a view of it exists
             nursery.cancel_scope.cancel()
-    assert told == [Filled((1, "data"), 14)]
+    assert told == [Filled((1, "general"), 14)]
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_NOTSENT_LOWAT"), reason="this system has no such option")
@@ -343,7 +343,7 @@ async def test_what_arrives_in_the_turn_in_which_a_connection_is_closed_is_told_
     ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with ottla.connect(ottla_broker.bootstrap) as client, trio.open_nursery() as nursery:
-        driver, link, told = client._driver, TrioLink((7, "data")), []
+        driver, link, told = client._driver, TrioLink((7, "general")), []
         monkeypatch.setattr(driver.core, "handle", lambda event, now: told.append(event))
         with connected() as (ours, theirs):
             driver._links[link.key] = link
@@ -372,7 +372,7 @@ async def test_what_the_socket_does_not_take_at_once_follows_in_order(ottla_brok
     with ours, theirs:
         ours.setblocking(False)
         theirs.setblocking(False)
-        link = TrioLink((1, "data"))
+        link = TrioLink((1, "general"))
         link.socket = ours
         link.outbox += parts[:5]
         link.write()
@@ -401,9 +401,9 @@ async def test_a_step_writes_by_itself_and_who_waits_needs_nobody_for_what_is_du
         with ours, theirs:
             ours.setblocking(False)
             theirs.settimeout(HUNG)
-            link = driver._links[7, "data"] = TrioLink((7, "data"))
+            link = driver._links[7, "general"] = TrioLink((7, "general"))
             link.socket = ours
-            driver.core._actions += [Send((7, "data"), (b"one", b"two")), Close((7, "data"))]
+            driver.core._actions += [Send((7, "general"), (b"one", b"two")), Close((7, "general"))]
             driver.pump()
             assert theirs.recv(10) == b"onetwo", "bytes written just before the close arrive, too"
         done = Outcome[None]()

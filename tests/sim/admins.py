@@ -12,7 +12,7 @@ from ottla.errors import OttlaError, TopicAlreadyExists
 from ottla.sdk import calls
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.core import ClientCore
-from ottla.sdk.events import DATA, Node
+from ottla.sdk.events import GENERAL, Node
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Steps, settled
 from tests.sim.network import Link
@@ -72,7 +72,7 @@ class Administrating:
         """From now on, check the topics of each request for metadata."""
         submit = core.submit
 
-        def submitted(node: Node, exchange: Exchange, now: float, channel: str = DATA) -> None:
+        def submitted(node: Node, exchange: Exchange, now: float, channel: str = GENERAL) -> None:
             if isinstance(exchange.message, MetadataRequest):
                 asked = self.cancelled & {each.name or "" for each in exchange.message.topics or ()}
                 if asked:

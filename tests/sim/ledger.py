@@ -208,7 +208,7 @@ class Ledger:
                 raise Violation(FALSE, f"{brief(value)} in {where} was never sent to a producer")
             if sent.withdrawn:
                 raise Violation(WITHDRAWN, f"{brief(value)} of {sent.producer} in {where}")
-            if "certainly not stored" in str(sent.failure):
+            if "and are not stored" in str(sent.failure):
                 raise Violation(STORED, f"{brief(value)} of {sent.producer} in {where}: {sent.failure}")
             excused = (place, generation, sent.producer) in self.forgotten
             if sent.once and value in seen:

@@ -14,7 +14,7 @@ from ottla.errors import Closed, CommitFailed, FencedInstanceId, OttlaError, Tim
 from ottla.sdk import calls
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.consume.assignment.committing import BatchAssignment
-from ottla.sdk.consume.assignment.leaving import CLOSE_TIMEOUT, CLOSED, LEAVE_TIMEOUT
+from ottla.sdk.consume.assignment.leaving import CLOSED, LEAVE_TIMEOUT, STEP_TIMEOUT
 from ottla.sdk.consume.core import ConsumerCore, Taken
 from ottla.sdk.consume.options import ConsumerOptions, ConsumerPlan, TopicFilter
 from ottla.sdk.consume.reading.fetcher import Fetched, Fetcher, Time
@@ -526,7 +526,7 @@ class Consuming:
         process = self.process
         self.ledger.leaves(process.name)
         process.history.add("·", self.name, f"leaves by {error!r}" if error else "leaves")
-        limit = LEAVE_TIMEOUT + CLOSE_TIMEOUT if error is None else 2 * CLOSE_TIMEOUT
+        limit = LEAVE_TIMEOUT + 2 * STEP_TIMEOUT if error is None else 4 * STEP_TIMEOUT
         self.leaving = True
         began, member, cancelled = process.clock.now, self.member_id, False
         cancel: Outcome[None] = Outcome()
@@ -544,7 +544,7 @@ class Consuming:
         except Whim as raised:
             if not getattr(raised, "__notes__", ()):
                 self._check_committed()
-        if error is None and not cancelled and process.clock.now < began + CLOSE_TIMEOUT / 2:
+        if error is None and not cancelled and process.clock.now < began + STEP_TIMEOUT:
             self.ledger.left(self.name, member, self.instance)
         self.left.succeed(None)
 

@@ -60,7 +60,7 @@ from ottla.sdk.consume.reading.fetch_answers import FetchAnswers
 from ottla.sdk.consume.reading.fetcher import Fetcher
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.pump import Pump
-from ottla.sdk.events import DATA, Written
+from ottla.sdk.events import GENERAL, Written
 from ottla.sdk.gate import Gate
 from ottla.sdk.group import goodbye, leader
 from ottla.sdk.group.classic_member import ClassicMember
@@ -269,7 +269,7 @@ _mutation("a lost connection passes for an acknowledgement", (Results, "refused"
 _mutation(
     "more than five batches are in flight",
     (batches, "MAX_IN_FLIGHT", lambda _: 50),
-    (node_queue, "MAX_IN_FLIGHT", lambda _: 50),
+    (node_queue, "MAX_REQUESTS", lambda _: 50),
 )
 _mutation(
     "a leader that steps down passes for one that never appended",
@@ -673,8 +673,8 @@ def _sends_within_a_renewal(renew: Any) -> Any:
 
 
 def _one_connection_for_all(submit: Any) -> Any:
-    def broken(self: ClientCore, node: Any, exchange: Any, now: float, channel: str = DATA) -> None:
-        submit(self, node, exchange, now, DATA)
+    def broken(self: ClientCore, node: Any, exchange: Any, now: float, channel: str = GENERAL) -> None:
+        submit(self, node, exchange, now, GENERAL)
 
     return broken
 

@@ -18,7 +18,7 @@ from ottla.codec.apis.produce import ProduceRequest
 from ottla.sdk.cluster.questions import Question
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.consume.assignment import subscription
-from ottla.sdk.events import DATA
+from ottla.sdk.events import GENERAL
 from ottla.sdk.events import Node as ClientNode
 from ottla.sdk.group.consumer_group_member import ConsumerGroupMember
 from ottla.sdk.options import Options
@@ -260,7 +260,7 @@ class Simulation:
             haste.asks()
             return ask(now, waits_alone=waits_alone)
 
-        def submitted(node: ClientNode, exchange: Exchange, now: float, channel: str = DATA) -> None:
+        def submitted(node: ClientNode, exchange: Exchange, now: float, channel: str = GENERAL) -> None:
             self.epochs.submitted(who, exchange, channel)
             sloth.submitted(exchange, now)
             submit(node, exchange, now, channel)

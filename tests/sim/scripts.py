@@ -227,12 +227,12 @@ class Producing:
         machine.start_flush = flushing  # type: ignore[method-assign]
 
     def _check_hurry(self, machine: ProducerCore) -> None:
-        """What somebody awaits is due, or waits for a response."""
+        """A batch that a caller awaits is due, or waits for a response."""
         queues = machine._sender.queues
         for queue in queues.partitions.values():
             batch = queue.open
             if batch.hurried and not batch.due:
-                if not any(node.in_flight and node.collects(queue) for node in queues._nodes.values()):
+                if not any(node.in_flight and queue.place in node._collected for node in queues._nodes.values()):
                     raise Violation("an awaited record lingers", f"{self.process.name}: {queue.place}")
                 self._feature("awaited records are collected")
 
@@ -297,7 +297,7 @@ class Producing:
 
     def _check_not_stored(self, sent: Sent, result: object) -> None:
         """A record that an error calls certainly not stored is in no log."""
-        if isinstance(result, DeliveryTimeout) and "certainly not stored" in str(result):
+        if isinstance(result, DeliveryTimeout) and "and are not stored" in str(result):
             self._feature("a record times out, and is certainly not stored")
             if self.ledger.holds(sent):
                 self._wrong = f"{brief(sent.value)} is in the log, and its error says that it is not"

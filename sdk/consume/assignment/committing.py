@@ -20,7 +20,7 @@ from ottla.sdk.consume.reading.fetcher import Fetched, Fetcher
 from ottla.sdk.core import ClientCore
 from ottla.sdk.group.commit_queue import Assignment
 from ottla.sdk.group.commits import Commits
-from ottla.sdk.logs import logger
+from ottla.sdk.logs import about, logger
 from ottla.sdk.timers import Timer
 
 log = logger("ottla.sdk.consumer")
@@ -187,13 +187,11 @@ class Committing:
         """Commit exactly these offsets.
 
         Raises:
-            LocalProtocolError: an offset is invalid, or lower than the committed one; or a transaction commits one.
+            LocalProtocolError: an offset is invalid, or lower than one requested before; or a transaction commits one.
         """
         for assignment, each in offsets.items():
             _check(each)
-            if each.offset < assignment.asked:
-                where = f"{assignment.place[0]}-{assignment.place[1]} at {each.offset}"
-                raise LocalProtocolError(f"{where}: {assignment.asked} is committed; to go back, seek there first")
+            refuse_lower(assignment, each.offset)
         self.commits.commit(offsets, now)
 
     def commit_all(self, now: float) -> None:
@@ -277,8 +275,18 @@ class Committing:
 
 def log_dropped(offsets: Mapping[TopicPartition, int], why: str) -> None:
     """Log each dropped commit for which no caller waits."""
-    for (topic, partition), offset in offsets.items():
-        log.warning("commit dropped", extra={"partition": f"{topic}-{partition}", "offset": offset, "why": why})
+    for place, offset in offsets.items():
+        log.warning("commit dropped", extra=about(place) | {"offset": offset, "why": why})
+
+
+def refuse_lower(assignment: Assignment, offset: int) -> None:
+    """Raise `LocalProtocolError` if a commit of a higher offset was requested before; a seek allows lower ones."""
+    if offset < assignment.asked:
+        topic, partition = assignment.place
+        raise LocalProtocolError(
+            f"{topic}-{partition} at {offset}: a commit of {assignment.asked} was requested already: seek first to "
+            "commit a lower offset"
+        )
 
 
 def given(

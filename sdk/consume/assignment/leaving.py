@@ -1,8 +1,8 @@
 """Ends a consumer's block: waits for pending commits, calls the listener, and leaves the group.
 
     normally                  revoked or lost, the commits, LeaveGroup                 within LEAVE_TIMEOUT
-    by an error,              the commits (half), LeaveGroup (half), lost (half)       of CLOSE_TIMEOUT, shielded
-    or a cancellation
+    by an error,              the commits, LeaveGroup, lost                            each within STEP_TIMEOUT,
+    or a cancellation                                                                  shielded
 
 Rules:
 - The listener's `revoked` is called if the member still owns its partitions, `lost` if it has lost them: another member
@@ -31,8 +31,9 @@ log = logger("ottla.sdk.consumer")
 
 LEAVE_TIMEOUT = 30.0
 """Seconds to call the listener, commit and leave the group when the block ends normally; the same as Java's."""
-CLOSE_TIMEOUT = 1.5
-"""Seconds to commit, leave the group and call the listener when an error or a cancellation ends the block."""
+STEP_TIMEOUT = 0.75
+"""Seconds for each step when an error or a cancellation ends the block: to commit, to leave the group, to call `lost`.
+At a normal end, LeaveGroup has at least as long."""
 CLOSED = "the consumer was closed"
 
 
@@ -96,7 +97,7 @@ class Leaving:
             raised = error
         failed = yield from self._commit(deadline)
         waits = list(self._explain(self._core.now))
-        yield from self._say_good_bye(max(deadline, self._core.now + CLOSE_TIMEOUT / 2))
+        yield from self._say_good_bye(max(deadline, self._core.now + STEP_TIMEOUT))
         if raised is not None:
             if failed is not None:
                 raised.add_note(f"ottla: {failed}")
@@ -133,7 +134,7 @@ class Leaving:
     # -- by an error -------------------------------------------------------------------------------------------------
 
     def _at_once(self, error: BaseException) -> Steps[None]:
-        """Commit, leave the group and call `lost`, shielded from cancellation: `CLOSE_TIMEOUT` is short."""
+        """Commit, leave the group and call `lost`, shielded from cancellation: `STEP_TIMEOUT` is short."""
         yield from self._commit_at_once(error)
         yield from self._say_good_bye_at_once()
         yield from self._lost(error)
@@ -144,7 +145,7 @@ class Leaving:
             return
         settled = commits.settled(self._core.now)
         if not settled.done:
-            yield Shielded(self._core.bounded(settled, self._core.now + CLOSE_TIMEOUT / 2))
+            yield Shielded(self._core.bounded(settled, self._core.now + STEP_TIMEOUT))
         if not settled.done:
             settled.cancel()
             why = self._committing.uncommitted
@@ -158,17 +159,17 @@ class Leaving:
 
     def _say_good_bye_at_once(self) -> Steps[None]:
         if self._membership is not None:
-            deadline = self._core.now + CLOSE_TIMEOUT / 2
+            deadline = self._core.now + STEP_TIMEOUT
             left = self._membership.close(CLOSED, self._core.now, deadline)
             if not left.done:
                 yield Shielded(self._core.bounded(left, deadline))
 
     def _lost(self, error: BaseException | None) -> Steps[None]:
         try:
-            stuck = yield from self._notices.lost(self._notices.known, CLOSE_TIMEOUT / 2, shield=True)
+            stuck = yield from self._notices.lost(self._notices.known, STEP_TIMEOUT, shield=True)
             if stuck:
                 what = f"your listener's {stuck} has not returned"
-                log.error("a listener was abandoned at the end of its consumer's block", extra={"why": what})
+                log.error("listener did not return before the consumer's block ended", extra={"why": what})
                 if error is not None:
                     error.add_note(f"ottla: {what}")
         except Exception as raised:  # the error that ends the block matters more

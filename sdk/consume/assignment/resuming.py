@@ -19,7 +19,7 @@ from ottla.sdk.flow import Flow, LoneFlow, sleep
 from ottla.sdk.group.commit_queue import Assignment
 from ottla.sdk.group.commits import Commits
 from ottla.sdk.group.offset_commits import OF_THE_MEMBER, CommittingMember
-from ottla.sdk.logs import logger
+from ottla.sdk.logs import logger, named
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Steps, settled
 
@@ -92,10 +92,10 @@ class Resuming:
                 if error.retriable and not self._fetcher.closed:
                     log.error(
                         "partitions cannot be read yet: the committed offsets of the group are unknown, retrying",
-                        extra={"group": self._group, "partitions": mine, "why": str(error)},
+                        extra={"group": self._group, "partitions": named(mine), "why": str(error)},
                     )
                     self._news()
-                    continue
+                    continue  # without a pause: `calls.committed` has retried for `api_timeout` already
                 if any(commits.assignment(place) for place in mine):
                     self._failed(error)
             self._news()

@@ -180,7 +180,7 @@ class Subscription:
         if self._unmatched is not None and not reported:
             log.warning(
                 "no topic matches the pattern: it is a regular expression for the whole name, as in 'orders-.*'",
-                extra={"pattern": str(matches), "topics": topics},
+                extra={"pattern": str(matches), "topic_count": topics},
             )
 
     def _learn(self, topics: Sequence[str]) -> Steps[None]:

@@ -174,11 +174,11 @@ class FetchScheduler:
         limits = FetchLimits(wait, max_bytes, options.partition_max_bytes, self._isolation, options.rack or "")
         session.begin(max_bytes, now)
         channel = self._priority if session.priority else self._channel
-        patience = self._near.wait_for(session.node, session.wanted.values(), channel, wait, now)
+        delays = self._near.wait_for(session.node, session.wanted.values(), channel, wait, now)
 
         def ended(answer: FetchResponse | OttlaError, now: float) -> None:
-            if patience is not None:
-                patience.cancel()
+            if delays is not None:
+                delays.cancel()
             if not self._closed:
                 self._answered(session, answer, now)
             session.end()

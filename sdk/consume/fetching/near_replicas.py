@@ -32,7 +32,7 @@ from ottla.sdk.connection import requests
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.consume.partitions.position import Position
 from ottla.sdk.events import Node
-from ottla.sdk.logs import logger
+from ottla.sdk.logs import about, logger
 
 if TYPE_CHECKING:
     from ottla.sdk.core import ClientCore
@@ -46,7 +46,7 @@ _PAUSE = 2.0
 """Seconds before a failed replica is tried again; four times as long each time, up to `metadata_max_age`."""
 
 
-SILENCE = 2.0
+UNHEARD_LIMIT = 2.0
 """Seconds, beyond a Fetch's maximum wait, without a byte or a connection from a near replica before it has failed."""
 
 
@@ -60,7 +60,7 @@ class FollowerDelays:
 
     def __init__(self, core: "ClientCore", node: Node, channel: str, wait: float, now: float) -> None:
         self._core, self._node, self._channel, self._since = core, node, channel, now + wait
-        self._timer = core.later(self._since + SILENCE, self._look)
+        self._timer = core.later(self._since + UNHEARD_LIMIT, self._look)
 
     def cancel(self) -> None:
         """Stop watching, because the Fetch has ended."""
@@ -68,10 +68,10 @@ class FollowerDelays:
 
     def _look(self, now: float) -> None:
         core, where = self._core, (self._node.id, self._channel)
-        over = max(self._since, core.heard_at(*where), core.muted_until(*where)) + SILENCE
-        self._timer = core.later(over if over > now else now + SILENCE, self._look)
+        over = max(self._since, core.heard_at(*where), core.muted_until(*where)) + UNHEARD_LIMIT
+        self._timer = core.later(over if over > now else now + UNHEARD_LIMIT, self._look)
         if over <= now:
-            core.give_up(self._node, f"a near replica has sent nothing for {SILENCE:g} s", now, self._channel)
+            core.give_up(self._node, f"a near replica has sent nothing for {UNHEARD_LIMIT:g} s", now, self._channel)
 
 
 class NearReplicas:
@@ -152,7 +152,7 @@ class NearReplicas:
         pause = self._pause(times - 1) if times else 0.0
         self._refused[place] = times + 1, now + pause
         if pause:
-            extra = {"topic": place[0], "partition": place[1], "node": node, "seconds": round(pause), "why": str(why)}
+            extra = about(place) | {"node": node, "seconds": round(pause), "why": str(why)}
             log.warning("a near replica refused a partition again, reading from its leader for a while", extra=extra)
 
     def accepted(self, place: TopicPartition) -> None:

@@ -39,7 +39,7 @@ from ottla.sdk.consume.positions.changes import Changes
 from ottla.sdk.consume.positions.retries import Retries
 from ottla.sdk.core import ClientCore
 from ottla.sdk.flow import LoneFlow
-from ottla.sdk.logs import logger
+from ottla.sdk.logs import about, logger
 from ottla.sdk.steps import Steps
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ class AssignedPositions:
             position.await_reader()
             return
         topic, index = position.place
-        where = {"topic": topic, "partition": index}
+        where = about(position.place)
         log.warning("the log was truncated", extra=where | {"position": position.position, "end": end})
         if position.position <= end and position.position < position.fetch_offset:
             # The user has not seen any record that was truncated.
@@ -248,7 +248,7 @@ class AssignedPositions:
 
     def recreated(self, position: Position) -> None:
         """Handle a topic that was deleted and recreated."""
-        where = {"topic": position.place[0], "partition": position.place[1]}
+        where = about(position.place)
         if position.buffer:
             self.fail(position, DataLoss())  # only marks the position as stuck: handled once the buffer is empty
         elif position.place[0] in self.may_go:
@@ -264,7 +264,7 @@ class AssignedPositions:
     def recreated_unread(self, position: Position) -> None:
         """Handle a topic that was recreated before the client knew where to start: no record is lost."""
         if position.start != Time(EARLIEST):
-            where = {"topic": position.place[0], "partition": position.place[1]}
+            where = about(position.place)
             log.warning("the topic was deleted and recreated: it is read from its beginning", extra=where)
         self._go_on(position, Time(EARLIEST))
 
@@ -273,7 +273,7 @@ class AssignedPositions:
         topic, index = position.place
         log_start = f"; the log begins at {result.log_start_offset}" if result.log_start_offset >= 0 else ""
         if self._reset is not None and not position.buffer:
-            where = {"topic": topic, "partition": index, "position": position.fetch_offset}
+            where = about(position.place) | {"position": position.fetch_offset}
             log.warning("the position is outside the log and is reset", extra=where)
             self._go_on(position, self._reset)
             return
@@ -295,12 +295,11 @@ class AssignedPositions:
 
         A partition assigned by a group is kept until the group revokes it, or until the topic is back.
         """
-        topic, partition = position.place
+        topic, _ = position.place
         if not (gone and topic in self.may_go) or position.buffer:
             self.fail(position, error)
             return True
-        where = {"topic": topic, "partition": partition}
-        log.warning("the topic was deleted and is no longer read", extra=where)
+        log.warning("the topic was deleted and is no longer read", extra=about(position.place))
         if topic in self.followed:
             self.unassign([position.place])
         return topic in self.followed

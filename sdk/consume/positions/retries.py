@@ -14,7 +14,7 @@ from ottla.errors import BrokerError, OttlaError
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.partitions.position import Position, PositionState
 from ottla.sdk.core import ClientCore
-from ottla.sdk.logs import STALL, logger
+from ottla.sdk.logs import STALL, about, logger
 
 log = logger("ottla.sdk.consumer")
 
@@ -81,6 +81,5 @@ class Retries:
         self._reported[kind] = now
         alike = [e for e in self._assigned.values() if type(e.trouble) is kind and e.state is not PositionState.FAILED]
         longest = min(alike, key=lambda each: each.failing_since)
-        topic, partition = longest.place
-        extra = {"topic": topic, "partition": partition, "partitions": len(alike), "why": str(longest.trouble)}
+        extra = about(longest.place) | {"partition_count": len(alike), "why": str(longest.trouble)}
         log.error("partition cannot be read, retrying", extra=extra | {"seconds": round(now - longest.failing_since)})

@@ -32,7 +32,7 @@ from ottla.sdk.consume.positions.changes import Changes
 from ottla.sdk.consume.reading.stable_offsets import StableOffsets
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Node
-from ottla.sdk.logs import logger
+from ottla.sdk.logs import about, logger
 
 log = logger("ottla.sdk.consumer")
 
@@ -106,7 +106,7 @@ class FetchAnswers:
         position.read_from_leader()
         hint = result.current_leader
         if self._core.cluster.moved(topic, index, hint.leader_id, hint.leader_epoch, nodes):
-            log.info("a partition has a new leader", extra={"topic": topic, "partition": index, "node": hint.leader_id})
+            log.info("a partition has a new leader", extra=about((topic, index)) | {"node": hint.leader_id})
             self._changes.review(position)
             return
         if follower:  # the leader is asked next, and may recommend this replica again

@@ -42,7 +42,7 @@ from ottla.sdk.consume.reading.stable_offsets import StableOffsets
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import FETCH
 from ottla.sdk.flow import Flow, FlowExpired
-from ottla.sdk.outcome import Outcome, own
+from ottla.sdk.outcome import Outcome, own, settled_with
 from ottla.sdk.steps import Steps
 
 if TYPE_CHECKING:
@@ -250,7 +250,7 @@ class Fetcher:
     def waiting(self, nodes: Container[int] | None) -> Mapping[str, int]:
         """The number of partitions that cannot be read without these nodes."""
         count = self._positions.waiting(nodes)
-        return {"partitions": count} if count else {}
+        return {"partition_count": count} if count else {}
 
     def explain(self, now: float) -> Iterator[str]:
         """Lines for people about problems: which partitions, since when, why."""
@@ -315,9 +315,7 @@ class Fetcher:
         """Settled when `take` will return or raise something, perhaps earlier."""
         if not (self.closed or self._buffers.next(only) or self._all_failed(only)):
             return self._changes.news
-        outcome: Outcome[None] = Outcome()
-        outcome.succeed(None)
-        return outcome
+        return settled_with(None)
 
     def resolve(self, now: float, only: Container[TopicPartition] | None = None) -> Outcome[None]:
         """Settled when every position is known; fails after `api_timeout`, or with the error of a failed partition,

@@ -26,7 +26,7 @@ from ottla.sdk.calls.task import Task
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.partitions.position import Position, PositionState
 from ottla.sdk.core import ClientCore
-from ottla.sdk.logs import logger
+from ottla.sdk.logs import about, logger
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Steps
 from ottla.sdk.timers import Timer
@@ -251,11 +251,10 @@ class StableOffsets:
             owner = holder.owner if holder is not None else None
             log.warning(
                 "committed records wait behind an open transaction",
-                extra={
-                    "topic": first.position.place[0],
-                    "partition": first.position.place[1],
+                extra=about(first.position.place)
+                | {
                     "offset": first.offset,
-                    "partitions": len(group.waiting),
+                    "partition_count": len(group.waiting),
                     "records": group.records,
                     "seconds": round(now - group.since),
                     "producer_id": holder.producer_id if holder is not None else None,

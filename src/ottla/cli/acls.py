@@ -38,7 +38,7 @@ async def list_(
     matching: Matching = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print ACLs; by default all."""
+    """Print ACLs; default: all."""
     resources = list(_resources(topic, group, transactional_id, cluster))
     found: dict[AclBinding, None] = {}
     async with connect() as client:

@@ -82,7 +82,7 @@ def dump(
         list[str], typer.Argument(metavar="FILE", help="The files to read: a file, a whole folder, or - for stdin.")
     ],
     file_type: Annotated[
-        FileType | None, typer.Option("--type", help="Type of the files; by default taken from their names.")
+        FileType | None, typer.Option("--type", help="Type of the files; default: by their names.")
     ] = None,
     request: Annotated[bool, typer.Option("--request", help="The files contain frames from a client.")] = False,
     response: Annotated[
@@ -92,7 +92,7 @@ def dump(
         ),
     ] = None,
     topic: Annotated[
-        str | None, typer.Option(metavar="TOPIC", help="The log's topic; by default taken from the folder's name.")
+        str | None, typer.Option(metavar="TOPIC", help="The log's topic; default: by the folder's name.")
     ] = None,
     offset: Annotated[int, typer.Option(min=0, help="Begin at this offset (logs and indexes).")] = 0,
     count: Annotated[

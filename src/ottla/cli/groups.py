@@ -67,7 +67,7 @@ async def list_(
 async def describe(
     connect: Connect,
     groups: Annotated[list[str] | None, typer.Argument(metavar="GROUP...", help="The groups' names.")] = None,
-    all_: Annotated[bool, typer.Option("--all", help="All classic groups and consumer groups.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Describe all classic groups and consumer groups.")] = False,
     members: Annotated[bool, typer.Option("--members", help="Show each member and its partitions.")] = False,
     watch: Annotated[
         float | None, typer.Option(metavar="SECONDS", min=0.1, help="Repeat at this interval, until Ctrl-C.")
@@ -149,23 +149,25 @@ async def delete(
 
 # -- reset ------------------------------------------------------------------------------------------------------------
 
-ToOffset = Annotated[int | None, typer.Option(min=0, metavar="OFFSET", help="To this offset.")]
+ToOffset = Annotated[int | None, typer.Option(min=0, metavar="OFFSET", help="Reset to this offset.")]
 ToDatetime = Annotated[
-    str | None, typer.Option(metavar="TIME", help="To the first record at or after a time, as 2013-07-04T12:00:00Z.")
+    str | None,
+    typer.Option(metavar="TIME", help="Reset to the first record at or after a time, as 2013-07-04T12:00:00Z."),
 ]
 ByDuration = Annotated[
-    str | None, typer.Option(metavar="DURATION", help="To the first record not older than this: 90m, 1d12h, PT1H, …")
+    str | None,
+    typer.Option(metavar="DURATION", help="Reset to the first record not older than this: 90m, 1d12h, PT1H, …"),
 ]
 ShiftBy = Annotated[int | None, typer.Option(metavar="N", help="Skip N records; a negative number goes back.")]
 FromFile = Annotated[
-    Path | None, typer.Option(metavar="CSV", help="To the offsets in a file: TOPIC,PARTITION,OFFSET per line.")
+    Path | None, typer.Option(metavar="CSV", help="Reset to the offsets in a file: TOPIC,PARTITION,OFFSET per line.")
 ]
 Scope = Annotated[
     list[str] | None,
     typer.Option(
         "--topic",
         metavar="TOPIC[:0,1,2]",
-        help="A topic, or some of its partitions; may be repeated. By default all with a committed offset.",
+        help="A topic, or some of its partitions; may be repeated; default: all with a committed offset.",
     ),
 ]
 
@@ -176,13 +178,15 @@ async def reset(
     connect: Connect,
     group: Annotated[str, typer.Argument(metavar="GROUP", help="The group's name; it must have no members.")],
     topics: Scope = None,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the beginning.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end.")] = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="Reset to the beginning.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="Reset to the end.")] = False,
     to_offset: ToOffset = None,
     to_datetime: ToDatetime = None,
     by_duration: ByDuration = None,
     shift_by: ShiftBy = None,
-    to_current: Annotated[bool, typer.Option("--to-current", help="To the committed offset, or else the end.")] = False,
+    to_current: Annotated[
+        bool, typer.Option("--to-current", help="Reset to the committed offset, or else the end.")
+    ] = False,
     from_file: FromFile = None,
     execute: Annotated[bool, typer.Option("--execute", help="Commit the plan; otherwise it is only shown.")] = False,
     export: Annotated[bool, typer.Option("--export", help="Print the plan in the format of --from-file.")] = False,

@@ -26,7 +26,8 @@ COMMANDS = {
     "produce": "Send lines from stdin or a file as records, and wait until the broker has stored them all.",
     "consume": "Print the records of a topic, and wait for more until Ctrl-C, --count or --until-end.",
     "dump": "Show the contents of Kafka's files (logs, indexes, snapshots, checkpoints) and of captured frames.",
-    "demo": "Real flights, two services that disagree where a key goes, a proxy that settles it, and PySpark.",
+    "demo": "Run the demo: real flights, two services that disagree where a key goes, a proxy that settles it, and "
+    "PySpark.",
     "broker": "Run a small Kafka-compatible broker, for laptops, CI and the edge.",
     "proxy": "Run a proxy that puts records with equal keys into one partition, whatever partitioner their clients "
     "use.",

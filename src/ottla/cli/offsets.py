@@ -31,11 +31,11 @@ async def offsets(
             "--at",
             metavar="WHERE",
             help="beginning, end, max-timestamp (the record with the largest timestamp), or a time like "
-            "2013-07-04T12:00:00Z: the first record that is not older. May be repeated; by default beginning and end.",
+            "2013-07-04T12:00:00Z: the first record that is not older. May be repeated; default: beginning and end.",
         ),
     ] = None,
     group: Annotated[
-        str | None, typer.Option(metavar="GROUP", help="Show this group's committed offsets; of all topics by default.")
+        str | None, typer.Option(metavar="GROUP", help="Show this group's committed offsets; default: of all topics.")
     ] = None,
     isolation: Isolation = IsolationLevel.READ_UNCOMMITTED,
     as_json: AsJson = False,

@@ -228,18 +228,16 @@ def _in_ms(latency: dict[str, Any]) -> str:
 
 
 Count = Annotated[int | None, typer.Option(min=1, help="Stop after this number of records.")]
-Duration = Annotated[
-    float | None, typer.Option(metavar="SECONDS", min=0.1, help="Stop after this time; 10 by default.")
-]
+Duration = Annotated[float | None, typer.Option(metavar="SECONDS", min=0.1, help="Stop after this time; default: 10.")]
 Size = Annotated[int, typer.Option(min=0, help="Bytes of a value; keys are not counted.")]
 Rate = Annotated[
-    float | None, typer.Option(metavar="RECORDS", min=0.1, help="Records per second; by default as many as possible.")
+    float | None, typer.Option(metavar="RECORDS", min=0.1, help="Records per second; default: as many as possible.")
 ]
 Keys = Annotated[int, typer.Option(min=0, help="Number of different keys, used in turn; 0: records have no key.")]
 Linger = Annotated[float, typer.Option(metavar="MS", min=0.0, help="How long a batch waits for more records.")]
 Sample = Annotated[
     int | None,
-    typer.Option(min=1, help="Measure the latency of every Nth record; by default 1 with --rate, otherwise 100."),
+    typer.Option(min=1, help="Measure the latency of every Nth record; default: 1 with --rate, otherwise 100."),
 ]
 TransactionalId = Annotated[
     str | None, typer.Option(metavar="ID", help="Send in transactions, with this transactional id.")
@@ -248,7 +246,7 @@ TransactionRecords = Annotated[int | None, typer.Option(min=1, help="Records per
 TransactionSeconds = Annotated[
     float | None,
     typer.Option(
-        metavar="SECONDS", min=0.001, help="Instead: the duration of each transaction, before its commit; 1 by default."
+        metavar="SECONDS", min=0.001, help="Commit after this time, instead of --transaction-records; default: 1."
     ),
 ]
 
@@ -440,7 +438,7 @@ async def consume(
     count: Annotated[int | None, typer.Option(min=1, help="Stop after this number of records.")] = None,
     duration: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", min=0.1, help="Stop after this time; by default at the current end of topics."),
+        typer.Option(metavar="SECONDS", min=0.1, help="Stop after this time; default: at the current end of topics."),
     ] = None,
     warm_up: WarmUp = 0.0,
     group: Annotated[

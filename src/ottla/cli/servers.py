@@ -60,7 +60,7 @@ AccessLog = Annotated[
     ),
 ]
 Announce = Annotated[bool, typer.Option("--announce", help="Announce the address, so that zeroconf://NAME finds it.")]
-Name = Annotated[str | None, typer.Option("--name", help="The name to announce; by default MACHINE-PORT.")]
+Name = Annotated[str | None, typer.Option("--name", help="The name to announce; default: MACHINE-PORT.")]
 ServerFormat = Annotated[
     LogFormat | None, typer.Option("--log-format", help="The format of log lines on stderr (text).")
 ]
@@ -94,7 +94,9 @@ def broker(
     listen: Annotated[
         str | None,
         typer.Option(
-            "--listen", metavar="HOST:PORT", help="The address for clients (127.0.0.1:9092); port 0: any free port."
+            "--listen",
+            metavar="HOST:PORT",
+            help="The address for clients; port 0: any free port; default: 127.0.0.1:9092.",
         ),
     ] = None,
     config: Annotated[
@@ -113,13 +115,15 @@ def broker(
         ),
     ] = None,
     advertise: Advertise = None,
-    node_id: Annotated[int | None, typer.Option(min=0, max=2**31 - 1, help="Kafka's node.id (1).")] = None,
+    node_id: Annotated[int | None, typer.Option(min=0, max=2**31 - 1, help="Kafka's node.id; default: 1.")] = None,
     partitions: Annotated[
         int | None,
-        typer.Option(min=1, max=10_000, help="The number of partitions of topics that are created without one (1)."),
+        typer.Option(
+            min=1, max=10_000, help="The number of partitions of topics that are created without one; default: 1."
+        ),
     ] = None,
     auto_create: Annotated[
-        bool | None, typer.Option(help="Create a topic when a client asks for it (default: yes).")
+        bool | None, typer.Option(help="Create a topic when a client asks for it; default: yes.")
     ] = None,
     group_delay: Annotated[
         float | None,
@@ -127,14 +131,14 @@ def broker(
             metavar="SECONDS",
             min=0.0,
             max=300.0,
-            help="How long the first member of an empty group waits for others (0.5).",
+            help="How long the first member of an empty group waits for others; default: 0.5.",
         ),
     ] = None,
     sync: Annotated[
         Sync | None,
         typer.Option(
             help="When records are synced to the disk: before they are acknowledged (always), when a segment is full "
-            "and at the end (segment, the default), or never."
+            "and at the end (segment), or never; default: segment."
         ),
     ] = None,
     acls: Annotated[
@@ -218,7 +222,7 @@ def proxy(
         typer.Option(
             "--listen",
             metavar="HOST:PORT",
-            help="The address for clients (127.0.0.1:9092); further nodes get the next ports by node id.",
+            help="The address for clients; further nodes get the next ports by node id; default: 127.0.0.1:9092.",
         ),
     ] = None,
     first_node: Annotated[
@@ -226,7 +230,7 @@ def proxy(
         typer.Option(
             min=0,
             metavar="ID",
-            help="The node that gets --listen's port (default: the lowest id); node id + N gets port + N.",
+            help="The node that gets --listen's port; node id + N gets port + N; default: the lowest id.",
         ),
     ] = None,
     topic: Annotated[
@@ -234,8 +238,8 @@ def proxy(
         typer.Option(
             metavar="GLOB=MODE[:PARTITIONER[:PARTITIONS]]",
             help="How to treat topics whose names match: observe, reject, rewrite, fan-out or copy:TOPIC[,TOPIC…]; by "
-            "murmur2 (the default), crc32, fnv1a or fnv1a_reference. The first match counts; these rules come before "
-            "the file's. May be repeated.",
+            "murmur2, crc32, fnv1a or fnv1a_reference; default: murmur2. The first match counts; these rules come "
+            "before the file's. May be repeated.",
         ),
     ] = None,
     config: Annotated[
@@ -270,44 +274,45 @@ def proxy(
         ),
     ] = None,
     report_keys: Annotated[
-        bool | None, typer.Option("--report-keys", help="Show keys in the report; by default it shows hashes.")
+        bool | None, typer.Option("--report-keys", help="Show keys in the report; default: hashes.")
     ] = None,
     observe_sample: Annotated[
         int | None,
-        typer.Option(metavar="COUNT", help="In mode observe, count the keys of only one batch in COUNT (1)."),
+        typer.Option(metavar="COUNT", help="In mode observe, count the keys of only one batch in COUNT; default: 1."),
     ] = None,
     announce: Announce = False,
     name: Name = None,
     connect_timeout: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="How long to try to reach upstream (10).")
+        float | None, typer.Option(metavar="SECONDS", help="How long to try to reach upstream; default: 10.")
     ] = None,
     request_timeout: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="Timeout of the proxy's own requests (30)."),
+        typer.Option(metavar="SECONDS", help="Timeout of the proxy's own requests; default: 30."),
     ] = None,
     delivery_timeout: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="Fail records that upstream has not accepted in this time (120)."),
+        typer.Option(metavar="SECONDS", help="Fail records that upstream has not accepted in this time; default: 120."),
     ] = None,
     max_buffered: Annotated[
         int | None,
         typer.Option(
             metavar="BYTES",
-            help="Limit of memory for clients (67108864); above it, the clients using most memory wait.",
+            help="Limit of memory for clients; above it, the clients using most memory wait; default: 67108864.",
         ),
     ] = None,
     max_batch: Annotated[
         int | None,
-        typer.Option(metavar="BYTES", help="Merge batches of a producer into one up to this size (524288)."),
+        typer.Option(metavar="BYTES", help="Merge batches of a producer into one up to this size; default: 524288."),
     ] = None,
     max_request_bytes: Annotated[
-        int | None, typer.Option(metavar="BYTES", help="The largest request that is accepted (104857600).")
+        int | None, typer.Option(metavar="BYTES", help="The largest request that is accepted; default: 104857600.")
     ] = None,
     max_connections: Annotated[
-        int | None, typer.Option(metavar="COUNT", help="Limit of client connections (2000).")
+        int | None, typer.Option(metavar="COUNT", help="Limit of client connections; default: 2000.")
     ] = None,
     stats_interval: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Time between two lines of statistics in the log (60).")
+        float | None,
+        typer.Option(metavar="SECONDS", help="Time between two lines of statistics in the log; default: 60."),
     ] = None,
     as_json: AsJson = False,
     log_format: ServerFormat = None,

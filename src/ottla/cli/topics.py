@@ -23,10 +23,10 @@ async def create(
     connect: Connect,
     name: Name,
     partitions: Annotated[
-        int | None, typer.Option(min=1, help="Number of partitions; by default the broker's setting.")
+        int | None, typer.Option(min=1, help="Number of partitions; default: the broker's setting.")
     ] = None,
     replication_factor: Annotated[
-        int | None, typer.Option(min=1, help="Number of replicas; by default the broker's setting.")
+        int | None, typer.Option(min=1, help="Number of replicas; default: the broker's setting.")
     ] = None,
     config: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting; may be repeated.")] = None,
     as_json: AsJson = False,

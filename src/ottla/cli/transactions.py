@@ -95,7 +95,7 @@ async def find_hanging(
     connect: Connect,
     topics: Annotated[
         list[str] | None,
-        typer.Argument(metavar="TOPIC[:0,1,2]...", help="Topics, or some of their partitions; by default all."),
+        typer.Argument(metavar="TOPIC[:0,1,2]...", help="Topics, or some of their partitions; default: all."),
     ] = None,
     max_transaction_timeout: Annotated[
         str,

@@ -37,7 +37,7 @@ PasswordFile = Annotated[
     typer.Option(
         "--password-file",
         metavar="FILE",
-        help="Read the password from the first line of this file; by default from a prompt, or from stdin.",
+        help="Read the password from the first line of this file; default: from a prompt, or from stdin.",
     ),
 ]
 Iterations = Annotated[

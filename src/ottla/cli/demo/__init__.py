@@ -29,7 +29,7 @@ def demo(
     log_format: Format = LogFormat.TEXT,
     log_level: Level = LogLevel.WARNING,
 ) -> None:
-    """Real flights, two services that disagree where a key goes, a proxy that settles it, and PySpark."""
+    """Run the demo: real flights, two services that disagree where a key goes, a proxy that settles it, and PySpark."""
     configure(log_format, log_level)
     if kafka is not None and keep is not None:
         raise typer.BadParameter("with --kafka the demo has no broker of its own", param_hint="--keep")
