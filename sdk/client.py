@@ -63,6 +63,8 @@ from ottla.sdk.options import ClientOptions, announced_name, as_arguments, parse
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.records import K, V
 from ottla.sdk.producer import Producer, ProducerHooks
+from ottla.sdk.share.options import ShareConsumerOptions
+from ottla.sdk.share_consumer import ShareConsumer
 from ottla.sdk.signatures import advising_call, declared_by
 from ottla.sdk.transaction.options import TransformOptions
 from ottla.sdk.transform import Transform
@@ -223,6 +225,25 @@ class Client(Suggesting, ClientParts):
         core, level = self._driver.core, isolation_level(options.isolation)
         fetcher = partial(Fetcher, core, isolation=level, reset=again, wall=lambda: time.time())
         return Consumer(self._driver, plan, fetcher, starts, hooks)
+
+    def _share_consumer(self, topics: tuple[str, ...], options: ShareConsumerOptions) -> ShareConsumer:
+        """A member of a share group, which shares records instead of partitions (KIP-932, Kafka 4.2 or newer).
+
+        Use it as ``async with client.share_consumer("jobs", group="workers") as jobs``. Each record is locked for one
+        member of the group, which accepts, releases or rejects it.
+
+        Args:
+            topics: read these.
+
+        Raises:
+            ConfigurationError: an option is invalid, or no topic is given.
+        """
+        if not topics:
+            raise ConfigurationError("name the topics to read, as in client.share_consumer('jobs', group='workers')")
+        for name in topics:
+            if not isinstance(name, str):
+                raise ConfigurationError(f"topics are named by strings, as in client.share_consumer('a'), not {name!r}")
+        return ShareConsumer(self._driver, topics, options)
 
     def _transform(
         self,
