@@ -5,6 +5,7 @@
     ShareReader         divides the partitions among their leaders, and bounds the records ahead (`reader.py`)
     NodeReader          the requests to one leader, one after the other (`node_reader.py`)
     ShareSession        one share session: its epochs, its partitions, the records locked in it (`share_session.py`)
+    LockWatch, Pace     warns before locks expire; how many records are fetched ahead (`lock_watch.py`, `pace.py`)
     LockedRecord        one record between its acquisition and its end, with its lock (`locked_record.py`)
 
     a record   acquired ──► buffered ──► handed out ──► acknowledged ──► sent ──► stored

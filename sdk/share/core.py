@@ -142,7 +142,7 @@ class ShareConsumerCore:
         return self.ended.done
 
     def close(self) -> None:
-        """Close the consumer at once, without waiting for acknowledgements; leave the group if `leave` has not done so."""
+        """Close the consumer at once, and its session with the group, unless `leave` has done so in order."""
         if self.closed:
             return
         self.ended.succeed(None)

@@ -11,7 +11,7 @@ Rules:
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from ottla.sdk.core import ClientCore
@@ -26,10 +26,14 @@ ADVICE = "acknowledge sooner, renew the lock, or raise the group's share.record.
 
 
 class LockWatch:
-    """Watches the locks of the records of one member of ``group``."""
+    """Watches the locks of the records of one member of ``group``.
 
-    def __init__(self, core: ClientCore, group: str) -> None:
-        self._core, self._group = core, group
+    Args:
+        dropped: called with a lock that has expired before its records were handed out.
+    """
+
+    def __init__(self, core: ClientCore, group: str, dropped: Callable[[Lock], None]) -> None:
+        self._core, self._group, self._dropped = core, group, dropped
         self._warned_at = self._dropped_at = -math.inf
 
     def watch(self, lock: Lock, records: Sequence[LockedRecord]) -> None:
@@ -52,6 +56,8 @@ class LockWatch:
         old = _with(lock, records, RecordState.BUFFERED)
         for each in old:
             each.lose(f"its lock expired after {lock.seconds:g} s, before the consumer's loop asked for it")
+        if old:
+            self._dropped(lock)
         if old and now - self._dropped_at >= lock.seconds:
             self._dropped_at = now
             log.warning(

@@ -109,6 +109,7 @@ class Acknowledgement:
         outcome: settled when the leader has stored it, or when it has failed.
         locked: ``None``: there is no record at these offsets.
         in_flight: it is in a request without a response.
+        unsure: an earlier request with it may have been carried out, although it was answered with an error.
     """
 
     first_offset: int
@@ -117,14 +118,15 @@ class Acknowledgement:
     outcome: Outcome[None]
     locked: "LockedRecord | None" = None
     in_flight: bool = False
+    unsure: bool = False
 
     def send(self) -> None:
         """Take note that it is in a request that goes out."""
         self.in_flight = True
 
-    def refused(self) -> None:
-        """Take note that the leader has not stored it; it may be sent again."""
-        self.in_flight = False
+    def refused(self, *, unsure: bool = False) -> None:
+        """Take note that the leader refuses it, and that it will be sent again; ``unsure``: it may be stored."""
+        self.in_flight, self.unsure = False, self.unsure or unsure
 
     def stored(self, lock: Lock) -> None:
         """Take note that the leader has stored it; ``lock``: what a renewal has brought."""
@@ -254,12 +256,13 @@ class LockedRecord:
         Args:
             unknown: an acknowledgement in flight may have been stored.
         """
-        unknown = unknown and self.in_flight
+        acknowledgement = self._acknowledgement
+        unknown = acknowledgement is not None and ((unknown and acknowledgement.in_flight) or acknowledgement.unsure)
         if not self._enter(On.LOSE):
             return
         self._session.forget(self)
         self.lost = AcknowledgementFailed(why, {(*self.place, self.offset): unknown})
-        for each in (self._acknowledgement, self._renewal):
+        for each in (acknowledgement, self._renewal):
             if each is not None:
                 each.outcome.fail(self.lost)
 

@@ -21,9 +21,13 @@ from ottla.codec.apis.share_acknowledge import ShareAcknowledgeRequest, ShareAck
 from ottla.codec.apis.share_fetch import GAP, RELEASE, RENEW, PartitionData, ShareFetchRequest, ShareFetchResponse
 from ottla.errors import (
     FencedLeaderEpoch,
+    GroupAuthorizationFailed,
     InvalidRecordState,
+    InvalidRequest,
+    InvalidShareSessionEpoch,
     NotLeaderOrFollower,
     OttlaError,
+    ShareSessionNotFound,
     UnsupportedVersion,
     broker_error,
 )
@@ -43,6 +47,14 @@ from ottla.sdk.steps import Steps, settled
 log = logger("ottla.sdk.consumer")
 
 _LEADER_MOVED = (NotLeaderOrFollower, FencedLeaderEpoch)
+_NOT_STORED = (
+    ShareSessionNotFound,
+    InvalidShareSessionEpoch,
+    UnsupportedVersion,
+    GroupAuthorizationFailed,
+    InvalidRequest,
+)
+"""Errors of a request that the broker answers before it looks at acknowledgements."""
 
 
 class Reading(Protocol):
@@ -330,7 +342,7 @@ class NodeReader:
     def _failed(self, error: OttlaError) -> Steps[None]:
         """Act on an error of a whole request: end the session, and wait before the next one."""
         why = f"the share session with node {self.node.id} is lost: {error}"
-        lost = self.session.end(why, unknown=True)
+        lost = self.session.end(why, unknown=not isinstance(error, _NOT_STORED))
         if lost:
             log.warning(
                 "share session lost with locked records, which will be delivered again",

@@ -4,8 +4,10 @@ Rules:
 - Each partition is read from its leader, by the `NodeReader` of that node. Errors that say that the leader has moved,
   and new metadata, lead to the new one; locked records stay with the session in which they were locked.
 - `max_records` limits the records in the user's hands together with those fetched ahead; nodes share it.
-- Records are fetched while a caller waits for one; ahead of that only if the last response had records and half of
-  `max_records` is free. So an idle loop that works on a record leaves the connection free for its acknowledgement.
+- Records are fetched while a caller waits for one, and ahead of that only while others are buffered, at the pace of the
+  loop (`Pace`), and not twice without a record taken between: a loop that is stuck must not fetch records, and let
+  their locks expire, until the broker archives them. So a loop that works on its last record also leaves the connection
+  free for its acknowledgement.
 - While records are in the user's hands, a broker holds back a ShareFetch only briefly, for the same reason.
 - The error of a partition that cannot be read is raised once, by the next call; other partitions are not affected.
 
@@ -24,6 +26,7 @@ from ottla.sdk.share.lock_watch import LockWatch
 from ottla.sdk.share.locked_record import Lock, LockedRecord, RecordState, SharedPartition, Tally
 from ottla.sdk.share.node_reader import NodeReader
 from ottla.sdk.share.options import ShareConsumerOptions
+from ottla.sdk.share.pace import Pace
 from ottla.sdk.share.share_metrics import ShareMetrics
 from ottla.sdk.timers import Timer
 
@@ -42,7 +45,8 @@ class ShareReader:
         self._core, self._options, self._channel = core, options, channel
         self._session = (options.group, member_id, channel, options.acquire_mode == "record_limit")
         self.tally = Tally()
-        self._watch = LockWatch(core, options.group)
+        self._pace = Pace(options.max_records)
+        self._watch = LockWatch(core, options.group, self._dropped)
         self._metrics = ShareMetrics(core.metrics)
         self._readers: dict[int, NodeReader] = {}
         self._assigned: tuple[SharedPartition, ...] = ()
@@ -55,6 +59,8 @@ class ShareReader:
         self._failures = 0
         self._buffer: deque[LockedRecord] = deque()
         self._errors: deque[OttlaError] = deque()
+        self._took = True
+        """The user has taken a record since the last ShareFetch began."""
         self._waiting = 0
         """The number of calls that wait for a record."""
         self.news: Outcome[None] = Outcome()
@@ -85,7 +91,9 @@ class ShareReader:
         while self._buffer:
             locked = self._buffer.popleft()
             if locked.take():  # else it was lost meanwhile
-                if self.tally.held * 2 <= self._options.max_records:
+                self._took = True
+                self._pace.taken(locked.lock, self._core.now, last=not self._buffer)
+                if self._is_low:
                     self.changed()
                 return locked
         return None
@@ -146,14 +154,27 @@ class ShareReader:
         """The number of records to ask the node for now; 0: none."""
         most = self._options.max_records
         reading = [each for each in self._readers.values() if each.wanted]
-        room = most - self.tally.held - sum(each.reserved for each in reading)
-        ahead = reader.has_more and room * 2 >= most
+        reserved = sum(each.reserved for each in reading)
+        room = most - self.tally.held - reserved
+        if not self._waiting:
+            room = min(room, self._pace.limit - self.tally[RecordState.BUFFERED] - reserved)
+        ahead = reader.has_more and self._is_low and self._took
         if room <= 0 or not reader.wanted or not (self._waiting or ahead):
             return 0
         longer = sum(not each.reserved and each.asked_at < reader.asked_at for each in reading)
         if longer >= room:
             return 0  # there is not enough room for all, so nodes that have waited longer come first
-        return min(room, max(1, most // len(reading)))
+        self._took = False
+        return min(room, max(1, most // len(reading)), max(self._pace.limit, self._waiting))
+
+    @property
+    def _is_low(self) -> bool:
+        """Whether some records are buffered, and no more than half of those that may be."""
+        return 0 < self.tally[RecordState.BUFFERED] <= self._pace.limit // 2
+
+    def _dropped(self, lock: Lock) -> None:
+        """Fetch less ahead, because nobody asked for a record in time."""
+        self._pace.dropped(lock)
 
     def patience(self) -> float:
         """Seconds for which a broker may hold back a response."""

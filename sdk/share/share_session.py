@@ -231,9 +231,9 @@ class ShareSession:
             halves.appendleft(half)
 
     def again(self, partition: SharedPartition, acknowledgements: list[Acknowledgement]) -> None:
-        """Send acknowledgements again, all together."""
+        """Send acknowledgements again, all together, after an error that may not last."""
         for each in acknowledgements:
-            each.refused()
+            each.refused(unsure=True)
         self._halves.setdefault(partition, deque()).append(acknowledgements)
 
     def end(self, why: str, *, unknown: bool) -> list[LockedRecord]:
