@@ -24,7 +24,7 @@ from ottla.sdk.core import ClientCore
 from ottla.sdk.flow import Flow
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome, any_of, own
-from ottla.sdk.share.locked_record import Acknowledgement, LockedRecord, RecordState, SharedPartition
+from ottla.sdk.share.locked_record import LockedRecord, RecordAcknowledgement, RecordState, SharedPartition
 from ottla.sdk.share.member import ShareMember
 from ottla.sdk.share.options import ShareConsumerOptions
 from ottla.sdk.share.reader import ShareReader
@@ -59,7 +59,7 @@ class ShareConsumerCore:
         self._reader = ShareReader(core, options, self._member.id, f"share-{number}")
         self._failed: OttlaError | None = None
         """The error that has ended the membership."""
-        self._open: dict[Acknowledgement, None] = {}
+        self._open: dict[RecordAcknowledgement, None] = {}
         """Acknowledgements without a result."""
         self._failures: dict[tuple[str, int, int], AcknowledgementFailed] = {}
         """Failed acknowledgements of which no call knows yet."""
@@ -243,6 +243,28 @@ class ShareConsumerCore:
 
     # -- acknowledgements --------------------------------------------------------------------------------------------
 
+    def accept(self, locked: LockedRecord) -> Steps[None]:
+        return self.acknowledge(locked, ACCEPT)
+
+    def release(self, locked: LockedRecord) -> Steps[None]:
+        return self.acknowledge(locked, RELEASE)
+
+    def reject(self, locked: LockedRecord) -> Steps[None]:
+        return self.acknowledge(locked, REJECT)
+
+    def accept_soon(self, locked: LockedRecord) -> None:
+        self.acknowledge_soon(locked, ACCEPT)
+
+    def release_soon(self, locked: LockedRecord) -> None:
+        self.acknowledge_soon(locked, RELEASE)
+
+    def reject_soon(self, locked: LockedRecord) -> None:
+        self.acknowledge_soon(locked, REJECT)
+
+    def lock_left(self, locked: LockedRecord, now: float) -> float:
+        """Seconds for which the record is surely still locked; 0: not any more, or it is acknowledged."""
+        return max(0.0, locked.lock.safe_until - now) if locked.state is RecordState.HANDED_OUT else 0.0
+
     def acknowledge(self, locked: LockedRecord, kind: int) -> Steps[None]:
         """Acknowledge a record, and wait until the leader has stored it.
 
@@ -295,7 +317,7 @@ class ShareConsumerCore:
                 )
         self._raise_failures()
 
-    def _begin(self, locked: LockedRecord, kind: int) -> Acknowledgement:
+    def _begin(self, locked: LockedRecord, kind: int) -> RecordAcknowledgement:
         self._refuse(locked)
         acknowledgement = locked.acknowledge(kind)
         self._open[acknowledgement] = None
@@ -311,7 +333,7 @@ class ShareConsumerCore:
         if locked.lost is not None:
             raise AcknowledgementFailed(locked.lost.reason, locked.lost.records)
 
-    def _result(self, acknowledgement: Acknowledgement) -> Steps[None]:
+    def _result(self, acknowledgement: RecordAcknowledgement) -> Steps[None]:
         outcome = acknowledgement.outcome
         try:
             if not outcome.done:
@@ -322,7 +344,7 @@ class ShareConsumerCore:
         if outcome.error is not None:
             raise _copy(outcome.error)
 
-    def _report_failed(self, acknowledgement: Acknowledgement) -> None:
+    def _report_failed(self, acknowledgement: RecordAcknowledgement) -> None:
         error = acknowledgement.outcome.error
         if isinstance(error, AcknowledgementFailed):
             self._report(error)

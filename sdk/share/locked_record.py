@@ -79,7 +79,7 @@ TRANSITIONS: dict[tuple[RecordState, RecordInput], RecordState] = {
 }
 
 
-class Tally:
+class RecordTally:
     """Counts the records of one consumer by their states."""
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class Tally:
 
 
 @dataclass(slots=True, eq=False)
-class Acknowledgement:
+class RecordAcknowledgement:
     """An acknowledgement of one record, a renewal of its lock, or the report of a gap in the log.
 
     Attributes:
@@ -146,10 +146,10 @@ class Acknowledgement:
             self.locked.lose(why)
 
 
-class Session(Protocol):
+class RecordSession(Protocol):
     """The share session in which a record was acquired."""
 
-    def queue(self, acknowledgement: Acknowledgement) -> None:
+    def queue(self, acknowledgement: RecordAcknowledgement) -> None:
         """Send the acknowledgement with the next request."""
         ...
 
@@ -181,8 +181,8 @@ class LockedRecord:
 
     def __init__(
         self,
-        session: Session,
-        tally: Tally,
+        session: RecordSession,
+        tally: RecordTally,
         partition: SharedPartition,
         record: Record,
         delivery_count: int,
@@ -192,8 +192,8 @@ class LockedRecord:
         self.partition, self.record, self.delivery_count, self.lock = partition, record, delivery_count, lock
         self.state = S.BUFFERED
         self.lost: AcknowledgementFailed | None = None
-        self._acknowledgement: Acknowledgement | None = None
-        self._renewal: Acknowledgement | None = None
+        self._acknowledgement: RecordAcknowledgement | None = None
+        self._renewal: RecordAcknowledgement | None = None
         tally.changed(None, self.state)
 
     @property
@@ -222,21 +222,21 @@ class LockedRecord:
         """Take it back, because it did not reach the user; return whether it can be."""
         return self._enter(On.PUT_BACK)
 
-    def acknowledge(self, kind: int) -> Acknowledgement:
+    def acknowledge(self, kind: int) -> RecordAcknowledgement:
         """Acknowledge a record that is not acknowledged yet, with the next request."""
         self._enter(On.ACKNOWLEDGE)
         if self._renewal is not None and not self._renewal.in_flight:
             self._renewal.outcome.succeed(None)  # it is not needed any more
-        acknowledgement = Acknowledgement(self.offset, self.offset, kind, Outcome(), self)
+        acknowledgement = RecordAcknowledgement(self.offset, self.offset, kind, Outcome(), self)
         self._acknowledgement = acknowledgement
         self._session.queue(acknowledgement)
         return acknowledgement
 
-    def renew(self) -> Acknowledgement:
+    def renew(self) -> RecordAcknowledgement:
         """Ask for a new lock, with the next request; while a renewal is under way, this is it."""
         renewal = self._renewal
         if renewal is None or renewal.outcome.done:
-            renewal = self._renewal = Acknowledgement(self.offset, self.offset, RENEW, Outcome(), self)
+            renewal = self._renewal = RecordAcknowledgement(self.offset, self.offset, RENEW, Outcome(), self)
             self._session.queue(renewal)
         return renewal
 

@@ -38,7 +38,7 @@ from ottla.sdk.flow import LoneFlow, ask, sleep
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome, own
 from ottla.sdk.share.acquired import acquired
-from ottla.sdk.share.locked_record import Acknowledgement, Lock, LockedRecord, SharedPartition, Tally
+from ottla.sdk.share.locked_record import Lock, LockedRecord, RecordAcknowledgement, RecordTally, SharedPartition
 from ottla.sdk.share.member import NO_SHARE_GROUPS
 from ottla.sdk.share.share_metrics import ShareMetrics
 from ottla.sdk.share.share_session import ShareFetchLimits, ShareSession
@@ -107,7 +107,7 @@ class NodeReader:
     """
 
     def __init__(
-        self, core: ClientCore, node: Node, session: tuple[str, str, str, bool], reading: Reading, tally: Tally
+        self, core: ClientCore, node: Node, session: tuple[str, str, str, bool], reading: Reading, tally: RecordTally
     ) -> None:
         group, member_id, self._channel, self._exact = session
         self._core, self.node, self._reading, self._tally = core, node, reading, tally
@@ -300,7 +300,7 @@ class NodeReader:
             new.append(locked)
         for kind, ranges in ((GAP, found.gaps), (RELEASE, found.unread)):
             for first, last in ranges:
-                self.session.queue_for(partition, Acknowledgement(first, last, kind, Outcome()))
+                self.session.queue_for(partition, RecordAcknowledgement(first, last, kind, Outcome()))
         if found.damage is not None:
             self._reading.failed(located(found.damage, str(partition)))
         return new
@@ -309,7 +309,7 @@ class NodeReader:
         self,
         partition: SharedPartition,
         result: AcknowledgedPartition | None,
-        acknowledgements: list[Acknowledgement],
+        acknowledgements: list[RecordAcknowledgement],
         nodes: Sequence[Node],
     ) -> float:
         """Act on refused acknowledgements of a partition; return the seconds before the next request."""

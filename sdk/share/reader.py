@@ -23,7 +23,7 @@ from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Node
 from ottla.sdk.outcome import Outcome, all_of
 from ottla.sdk.share.lock_watch import LockWatch
-from ottla.sdk.share.locked_record import Lock, LockedRecord, RecordState, SharedPartition, Tally
+from ottla.sdk.share.locked_record import Lock, LockedRecord, RecordState, RecordTally, SharedPartition
 from ottla.sdk.share.node_reader import NodeReader
 from ottla.sdk.share.options import ShareConsumerOptions
 from ottla.sdk.share.pace import Pace
@@ -44,7 +44,7 @@ class ShareReader:
     def __init__(self, core: ClientCore, options: ShareConsumerOptions, member_id: str, channel: str) -> None:
         self._core, self._options, self._channel = core, options, channel
         self._session = (options.group, member_id, channel, options.acquire_mode == "record_limit")
-        self.tally = Tally()
+        self.tally = RecordTally()
         self._pace = Pace(options.max_records)
         self._watch = LockWatch(core, options.group, self._dropped)
         self._metrics = ShareMetrics(core.metrics)

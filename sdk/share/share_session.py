@@ -26,7 +26,7 @@ from ottla.codec.apis.share_acknowledge import ShareAcknowledgeRequest, ShareAck
 from ottla.codec.apis.share_fetch import BATCH_OPTIMIZED, RECORD_LIMIT, RENEW, ShareFetchRequest
 from ottla.errors import UnsupportedVersion
 from ottla.sdk.connection.versions import SHARE_RENEWALS
-from ottla.sdk.share.locked_record import Acknowledgement, LockedRecord, SharedPartition
+from ottla.sdk.share.locked_record import LockedRecord, RecordAcknowledgement, SharedPartition
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -60,11 +60,11 @@ class ShareSession:
         self._by_id: dict[tuple[UUID, int], SharedPartition] = {}
         """All partitions that were ever in the session."""
         self._locked: dict[SharedPartition, dict[int, LockedRecord]] = {}
-        self._pending: dict[SharedPartition, dict[int, Acknowledgement]] = {}
+        self._pending: dict[SharedPartition, dict[int, RecordAcknowledgement]] = {}
         """The acknowledgements for the next request, by their first offsets."""
-        self._halves: dict[SharedPartition, deque[list[Acknowledgement]]] = {}
+        self._halves: dict[SharedPartition, deque[list[RecordAcknowledgement]]] = {}
         """Refused acknowledgements, each part for a request of its own."""
-        self._in_flight: dict[SharedPartition, list[Acknowledgement]] = {}
+        self._in_flight: dict[SharedPartition, list[RecordAcknowledgement]] = {}
         """The acknowledgements in the request without a response."""
 
     @property
@@ -113,12 +113,12 @@ class ShareSession:
                 if not records:
                     del of_partitions[locked.partition]
 
-    def queue(self, acknowledgement: Acknowledgement) -> None:
+    def queue(self, acknowledgement: RecordAcknowledgement) -> None:
         """Send an acknowledgement of a locked record with the next ShareAcknowledge."""
         if acknowledgement.locked is not None:
             self.queue_for(acknowledgement.locked.partition, acknowledgement)
 
-    def queue_for(self, partition: SharedPartition, acknowledgement: Acknowledgement) -> None:
+    def queue_for(self, partition: SharedPartition, acknowledgement: RecordAcknowledgement) -> None:
         """Send an acknowledgement of the partition with the next ShareAcknowledge."""
         self._pending.setdefault(partition, {})[acknowledgement.first_offset] = acknowledgement
         self._wake()
@@ -163,7 +163,7 @@ class ShareSession:
 
     def acknowledge(self, version: int) -> ShareAcknowledgeRequest:
         """The next ShareAcknowledge: half of what was refused of a partition, else all that waits for a request."""
-        chosen: dict[SharedPartition, list[Acknowledgement]] = {}
+        chosen: dict[SharedPartition, list[RecordAcknowledgement]] = {}
         for partition, halves in list(self._halves.items()):
             chosen[partition] = halves.popleft()
             if not halves:
@@ -210,7 +210,7 @@ class ShareSession:
 
     def results(
         self, answer: ShareAcknowledgeResponse
-    ) -> Iterator[tuple[SharedPartition, share_acknowledge.PartitionData | None, list[Acknowledgement]]]:
+    ) -> Iterator[tuple[SharedPartition, share_acknowledge.PartitionData | None, list[RecordAcknowledgement]]]:
         """The result of each partition in the last ShareAcknowledge, with its acknowledgements; ``None``: missing."""
         found = {
             self.partition(topic.topic_id, each.partition_index): each
@@ -221,7 +221,7 @@ class ShareSession:
         for partition, acknowledgements in in_flight.items():
             yield partition, found.get(partition), acknowledgements
 
-    def refused(self, partition: SharedPartition, acknowledgements: list[Acknowledgement]) -> None:
+    def refused(self, partition: SharedPartition, acknowledgements: list[RecordAcknowledgement]) -> None:
         """Send acknowledgements again in two halves, because the leader refuses them together."""
         middle = len(acknowledgements) // 2
         halves = self._halves.setdefault(partition, deque())
@@ -230,7 +230,7 @@ class ShareSession:
                 each.refused()
             halves.appendleft(half)
 
-    def again(self, partition: SharedPartition, acknowledgements: list[Acknowledgement]) -> None:
+    def again(self, partition: SharedPartition, acknowledgements: list[RecordAcknowledgement]) -> None:
         """Send acknowledgements again, all together, after an error that may not last."""
         for each in acknowledgements:
             each.refused(unsure=True)
@@ -255,7 +255,7 @@ class ShareSession:
 _NOTHING: dict[int, LockedRecord] = {}
 
 
-def _is_known(acknowledgement: Acknowledgement, version: int) -> bool:
+def _is_known(acknowledgement: RecordAcknowledgement, version: int) -> bool:
     """Whether this version of ShareAcknowledge has such an acknowledgement; otherwise it fails."""
     if acknowledgement.kind != RENEW or version >= SHARE_RENEWALS:
         return True
@@ -264,7 +264,7 @@ def _is_known(acknowledgement: Acknowledgement, version: int) -> bool:
     return False
 
 
-def _batches(acknowledgements: list[Acknowledgement]) -> Iterator[share_acknowledge.AcknowledgementBatch]:
+def _batches(acknowledgements: list[RecordAcknowledgement]) -> Iterator[share_acknowledge.AcknowledgementBatch]:
     """Adjacent acknowledgements of the same kind, as one batch each."""
     first = last = kind = -1
     for each in acknowledgements:

@@ -2,17 +2,18 @@
 """The face of a share consumer, for blocking code."""
 
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from ottla.codec.apis.share_fetch import ACCEPT, REJECT, RELEASE
 from ottla.codec.records import Headers
 from ottla.errors import LocalProtocolError
 from ottla.sdk.arguments import seconds
 from ottla.sdk.blocks import BlockingBlock, Suggesting
 from ottla.sdk.drivers.threads import ThreadDriver
-from ottla.sdk.share.core import ShareConsumerCore
-from ottla.sdk.share.locked_record import LockedRecord, RecordState
 from ottla.sdk.share.options import ShareConsumerOptions
+
+if TYPE_CHECKING:
+    from ottla.sdk.share.core import ShareConsumerCore
+    from ottla.sdk.share.locked_record import LockedRecord
 
 
 class SharedRecord(Suggesting, BlockingBlock):
@@ -35,7 +36,7 @@ class SharedRecord(Suggesting, BlockingBlock):
 
     __slots__ = ("_consumer", "_locked", "delivery_count", "offset", "partition", "timestamp", "topic")
 
-    def __init__(self, locked: LockedRecord, consumer: "ShareConsumer") -> None:
+    def __init__(self, locked: "LockedRecord", consumer: "ShareConsumer") -> None:
         self.topic, self.partition = locked.place
         self.offset, self.timestamp = locked.offset, locked.record.timestamp
         self.delivery_count = locked.delivery_count
@@ -56,7 +57,8 @@ class SharedRecord(Suggesting, BlockingBlock):
     @property
     def lock_left(self) -> float:
         """Seconds for which the record is surely still locked for this consumer; 0: not any more."""
-        return self._consumer._lock_left(self._locked)
+        core, driver = self._consumer._core, self._consumer._driver
+        return core.lock_left(self._locked, driver.now())
 
     def __enter__(self) -> Self:
         return self
@@ -68,7 +70,7 @@ class SharedRecord(Suggesting, BlockingBlock):
             return
         if error is None:
             self.accept()
-        elif self._locked.state is RecordState.HANDED_OUT:
+        elif self.lock_left:
             self.release_soon()
 
     def accept(self) -> None:
@@ -79,15 +81,15 @@ class SharedRecord(Suggesting, BlockingBlock):
                 broke; or, if ``outcome_unknown``, it may count. The record is delivered again.
             LocalProtocolError: the record is acknowledged already.
         """
-        self._acknowledge(ACCEPT)
+        self._consumer._driver.run(self._consumer._core.accept(self._locked))
 
     def release(self) -> None:
         """The record is not processed: any member gets it again. Raises as `accept`."""
-        self._acknowledge(RELEASE)
+        self._consumer._driver.run(self._consumer._core.release(self._locked))
 
     def reject(self) -> None:
         """The record cannot be processed: no member gets it again. Raises as `accept`."""
-        self._acknowledge(REJECT)
+        self._consumer._driver.run(self._consumer._core.reject(self._locked))
 
     def renew(self) -> None:
         """Lock the record for as long again, from now on; for work that takes longer than a lock (KIP-1222).
@@ -106,22 +108,18 @@ class SharedRecord(Suggesting, BlockingBlock):
             AcknowledgementFailed: the record is not locked any more.
             LocalProtocolError: the record is acknowledged already.
         """
-        self._acknowledge_soon(ACCEPT)
+        core, locked = self._consumer._core, self._locked
+        self._consumer._driver.do(lambda: core.accept_soon(locked))
 
     def release_soon(self) -> None:
         """Like `release`, without waiting; raises as `accept_soon`."""
-        self._acknowledge_soon(RELEASE)
+        core, locked = self._consumer._core, self._locked
+        self._consumer._driver.do(lambda: core.release_soon(locked))
 
     def reject_soon(self) -> None:
         """Like `reject`, without waiting; raises as `accept_soon`."""
-        self._acknowledge_soon(REJECT)
-
-    def _acknowledge(self, kind: int) -> None:
-        self._consumer._driver.run(self._consumer._core.acknowledge(self._locked, kind))
-
-    def _acknowledge_soon(self, kind: int) -> None:
         core, locked = self._consumer._core, self._locked
-        self._consumer._driver.do(lambda: core.acknowledge_soon(locked, kind))
+        self._consumer._driver.do(lambda: core.reject_soon(locked))
 
     def __repr__(self) -> str:
         return f"<SharedRecord of {self.topic}-{self.partition} at {self.offset}, delivery {self.delivery_count}>"
@@ -149,7 +147,7 @@ class ShareConsumer(Suggesting, BlockingBlock):
         self._opened: ShareConsumerCore | None = None
 
     @property
-    def _core(self) -> ShareConsumerCore:
+    def _core(self) -> "ShareConsumerCore":
         if self._opened is None:
             raise LocalProtocolError(
                 "the share consumer was not opened: use it as `with client.share_consumer(...) as consumer`"
@@ -161,6 +159,8 @@ class ShareConsumer(Suggesting, BlockingBlock):
             raise LocalProtocolError(
                 "a share consumer can be opened only once: create another one with client.share_consumer(...)"
             )
+        from ottla.sdk.share.core import ShareConsumerCore  # only here: most clients share no records
+
         driver = self._driver
         core = self._opened = driver.do(lambda: ShareConsumerCore(driver.core, self._topics, self._options))
         driver.run(core.enter())
@@ -206,8 +206,3 @@ class ShareConsumer(Suggesting, BlockingBlock):
         core, driver = self._core, self._driver
         locked = driver.run(core.next_record(driver.current_task(), timeout), core.put_back)
         return None if locked is None else SharedRecord(locked, self)
-
-    def _lock_left(self, locked: LockedRecord) -> float:
-        driver = self._driver
-        held = locked.state in (RecordState.HANDED_OUT, RecordState.ACKNOWLEDGED)
-        return max(0.0, locked.lock.safe_until - driver.now()) if held else 0.0
