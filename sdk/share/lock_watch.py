@@ -29,11 +29,11 @@ class LockWatch:
     """Watches the locks of the records of one member of ``group``.
 
     Args:
-        dropped: called with a lock that has expired before its records were handed out.
+        expired: called with a lock that has expired, and whether that was before its records were handed out.
     """
 
-    def __init__(self, core: ClientCore, group: str, dropped: Callable[[Lock], None]) -> None:
-        self._core, self._group, self._dropped = core, group, dropped
+    def __init__(self, core: ClientCore, group: str, expired: Callable[[Lock, bool], None]) -> None:
+        self._core, self._group, self._expired = core, group, expired
         self._warned_at = self._dropped_at = -math.inf
 
     def watch(self, lock: Lock, records: Sequence[LockedRecord]) -> None:
@@ -57,7 +57,7 @@ class LockWatch:
         for each in old:
             each.lose(f"its lock expired after {lock.seconds:g} s, before the consumer's loop asked for it")
         if old:
-            self._dropped(lock)
+            self._expired(lock, True)
         if old and now - self._dropped_at >= lock.seconds:
             self._dropped_at = now
             log.warning(
@@ -66,9 +66,12 @@ class LockWatch:
             )
 
     def _end(self, lock: Lock, records: Sequence[LockedRecord], now: float) -> None:
-        for each in _with(lock, records, RecordState.HANDED_OUT, RecordState.ACKNOWLEDGED):
-            if not each.in_flight:
-                each.lose(f"its lock has expired after {lock.seconds:g} s: {ADVICE}")
+        late = _with(lock, records, RecordState.HANDED_OUT, RecordState.ACKNOWLEDGED)
+        gone = [each for each in late if not each.in_flight]
+        for each in gone:
+            each.lose(f"its lock has expired after {lock.seconds:g} s: {ADVICE}")
+        if gone:
+            self._expired(lock, False)
 
     def _facts(self, records: Sequence[LockedRecord]) -> dict[str, object]:
         first = records[0]

@@ -14,6 +14,7 @@ Rules:
 Source: ShareConsumerImpl.java, ShareConsumeRequestManager.java.
 """
 
+import math
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
@@ -33,6 +34,11 @@ from ottla.sdk.timers import Timer
 _BRIEFLY = 0.1
 """Seconds for which a broker may hold back a ShareFetch while records are in the user's hands, at most."""
 
+_WAIT = 0.25
+"""The part of a lock's time for which a broker may hold back a ShareFetch, at most: until then the record may be locked,
+so for all of that time it is not handed out.
+"""
+
 
 class ShareReader:
     """Reads for member ``member_id``; ``channel``: of its connections to leaders.
@@ -46,7 +52,7 @@ class ShareReader:
         self._session = (options.group, member_id, channel, options.acquire_mode == "record_limit")
         self.tally = RecordTally()
         self._pace = Pace(options.max_records)
-        self._watch = LockWatch(core, options.group, self._dropped)
+        self._watch = LockWatch(core, options.group, self._expired)
         self._metrics = ShareMetrics(core.metrics)
         self._readers: dict[int, NodeReader] = {}
         self._assigned: tuple[SharedPartition, ...] = ()
@@ -59,6 +65,8 @@ class ShareReader:
         self._failures = 0
         self._buffer: deque[LockedRecord] = deque()
         self._errors: deque[OttlaError] = deque()
+        self._lock = math.inf
+        """Seconds of a lock, as of the last response."""
         self._took = True
         """The user has taken a record since the last ShareFetch began."""
         self._waiting = 0
@@ -154,7 +162,7 @@ class ShareReader:
         """The number of records to ask the node for now; 0: none."""
         most = self._options.max_records
         reading = [each for each in self._readers.values() if each.wanted]
-        reserved = sum(each.reserved for each in reading)
+        reserved = sum(each.reserved for each in self._readers.values())
         room = most - self.tally.held - reserved
         if not self._waiting:
             room = min(room, self._pace.limit - self.tally[RecordState.BUFFERED] - reserved)
@@ -172,21 +180,24 @@ class ShareReader:
         """Whether some records are buffered, and no more than half of those that may be."""
         return 0 < self.tally[RecordState.BUFFERED] <= self._pace.limit // 2
 
-    def _dropped(self, lock: Lock) -> None:
-        """Fetch less ahead, because nobody asked for a record in time."""
-        self._pace.dropped(lock)
+    def _expired(self, lock: Lock, unseen: bool) -> None:
+        """Use the room of records whose lock has expired; fetch less ahead if nobody asked for them in time."""
+        if unseen:
+            self._pace.dropped(lock)
+        self.changed()
 
     def patience(self) -> float:
         """Seconds for which a broker may hold back a response."""
         if not self._waiting:
             return 0.0
-        wait = self._core.options.fetch_max_wait
+        wait = min(self._core.options.fetch_max_wait, self._lock * _WAIT)
         reading = sum(1 for each in self._readers.values() if each.wanted)
         short = self._options.max_records < reading or self.tally[RecordState.HANDED_OUT] > 0
         return min(wait, _BRIEFLY) if short else wait
 
     def acquired(self, reader: NodeReader, lock: Lock, records: Sequence[LockedRecord]) -> None:
         """Take over new records, in order."""
+        self._lock = lock.seconds
         for each in reader.session.partitions:
             self._troubles.pop(each, None)
         if records:
