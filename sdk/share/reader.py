@@ -4,10 +4,10 @@ Rules:
 - Each partition is read from its leader, by the `NodeReader` of that node. Errors that say that the leader has moved,
   and new metadata, lead to the new one; locked records stay with the session in which they were locked.
 - `max_records` limits the records in the user's hands together with those fetched ahead; nodes share it.
-- Records are fetched while a caller waits for one, and ahead of that only while others are buffered, at the pace of the
-  loop (`Pace`), and not twice without a record taken between: a loop that is stuck must not fetch records, and let
-  their locks expire, until the broker archives them. So a loop that works on its last record also leaves the connection
-  free for its acknowledgement.
+- Records are fetched while more callers wait than records are buffered. Beyond that they are fetched ahead only while
+  others are buffered, at the pace of the loop (`Pace`), and not twice without a record taken between: a loop that is
+  stuck must not fetch records, and let their locks expire, until the broker archives them. So a loop that works on its
+  last record also leaves the connection free for its acknowledgement.
 - While records are in the user's hands, a broker holds back a ShareFetch only briefly, for the same reason.
 - The error of a partition that cannot be read is raised once, by the next call; other partitions are not affected.
 
@@ -33,11 +33,8 @@ from ottla.sdk.timers import Timer
 
 _BRIEFLY = 0.1
 """Seconds for which a broker may hold back a ShareFetch while records are in the user's hands, at most."""
-
 _WAIT = 0.25
-"""The part of a lock's time for which a broker may hold back a ShareFetch, at most: until then the record may be locked,
-so for all of that time it is not handed out.
-"""
+"""The part of a lock's time for which a broker may hold back a ShareFetch: the lock may begin with the request."""
 
 
 class ShareReader:
@@ -164,16 +161,17 @@ class ShareReader:
         reading = [each for each in self._readers.values() if each.wanted]
         reserved = sum(each.reserved for each in self._readers.values())
         room = most - self.tally.held - reserved
-        if not self._waiting:
+        waiting = self._waiting - self.tally[RecordState.BUFFERED]
+        if waiting <= 0:
             room = min(room, self._pace.limit - self.tally[RecordState.BUFFERED] - reserved)
         ahead = reader.has_more and self._is_low and self._took
-        if room <= 0 or not reader.wanted or not (self._waiting or ahead):
+        if room <= 0 or not reader.wanted or not (waiting > 0 or ahead):
             return 0
         longer = sum(not each.reserved and each.asked_at < reader.asked_at for each in reading)
         if longer >= room:
             return 0  # there is not enough room for all, so nodes that have waited longer come first
         self._took = False
-        return min(room, max(1, most // len(reading)), max(self._pace.limit, self._waiting))
+        return min(room, max(1, most // len(reading)), max(self._pace.limit, waiting))
 
     @property
     def _is_low(self) -> bool:
@@ -188,7 +186,7 @@ class ShareReader:
 
     def patience(self) -> float:
         """Seconds for which a broker may hold back a response."""
-        if not self._waiting:
+        if self._waiting <= self.tally[RecordState.BUFFERED]:
             return 0.0
         wait = min(self._core.options.fetch_max_wait, self._lock * _WAIT)
         reading = sum(1 for each in self._readers.values() if each.wanted)

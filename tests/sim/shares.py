@@ -95,6 +95,10 @@ class Sharing:
             self._note(failed)
         except OttlaError as failed:
             self.say(f"leaving: {failed!r}")
+        if any("failed" in each for each in getattr(error, "__notes__", ())):
+            for each in [each for each in self.attempts if not each.reports]:
+                if not self.world.is_stored(each):
+                    each.reports.append("failed")
         while self.tasks:
             yield 0.05
 
@@ -451,8 +455,11 @@ class Shares:
             for attempt in sharing.attempts:
                 self._check_attempt(sharing, attempt)
 
+    def is_stored(self, attempt: Attempt) -> bool:
+        return self.stored.get(attempt.delivery) == KINDS[attempt.kind]
+
     def _check_attempt(self, sharing: Sharing, attempt: Attempt) -> None:
-        who, stored = sharing.process.name, self.stored.get(attempt.delivery) == KINDS[attempt.kind]
+        who, stored = sharing.process.name, self.is_stored(attempt)
         if len(attempt.reports) > 1:
             raise Violation("an acknowledgement has one report", f"{who}: {attempt}")
         report = attempt.reports[0] if attempt.reports else ""
