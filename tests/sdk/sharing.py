@@ -14,7 +14,7 @@ from ottla.codec.apis.share_group_heartbeat import (
     TopicPartitions,
 )
 from ottla.codec.records import Record, build_batch, rebased
-from ottla.errors import BrokerError
+from ottla.errors import AcknowledgementFailed, BrokerError
 from ottla.sdk.options import Options
 from ottla.sdk.share.core import ShareConsumerCore
 from ottla.sdk.share.locked_record import LockedRecord
@@ -180,6 +180,13 @@ class Sharing:
         if self.fetches:  # the leader has no more to fetch ahead
             self.answer_fetch()
         return taken
+
+
+def failure(call: Call[Any]) -> AcknowledgementFailed:
+    """The error with which a call has ended."""
+    error = call.go_on().error
+    assert isinstance(error, AcknowledgementFailed), error
+    return error
 
 
 def told(request: ShareAcknowledgeRequest) -> list[tuple[int, int, int, tuple[int, ...]]]:

@@ -21,7 +21,7 @@ from ottla.errors import (
     UnsupportedVersion,
 )
 from ottla.sdk.share.locked_record import RecordState
-from tests.sdk.sharing import LOCK, SHARE_APIS, Sharing, asked_partitions, batch, numbered, told, values
+from tests.sdk.sharing import LOCK, SHARE_APIS, Sharing, asked_partitions, batch, failure, numbered, told, values
 
 T0 = ("t", 0)
 
@@ -300,7 +300,7 @@ def test_a_late_acknowledgement_is_refused_at_once() -> None:
     [record] = group.take(0, 0)
     group.world.later(LOCK)
     accepting = group.call(group.core.accept(record))
-    assert isinstance(accepting.error, AcknowledgementFailed) and not accepting.error.outcome_unknown
+    assert not failure(accepting).outcome_unknown
     assert "its lock has expired after 30 s" in str(accepting.error) and "delivered again (t-0 at 0)" in str(
         accepting.error
     )
@@ -364,7 +364,7 @@ def test_a_refused_session_begins_again_and_its_records_are_lost(error: type[Sha
     accepting = group.call(group.core.accept(first))
     group.world.run()
     group.answer_acknowledgement(code=error.code)
-    assert isinstance(accepting.go_on().error, AcknowledgementFailed) and not accepting.error.outcome_unknown
+    assert not failure(accepting).outcome_unknown
     late = group.call(group.core.accept(second))
     assert isinstance(late.error, AcknowledgementFailed) and "session with node 1 is lost" in str(late.error)
     group.next()
@@ -379,9 +379,9 @@ def test_an_acknowledgement_without_an_answer_has_an_unknown_outcome() -> None:
     group.world.run()
     waiting = group.call(group.core.accept(second))
     group.world.break_connections()
-    assert isinstance(accepting.go_on().error, AcknowledgementFailed) and accepting.error.outcome_unknown
+    assert failure(accepting).outcome_unknown
     assert "unless the acknowledgement counts after all" in str(accepting.error)
-    assert isinstance(waiting.go_on().error, AcknowledgementFailed) and not waiting.error.outcome_unknown
+    assert not failure(waiting).outcome_unknown
 
 
 def test_partitions_are_added_and_forgotten_in_the_session() -> None:
@@ -407,11 +407,12 @@ def test_a_partition_with_locked_records_stays_in_the_session() -> None:
     group.world.later(5.0)
     group.assign(1)
     group.next()
-    assert asked_partitions(group.fetch) == [1] and group.fetch.forgotten_topics_data == ()
+    assert asked_partitions(group.fetch) == [1] and not group.fetch.forgotten_topics_data
     group.call(group.core.accept(record))
     group.answer_fetch()
     group.answer_acknowledgement()
-    assert [each.partitions for each in group.fetch.forgotten_topics_data] == [(0,)]
+    [forgotten] = group.fetch.forgotten_topics_data
+    assert forgotten.partitions == (0,)
 
 
 def test_the_locks_of_a_leader_that_has_moved_are_gone() -> None:

@@ -77,8 +77,8 @@ class Sharing:
         machine = process.do(lambda: ShareConsumerCore(process.core, topics, self.options))
         try:
             yield from process.perform(machine.enter(), "opening a share consumer", within=self._api)
-        except OttlaError as error:
-            self.say(f"cannot open: {error!r}")
+        except OttlaError as failed:
+            self.say(f"cannot open: {failed!r}")
             return
         self.machine = machine
         process.checks.append(self._check_held)
@@ -91,10 +91,10 @@ class Sharing:
         limit = CLOSE_TIMEOUT if error else min(LEAVE_TIMEOUT, process.core.options.api_timeout) + CLOSE_TIMEOUT
         try:
             yield from process.perform(machine.leave(error), "leaving a share consumer", within=limit + 0.1)
-        except AcknowledgementFailed as failed:
-            self._note(failed)
-        except OttlaError as failed:
-            self.say(f"leaving: {failed!r}")
+        except AcknowledgementFailed as late:
+            self._note(late)
+        except OttlaError as other:
+            self.say(f"leaving: {other!r}")
         if any("failed" in each for each in getattr(error, "__notes__", ())):
             for each in [each for each in self.attempts if not each.reports]:
                 if not self.world.is_stored(each):
@@ -125,7 +125,7 @@ class Sharing:
         while True:
             cancel: Outcome[None] = Outcome()
             if chance.random() < 0.1:
-                process.clock.later(chance.uniform(0.0, 0.3), lambda cancel=cancel: cancel.succeed(None))
+                process.clock.later(chance.uniform(0.0, 0.3), partial(cancel.succeed, None))
             timeout = chance.choice((None, None, 0.0, 0.5))
             try:
                 locked = yield from process.perform(
