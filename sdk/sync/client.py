@@ -26,6 +26,8 @@ from ottla.sdk.admin import (
     ProducerState,
     ResetPlan,
     ScramCredentialHash,
+    ShareGroupDescription,
+    ShareOffset,
     TopicDescription,
     TransactionDescription,
     TransactionListing,
@@ -652,6 +654,87 @@ class Client(Suggesting, ClientParts):
         return self._driver.call(
             lambda now: calls.resets.reset_offsets(self._driver.core, group, target, scope, execute, now)
         )
+
+    # -- administration of share groups ------------------------------------------------------------------------------
+
+    def describe_share_group(self, group: str) -> ShareGroupDescription:
+        """State, coordinator and members of a share group; `list_groups` with ``types=["share"]`` lists them.
+
+        Raises:
+            GroupIdNotFound: there is no such share group.
+            UnsupportedVersion: the brokers are older than Kafka 4.1.
+        """
+        return (self.describe_share_groups([group]))[group]
+
+    def describe_share_groups(self, groups: Iterable[str]) -> dict[str, ShareGroupDescription]:
+        """Like `describe_share_group`, with one request to each coordinator.
+
+        Raises:
+            PartialFailure: some of several groups could not be described; ``.found`` has the others.
+        """
+        names = strings("groups", groups)
+        return self._driver.call(lambda now: calls.describe_share_groups(self._driver.core, names, now))
+
+    def share_offsets(
+        self, group: str, places: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, ShareOffset]:
+        """How far a share group is, in ``places`` or in all partitions that it has read.
+
+        Raises:
+            GroupIdNotFound: there is no such share group.
+            UnsupportedVersion: the brokers are older than Kafka 4.1.
+        """
+        asked = {group: None if places is None else listed("places", places)}
+        return (self._driver.call(lambda now: calls.share_offsets(self._driver.core, asked, now)))[group]
+
+    def reset_share_offsets(
+        self,
+        group: str,
+        to: "Where | timedelta | Mapping[TopicPartition, int]",
+        *,
+        topics: Iterable[str | TopicPartition] | None = None,
+        execute: bool = False,
+    ) -> ResetPlan:
+        """Plan where a share group without members continues, and with ``execute`` carry it out.
+
+        Records from there on are delivered again, also those that were accepted; delivery counts begin again.
+
+        Args:
+            to: ``"beginning"``, ``"end"``, an offset, a datetime, a timedelta (so long ago), or an offset for each
+                partition.
+            topics: names of topics and ``(topic, partition)``; by default every partition that the group has read.
+
+        Returns:
+            As `reset_offsets`.
+
+        Raises:
+            NonEmptyGroup: the group has members; names them.
+            UnknownTopicOrPartition: a topic or partition does not exist.
+            ConfigurationError: an argument is invalid, or arguments contradict each other.
+            UnsupportedVersion: the brokers are older than Kafka 4.1.
+        """
+        if to == "current":
+            raise ConfigurationError("to must be 'beginning', 'end', an offset, a time, or offsets, not 'current'")
+        target = _reset_target(to, None)
+        if isinstance(target, calls.resets.Exactly) and topics is not None:
+            raise ConfigurationError("offsets given for each partition say which partitions: leave out `topics`")
+        scope = None if topics is None else scoped("topics", topics)
+        return self._driver.call(
+            lambda now: calls.reset_share_offsets(self._driver.core, group, target, scope, execute, now)
+        )
+
+    def delete_share_offsets(self, group: str, topics: Iterable[str]) -> None:
+        """Delete the progress of a share group without members in whole topics.
+
+        If it reads such a topic again, it begins where its configuration ``share.auto.offset.reset`` says.
+
+        Raises:
+            GroupIdNotFound: there is no such share group.
+            NonEmptyGroup: it has members; names them.
+            PartialFailure: some of several topics failed; ``.failures`` has them.
+        """
+        names = strings("topics", topics)
+        self._driver.call(lambda now: calls.delete_share_offsets(self._driver.core, group, names, now))
 
     # -- administration of transactions ------------------------------------------------------------------------------
 
