@@ -28,8 +28,6 @@ class SharedRecord(Suggesting, BlockingBlock):
     Attributes:
         topic, partition, offset: where the record comes from.
         timestamp: milliseconds since 1970; -1 if the record has none.
-        key, value: bytes, or ``None``.
-        headers: pairs in the producer's order; names may repeat.
         delivery_count: 1 at the first delivery; after ``group.share.delivery.count.limit`` (5) deliveries the broker
             archives the record.
     """
@@ -44,14 +42,17 @@ class SharedRecord(Suggesting, BlockingBlock):
 
     @property
     def key(self) -> bytes | None:
+        """As its producer sent it."""
         return self._locked.record.key
 
     @property
     def value(self) -> bytes | None:
+        """As its producer sent it."""
         return self._locked.record.value
 
     @property
     def headers(self) -> Headers:
+        """Pairs in the producer's order; names may repeat."""
         return self._locked.record.headers
 
     @property
