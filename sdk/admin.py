@@ -228,7 +228,7 @@ class ShareGroupDescription:
 
     Attributes:
         state: ``Stable`` (it has members) or ``Empty``.
-        assignor: the broker's assignor, such as ``simple``.
+        assignor: its name at the broker, for example ``simple``.
         epoch: rises with every change of members, subscriptions or topics.
         members: several may have the same partition.
     """

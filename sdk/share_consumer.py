@@ -28,8 +28,8 @@ class SharedRecord(Suggesting, AsyncBlock):
         async with record:
             await work(record.value)
 
-    The block accepts the record when it ends normally, and releases it when it ends by an error or a cancellation, so
-    that any member gets it again. If you acknowledge the record inside the block, the block's end does nothing.
+    When the block ends normally, it accepts the record. An error or a cancellation releases the record, and any member
+    gets it again. If you acknowledge the record inside the block, the block's end does nothing.
 
     Attributes:
         topic, partition, offset: where the record comes from.
@@ -144,9 +144,9 @@ class ShareConsumer(Suggesting, AsyncBlock):
     acknowledges it. Any number of tasks may ask one consumer for records.
 
     When the block ends normally, it waits for all acknowledgements, releases the records that are not acknowledged, and
-    leaves the group. That takes at most 30 s; an acknowledgement that failed is raised. When the block ends by an error
-    or a cancellation, all this takes only a moment, and the error carries a note about failed acknowledgements. If
-    another task waits for a record when the block ends, it gets `Closed` at once.
+    leaves the group. That takes at most 30 s, and raises failed acknowledgements. When an error or a cancellation ends
+    the block, all this takes only a moment, and the error carries a note about failed acknowledgements. If another
+    task waits for a record when the block ends, it gets `Closed` at once.
     """
 
     def __init__(self, driver: Driver[Any], topics: tuple[str, ...], options: ShareConsumerOptions) -> None:

@@ -4,8 +4,8 @@ Rules:
 - The response has whole batches of the log: only the records within the acquired ranges belong to this member.
 - An acquired offset without a record is a gap: compaction removed it, or it is a control record. The member has to
   acknowledge it, too.
-- From a damaged batch on, no record of the response is read: the offsets are released, for the damage may have happened
-  on the way. If it is in the log, the leader archives the records after some deliveries.
+- From a damaged batch on, the member reads no record of the response and releases the offsets, because the network may
+  have caused the damage. If the log is damaged, the leader archives the records after some deliveries.
 
 Source: ShareCompletedFetch.java, fetchRecords.
 """

@@ -161,7 +161,7 @@ class ShareConsumerCore:
             )
 
     def _leave_group(self, why: str, now: float, until: float) -> Outcome[None]:
-        """For the client that closes first: send what can be sent, and leave the group. Settled afterwards."""
+        """For a client that closes first: send acknowledgements, and leave the group. Settled afterwards."""
         return Flow(self._core, self._leave_until(until), until + CLOSE_TIMEOUT).outcome
 
     def _leave_until(self, until: float) -> Steps[None]:
@@ -279,7 +279,7 @@ class ShareConsumerCore:
         yield from self._result(acknowledgement)
 
     def acknowledge_soon(self, locked: LockedRecord, kind: int) -> None:
-        """Acknowledge a record; the next call reports a failure. Raises what is known at once, as `acknowledge`."""
+        """Acknowledge a record; the next call reports a later failure. Raises the same errors as `acknowledge`."""
         acknowledgement = self._begin(locked, kind)
         acknowledgement.outcome.when_done(lambda: self._report_failed(acknowledgement))
 

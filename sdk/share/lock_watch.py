@@ -1,7 +1,7 @@
-"""Watches the acquisition locks of a share consumer's records: warns before they expire, and ends what has expired.
+"""Watches the acquisition locks of a share consumer's records: warns before they expire, and ends expired ones.
 
     the last quarter of the lock    the log warns about records that the user has and has not acknowledged
-    `Lock.safe_until`               records that nobody has asked for are not handed out any more
+    `Lock.safe_until`               the consumer drops records in its buffer
     `Lock.gone_at`                  records in the user's hands, and acknowledgements not sent yet, are lost
 
 Rules:

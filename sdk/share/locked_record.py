@@ -129,7 +129,7 @@ class RecordAcknowledgement:
         self.in_flight, self.unsure = False, self.unsure or unsure
 
     def stored(self, lock: Lock) -> None:
-        """Take note that the leader has stored it; ``lock``: what a renewal has brought."""
+        """Take note that the leader has stored it; ``lock``: the new one, after a renewal."""
         self.in_flight = False
         if self.locked is None:
             self.outcome.succeed(None)

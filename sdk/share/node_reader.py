@@ -177,7 +177,7 @@ class NodeReader:
                 yield own(self._news)
 
     def _fetch(self, most: int) -> Steps[None]:
-        """Ask for records, and take over those that the leader has locked."""
+        """Ask for records, and take over the locked ones."""
         core, options = self._core, self._core.options
         limits = ShareFetchLimits(self._reading.patience(), options.fetch_max_bytes, most, self._exact)
         self.reserved, self.asked_at = most, core.now

@@ -18,11 +18,11 @@ class ShareConsumerOptions:
     group: str
     """The share group, whose members, in any language, share the records."""
     acknowledge: Literal["explicit", "implicit"] = "explicit"
-    """``"explicit"``: you acknowledge each record, and any number of tasks may ask for records. ``"implicit"``: asking
-    for the next record accepts the one before; one task asks at a time."""
+    """``"explicit"``: you acknowledge each record, and several callers may ask for records at the same time.
+    ``"implicit"``: asking for the next record accepts the previous one; one caller asks at a time."""
     max_records: int = 500
-    """The most records that this consumer holds: those in your hands, and those fetched ahead. Each is locked since it
-    was fetched, so choose few if a record takes long."""
+    """The most records that this consumer holds, in your hands and fetched ahead. Each is locked from its fetch on, so
+    choose few if a record takes long."""
     acquire_mode: Literal["record_limit", "batch_optimized"] = "record_limit"
     """``"record_limit"``: ``max_records`` is exact (Kafka 4.2 or newer). ``"batch_optimized"``: brokers hand out whole
     batches of the log, which costs less and may be more records."""

@@ -8,7 +8,8 @@ Rules:
   others are buffered, at the pace of the loop (`Pace`), and not twice without a record taken between: a loop that is
   stuck must not fetch records, and let their locks expire, until the broker archives them. So a loop that works on its
   last record also leaves the connection free for its acknowledgement.
-- While records are in the user's hands, a broker holds back a ShareFetch only briefly, for the same reason.
+- While records are in the user's hands, a broker holds back a ShareFetch only briefly. Otherwise their
+  acknowledgements would wait for its response.
 - The error of a partition that cannot be read is raised once, by the next call; other partitions are not affected.
 
 Source: ShareConsumerImpl.java, ShareConsumeRequestManager.java.
@@ -175,7 +176,7 @@ class ShareReader:
 
     @property
     def _is_low(self) -> bool:
-        """Whether some records are buffered, and no more than half of those that may be."""
+        """Whether some records are buffered, and at most half of the limit."""
         return 0 < self.tally[RecordState.BUFFERED] <= self._pace.limit // 2
 
     def _expired(self, lock: Lock, unseen: bool) -> None:
@@ -246,7 +247,7 @@ class ShareReader:
     # -- the partitions' leaders -------------------------------------------------------------------------------------
 
     def _plan(self, now: float) -> None:
-        """Divide the partitions among the readers of their leaders; plan again later for those that have to wait."""
+        """Divide the partitions among the readers of their leaders; plan again later for the others."""
         cluster = self._core.cluster
         self._paused = {each: until for each, until in self._paused.items() if until > now}
         if not self._paused:

@@ -6,7 +6,7 @@ Rules:
 - Each request of the session, ShareFetch or ShareAcknowledge, raises the epoch by one; after 2**31 - 1 comes 1.
 - Acknowledgements go in ShareAcknowledge only. A ShareFetch with acknowledgements would report their outcome only once
   the broker has records, or after its wait.
-- A session that lost a request or a response, or that the broker refuses, is over, and another one begins with epoch 0.
+- A lost request or response, and a refusal by the broker, end a session. Another one begins with epoch 0.
   All records that were locked in it count as lost: brokers release them when the connection ends, and may deliver them
   to another member, or again to this one.
 - A partition stays in the session while records of it are locked: when a session is closed, the broker releases the
@@ -54,7 +54,7 @@ class ShareSession:
     def __init__(self, group: str, member_id: str, wake: Callable[[], None]) -> None:
         self._group, self._member_id, self._wake = group, member_id, wake
         self._epoch = _OPENING
-        """Of the next request."""
+        """The epoch of the next request."""
         self._partitions: dict[SharedPartition, None] = {}
         """The partitions in the session, as of the last request."""
         self._by_id: dict[tuple[UUID, int], SharedPartition] = {}
@@ -126,7 +126,7 @@ class ShareSession:
     # -- requests ----------------------------------------------------------------------------------------------------
 
     def fetch(self, wanted: Mapping[SharedPartition, None], limits: ShareFetchLimits) -> ShareFetchRequest:
-        """The next ShareFetch, for the ``wanted`` partitions."""
+        """The next ShareFetch; it asks for the ``wanted`` partitions."""
         if not self.is_open:
             self._partitions = {}
         added = [each for each in wanted if each not in self._partitions]
@@ -162,7 +162,7 @@ class ShareSession:
         )
 
     def acknowledge(self, version: int) -> ShareAcknowledgeRequest:
-        """The next ShareAcknowledge: half of what was refused of a partition, else all that waits for a request."""
+        """The next ShareAcknowledge: one half of a refused set for each partition, or all waiting acknowledgements."""
         chosen: dict[SharedPartition, list[RecordAcknowledgement]] = {}
         for partition, halves in list(self._halves.items()):
             chosen[partition] = halves.popleft()

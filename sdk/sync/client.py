@@ -697,7 +697,7 @@ class Client(Suggesting, ClientParts):
     ) -> ResetPlan:
         """Plan where a share group without members continues, and with ``execute`` carry it out.
 
-        Records from there on are delivered again, also those that were accepted; delivery counts begin again.
+        The group gets all records from there on again, accepted ones included; delivery counts begin again.
 
         Args:
             to: ``"beginning"``, ``"end"``, an offset, a datetime, a timedelta (so long ago), or an offset for each

@@ -22,8 +22,8 @@ class SharedRecord(Suggesting, BlockingBlock):
         with record:
             work(record.value)
 
-    The block accepts the record when it ends normally, and releases it when it ends by an error, such as Ctrl-C, so
-    that any member gets it again. If you acknowledge the record inside the block, the block's end does nothing.
+    When the block ends normally, it accepts the record. An error, such as Ctrl-C, releases the record, and any member
+    gets it again. If you acknowledge the record inside the block, the block's end does nothing.
 
     Attributes:
         topic, partition, offset: where the record comes from.
@@ -138,9 +138,9 @@ class ShareConsumer(Suggesting, BlockingBlock):
     acknowledges it. Any number of threads may ask one consumer for records.
 
     When the block ends normally, it waits for all acknowledgements, releases the records that are not acknowledged, and
-    leaves the group. That takes at most 30 s; an acknowledgement that failed is raised. When the block ends by an
-    error, such as Ctrl-C, all this takes only a moment, and the error carries a note about failed acknowledgements. If
-    another thread waits for a record when the block ends, it gets `Closed` at once.
+    leaves the group. That takes at most 30 s, and raises failed acknowledgements. When an error, such as Ctrl-C, ends
+    the block, all this takes only a moment, and the error carries a note about failed acknowledgements. If another
+    thread waits for a record when the block ends, it gets `Closed` at once.
     """
 
     def __init__(self, driver: ThreadDriver, topics: tuple[str, ...], options: ShareConsumerOptions) -> None:

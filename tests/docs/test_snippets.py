@@ -25,7 +25,7 @@ from tests.patience import HUNG, PROGRAM
 ROOT = Path(__file__).parents[2]
 ELSEWHERE = {"recipes.md": "tests/sdk/test_recipes.py, which kills them"}
 IN_KAFKA = {"howto-share-groups.md"}
-"""Pages whose snippets run against Apache Kafka, because brokerlite lacks what they need."""
+"""Pages about features that brokerlite lacks: their snippets run against Apache Kafka."""
 FILES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SERVERS = ("ottla broker", "ottla proxy")
 END = "-- the snippet has ended --"

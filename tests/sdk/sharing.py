@@ -46,7 +46,7 @@ class Sharing:
         self.world.ids["t"] = T_ID
         self.core = ShareConsumerCore(self.world.core, ("t",), ShareConsumerOptions(group="g", **options))
         self._asked: list[Call[Any]] = []
-        """A call that nobody holds would end."""
+        """The garbage collector would end other calls."""
         self.entered: Call[None] = self.call(self.core.enter())
         self.world.run()
         assert self.entered.go_on().over

@@ -114,7 +114,7 @@ class ShareSessionAtNode:
     member: str
     link: Link | None
     epoch: int = 1
-    """Of the next request."""
+    """The epoch of the next request."""
     places: dict[Place, UUID] = field(default_factory=dict)
     dying: bool = False
     """The node is about to notice that the connection has ended."""

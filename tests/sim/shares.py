@@ -5,9 +5,9 @@ forget them; they wait for the outcome or do not, are cancelled, frozen and kill
 coordinators move, nodes crash, connections break, answers get lost, sessions are forgotten, members are expelled, and
 locks expire. In the end:
 
-- Every record is accepted or rejected; a rejected one is one that a user rejected, an accepted one was accepted.
-- An acknowledgement that succeeded was stored for this delivery of this record, and one that failed was not, unless its
-  outcome is unknown. So no acknowledgement counts for another delivery.
+- Every record is accepted or rejected once, as a user did.
+- Leaders have stored every successful acknowledgement for its own delivery, and no failed one, unless its outcome is
+  unknown. So no acknowledgement counts for another delivery.
 - Every acknowledgement has exactly one report: its call returns or raises, or a later call raises.
 - A delivery is handed out once, while the record is locked for this member, with the delivery count of the leader.
 - A consumer never holds more than `max_records`. All calls end in time, and all work is done within a bound.
@@ -255,7 +255,7 @@ class Shares:
         self.values: dict[tuple[Place, int], bytes] = {}
         self.appending = 0
         self.quiet = 0.0
-        """When the last fault is over."""
+        """When the last fault has ended."""
         self.killed: set[str] = set()
         self.over = self.ended = False
         self.say("#", f"seed {seed}", f"{nodes} nodes, {self.topics}, {self.options}, {self.most}, {self.slowness}")

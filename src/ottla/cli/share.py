@@ -2,7 +2,7 @@
 
 Rules:
 - Partial results are printed before the error; the exit code shows that something is missing.
-- A reset changes nothing without ``--execute``. Its options are those of `ottla groups reset`.
+- A reset changes nothing without ``--execute``. `ottla groups reset` has the same options.
 """
 
 import json
@@ -96,7 +96,7 @@ async def reset(
 ) -> None:
     """Plan where a share group without members continues; with --execute, carry it out.
 
-    From there on the group gets all records again, also those that it has accepted.
+    From there on the group gets all records again, accepted ones included.
     """
     ways: dict[str, Any] = {
         "--to-earliest": "beginning" if to_earliest else None,
