@@ -6,6 +6,7 @@
     NodeReader          the requests to one leader, one after the other (`node_reader.py`)
     ShareSession        one share session: its epochs, its partitions, the records locked in it (`share_session.py`)
     LockWatch, Pace     warns before locks expire; how many records are fetched ahead (`lock_watch.py`, `pace.py`)
+    ActivityWatch       makes the member leave if the user's code hangs (`activity_watch.py`)
     LockedRecord        one record between its acquisition and its end, with its lock (`locked_record.py`)
 
     a record   acquired ──► buffered ──► handed out ──► acknowledged ──► sent ──► stored

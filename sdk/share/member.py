@@ -45,7 +45,7 @@ from ottla.sdk.group.coordinator_trouble import CoordinatorTrouble
 from ottla.sdk.group.goodbye import Goodbye, nothing_to_say, say_good_bye
 from ottla.sdk.group.group_metrics import MemberMetrics
 from ottla.sdk.logs import logger
-from ottla.sdk.outcome import Outcome
+from ottla.sdk.outcome import Outcome, any_of
 from ottla.sdk.share.locked_record import SharedPartition
 from ottla.sdk.share.member_states import TRANSITIONS, ShareMemberInput, ShareMemberState
 from ottla.sdk.steps import Steps, settled
@@ -71,7 +71,7 @@ NO_SHARE_GROUPS = (
 
 S, On = ShareMemberState, ShareMemberInput
 _DOING = {
-    S.OUT: "has not joined",
+    S.OUT: "is out until your code asks for a record",
     S.JOINING: "is about to join",
     S.STABLE: "gets no heartbeat through",
     S.FAILED: "has ended",
@@ -130,6 +130,13 @@ class ShareMember:
         if self._enter(On.JOIN, now):
             self._living = LoneFlow(self._core, self._live())
 
+    def leave(self, now: float) -> None:
+        """Leave the group until `join`; nothing is assigned any more."""
+        if self._enter(On.LEAVE, now):
+            self._say_good_bye(now + _LEAVE_TIMEOUT)
+            self._stop()
+            self._drop(now)
+
     def close(self, now: float, until: float | None = None) -> Outcome[None]:
         """Leave the group for good. Settled when the coordinator has answered, or at the deadline ``until``."""
         if self._enter(On.CLOSE, now):
@@ -143,7 +150,7 @@ class ShareMember:
     def explain(self, now: float) -> Iterator[str]:
         """Lines for people about problems."""
         trouble = self._trouble.text
-        if self.state in (S.OUT, S.STABLE, S.FAILED, S.CLOSED) and not trouble:
+        if self.state in (S.STABLE, S.FAILED, S.CLOSED) and not trouble:
             return
         since = self._seen if self.state is S.STABLE else self._since
         where = f"; {self._core.coordinators.where(self._group)}" if self.state in (S.JOINING, S.STABLE) else ""
@@ -193,6 +200,8 @@ class ShareMember:
     def _live(self) -> Steps[None]:
         """Join with the first heartbeat, then send one whenever it is due, until this flow is cancelled."""
         core = self._core
+        if not self._leaving.done:  # its goodbye would remove a member that joins before
+            yield any_of((self._leaving,))
         while True:
             sent = core.now
             try:
@@ -303,7 +312,11 @@ class ShareMember:
             "the group continued without this member, rejoining", extra={"group": self._group, "why": error.name}
         )
         self._enter(On.EXPELLED, now)
-        self.epoch, self._partitions = -1, frozenset()
+        self._drop(now)
+
+    def _drop(self, now: float) -> None:
+        """Drop the epoch and the assignment."""
+        self.epoch, self._partitions, self._idle = -1, frozenset(), 0
         if self._naming is not None:
             self._naming.cancel()
         self._assigned(frozenset(), now)

@@ -5,6 +5,7 @@
                        └────── EXPELLED ─────┘
 
     FAIL        from JOINING and STABLE, to FAILED
+    LEAVE       from JOINING and STABLE, to OUT
     CLOSE       from each other state, to CLOSED
 
 `ShareMember._enter` makes every change through `TRANSITIONS`. An input without an entry there came too late, and is
@@ -17,7 +18,7 @@ from enum import Enum, auto
 
 
 class ShareMemberState(Enum):
-    OUT = "not in the group yet"
+    OUT = "not in the group"
     JOINING = "sends heartbeats with epoch 0 until the coordinator answers"
     STABLE = "has the partitions that the coordinator assigned last"
     FAILED = "out for good, because of an error"
@@ -32,6 +33,8 @@ class ShareMemberInput(Enum):
     """The coordinator does not have the member any more, or not in its epoch."""
     FAIL = auto()
     """An error is not retriable."""
+    LEAVE = auto()
+    """The user's code is not active."""
     CLOSE = auto()
 
 
@@ -43,5 +46,7 @@ TRANSITIONS: dict[tuple[ShareMemberState, ShareMemberInput], ShareMemberState] =
     (S.STABLE, On.EXPELLED): S.JOINING,
     (S.JOINING, On.FAIL): S.FAILED,
     (S.STABLE, On.FAIL): S.FAILED,
+    (S.JOINING, On.LEAVE): S.OUT,
+    (S.STABLE, On.LEAVE): S.OUT,
     **{(state, On.CLOSE): S.CLOSED for state in (S.OUT, S.JOINING, S.STABLE, S.FAILED)},
 }

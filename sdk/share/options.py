@@ -26,6 +26,9 @@ class ShareConsumerOptions:
     acquire_mode: Literal["record_limit", "batch_optimized"] = "record_limit"
     """``"record_limit"``: ``max_records`` is exact (Kafka 4.2 or newer). ``"batch_optimized"``: brokers hand out whole
     batches of the log, which costs less and may be more records."""
+    max_poll_interval: float = 300.0
+    """Seconds without a request for a record, an acknowledgement or a renewal after which this member leaves the group,
+    so that others get its partitions; the next request for a record joins again."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.group, str) or not self.group:

@@ -203,6 +203,7 @@ class ClientParts(BlockingBlock):
         acknowledge: Literal["explicit", "implicit"] = "explicit",
         max_records: int = 500,
         acquire_mode: Literal["record_limit", "batch_optimized"] = "record_limit",
+        max_poll_interval: float = 300.0,
     ) -> ShareConsumer:
         """A member of a share group, which shares records instead of partitions (KIP-932, Kafka 4.2 or newer).
 
@@ -219,6 +220,8 @@ class ClientParts(BlockingBlock):
                 its fetch on, so choose few if a record takes long.
             acquire_mode: ``"record_limit"``: ``max_records`` is exact (Kafka 4.2 or newer). ``"batch_optimized"``:
                 brokers hand out whole batches of the log, which costs less and may be more records.
+            max_poll_interval: seconds without a request for a record, an acknowledgement or a renewal after which this
+                member leaves the group, so that others get its partitions; the next request for a record joins again.
 
         Raises:
             ConfigurationError: an option is invalid, or no topic is given.
@@ -226,7 +229,11 @@ class ClientParts(BlockingBlock):
         return self._share_consumer(
             topics,
             ShareConsumerOptions(
-                group=group, acknowledge=acknowledge, max_records=max_records, acquire_mode=acquire_mode
+                group=group,
+                acknowledge=acknowledge,
+                max_records=max_records,
+                acquire_mode=acquire_mode,
+                max_poll_interval=max_poll_interval,
             ),
         )
 

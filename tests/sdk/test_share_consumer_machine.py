@@ -92,6 +92,43 @@ def test_an_error_of_the_group_ends_the_membership_and_is_raised() -> None:
     assert isinstance(asked.go_on().error, GroupAuthorizationFailed)
 
 
+def test_a_member_whose_user_hangs_leaves_and_the_next_request_joins_again(caplog: pytest.LogCaptureFixture) -> None:
+    group = Sharing(max_poll_interval=60.0)
+    [record] = group.take(0, 0)
+    group.world.later(LOCK - 1)
+    renewing = group.call(group.core.renew(record))  # a sign of life
+    group.world.run()
+    group.answer_acknowledgement()
+    assert renewing.go_on().over
+    while group.world.now < LOCK + 58:
+        group.world.later(1.0)
+        if group.world.pending(ShareGroupHeartbeatRequest):
+            assert group.beat.member_epoch == 1
+            group.confirm()
+    group.world.later(1.0)
+    assert group.beat.member_epoch == LEAVE and "max_poll_interval" in caplog.text
+    asked = group.next()
+    assert not asked.over and group.beat.member_epoch == LEAVE, "it joins behind its goodbye"
+    group.confirm(LEAVE)
+    assert (group.beat.member_epoch, group.beat.subscribed_topic_names) == (JOIN, ("t",))
+    group.assign(0)
+    assert group.acknowledgement.share_session_epoch == -1, "the session was closed with its last lock"
+    group.answer_acknowledgement()
+    group.answer_fetch(numbered(1, 1), (1, 1, 1))
+    assert values([asked.go_on().result]) == [b"1"]
+
+
+def test_a_member_stays_while_a_call_waits() -> None:
+    group = Sharing(max_poll_interval=10.0)
+    asked = group.next()
+    for _ in range(12):
+        group.world.later(5.0)
+        group.confirm()
+        if group.fetches:
+            group.answer_fetch()
+    assert not asked.over and group.world.pending(ShareGroupHeartbeatRequest) == []
+
+
 # -- records -----------------------------------------------------------------------------------------------------------
 
 
