@@ -223,6 +223,39 @@ class GroupDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class ShareGroupDescription:
+    """A share group (KIP-932), and its members.
+
+    Attributes:
+        state: ``Stable`` (it has members) or ``Empty``.
+        assignor: its name at the broker, for example ``simple``.
+        epoch: rises with every change of members, subscriptions or topics.
+        members: several may have the same partition.
+    """
+
+    group: str
+    state: str
+    assignor: str
+    epoch: int
+    coordinator: Node
+    members: tuple[GroupMember, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShareOffset:
+    """How far a share group is in a partition.
+
+    Attributes:
+        start: all records before this offset are processed, and some of the later ones may be, too; ``None``: no member
+            has read the partition yet.
+        lag: the number of records that are not processed; ``None`` if unknown, as with brokers before Kafka 4.2.
+    """
+
+    start: int | None
+    lag: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionLag:
     """How far a group is behind in a partition that it has committed or that a member reads.
 

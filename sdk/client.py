@@ -36,6 +36,8 @@ from ottla.sdk.admin import (
     ProducerState,
     ResetPlan,
     ScramCredentialHash,
+    ShareGroupDescription,
+    ShareOffset,
     TopicDescription,
     TransactionDescription,
     TransactionListing,
@@ -63,6 +65,8 @@ from ottla.sdk.options import ClientOptions, announced_name, as_arguments, parse
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.records import K, V
 from ottla.sdk.producer import Producer, ProducerHooks
+from ottla.sdk.share.options import ShareConsumerOptions
+from ottla.sdk.share_consumer import ShareConsumer
 from ottla.sdk.signatures import advising_call, declared_by
 from ottla.sdk.transaction.options import TransformOptions
 from ottla.sdk.transform import Transform
@@ -223,6 +227,25 @@ class Client(Suggesting, ClientParts):
         core, level = self._driver.core, isolation_level(options.isolation)
         fetcher = partial(Fetcher, core, isolation=level, reset=again, wall=lambda: time.time())
         return Consumer(self._driver, plan, fetcher, starts, hooks)
+
+    def _share_consumer(self, topics: tuple[str, ...], options: ShareConsumerOptions) -> ShareConsumer:
+        """A member of a share group, which shares records instead of partitions (KIP-932, Kafka 4.2 or newer).
+
+        Use it as ``async with client.share_consumer("jobs", group="workers") as jobs``. Each record is locked for one
+        member of the group, which accepts, releases or rejects it.
+
+        Args:
+            topics: read these.
+
+        Raises:
+            ConfigurationError: an option is invalid, or no topic is given.
+        """
+        if not topics:
+            raise ConfigurationError("name the topics to read, as in client.share_consumer('jobs', group='workers')")
+        for name in topics:
+            if not isinstance(name, str):
+                raise ConfigurationError(f"topics are named by strings, as in client.share_consumer('a'), not {name!r}")
+        return ShareConsumer(self._driver, topics, options)
 
     def _transform(
         self,
@@ -664,6 +687,87 @@ class Client(Suggesting, ClientParts):
         return await self._driver.call(
             lambda now: calls.resets.reset_offsets(self._driver.core, group, target, scope, execute, now)
         )
+
+    # -- administration of share groups ------------------------------------------------------------------------------
+
+    async def describe_share_group(self, group: str) -> ShareGroupDescription:
+        """State, coordinator and members of a share group; `list_groups` with ``types=["share"]`` lists them.
+
+        Raises:
+            GroupIdNotFound: there is no such share group.
+            UnsupportedVersion: the brokers are older than Kafka 4.1.
+        """
+        return (await self.describe_share_groups([group]))[group]
+
+    async def describe_share_groups(self, groups: Iterable[str]) -> dict[str, ShareGroupDescription]:
+        """Like `describe_share_group`, with one request to each coordinator.
+
+        Raises:
+            PartialFailure: some of several groups could not be described; ``.found`` has the others.
+        """
+        names = strings("groups", groups)
+        return await self._driver.call(lambda now: calls.describe_share_groups(self._driver.core, names, now))
+
+    async def share_offsets(
+        self, group: str, places: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, ShareOffset]:
+        """How far a share group is, in ``places`` or in all partitions that it has read.
+
+        Raises:
+            GroupIdNotFound: there is no such share group.
+            UnsupportedVersion: the brokers are older than Kafka 4.1.
+        """
+        asked = {group: None if places is None else listed("places", places)}
+        return (await self._driver.call(lambda now: calls.share_offsets(self._driver.core, asked, now)))[group]
+
+    async def reset_share_offsets(
+        self,
+        group: str,
+        to: "Where | timedelta | Mapping[TopicPartition, int]",
+        *,
+        topics: Iterable[str | TopicPartition] | None = None,
+        execute: bool = False,
+    ) -> ResetPlan:
+        """Plan where a share group without members continues, and with ``execute`` carry it out.
+
+        The group gets all records from there on again, accepted ones included; delivery counts begin again.
+
+        Args:
+            to: ``"beginning"``, ``"end"``, an offset, a datetime, a timedelta (so long ago), or an offset for each
+                partition.
+            topics: names of topics and ``(topic, partition)``; by default every partition that the group has read.
+
+        Returns:
+            As `reset_offsets`.
+
+        Raises:
+            NonEmptyGroup: the group has members; names them.
+            UnknownTopicOrPartition: a topic or partition does not exist.
+            ConfigurationError: an argument is invalid, or arguments contradict each other.
+            UnsupportedVersion: the brokers are older than Kafka 4.1.
+        """
+        if to == "current":
+            raise ConfigurationError("to must be 'beginning', 'end', an offset, a time, or offsets, not 'current'")
+        target = _reset_target(to, None)
+        if isinstance(target, calls.resets.Exactly) and topics is not None:
+            raise ConfigurationError("offsets given for each partition say which partitions: leave out `topics`")
+        scope = None if topics is None else scoped("topics", topics)
+        return await self._driver.call(
+            lambda now: calls.reset_share_offsets(self._driver.core, group, target, scope, execute, now)
+        )
+
+    async def delete_share_offsets(self, group: str, topics: Iterable[str]) -> None:
+        """Delete the progress of a share group without members in whole topics.
+
+        If it reads such a topic again, it begins where its configuration ``share.auto.offset.reset`` says.
+
+        Raises:
+            GroupIdNotFound: there is no such share group.
+            NonEmptyGroup: it has members; names them.
+            PartialFailure: some of several topics failed; ``.failures`` has them.
+        """
+        names = strings("topics", topics)
+        await self._driver.call(lambda now: calls.delete_share_offsets(self._driver.core, group, names, now))
 
     # -- administration of transactions ------------------------------------------------------------------------------
 

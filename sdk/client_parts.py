@@ -15,6 +15,8 @@ from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.partitioners import Chooser, Hash, Keyed
 from ottla.sdk.produce.records import K, ProducerInterceptor, V
 from ottla.sdk.producer import Producer, ProducerHooks
+from ottla.sdk.share.options import ShareConsumerOptions
+from ottla.sdk.share_consumer import ShareConsumer
 from ottla.sdk.signatures import advising
 from ottla.sdk.transaction.options import TransformOptions
 from ottla.sdk.transform import Transform
@@ -190,6 +192,51 @@ class ClientParts(AsyncBlock):
     def _consumer(
         self, topics: tuple[str, ...], options: ConsumerOptions, hooks: ConsumerHooks, member: MemberOptions
     ) -> Consumer:
+        raise NotImplementedError
+
+    @advising
+    def share_consumer(
+        self,
+        *topics: str,
+        group: str,
+        acknowledge: Literal["explicit", "implicit"] = "explicit",
+        max_records: int = 500,
+        acquire_mode: Literal["record_limit", "batch_optimized"] = "record_limit",
+        max_poll_interval: float = 300.0,
+    ) -> ShareConsumer:
+        """A member of a share group, which shares records instead of partitions (KIP-932, Kafka 4.2 or newer).
+
+        Use it as ``async with client.share_consumer("jobs", group="workers") as jobs``. Each record is locked for one
+        member of the group, which accepts, releases or rejects it.
+
+        Args:
+            topics: read these.
+            group: the share group, whose members, in any language, share the records.
+            acknowledge: ``"explicit"``: you acknowledge each record, and several callers may ask for records at the
+                same time. ``"implicit"``: asking for the next record accepts the previous one; one caller asks at a
+                time.
+            max_records: the most records that this consumer holds, in your hands and fetched ahead. Each is locked from
+                its fetch on, so choose few if a record takes long.
+            acquire_mode: ``"record_limit"``: ``max_records`` is exact (Kafka 4.2 or newer). ``"batch_optimized"``:
+                brokers hand out whole batches of the log, which costs less and may be more records.
+            max_poll_interval: seconds without a request for a record, an acknowledgement or a renewal after which this
+                member leaves the group, so that others get its partitions; the next request for a record joins again.
+
+        Raises:
+            ConfigurationError: an option is invalid, or no topic is given.
+        """
+        return self._share_consumer(
+            topics,
+            ShareConsumerOptions(
+                group=group,
+                acknowledge=acknowledge,
+                max_records=max_records,
+                acquire_mode=acquire_mode,
+                max_poll_interval=max_poll_interval,
+            ),
+        )
+
+    def _share_consumer(self, topics: tuple[str, ...], options: ShareConsumerOptions) -> ShareConsumer:
         raise NotImplementedError
 
     @advising

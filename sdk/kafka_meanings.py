@@ -151,8 +151,8 @@ CONSUMER: dict[str, Meaning] = {
     "internal.throw.on.fetch.stable.offset.unsupported": No("it is internal to Java's consumer", idle=True),
     "key.deserializer": No(f"{JVM}; {_READS}", idle=True),
     "value.deserializer": No(f"{JVM}; {_READS}", idle=True),
-    "share.acknowledgement.mode": No("ottla does not have share groups yet"),
-    "share.acquire.mode": No("ottla does not have share groups yet"),
+    "share.acknowledgement.mode": No("it is acknowledge of client.share_consumer"),
+    "share.acquire.mode": No("it is acquire_mode of client.share_consumer"),
 }
 
 LIBRDKAFKA: dict[str, Meaning] = {

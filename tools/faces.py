@@ -23,6 +23,7 @@ TAKEN = {
     "client": ("Client",),
     "producer": ("_MANY", "Unopened", "Transaction", "Producer"),
     "consumer": ("RebalanceListener", "_Listening", "ConsumerInterceptor", "ConsumerHooks", "Batch", "Consumer"),
+    "share_consumer": ("SharedRecord", "ShareConsumer"),
     "transform": ("Batches", "TransformTransaction", "Transform"),
 }
 """The parts of each module of `sdk` that its face copies; it imports all others."""
@@ -31,6 +32,7 @@ ABOUT = {
     "client_parts": "The calls of a client that take options, for blocking code",
     "producer": "The face of a producer, for blocking code",
     "consumer": "The face of a consumer, for blocking code",
+    "share_consumer": "The face of a share consumer, for blocking code",
     "transform": "Consume, transform, produce, for blocking code",
 }
 WITHOUT_ASYNC = [
@@ -92,6 +94,13 @@ WORDS = {
         ("another task waits for a batch, or a method", "another thread waits for a batch, or a method"),
         ("while another task has a batch that", "while another thread has a batch that"),
         ("a commit that was not awaited was refused.", "a commit that no call waited for was refused."),
+    ],
+    "share_consumer": [
+        ("An error or a cancellation releases the record", "An error, such as Ctrl-C, releases the record"),
+        ("Any number of tasks may ask one consumer", "Any number of threads may ask one consumer"),
+        ("When an error or a cancellation ends the block", "When an error, such as Ctrl-C, ends the block"),
+        ("If another task waits for a record when", "If another thread waits for a record when"),
+        ('``acknowledge="implicit"``, another task waits', '``acknowledge="implicit"``, another thread waits'),
     ],
     "transform": [],
 }

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from tools.faces import ROOT, WIDTH, formatted
 
 PATH = ROOT / "sdk/client_parts.py"
-CALLS = ("producer", "consumer", "transform")
+CALLS = ("producer", "consumer", "share_consumer", "transform")
 LEFT_OUT = {
     "transform": {
         "ConsumerOptions": ("assign", "auto_commit"),

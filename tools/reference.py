@@ -29,6 +29,7 @@ GENERATED = "<!-- Generated, do not edit: `make reference` writes this page from
 Definition = ast.FunctionDef | ast.AsyncFunctionDef
 SPOKEN = {
     "Consumer.__anext__": "async for batch in consumer",
+    "ShareConsumer.__anext__": "async for record in jobs",
     "Transform.__anext__": "async for batches in transform",
 }
 """Special methods, and the syntax that calls them."""
@@ -331,6 +332,13 @@ PAGES: dict[str, Page] = {
             Part("sdk/consumer.py", ("RebalanceListener", "ConsumerInterceptor")),
         ),
     ),
+    "share-consumer": Page(
+        "Share consumers",
+        (
+            Part("sdk/share_consumer.py"),
+            Part("sdk/share_consumer.py", ("ShareConsumer", "SharedRecord")),
+        ),
+    ),
     "transform": Page(
         "Consume, transform, produce",
         (
@@ -345,6 +353,7 @@ PAGES: dict[str, Page] = {
             Part("sdk/admin.py", ("BrokerDescription", "TopicDescription", "PartitionDescription")),
             Part("sdk/admin.py", ("ListedOffset", "CommittedOffset")),
             Part("sdk/admin.py", ("GroupListing", "GroupDescription", "GroupMember", "GroupLag", "PartitionLag")),
+            Part("sdk/admin.py", ("ShareGroupDescription", "ShareOffset")),
             Part("sdk/admin.py", ("ResetPlan", "PlannedOffset", "offsets_from_csv")),
             Part("sdk/admin.py", ("TransactionListing", "TransactionDescription", "ProducerState")),
             Part("sdk/admin.py", ("HangingTransaction", "ProducerIdAndEpoch")),
@@ -366,6 +375,7 @@ PAGES: dict[str, Page] = {
             ),
             Part("src/ottla/errors.py", ("AuthenticationFailed", "TimeoutExpired")),
             Part("src/ottla/errors.py", ("DeliveryTimeout", "BufferFull", "RecordTooLarge", "CommitFailed")),
+            Part("src/ottla/errors.py", ("AcknowledgementFailed",)),
             Part(
                 "src/ottla/errors.py",
                 ("DeliveryFailed", "PartialFailure", "NoCommittedOffset", "DataLoss", "LogTruncated"),

@@ -33,6 +33,12 @@ if TYPE_CHECKING:
     )
     from ottla.sdk.calls.offset_lookups import list_offsets, offsets, offsets_before
     from ottla.sdk.calls.reads import How, fetch_many, leader
+    from ottla.sdk.calls.share_groups import (
+        delete_share_offsets,
+        describe_share_groups,
+        reset_share_offsets,
+        share_offsets,
+    )
     from ottla.sdk.calls.topics import (
         brokers,
         create_partitions,
@@ -66,10 +72,12 @@ _HOMES = {
     "delete_credential": "users",
     "delete_groups": "groups",
     "delete_offsets": "groups",
+    "delete_share_offsets": "share_groups",
     "delete_topic": "topics",
     "describe_acls": "acls",
     "describe_groups": "groups",
     "describe_producers": "transactions",
+    "describe_share_groups": "share_groups",
     "describe_topic": "topics",
     "describe_transactions": "transactions",
     "describe_users": "users",
@@ -85,7 +93,9 @@ _HOMES = {
     "listed_topics": "topics",
     "offsets": "offset_lookups",
     "offsets_before": "offset_lookups",
+    "reset_share_offsets": "share_groups",
     "set_credential": "users",
+    "share_offsets": "share_groups",
     "topic_ids": "topics",
 }
 
@@ -102,10 +112,12 @@ __all__ = [
     "delete_credential",
     "delete_groups",
     "delete_offsets",
+    "delete_share_offsets",
     "delete_topic",
     "describe_acls",
     "describe_groups",
     "describe_producers",
+    "describe_share_groups",
     "describe_topic",
     "describe_transactions",
     "describe_users",
@@ -121,8 +133,10 @@ __all__ = [
     "listed_topics",
     "offsets",
     "offsets_before",
+    "reset_share_offsets",
     "resets",
     "set_credential",
+    "share_offsets",
     "topic_ids",
 ]
 

@@ -63,19 +63,20 @@ def reset_offsets(
         old = (yield from committed_by(task, {group: None}))[group]
         wanted = target.offsets if isinstance(target, Exactly) else scope
         places = sorted(old) if wanted is None else (yield from partitions_in(task, wanted))
-        planned = yield from _planned(task, old, target, places)
-        plan = ResetPlan(group, tuple(planned), new_group=not exists)
+        offsets = yield from planned(task, old, target, places)
+        plan = ResetPlan(group, tuple(offsets), new_group=not exists)
         if execute:
-            yield from committing(task, group, {(each.topic, each.partition): each.new for each in planned})
+            yield from committing(task, group, {(each.topic, each.partition): each.new for each in offsets})
             plan = replace(plan, executed=True)
         return plan
 
     return Task(core, f"resetting offsets of group {group!r}", now, work).outcome
 
 
-def _planned(
+def planned(
     task: Task[Any], old: Mapping[TopicPartition, CommittedOffset], target: Target, places: list[TopicPartition]
 ) -> Steps[list[PlannedOffset]]:
+    """The new offset of each of ``places``; ``old``: the current ones."""
     notes: dict[TopicPartition, str] = {}
     match target:
         case Time(timestamp=timestamp):

@@ -20,7 +20,7 @@ from ottla.sdk.timers import Timer
 
 WAIT_FOR_MEMBERS = frozenset({"JoinGroup", "SyncGroup"})
 """Requests that the broker answers only when other members have answered, too."""
-_MAY_WAIT = WAIT_FOR_MEMBERS | {"Fetch"}
+_MAY_WAIT = WAIT_FOR_MEMBERS | {"Fetch", "ShareFetch"}
 """Requests that the broker may hold back."""
 SLOW_PART = 0.5
 """The part of a request's timeout after which its response counts as slow."""

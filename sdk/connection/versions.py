@@ -101,6 +101,8 @@ LEAVE_WITH_REASON = 5
 CREATE_TOPIC_DEFAULTS = 4
 """Leaves the numbers of partitions and replicas to the broker (KIP-464)."""
 LIST_TRANSACTIONS_BY_DURATION = 1
+SHARE_RENEWALS = 2
+"""ShareAcknowledge can renew the lock of a record (KIP-1222)."""
 METADATA_DECIDES_ABOUT_CREATION = 4
 """Below it, only the broker's own settings decide whether a topic is created."""
 FETCH_THROTTLED_BY_CLIENT = 8

@@ -10,7 +10,8 @@ the asynchronous ones (tools/faces.py). While your thread computes, the client's
 heartbeats.
 
 Rules:
-- Any number of threads may share a client and a producer. One thread at a time reads a consumer.
+- Any number of threads may share a client and a producer. One thread at a time reads a consumer; any number of threads
+  may ask a share consumer for records.
 - Callbacks (``on_delivery``, interceptors' acknowledgements and commits) are called in the threads that use the client,
   one at a time: within a call that waits, or within the next call. `flush` and the end of the block return after the
   callbacks of the records that they waited for. A listener's methods are called in the thread that asks for a batch.
@@ -26,6 +27,7 @@ from ottla.sdk.signatures import declared_by
 from ottla.sdk.sync.client import Client
 from ottla.sdk.sync.consumer import Batch, Consumer, ConsumerInterceptor, RebalanceListener
 from ottla.sdk.sync.producer import Producer, Transaction
+from ottla.sdk.sync.share_consumer import ShareConsumer, SharedRecord
 from ottla.sdk.sync.transform import Batches, Transform, TransformTransaction
 
 __all__ = [
@@ -36,6 +38,8 @@ __all__ = [
     "ConsumerInterceptor",
     "Producer",
     "RebalanceListener",
+    "ShareConsumer",
+    "SharedRecord",
     "Transaction",
     "Transform",
     "TransformTransaction",

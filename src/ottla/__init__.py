@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ottla import testing as testing
     from ottla.codec.records import Record
     from ottla.errors import (
+        AcknowledgementFailed,
         AuthenticationFailed,
         BrokerError,
         CommitFailed,
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
         ProducerState,
         ResetPlan,
         ScramCredentialHash,
+        ShareGroupDescription,
+        ShareOffset,
         TopicDescription,
         TransactionDescription,
         TransactionListing,
@@ -59,12 +62,14 @@ if TYPE_CHECKING:
     from ottla.sdk.kafka_config import KafkaConfig, from_kafka_config
     from ottla.sdk.produce.records import Receipt
     from ottla.sdk.producer import Producer, ProducerInterceptor, ProducerRecord, Transaction
+    from ottla.sdk.share_consumer import ShareConsumer, SharedRecord
     from ottla.sdk.transform import Batches, Transform, TransformTransaction
     from ottla.tls import TLS
 
 _HOMES = {
     "AclBinding": "ottla.sdk.acls",
     "AclBindingFilter": "ottla.sdk.acls",
+    "AcknowledgementFailed": "ottla.errors",
     "AuthenticationFailed": "ottla.errors",
     "Batch": "ottla.sdk.consumer",
     "Batches": "ottla.sdk.transform",
@@ -100,6 +105,10 @@ _HOMES = {
     "ScramSha256": "ottla.sasl",
     "ScramSha512": "ottla.sasl",
     "Token": "ottla.sasl",
+    "ShareConsumer": "ottla.sdk.share_consumer",
+    "ShareGroupDescription": "ottla.sdk.admin",
+    "ShareOffset": "ottla.sdk.admin",
+    "SharedRecord": "ottla.sdk.share_consumer",
     "TLS": "ottla.tls",
     "TimeoutExpired": "ottla.errors",
     "TopicDescription": "ottla.sdk.admin",
@@ -121,6 +130,7 @@ _MODULES = {"aio", "codec", "errors", "spark", "sync", "testing"}
 
 __all__ = [
     "TLS",
+    "AcknowledgementFailed",
     "AclBinding",
     "AclBindingFilter",
     "AuthenticationFailed",
@@ -157,6 +167,10 @@ __all__ = [
     "ScramCredentialHash",
     "ScramSha256",
     "ScramSha512",
+    "ShareConsumer",
+    "ShareGroupDescription",
+    "ShareOffset",
+    "SharedRecord",
     "TimeoutExpired",
     "Token",
     "TopicDescription",

@@ -19,6 +19,7 @@
     ├── BufferFull               the producer's memory is used up (`send_nowait` only; the other calls wait)
     ├── RecordTooLarge           one record is larger than a request may be
     ├── CommitFailed             offsets were not committed: which, and why; their records may be read again
+    ├── AcknowledgementFailed    acknowledgements of shared records do not count, or may not: which records, and why
     ├── DeliveryFailed           records failed that no caller awaited: how many, which partitions, the first cause
     ├── TransactionAborted       records of the transaction have failed: how many, which partitions, the first cause
     ├── PartialFailure           a part of a call failed: which, and why; the other results are in .found
@@ -254,6 +255,39 @@ class CommitFailed(OttlaError):
         places = [f"{topic}-{partition} at {offset}" for (topic, partition), offset in sorted(self.offsets.items())]
         where = ", ".join(places[:5]) + (f" and {len(places) - 5} more" if len(places) > 5 else "")
         return f"{self.reason} ({where})"
+
+
+class AcknowledgementFailed(OttlaError):
+    """Acknowledgements of a share group's records do not count, or may not: the records are delivered again.
+
+    Attributes:
+        records: ``{(topic, partition, offset): outcome_unknown}``. ``False``: the acknowledgement does not count, and
+            the record is delivered again. ``True``: its outcome is unknown, so it may count.
+        reason: why.
+    """
+
+    def __init__(self, reason: str, records: Mapping[tuple[str, int, int], bool]) -> None:
+        super().__init__(reason, records)
+        self.reason = reason
+        self.records = dict(records)
+
+    @property
+    def outcome_unknown(self) -> bool:
+        """Whether one of the acknowledgements may count after all."""
+        return any(self.records.values())
+
+    def __str__(self) -> str:
+        offsets = [f"{topic}-{partition} at {offset}" for topic, partition, offset in sorted(self.records)]
+        where = ", ".join(offsets[:5]) + (f" and {len(offsets) - 5} more" if len(offsets) > 5 else "")
+        again = (
+            "are delivered again, unless the acknowledgement counts after all"
+            if self.outcome_unknown
+            else ("are delivered again")
+        )
+        subject = "this record" if len(offsets) == 1 else "these records"
+        if len(offsets) == 1:
+            again = again.replace("are", "is", 1)
+        return f"{self.reason}: {subject} {again} ({where})"
 
 
 class PartialFailure(OttlaError):

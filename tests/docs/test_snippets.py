@@ -19,11 +19,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.kafka import free_ports
+from tests.kafka import ApacheKafka, free_ports
 from tests.patience import HUNG, PROGRAM
 
 ROOT = Path(__file__).parents[2]
 ELSEWHERE = {"recipes.md": "tests/sdk/test_recipes.py, which kills them"}
+IN_KAFKA = {"howto-share-groups.md"}
+"""Pages about features that brokerlite lacks: their snippets run against Apache Kafka."""
 FILES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SERVERS = ("ottla broker", "ottla proxy")
 END = "-- the snippet has ended --"
@@ -142,7 +144,9 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", [each for each in FILES if each.name not in ELSEWHERE], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", [each for each in FILES if each.name not in {*ELSEWHERE, *IN_KAFKA}], ids=lambda path: path.name
+)
 def test_the_snippets_run(path: Path, bench: Bench) -> None:
     printed = [bench.run(language, code) for language, code in snippets(path)]
     if path.name == "tutorial.md":
@@ -156,6 +160,14 @@ def test_the_snippets_run(path: Path, bench: Bench) -> None:
         for customer in ("customer-0", "customer-10"):
             assert re.search(rf"{customer}\|\s+1\|", everything), everything
         assert '{"total": 12}' in everything.replace("\\", "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(IN_KAFKA))
+def test_the_snippets_run_in_kafka(name: str, bench: Bench, kafka: ApacheKafka) -> None:
+    bench.addresses["localhost:9092"] = kafka.bootstrap
+    for language, code in snippets(ROOT / "docs" / name):
+        bench.run(language, code)
 
 
 def test_links_lead_somewhere() -> None:

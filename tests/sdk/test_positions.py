@@ -30,7 +30,7 @@ from ottla.errors import (
     UnknownTopicOrPartition,
 )
 from ottla.sdk.calls.offset_lookups import offsets_before
-from ottla.sdk.calls.resets import _planned
+from ottla.sdk.calls.resets import planned
 from ottla.sdk.calls.task import Task
 from ottla.sdk.consume.partitions.position import Ago, Offset, Start, Time
 from ottla.sdk.consume.partitions.record_sets import READ_COMMITTED
@@ -100,11 +100,11 @@ def test_offsets_by_time_count_what_arrives_during_the_lookup() -> None:
     leaders.run(before)
     assert before.result() == {P: 0}  # the old record; the timestamps of the new records are not before the time
     since = 9600
-    planned = Task(leaders.core, "planning", leaders.now, lambda task: _planned(task, {}, Time(since), [P]))
+    plan = Task(leaders.core, "planning", leaders.now, lambda task: planned(task, {}, Time(since), [P]))
     end = leaders.logs[P].end
     append_at_each_lookup(leaders, since)
-    leaders.run(planned.outcome)
-    assert [each.new for each in planned.outcome.result()] == [end]
+    leaders.run(plan.outcome)
+    assert [each.new for each in plan.outcome.result()] == [end]
 
 
 def test_the_end_that_a_deposed_leader_named_is_not_where_a_start_at_a_time_begins() -> None:

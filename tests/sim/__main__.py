@@ -9,7 +9,7 @@ By default the client runs against a model cluster. ``--broker`` runs brokerlite
 (`tests.sim.broker`), ``--transactions`` the client's transactions (`tests.sim.transfers`), ``--onlookers`` consumers
 that read them committed (`tests.sim.onlookers`), ``--groups`` members of both group
 protocols (`tests.sim.modern_groups`), ``--transforms`` consume, transform, produce (`tests.sim.transforms`),
-``--group-transforms`` the same by the new group protocol,
+``--group-transforms`` the same by the new group protocol, ``--shares`` members of share groups (`tests.sim.shares`),
 ``--proxy`` clients of the proxy (`tests.sim.proxy.world`), and ``--proxied-transactions`` transactions through it
 (`tests.sim.proxy.transfers`).
 """
@@ -22,7 +22,7 @@ from collections import Counter
 from functools import partial
 from typing import NamedTuple
 
-from tests.sim import onlookers, run, transfers, transforms
+from tests.sim import onlookers, run, shares, transfers, transforms
 from tests.sim.broker import world
 from tests.sim.broker.mutations import OF_BROKER
 from tests.sim.group_mutations import OF_GROUP_TRANSFORMS, OF_GROUPS
@@ -32,6 +32,7 @@ from tests.sim.proxy import transfers as through
 from tests.sim.proxy import world as proxied
 from tests.sim.proxy.mutations import OF_PROXY
 from tests.sim.proxy.transfer_mutations import OF_TRANSFERS
+from tests.sim.share_mutations import OF_SHARES
 from tests.sim.transaction_mutations import OF_TRANSACTIONS
 from tests.sim.transform_mutations import OF_TRANSFORMS
 
@@ -52,6 +53,7 @@ WORLDS = {
     "proxied-transactions": World(through.play, OF_TRANSFERS, "play transactions through the proxy"),
     "groups": World(run.play_protocols, OF_GROUPS, "play members of both group protocols"),
     "group-transforms": World(transforms.play_modern, OF_GROUP_TRANSFORMS, "play transforms in groups of KIP-848"),
+    "shares": World(shares.play, OF_SHARES, "play members of share groups"),
     "transforms": World(transforms.play, OF_TRANSFORMS, "play consume, transform, produce"),
 }
 

@@ -62,6 +62,9 @@ from ottla.codec.apis.metadata import (
 )
 from ottla.codec.apis.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from ottla.codec.apis.produce import ProduceRequest
+from ottla.codec.apis.share_acknowledge import ShareAcknowledgeRequest
+from ottla.codec.apis.share_fetch import ShareFetchRequest
+from ottla.codec.apis.share_group_heartbeat import ShareGroupHeartbeatRequest
 from ottla.codec.apis.write_txn_markers import WriteTxnMarkersRequest
 from ottla.codec.wire import NO_UUID, Buffer
 from ottla.errors import (
@@ -79,6 +82,7 @@ from tests.sim.groups import Coordinators
 from tests.sim.history import History
 from tests.sim.log import PartitionLog
 from tests.sim.network import PORT, Network, Reply
+from tests.sim.share_groups import ShareGroups
 from tests.sim.transactions import PARTITIONS as STATE_PARTITIONS
 from tests.sim.transactions import STATE, Transactions
 
@@ -192,6 +196,7 @@ class ModelCluster:
         self.data = Leaders(self, chance)
         self.data.strict = self._strict
         self.groups = Coordinators(self, chance, history)
+        self.shares = ShareGroups(self, history)
         self.group_version = 0
         """The finalized level of the feature `group.version`."""
         self.transactions = Transactions(self, type(chance)(chance.getrandbits(32)) if transactions else chance)
@@ -204,6 +209,11 @@ class ModelCluster:
         self.release = self.release | {15: (0, 6), 68: (0, 1), 69: (0, 1)}
         modern = self.groups.modern
         modern.session, modern.interval, modern.pause = session, interval, pause
+
+    def serve_share_groups(self, session: float, interval: float, lock: float) -> None:
+        """Have share groups (KIP-932), with these timeouts in seconds."""
+        self.release = self.release | {76: (1, 1), 78: (1, 2), 79: (1, 2)}
+        self.shares.session, self.shares.interval, self.shares.lock = session, interval, lock
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -266,6 +276,8 @@ class ModelCluster:
                 reply(self.data.offsets(node, version, message))
             case OffsetForLeaderEpochRequest():
                 reply(self.data.epoch_ends(node, message))
+            case ShareGroupHeartbeatRequest() | ShareFetchRequest() | ShareAcknowledgeRequest():
+                self.shares.handle(node, version, message, reply)
             case _:
                 self.groups.handle(node, client, version, message, reply)
 
@@ -531,6 +543,7 @@ class ModelCluster:
             self.clock.later(0.02, partial(self._replicate, place, log, old.epoch + 1, kept))
         if place[0] == OFFSETS:
             self.groups.moved(place)
+            self.shares.moved(place)
         if place[0] == STATE:
             self.transactions.moved(place)
 
@@ -574,6 +587,7 @@ class ModelCluster:
         self.nodes[number].up = False
         self.data.crashed(number)
         self.groups.crashed(number)
+        self.shares.crashed(number)
         self.transactions.crashed(number)
         self.network.crash(number)
         self._suspect(number, 0.05, 1.0)

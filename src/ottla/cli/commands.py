@@ -27,6 +27,7 @@ from ottla.cli import (
     proxy_users,
     report,
     servers,
+    share,
     topics,
     transactions,
     users,
@@ -152,6 +153,7 @@ _proxy.add_typer(proxy_users.app, name="user")
 app.add_typer(_proxy, name="proxy", epilog=servers.PROXY_EXAMPLE)
 app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")
+app.add_typer(share.app, name="share")
 app.add_typer(transactions.app, name="transactions")
 app.add_typer(acls.app, name="acls")
 app.add_typer(users.app, name="users")

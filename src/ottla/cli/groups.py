@@ -210,14 +210,14 @@ async def reset(
         raise typer.BadParameter("prints CSV: leave out --json", param_hint="--export")
     if from_file is not None and topics:
         raise typer.BadParameter("has the partitions already: leave out --topic", param_hint="--from-file")
-    to = _where_to(group, ways)
+    to = where_to(group, ways)
     scope = parse_places(topics, "--topic") if topics else None
     async with connect() as client:
         plan = await client.reset_offsets(group, to, shift_by=shift_by, topics=scope, execute=execute)
-    await _print_plan(plan, export, as_json)
+    await print_plan(plan, export, as_json)
 
 
-def _where_to(group: str, ways: Mapping[str, Any]) -> Any:
+def where_to(group: str, ways: Mapping[str, Any]) -> Any:
     """The one of ``ways`` that is given, as an argument of `Client.reset_offsets`; a shift has its own argument."""
     given = [(way, value) for way, value in ways.items() if value is not None]
     if len(given) != 1:
@@ -247,7 +247,8 @@ def _offsets_in(file: Path, group: str) -> dict[Place, int]:
     return offsets
 
 
-async def _print_plan(plan: "ResetPlan", export: bool, as_json: bool) -> None:
+async def print_plan(plan: "ResetPlan", export: bool, as_json: bool) -> None:
+    """Print a plan, and whether it was carried out."""
     rows = [(each.topic, each.partition, each.old, each.new, each.note) for each in plan.offsets]
     if as_json:
         names = ("topic", "partition", "old", "new", "note")

@@ -1,0 +1,358 @@
+"""Sends the requests of a share consumer to one leader, one after the other: `NodeReader._serve`, from top to bottom.
+
+Rules:
+- A session has one request in flight. So when a record is delivered again, because its lock expired, the client knows
+  before it sends an acknowledgement of the delivery before, which then fails: it would count for the new delivery.
+- Acknowledgements go out before the next ShareFetch.
+- A lost response, and every error of a whole request, ends the session: the next one begins with epoch 0.
+- NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH: the locks are gone with the leader, so the records are lost.
+- INVALID_RECORD_STATE: one of the records is not locked any more, and no acknowledgement of the partition counts. They
+  are sent again in halves.
+
+Source: ShareConsumeRequestManager.java; SharePartition.java, acknowledge.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Protocol
+
+from ottla.codec.apis.share_acknowledge import PartitionData as AcknowledgedPartition
+from ottla.codec.apis.share_acknowledge import ShareAcknowledgeRequest, ShareAcknowledgeResponse
+from ottla.codec.apis.share_fetch import GAP, RELEASE, RENEW, PartitionData, ShareFetchRequest, ShareFetchResponse
+from ottla.errors import (
+    FencedLeaderEpoch,
+    GroupAuthorizationFailed,
+    InvalidRecordState,
+    InvalidRequest,
+    InvalidShareSessionEpoch,
+    NotLeaderOrFollower,
+    OttlaError,
+    ShareSessionNotFound,
+    UnsupportedVersion,
+    broker_error,
+)
+from ottla.sdk.consume.partitions.record_sets import located
+from ottla.sdk.core import ClientCore
+from ottla.sdk.events import Node
+from ottla.sdk.flow import LoneFlow, ask, sleep
+from ottla.sdk.logs import logger
+from ottla.sdk.outcome import Outcome, own
+from ottla.sdk.share.acquired import acquired
+from ottla.sdk.share.locked_record import Lock, LockedRecord, RecordAcknowledgement, RecordTally, SharedPartition
+from ottla.sdk.share.member import NO_SHARE_GROUPS
+from ottla.sdk.share.share_metrics import ShareMetrics
+from ottla.sdk.share.share_session import ShareFetchLimits, ShareSession
+from ottla.sdk.steps import Steps, settled
+
+log = logger("ottla.sdk.consumer")
+
+_LEADER_MOVED = (NotLeaderOrFollower, FencedLeaderEpoch)
+_NOT_STORED = (
+    ShareSessionNotFound,
+    InvalidShareSessionEpoch,
+    UnsupportedVersion,
+    GroupAuthorizationFailed,
+    InvalidRequest,
+)
+"""Errors of a request that the broker answers before it looks at acknowledgements."""
+
+
+class Reading(Protocol):
+    """The consumer's side of its readers: `ShareReader`."""
+
+    def allowance(self, reader: "NodeReader") -> int:
+        """The number of records to ask the node for now; 0: none."""
+        ...
+
+    def patience(self) -> float:
+        """Seconds for which the broker may hold back the response."""
+        ...
+
+    def acquired(self, reader: "NodeReader", lock: Lock, records: Sequence[LockedRecord]) -> None:
+        """Take over new records, in order."""
+        ...
+
+    def delivered_again(self, partition: SharedPartition, offset: int) -> None:
+        """Take note that the record at this offset is about to be delivered, perhaps not for the first time."""
+        ...
+
+    def renewed(self, lock: Lock, records: Sequence[LockedRecord]) -> None:
+        """Take note of new locks."""
+        ...
+
+    def refused(
+        self, partition: SharedPartition, error: OttlaError, leader: tuple[int, int], nodes: Iterable[Node]
+    ) -> None:
+        """Act on a partition's error; ``leader``: the id and the epoch of its leader, or -1."""
+        ...
+
+    def failed(self, error: OttlaError) -> None:
+        """Have the user's next call raise ``error``."""
+        ...
+
+    def changed(self) -> None:
+        """Take note that there may be room for more records."""
+        ...
+
+
+class NodeReader:
+    """Reads the partitions that one node leads.
+
+    Attributes:
+        node: its address may change.
+        wanted: the partitions to read.
+        reserved: the number of records that a ShareFetch in flight may bring.
+        has_more: the last ShareFetch brought records.
+        asked_at: when the last ShareFetch went out.
+    """
+
+    def __init__(
+        self, core: ClientCore, node: Node, session: tuple[str, str, str, bool], reading: Reading, tally: RecordTally
+    ) -> None:
+        group, member_id, self._channel, self._exact = session
+        self._core, self.node, self._reading, self._tally = core, node, reading, tally
+        self._group = group
+        self.wanted: Mapping[SharedPartition, None] = {}
+        self.reserved = 0
+        self.has_more = False
+        self.asked_at = 0.0
+        self.session = ShareSession(group, member_id, self.wake)
+        self._metrics = ShareMetrics(core.metrics)
+        self._failures = 0
+        self._closing = False
+        self._news: Outcome[None] = Outcome()
+        """Settled if there may be something to send; replaced before each look."""
+        self._serving = LoneFlow(core, self._serve())
+
+    # -- for the reader ----------------------------------------------------------------------------------------------
+
+    def want(self, wanted: Mapping[SharedPartition, None], node: Node) -> None:
+        """Read these partitions from now on."""
+        if wanted != self.wanted or node != self.node:
+            self.wanted, self.node = wanted, node
+            self.wake()
+
+    def wake(self) -> None:
+        """Look whether there is something to send."""
+        self._news.succeed(None)
+
+    def finish(self) -> Outcome[None]:
+        """Send the acknowledgements that wait, and close the session. Settled afterwards."""
+        self._closing = True
+        self.wake()
+        if not self.session.is_open and not self.reserved:
+            self._serving.cancel()
+        return self._serving.outcome
+
+    def stop(self, why: str) -> None:
+        """Send nothing more in the session; let the broker close it, if it is connected."""
+        was_open = self.session.is_open
+        self._serving.cancel()
+        self._metrics.close()
+        self.session.end(why, unknown=True)
+        if was_open:
+            self._core.soon(partial(self._close_late, self.session.close()))
+
+    def _close_late(self, request: ShareAcknowledgeRequest, now: float) -> None:
+        """Close the session on the ordinary channel, because the broker may hold back a ShareFetch on the other one."""
+        if self._core.closed is None and self._core.connected(self.node):
+            ask(self._core, self.node, request, now + self._core.options.request_timeout)
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+
+    def _serve(self) -> Steps[None]:
+        """Send one request after the other, as long as there is something to send."""
+        while True:
+            self._news = Outcome()
+            if self.session.is_due:
+                yield from self._acknowledge()
+            elif self._closing or not (self.wanted or self.session.is_locking):
+                yield from self._close()
+                if self._closing:
+                    return
+                yield own(self._news)
+            elif most := self._reading.allowance(self):
+                yield from self._fetch(most)
+            else:
+                yield own(self._news)
+
+    def _fetch(self, most: int) -> Steps[None]:
+        """Ask for records, and take over the locked ones."""
+        core, options = self._core, self._core.options
+        limits = ShareFetchLimits(self._reading.patience(), options.fetch_max_bytes, most, self._exact)
+        self.reserved, self.asked_at = most, core.now
+        sent = core.now
+
+        def build(version: int) -> ShareFetchRequest:
+            nonlocal sent
+            sent = core.now
+            return self.session.fetch(self.wanted, limits)
+
+        try:
+            answer: ShareFetchResponse = yield from settled(
+                ask(
+                    core,
+                    self.node,
+                    ShareFetchRequest,
+                    core.now + limits.wait + options.request_timeout,
+                    channel=self._channel,
+                    build=build,
+                )
+            )
+            if answer.error_code:
+                raise broker_error(answer.error_code, f"ShareFetch: {answer.error_message or ''}", repeatable=True)
+        except OttlaError as error:
+            self.reserved = 0
+            yield from self._failed(error)
+            return
+        self._metrics.fetched(core.now - sent, core.now)
+        self.session.answered()
+        self._failures, self.reserved, self.has_more = 0, 0, False
+        seconds = answer.acquisition_lock_timeout_ms / 1000
+        self._take(answer, Lock(sent + seconds, core.now + seconds, seconds))
+        self._reading.changed()
+
+    def _acknowledge(self) -> Steps[None]:
+        """Send acknowledgements that wait, and act on their results."""
+        core = self._core
+        sent = core.now
+        try:
+            answer: ShareAcknowledgeResponse = yield from settled(
+                ask(
+                    core,
+                    self.node,
+                    ShareAcknowledgeRequest,
+                    core.now + core.options.request_timeout,
+                    channel=self._channel,
+                    build=self.session.acknowledge,
+                )
+            )
+            if answer.error_code:
+                raise broker_error(answer.error_code, f"ShareAcknowledge: {answer.error_message or ''}")
+        except OttlaError as error:
+            yield from self._failed(error)
+            return
+        self.session.answered()
+        seconds = answer.acquisition_lock_timeout_ms / 1000
+        lock = Lock(sent + seconds, core.now + seconds, seconds)
+        renewed: list[LockedRecord] = []
+        pause = 0.0
+        nodes = [Node(each.node_id, each.host, each.port, each.rack) for each in answer.node_endpoints]
+        for partition, result, acknowledgements in list(self.session.results(answer)):
+            self._metrics.sent(len(acknowledgements), core.now)
+            if result is None or result.error_code:
+                pause = max(pause, self._refused(partition, result, acknowledgements, nodes))
+                continue
+            for each in acknowledgements:
+                if each.kind == RENEW and each.locked is not None:
+                    renewed.append(each.locked)
+                each.stored(lock)
+        if renewed:
+            self._reading.renewed(lock, renewed)
+        self._reading.changed()
+        if pause:
+            yield from sleep(core, pause)
+
+    def _close(self) -> Steps[None]:
+        """Close the session, if the broker has it."""
+        if not self.session.is_open:
+            return
+        request, until = self.session.close(), self._core.now + self._core.options.request_timeout
+        try:
+            yield from settled(ask(self._core, self.node, request, until, channel=self._channel))
+        except OttlaError as error:
+            log.info(
+                "share session not closed: the broker releases its records when the connection ends",
+                extra={"group": self._group, "node": self.node.id, "why": str(error)},
+            )
+        self.session.end("the consumer's block has ended, which releases the record", unknown=False)
+
+    # -- responses ---------------------------------------------------------------------------------------------------
+
+    def _take(self, answer: ShareFetchResponse, lock: Lock) -> None:
+        """Take over the records of a response; report the errors of partitions."""
+        nodes = [Node(each.node_id, each.host, each.port, each.rack) for each in answer.node_endpoints]
+        new: list[LockedRecord] = []
+        for topic in answer.responses:
+            for data in topic.partitions:
+                partition = self.session.partition(topic.topic_id, data.partition_index)
+                if partition is None:
+                    continue
+                if data.error_code:
+                    error = broker_error(data.error_code, str(partition), repeatable=True)
+                    if isinstance(error, _LEADER_MOVED):
+                        self._lose(partition, error)
+                    hint = data.current_leader
+                    self._reading.refused(partition, error, (hint.leader_id, hint.leader_epoch), nodes)
+                elif data.acquired_records:
+                    self.has_more = True
+                    new += self._open(partition, data, lock)
+        self._reading.acquired(self, lock, new)
+
+    def _open(self, partition: SharedPartition, data: PartitionData, lock: Lock) -> list[LockedRecord]:
+        """The records that the leader has locked in one partition."""
+        found = acquired(data.records, data.acquired_records, self._core.options.fetch_batch_memory)
+        new: list[LockedRecord] = []
+        for record, delivery_count in found.records:
+            self._reading.delivered_again(partition, record.offset)
+            locked = LockedRecord(self.session, self._tally, partition, record, delivery_count, lock)
+            self.session.hold(locked)
+            new.append(locked)
+        for kind, ranges in ((GAP, found.gaps), (RELEASE, found.unread)):
+            for first, last in ranges:
+                self.session.queue_for(partition, RecordAcknowledgement(first, last, kind, Outcome()))
+        if found.damage is not None:
+            self._reading.failed(located(found.damage, str(partition)))
+        return new
+
+    def _refused(
+        self,
+        partition: SharedPartition,
+        result: AcknowledgedPartition | None,
+        acknowledgements: list[RecordAcknowledgement],
+        nodes: Sequence[Node],
+    ) -> float:
+        """Act on refused acknowledgements of a partition; return the seconds before the next request."""
+        if result is None:
+            for each in acknowledgements:
+                each.failed("the leader's response lacks the partition")
+            return 0.0
+        error = broker_error(result.error_code, result.error_message or str(partition))
+        if isinstance(error, InvalidRecordState) and len(acknowledgements) > 1:
+            self.session.refused(partition, acknowledgements)
+            return 0.0
+        if isinstance(error, _LEADER_MOVED):
+            self._lose(partition, error)
+            hint = result.current_leader
+            self._reading.refused(partition, error, (hint.leader_id, hint.leader_epoch), nodes)
+            return 0.0
+        if error.retriable:
+            self.session.again(partition, acknowledgements)
+            self._failures += 1
+            return self._core.backoff(self._failures - 1)
+        for each in acknowledgements:
+            each.failed(f"the leader refuses it: {error}")
+        return 0.0
+
+    def _lose(self, partition: SharedPartition, error: OttlaError) -> None:
+        """Lose the records of a partition whose leader has moved: the new leader knows no locks."""
+        for each in self.session.locked(partition):
+            each.lose(f"node {self.node.id} does not lead the partition any more, so the lock is gone ({error})")
+
+    def _failed(self, error: OttlaError) -> Steps[None]:
+        """Act on an error of a whole request: end the session, and wait before the next one."""
+        why = f"the share session with node {self.node.id} is lost: {error}"
+        lost = self.session.end(why, unknown=not isinstance(error, _NOT_STORED))
+        if lost:
+            log.warning(
+                "share session lost with locked records, which will be delivered again",
+                extra={"group": self._group, "node": self.node.id, "records": len(lost), "why": str(error)},
+            )
+        if isinstance(error, UnsupportedVersion):
+            error = UnsupportedVersion(error.detail, told=NO_SHARE_GROUPS)
+        if not error.retriable:
+            self._reading.failed(error)
+        self._failures += 1
+        self._reading.changed()
+        if not self._closing:
+            yield from sleep(self._core, self._core.backoff(self._failures - 1))

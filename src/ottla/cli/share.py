@@ -1,0 +1,172 @@
+"""`ottla share`: list, describe and reset share groups.
+
+Rules:
+- Partial results are printed before the error; the exit code shows that something is missing.
+- A reset changes nothing without ``--execute``. `ottla groups reset` has the same options.
+"""
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ottla.addresses import format_address
+from ottla.cli import stdio, tables
+from ottla.cli.groups import ByDuration, FromFile, ToDatetime, ToOffset, print_plan, where_to
+from ottla.cli.numbers import counted
+from ottla.cli.options import AsJson, Connect, at_cluster
+from ottla.cli.places import format_places, parse_places
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ottla.sdk.admin import ShareGroupDescription, ShareOffset
+
+app = typer.Typer(no_args_is_help=True, help="List, describe and reset share groups.")
+
+
+@app.command("list", epilog="Example: ottla share list --state stable")
+@at_cluster
+async def list_(
+    connect: Connect,
+    state: Annotated[
+        list[str] | None,
+        typer.Option(metavar="STATE", help="Only groups in this state, for example stable; may be repeated."),
+    ] = None,
+    names: Annotated[bool, typer.Option("--names", help="Print only the names, one per line.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print the share groups of all brokers."""
+    async with connect() as client:
+        groups = await client.list_groups(states=state or (), types=["share"])
+    rows = [(each.group, each.state, _node(each.coordinator)) for each in groups]
+    columns = ("group", "state", "coordinator")
+    if as_json:
+        await stdio.say(json.dumps([dict(zip(columns, row, strict=True)) for row in rows]))
+    elif names:
+        await stdio.say(*(each.group for each in groups))
+    else:
+        await tables.show(columns, rows)
+
+
+@app.command("describe", epilog="Example: ottla share describe workers --members")
+@at_cluster
+async def describe(
+    connect: Connect,
+    groups: Annotated[list[str] | None, typer.Argument(metavar="GROUP...", help="The groups' names.")] = None,
+    all_: Annotated[bool, typer.Option("--all", help="All share groups.")] = False,
+    members: Annotated[bool, typer.Option("--members", help="Show each member and its partitions.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show the members of share groups, and how far they are; with --json a line for each group."""
+    if bool(groups) == all_:
+        raise typer.BadParameter("name groups, or use --all", param_hint="GROUP")
+    async with connect() as client:
+        names = groups or [each.group for each in await client.list_groups(types=["share"])]
+        for name, group in (await client.describe_share_groups(names)).items():
+            offsets = await client.share_offsets(name)
+            if as_json:
+                await stdio.say(json.dumps(_as_dict(group, offsets)))
+            else:
+                await _print(group, offsets, members)
+
+
+@app.command("reset", epilog="Example: ottla share reset workers --to-earliest --topic jobs --execute")
+@at_cluster
+async def reset(
+    connect: Connect,
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="The group's name; it must have no members.")],
+    topics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic",
+            metavar="TOPIC[:0,1,2]",
+            help="A topic, or some of its partitions; may be repeated. By default all that the group has read.",
+        ),
+    ] = None,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the beginning.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end.")] = False,
+    to_offset: ToOffset = None,
+    to_datetime: ToDatetime = None,
+    by_duration: ByDuration = None,
+    from_file: FromFile = None,
+    execute: Annotated[bool, typer.Option("--execute", help="Carry out the plan; otherwise it is only shown.")] = False,
+    export: Annotated[bool, typer.Option("--export", help="Print the plan in the format of --from-file.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Plan where a share group without members continues; with --execute, carry it out.
+
+    From there on the group gets all records again, accepted ones included.
+    """
+    ways: dict[str, Any] = {
+        "--to-earliest": "beginning" if to_earliest else None,
+        "--to-latest": "end" if to_latest else None,
+        "--to-offset": to_offset,
+        "--to-datetime": to_datetime,
+        "--by-duration": by_duration,
+        "--from-file": from_file,
+    }
+    if as_json and export:
+        raise typer.BadParameter("prints CSV: leave out --json", param_hint="--export")
+    if from_file is not None and topics:
+        raise typer.BadParameter("has the partitions already: leave out --topic", param_hint="--from-file")
+    to = where_to(group, ways)
+    scope = parse_places(topics, "--topic") if topics else None
+    async with connect() as client:
+        plan = await client.reset_share_offsets(group, to, topics=scope, execute=execute)
+    await print_plan(plan, export, as_json)
+
+
+# -- share groups as text and JSON ------------------------------------------------------------------------------------
+
+
+def _node(node: Any) -> str:
+    return f"{format_address(node.host, node.port)} (node {node.id})"
+
+
+def _lag(offsets: "Mapping[tuple[str, int], ShareOffset]") -> int:
+    return sum(each.lag or 0 for each in offsets.values())
+
+
+def _as_dict(group: "ShareGroupDescription", offsets: "Mapping[tuple[str, int], ShareOffset]") -> dict[str, Any]:
+    node = group.coordinator
+    return {
+        "group": group.group,
+        "state": group.state,
+        "assignor": group.assignor,
+        "epoch": group.epoch,
+        "coordinator": {"node_id": node.id, "host": node.host, "port": node.port},
+        "lag": _lag(offsets),
+        "members": [
+            {
+                "member_id": each.member_id,
+                "client_id": each.client_id,
+                "host": each.host,
+                "assignment": [{"topic": topic, "partition": partition} for topic, partition in each.assignment],
+            }
+            for each in group.members
+        ],
+        "partitions": [
+            {"topic": topic, "partition": partition, "start": each.start, "lag": each.lag}
+            for (topic, partition), each in offsets.items()
+        ],
+    }
+
+
+async def _print(
+    group: "ShareGroupDescription", offsets: "Mapping[tuple[str, int], ShareOffset]", members: bool
+) -> None:
+    of = counted(len(group.members), "member")
+    await stdio.say(f"{group.group}: {group.state}, {group.assignor}, {of}, coordinator {_node(group.coordinator)}")
+    if members and group.members:
+        rows = [
+            (each.member_id, each.client_id, each.host, len(each.assignment), format_places(each.assignment))
+            for each in group.members
+        ]
+        await tables.show(("member", "client", "host", "partitions", "assignment"), rows)
+    if offsets:
+        await tables.show(
+            ("topic", "partition", "start", "lag"),
+            [(topic, partition, each.start, each.lag) for (topic, partition), each in offsets.items()],
+        )
+    await stdio.say(f"lag {_lag(offsets)}")

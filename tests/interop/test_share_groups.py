@@ -1,0 +1,125 @@
+"""Share groups of Apache Kafka with members of Java, librdkafka and ottla, some of which are killed or hold records."""
+
+from collections import defaultdict
+from contextlib import ExitStack
+from functools import partial
+
+import pytest
+import trio
+
+import ottla
+from tests.interop.sharing import Delivery, ShareMember, until
+from tests.kafka import ApacheKafka
+from tests.sdk.shared_topics import filled, share_from_the_beginning
+
+RECORDS = 600
+STEP = 100
+LOST_LINES = 40
+"""The most records that two killed members may have accepted without a line about it."""
+
+
+async def prepare(bootstrap: str, topic: str, group: str) -> None:
+    async with ottla.connect(bootstrap) as client:
+        await share_from_the_beginning(client, group, share_record_lock_duration_ms="15000")
+        await filled(client, topic, RECORDS)
+
+
+async def more(bootstrap: str, topic: str, count: int = RECORDS) -> None:
+    async with ottla.connect(bootstrap) as client, client.producer() as producer:
+        for index in range(count):
+            await producer.send_soon(topic, b"more %d" % index)
+
+
+async def lag(bootstrap: str, group: str) -> int:
+    async with ottla.connect(bootstrap) as client:
+        return sum(each.lag or 0 for each in (await client.share_offsets(group)).values())
+
+
+def check(members: list[ShareMember], count: int) -> None:
+    """Check that every record is accepted, and that the members agree about the deliveries."""
+    delivered: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+    accepted: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+    for member in members:
+        for partition, offset, number in member.delivered:
+            delivered[partition, offset].append(number)
+        for partition, offset, number in member.accepted:
+            accepted[partition, offset].append(number)
+    assert len(accepted) == count
+    assert [each for each in accepted.values() if len(each) > 1] == [], "a record is accepted once"
+    assert [each for each in delivered.values() if len(each) != len(set(each))] == [], "a delivery has one member"
+    for place, [number] in accepted.items():
+        assert number == max(delivered[place]), f"{place} was delivered again after it was accepted"
+        assert number > 1 or place[1] % 7, f"{place} was released at its first delivery"
+
+
+def accepted(members: list[ShareMember]) -> set[tuple[int, int]]:
+    return {each[:2] for member in members for each in member.accepted}
+
+
+@pytest.mark.slow
+def test_members_of_three_clients_accept_every_record_once(kafka: ApacheKafka) -> None:
+    topic, group = "shared-by-three", "three"
+    trio.run(prepare, kafka.bootstrap, topic, group)
+    with ExitStack() as stack:
+        members = [
+            stack.enter_context(ShareMember(name, kafka.bootstrap, topic, group))
+            for name in ("java", "librdkafka", "ottla")
+        ]
+        until(lambda: all(each.delivered for each in members) or len(accepted(members)) == RECORDS, members)
+        trio.run(more, kafka.bootstrap, topic)
+        until(lambda: len(accepted(members)) == 2 * RECORDS, members)
+        for each in members:
+            each.close()
+    check(members, 2 * RECORDS)
+    assert trio.run(lag, kafka.bootstrap, group) == 0
+
+
+@pytest.mark.deep
+def test_no_record_is_lost_when_members_are_killed_and_locks_expire(kafka: ApacheKafka) -> None:
+    topic, group = "shared-and-killed", "killed"
+    trio.run(prepare, kafka.bootstrap, topic, group)
+    held: list[Delivery] = []
+    with ExitStack() as stack:
+
+        def join(name: str, **settings: str) -> ShareMember:
+            members.append(stack.enter_context(ShareMember(name, kafka.bootstrap, topic, group, **settings)))
+            return members[-1]
+
+        members: list[ShareMember] = []
+        holder = join("ottla", hold="20")
+        until(lambda: len(holder.delivered) >= 5, members)
+        held = holder.delivered[:5]
+        ours, theirs, stays = join("ottla"), join("java"), join("librdkafka")
+
+        def enough(count: int) -> bool:
+            return bool(ours.accepted and theirs.accepted) or len(accepted(members)) > count
+
+        sent = RECORDS
+        while not (ours.accepted and theirs.accepted):  # until both have a share
+            trio.run(more, kafka.bootstrap, topic, STEP)
+            sent += STEP
+            until(partial(enough, sent - STEP), members)
+        ours.kill()
+        theirs.kill()
+        trio.run(more, kafka.bootstrap, topic)
+        sent += RECORDS
+        others = [join("ottla"), join("java"), stays, holder]
+        until(lambda: len(accepted(members)) >= sent - LOST_LINES, others)
+        until(lambda: len(holder.failed) >= 1, [holder])
+        for each in others:
+            each.close()
+    assert set(holder.failed) <= set(held), "only locks of records that it held have expired"
+    check_killed(members, sent)
+    assert trio.run(lag, kafka.bootstrap, group) == 0
+
+
+def check_killed(members: list[ShareMember], count: int) -> None:
+    """Like `check`; a killed member may have accepted records without a line about it."""
+    accepted_by = defaultdict(list)
+    for member in members:
+        for each in member.accepted:
+            accepted_by[each[:2]].append(each[2])
+    deliveries = [each for member in members for each in member.delivered]
+    assert len(accepted_by) <= count
+    assert len(deliveries) == len(set(deliveries)), "a delivery has one member"
+    assert all(len(each) == 1 for each in accepted_by.values()), "a record is accepted once"
