@@ -6,6 +6,7 @@ With a wrong password each of them hears of it, in its own words.
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -67,7 +68,7 @@ PLACES = ("broker", "proxy", "relay")
 @contextmanager
 def serving(place: str, home: Path, ca: trustme.CA | None) -> Iterator[str]:
     """A server in which alice can log in; yields its address."""
-    secure = {} if ca is None else {"protocol": "SASL_SSL", "tls": tls.serving(ca, "127.0.0.1")}
+    secure: dict[str, Any] = {} if ca is None else {"protocol": "SASL_SSL", "tls": tls.serving(ca, "127.0.0.1")}
     with Broker(users=USERS, tls=secure.get("tls") if place == "broker" else None) as broker:
         broker.create_topic("t", 1)
         if place == "broker":
@@ -75,7 +76,7 @@ def serving(place: str, home: Path, ca: trustme.CA | None) -> Iterator[str]:
             return
         if place == "relay":
             sasl = SaslSettings(mechanisms=MECHANISMS, relayed=True)
-            options = {"listeners": (with_passwords(mode=ClientMode.RELAY, sasl=sasl, **secure),)}
+            options: dict[str, Any] = {"listeners": (with_passwords(mode=ClientMode.RELAY, sasl=sasl, **secure),)}
         else:
             options = {
                 "listeners": (with_passwords(**secure),),

@@ -40,6 +40,7 @@ from ottla.codec.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from ottla.codec.apis.offset_commit import OffsetCommitRequest
 from ottla.codec.apis.sync_group import SyncGroupRequest, SyncGroupResponse
 from ottla.codec.consumer_protocol import parse_subscription
+from ottla.codec.wire import NO_UUID
 from ottla.errors import (
     FencedInstanceId,
     FencedMemberEpoch,
@@ -414,8 +415,9 @@ class ModernCoordinator:
             return UnknownMemberId.code
         if not transactional and member.protocols is None and version < 9:
             return UnsupportedVersion.code
+        ids = self._cluster.ids
         places = [
-            (self._cluster.ids.get(self._cluster.name(topic)), each.partition_index)
+            (ids.get(self._cluster.name(topic), NO_UUID), each.partition_index)
             for topic in message.topics
             for each in topic.partitions
         ]

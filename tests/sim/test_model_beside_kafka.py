@@ -95,12 +95,12 @@ class ModelLine:
         match message:
             case CreateTopicsRequest(topics=(CreatableTopic(name=name, num_partitions=count),)):
                 self.cluster.create(name, count)
-                result = CreatableTopicResult(name=name, topic_id=self.cluster.ids[name], error_code=0)
-                answers.append(CreateTopicsResponse(topics=(result,)))
+                made = CreatableTopicResult(name=name, topic_id=self.cluster.ids[name], error_code=0)
+                answers.append(CreateTopicsResponse(topics=(made,)))
             case CreatePartitionsRequest(topics=(CreatePartitionsTopic(name=name, count=count),)):
                 self.cluster.grow(name, count - sum(each[0] == name for each in self.cluster.leaders))
-                result = CreatePartitionsTopicResult(name=name, error_code=0)
-                answers.append(CreatePartitionsResponse(results=(result,)))
+                grown = CreatePartitionsTopicResult(name=name, error_code=0)
+                answers.append(CreatePartitionsResponse(results=(grown,)))
             case DeleteTopicsRequest(topics=(DeleteTopicState(name=str(name)),)):
                 self.cluster.delete(name)
                 answers.append(DeleteTopicsResponse(responses=(DeletableTopicResult(name=name, error_code=0),)))
@@ -108,14 +108,14 @@ class ModelLine:
                 answers.append(self._described(self.cluster.groups.group(message.group_ids[0])))
             case listing.ListGroupsRequest():
                 answers.append(self._listed(message.types_filter))
-            case _:
-                group = self.cluster.groups.group(group_of(message))
+            case ConsumerGroupHeartbeatRequest():
                 before = dict(self.assignors)
-                if isinstance(message, ConsumerGroupHeartbeatRequest):
-                    self._note_assignor(group, message)
-                self.cluster.groups.act(group, _CLIENT, version, message, answers.append)
-                if answers and getattr(answers[0], "error_code", 0):
+                self._note_assignor(self.cluster.groups.group(message.group_id), message)
+                self._act(message, version, answers)
+                if answers[0].error_code:
                     self.assignors = before
+            case _:
+                self._act(message, version, answers)
 
         def answer() -> Any:
             end = self.clock.now + HUNG
@@ -124,6 +124,10 @@ class ModelLine:
             return answers[0] if answers else None
 
         return answer
+
+    def _act(self, message: Any, version: int, answers: list[Any]) -> None:
+        group = self.cluster.groups.group(group_of(message))
+        self.cluster.groups.act(group, _CLIENT, version, message, answers.append)
 
     def _note_assignor(self, group: Group, message: ConsumerGroupHeartbeatRequest) -> None:
         key = group.name, message.member_id
