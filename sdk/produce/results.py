@@ -27,7 +27,6 @@ from ottla.addresses import format_address
 from ottla.codec.apis.produce import PartitionProduceResponse
 from ottla.errors import (
     BrokerError,
-    ConnectionLost,
     CorruptMessage,
     DeliveryTimeout,
     InvalidProducerEpoch,
@@ -36,14 +35,13 @@ from ottla.errors import (
     OttlaError,
     OutOfOrderSequenceNumber,
     RecordListTooLarge,
-    RemoteProtocolError,
-    TimeoutExpired,
     UnknownErrorCode,
     UnknownProducerId,
     UnknownServerError,
     broker_error,
 )
 from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.connection.exchange import NO_ANSWER
 from ottla.sdk.core import ClientCore
 from ottla.sdk.logs import logger
 from ottla.sdk.produce.batches import PartitionQueue, ProducerBatch
@@ -60,7 +58,6 @@ log = logger("ottla.sdk.producer")
 _NOT_APPENDED = (CorruptMessage, NotEnoughReplicas)
 """Retriable errors after which certainly no record was appended."""
 _OUTCOME_UNKNOWN = (UnknownServerError, UnknownErrorCode)
-_NO_ANSWER = (ConnectionLost, TimeoutExpired, RemoteProtocolError)
 _OUT_OF_SEQUENCE = (OutOfOrderSequenceNumber, UnknownProducerId, InvalidProducerEpoch)
 _TOO_SLOW = "; if brokers accept less than is buffered in that time, lower buffer_memory or raise delivery_timeout"
 _UNSURE = "an earlier attempt was never answered: the records may or may not be in the log"
@@ -110,7 +107,7 @@ class Results:
             result: its response, if there is one.
         """
         batch.refused(str(error), maybe_stored=sent and _maybe_stored(error))
-        if isinstance(error, _NO_ANSWER) or (isinstance(error, BrokerError) and error.stale_metadata):
+        if isinstance(error, NO_ANSWER) or (isinstance(error, BrokerError) and error.stale_metadata):
             self._queues.node(batch.node).refresh(now)
         if batch.abandoned:
             queue.failed(batch, maybe_stored=True)
@@ -289,9 +286,9 @@ def _why(batch: ProducerBatch) -> str:
 
 def _maybe_stored(error: OttlaError) -> bool:
     """Whether a leader may have appended a batch although its request ended with this error."""
-    if isinstance(error, _NO_ANSWER + _OUTCOME_UNKNOWN):
-        return True
-    return isinstance(error, BrokerError) and error.retriable and not isinstance(error, _NOT_APPENDED)
+    if not isinstance(error, BrokerError):
+        return True  # no broker has refused the batch
+    return isinstance(error, _OUTCOME_UNKNOWN) or (error.retriable and not isinstance(error, _NOT_APPENDED))
 
 
 def _guilty(result: PartitionProduceResponse | None) -> dict[int, OttlaError]:
