@@ -179,7 +179,7 @@ def test_whatever_comes_after_data_says_nothing_about_trust(ca: trustme.CA, junk
     meet(ours, theirs)
     ours.feed(b"".join(theirs.seal([b"an answer"])))
     assert ours.read(100) == b"an answer"
-    with pytest.raises(ConnectionLost, match="^TLS: "):
+    with pytest.raises(ConnectionLost, match=r"^TLS: "):
         ours.feed(junk)
         ours.read(100)
 
@@ -187,7 +187,7 @@ def test_whatever_comes_after_data_says_nothing_about_trust(ca: trustme.CA, junk
 def test_bytes_that_are_no_tls_once_it_is_agreed_on_do_not_mean_a_plaintext_listener(ca: trustme.CA) -> None:
     ours, theirs = client(ca), server(ca)
     meet(ours, theirs)
-    with pytest.raises(ConnectionLost, match="^TLS: "):
+    with pytest.raises(ConnectionLost, match=r"^TLS: "):
         ours.feed(b"HTTP/1.1 408 Request Timeout\r\n\r\n")
         ours.read(100)
 

@@ -183,6 +183,7 @@ class Sender:
             for node in queues.take_woken():
                 while node.may_send(now) and (batches := self._collect(node, now)):
                     self._send(node, batches, now)
+                queues.wake_when_unmuted(node, now)
         self._stalls.look(now)
 
     def _collect(self, node: NodeQueue, now: float) -> Batches:
@@ -321,5 +322,3 @@ class Sender:
                     self._core.cluster.moved(topic.name, each.index, hint.leader_id, hint.leader_epoch, nodes)
         if answer.throttle_time_ms > 0:
             self._metrics.throttle_time.record(answer.throttle_time_ms / 1000, now)
-            if (until := node.muted_until) > now:
-                self._core.later(until, lambda now: self.queues.wake_node(node))
