@@ -8,7 +8,8 @@ Rules:
   means that the oldest has to go first. For the oldest it means that the broker lacks the batches before it: it and all
   later batches are renumbered in the next epoch of the producer id, which needs no request, and sent again (KIP-360).
   This is expected if the broker refused an earlier batch, or its outcome is unknown. Otherwise acknowledged records are
-  missing, which is logged as an error: the broker lost them; these records are not affected.
+  missing, which is logged as an error: the broker lost them; these records are not affected. In a transaction the batch
+  fails instead, and the next transaction begins in the next epoch.
 - An error that a leader may return after it has appended leaves the outcome unknown: with acks=all it appends, waits
   for its replicas, and answers NOT_LEADER_OR_FOLLOWER or UNKNOWN_TOPIC_OR_PARTITION if it has to step down meanwhile.
   An unknown outcome stays unknown, whatever later attempts are answered, until the batch is acknowledged.
@@ -136,7 +137,9 @@ class Results:
         if queue.batches[0] is not batch:
             return  # the batches before it have to go first
         if self._identity.transactional_id is not None:
-            self._fail(queue, batch, error, result, now)  # a transaction cannot change its epoch
+            # A transaction cannot change its epoch, but the next one has to: in this one the broker refuses them all.
+            queue.renumber(batch)
+            self._fail(queue, batch, error, result, now)
             return
         if not batch.renumberable:
             self._fail(queue, batch, type(error)(f"{getattr(error, 'detail', error)}; {_why(batch)}"), result, now)
