@@ -290,6 +290,12 @@ def transact(teller: Transacting) -> None:
     assert teller.answer_end() and teller.error is None
 
 
+def idle(teller: Transacting) -> None:
+    """Let so much time pass that the producer may forget its topic."""
+    for _ in range(4):
+        teller.world.later(400.0)
+
+
 def sent(teller: Transacting) -> list[RecordBatch]:
     """The batches of the pending Produce."""
     topics = teller.asked(ProduceRequest).topic_data
@@ -336,6 +342,27 @@ def test_after_a_batch_out_of_sequence_the_next_transaction_commits_in_another_e
     teller.leave()
     assert teller.answer_end() and teller.error is None
     assert not teller.pending(InitProducerIdRequest)
+
+
+def test_an_idle_producer_keeps_its_sequences_where_the_epoch_cannot_be_bumped() -> None:
+    teller = Transacting(1, more={22: (0, 2)})  # before Kafka 2.5
+    transact(teller)
+    idle(teller)
+    assert not teller.pending(InitProducerIdRequest)
+    teller.transaction = teller.begin()
+    teller.send(0)
+    teller.world.later(1.0)
+    teller.answer_partitions()
+    assert [(each.producer_epoch, each.base_sequence) for each in sent(teller)] == [(0, 1)]
+
+
+def test_an_idle_producer_begins_another_epoch_where_it_can() -> None:
+    teller = Transacting(1)
+    transact(teller)
+    idle(teller)
+    begun = teller.call(TransactionCore(teller.world.core, teller.producer).begin())
+    assert not begun.over
+    assert teller.initialize().producer_epoch == 0 and begun.go_on().over
 
 
 # -- offsets -----------------------------------------------------------------------------------------------------------
