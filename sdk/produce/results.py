@@ -198,6 +198,12 @@ class Results:
         self._metrics.count("record-error", batch.place[0], batch.count, now)
         self._deliveries.failed(batch, error, guilty)
 
+    def drop(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """Remove a batch that has no records and was not sent."""
+        queue.failed(batch, maybe_stored=False)
+        self._deliveries.release(batch)
+        self._deliveries.settled(batch.number)
+
     def withdraw(self, queue: PartitionQueue, batch: ProducerBatch, error: OttlaError) -> None:
         """Fail a batch that is no longer wanted, and drop it once it is not in flight."""
         if batch.abandoned:

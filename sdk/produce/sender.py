@@ -129,6 +129,10 @@ class Sender:
         queue.begin(batch)
         self.results.watch(queue, batch)
 
+    def drop(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """Remove a batch that got no record."""
+        self.results.drop(queue, batch)
+
     def withdraw(self, error: OttlaError) -> Outcome[None]:
         """Fail everything, and send no more of it; settled when no request is in flight any more."""
         for queue in self.queues.partitions.values():
