@@ -173,6 +173,25 @@ def test_a_peer_that_speaks_no_tls_is_recognised(ca: trustme.CA) -> None:
         ours.feed(b"\0\0\0\x10" + bytes(16))
 
 
+@pytest.mark.parametrize("junk", [b"HTTP/1.1 408 Request Timeout\r\n\r\n", b"\x15\x03\x03\0\x02\x02\x30", bytes(32)])
+def test_whatever_comes_after_data_says_nothing_about_trust(ca: trustme.CA, junk: bytes) -> None:
+    ours, theirs = client(ca), server(ca)
+    meet(ours, theirs)
+    ours.feed(b"".join(theirs.seal([b"an answer"])))
+    assert ours.read(100) == b"an answer"
+    with pytest.raises(ConnectionLost, match=r"^TLS: "):
+        ours.feed(junk)
+        ours.read(100)
+
+
+def test_bytes_that_are_no_tls_once_it_is_agreed_on_do_not_mean_a_plaintext_listener(ca: trustme.CA) -> None:
+    ours, theirs = client(ca), server(ca)
+    meet(ours, theirs)
+    with pytest.raises(ConnectionLost, match=r"^TLS: "):
+        ours.feed(b"HTTP/1.1 408 Request Timeout\r\n\r\n")
+        ours.read(100)
+
+
 def test_a_peer_that_ends_tls_before_it_is_agreed_on_is_met_again(ca: trustme.CA) -> None:
     ours = client(ca)
     ours.begin()

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from ottla.codec.apis.metadata import MetadataResponse
 from ottla.errors import BrokerError, ConnectionLost, OttlaError, RequestTimedOut, TimeoutExpired
 from ottla.sdk.connection import requests
-from ottla.sdk.connection.exchange import Exchange
+from ottla.sdk.connection.exchange import NO_ANSWER, Exchange
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import GENERAL, Node
 from ottla.sdk.flow import Flow, sleep
@@ -24,7 +24,7 @@ from ottla.sdk.steps import Steps, settled
 T = TypeVar("T")
 U = TypeVar("U")
 
-UNSURE = (ConnectionLost, TimeoutExpired, RequestTimedOut)
+UNSURE = (*NO_ANSWER, RequestTimedOut)
 """Errors after which a request may have been executed, or may yet be: after the last one the broker goes on with it."""
 
 _LINES = 3

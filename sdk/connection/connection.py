@@ -47,7 +47,7 @@ from ottla.errors import (
     RemoteProtocolError,
     TimeoutExpired,
 )
-from ottla.sdk.connection.exchange import WAIT_FOR_MEMBERS, Exchange, ignored
+from ottla.sdk.connection.exchange import NO_ANSWER, WAIT_FOR_MEMBERS, Exchange, ignored
 from ottla.sdk.connection.handshake import HINT_AFTER, HandshakeRequest
 from ottla.sdk.connection.peer import Peer
 from ottla.sdk.connection.pipeline import Pipeline
@@ -454,9 +454,13 @@ class Connection:
         self._end_all(error, now)
 
     def _end_all(self, error: OttlaError, now: float) -> None:
-        ended = [*self.requests.drop_sent(), *self.requests.drop_waiting()]
+        sent, waiting = self.requests.drop_sent(), self.requests.drop_waiting()
         self._enter(ConnectionInput.ENDED, now)
-        for exchange in ended:
+        # The broker may have carried out the requests that it has, also if it refuses this client from now on.
+        no_answer = error if isinstance(error, NO_ANSWER) else ConnectionLost(str(error))
+        for exchange in sent:
+            exchange.settle(no_answer, now)
+        for exchange in waiting:
             exchange.settle(error, now)
 
     # -- requests and answers ----------------------------------------------------------------------------------------

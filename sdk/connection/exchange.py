@@ -1,6 +1,8 @@
 """One request and its result: an `Exchange` ends exactly once, with the response or an error.
 
 Rules:
+- A request that the driver has ends with its response, or with an error of `NO_ANSWER`. Any other error says that the
+  broker never got it.
 - No exchange is retried here: the part that created an exchange decides whether to retry.
 - After `Exchange.cancel` none of its functions is called. A request that the driver does not have yet is never sent;
   the response to a request that it has is ignored.
@@ -14,6 +16,7 @@ from typing import Any
 from ottla.codec import frames, wire
 from ottla.codec.apis import APIS
 from ottla.codec.wire import Buffer
+from ottla.errors import ConnectionLost, RemoteProtocolError, TimeoutExpired
 from ottla.late_dataclass import dataclass
 from ottla.sdk.connection.versions import FITTED
 from ottla.sdk.timers import Timer
@@ -22,6 +25,8 @@ WAIT_FOR_MEMBERS = frozenset({"JoinGroup", "SyncGroup"})
 """Requests that the broker answers only when other members have answered, too."""
 _MAY_WAIT = WAIT_FOR_MEMBERS | {"Fetch", "ShareFetch"}
 """Requests that the broker may hold back."""
+NO_ANSWER = (ConnectionLost, TimeoutExpired, RemoteProtocolError)
+"""Errors of requests that a broker may have received: it may have carried them out, or may yet do so."""
 SLOW_PART = 0.5
 """The part of a request's timeout after which its response counts as slow."""
 

@@ -15,6 +15,7 @@ from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.pump import L, Pump
 from ottla.sdk.drivers.watchdog import Watchdog
+from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import CHECK, Await, Outside, Shielded, Steps, Wait, settled
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from ottla.sdk.produce.records import AwaitedReceipt, PendingRecord, Receipt
 
 T = TypeVar("T")
+
+log = logger("ottla.sdk")
 
 
 class UserResult(NamedTuple):
@@ -199,9 +202,13 @@ class Driver(Pump[L]):
         """Have a thread call ``report(seconds, stack)`` when the loop has been blocked for ``limit`` seconds.
 
         The stack shows the code that blocks the loop. Returns a function that ends the watch; it ends with the client
-        at the latest.
+        at the latest. Without another thread nothing is reported.
         """
-        watchdog = Watchdog(self._call_soon, limit, report)
+        try:
+            watchdog = Watchdog(self._call_soon, limit, report)
+        except RuntimeError as error:  # the consumer has joined its group already, and works without the report
+            log.warning("no thread watches for code that blocks the event loop", extra={"why": str(error)})
+            return lambda: None
         forget = self.core.on_close(lambda error: watchdog.stop())
 
         def stop() -> None:

@@ -21,7 +21,6 @@ from typing import NamedTuple, Protocol
 from ottla.codec.apis.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from ottla.errors import (
     BrokerError,
-    ConnectionLost,
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     FencedInstanceId,
@@ -33,13 +32,13 @@ from ottla.errors import (
     RebalanceInProgress,
     RemoteProtocolError,
     StaleMemberEpoch,
-    TimeoutExpired,
     UnknownMemberId,
     UnknownTopicOrPartition,
     broker_error,
 )
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.connection import requests
+from ottla.sdk.connection.exchange import NO_ANSWER
 from ottla.sdk.connection.versions import COMMIT_BY_NAME
 from ottla.sdk.core import ClientCore
 from ottla.sdk.flow import LoneFlow, ask
@@ -226,7 +225,7 @@ class OffsetCommits:
     def _retry_or_fail(self, error: OttlaError, commits: PendingCommits, now: float) -> None:
         """Retry commits that were not acknowledged, or fail them if a retry does not help."""
         self.trouble = str(error)
-        if isinstance(error, ConnectionLost | TimeoutExpired | RemoteProtocolError):
+        if isinstance(error, NO_ANSWER):
             for each in commits.values():
                 each.assignment.lose_answer()
         of_partitions = isinstance(error, BrokerError) and not isinstance(error, _OF_THE_COORDINATOR)

@@ -11,6 +11,7 @@ Source: GroupVersion.java; GroupCoordinatorService.java, consumerGroupDescribe a
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from ottla.codec.apis.consumer_group_describe import ConsumerGroupDescribeRequest
 from ottla.codec.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -43,6 +44,7 @@ log = logger("ottla.sdk.consumer")
 FEATURE = "group.version"
 """The broker feature whose level is 1 if the brokers have the protocol of KIP-848."""
 
+T = TypeVar("T")
 Notify = Callable[[AssignmentChange | None, float], None]
 
 
@@ -201,13 +203,25 @@ class ChoosingMember:
             return False
         request = ConsumerGroupDescribeRequest(group_ids=(self._group,), include_authorized_operations=False)
         asked = ask(core, node, request, until)
-        [described] = (yield from settled(asked)).groups
+        described = _only("ConsumerGroupDescribe", (yield from settled(asked)).groups)
         # A topic that this client may not describe is one of a group of the new type.
         if described.error_code in (0, TopicAuthorizationFailed.code):
             return True
         if described.error_code != GroupIdNotFound.code:
             raise broker_error(described.error_code, f"ConsumerGroupDescribe of {self._group!r}", repeatable=True)
-        [classic] = (yield from settled(ask(core, node, DescribeGroupsRequest(groups=(self._group,)), until))).groups
+        asked = ask(core, node, DescribeGroupsRequest(groups=(self._group,)), until)
+        classic = _only("DescribeGroups", (yield from settled(asked)).groups)
         if classic.error_code not in (0, GroupIdNotFound.code):
             raise broker_error(classic.error_code, f"DescribeGroups of {self._group!r}", repeatable=True)
         return bool(classic.error_code) or classic.group_state in ("Dead", "Empty")
+
+
+def _only(api: str, groups: Sequence[T]) -> T:
+    """The one group in the response about one group.
+
+    Raises:
+        RemoteProtocolError: there are none, or several.
+    """
+    if len(groups) != 1:
+        raise RemoteProtocolError(f"{api} of one group was answered with {len(groups)} groups")
+    return groups[0]

@@ -73,7 +73,12 @@ class Accumulator:
         if queue.open.left < record.size or record.deadline - queue.open.deadline > self._span:
             self._open(queue, record, now)
         batch = queue.open
-        batch.add(record.size, record.timestamp, record.key, record.value, record.headers, record.callback)
+        try:
+            batch.add(record.size, record.timestamp, record.key, record.value, record.headers, record.callback)
+        except BaseException:
+            if not batch.count:  # it was opened for this record; brokers refuse an empty batch
+                self._sender.drop(queue, batch)
+            raise
         self._room.take(record.size)
         if batch.left <= 0:
             self._queues.make_due(queue, batch)

@@ -8,6 +8,7 @@ Rules:
 Source: sink.go of franz-go; Sender.java.
 """
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import field
@@ -46,6 +47,8 @@ class NodeQueue:
         """Partitions whose open batch has records that callers await, until the next response. Not the batches: one
         that has failed meanwhile would be kept, and no memory be counted for it."""
         self._pauses: dict[type[OttlaError], Pause] = {}
+        self._waits_until = -math.inf
+        """Until when the connection is muted, as far as a timer waits for that."""
         self._refresh_at = 0.0
         """When metadata may be refreshed again."""
 
@@ -56,6 +59,11 @@ class NodeQueue:
 
     def may_send(self, now: float) -> bool:
         return bool(self.ready) and self.in_flight < MAX_REQUESTS and self.muted_until <= now
+
+    def waits_until_unmuted(self, now: float) -> bool:
+        """Whether the connection is muted, until a time that is news."""
+        before, self._waits_until = self._waits_until, self.muted_until
+        return now < self._waits_until != before
 
     def sent(self) -> None:
         """Count a request that was sent."""

@@ -122,6 +122,14 @@ class ProducerQueues:
             self.woken[node.id] = None
             self._schedule_drain()
 
+    def wake_when_unmuted(self, node: NodeQueue, now: float) -> None:
+        """Have a node considered again when its connection is no longer muted.
+
+        The response that muted the connection need not be ours: the producers of a client share it.
+        """
+        if node.ready and node.waits_until_unmuted(now):
+            self._core.later(node.muted_until, lambda now: self.wake_node(node))
+
     def _make_due_if_hurried(self, queues: list[PartitionQueue]) -> None:
         for queue in queues:
             if queue.open.hurried:  # the batch that was collected, or a later one

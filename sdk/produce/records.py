@@ -26,6 +26,7 @@ log = logger("ottla.sdk.producer")
 RECORD_OVERHEAD = 32
 """Bytes that a record takes at most besides its key, value and headers."""
 
+_LATEST = 2**63 - 1
 Timestamp = int | datetime
 """Milliseconds since 1970, or a datetime with a time zone."""
 
@@ -162,11 +163,15 @@ class PendingRecord:
 
         Raises:
             RecordTooLarge: the record would never fit a request.
-            EncodeError: key, value or a header is not bytes.
+            EncodeError: key, value or a header is not bytes, or the timestamp does not fit.
         """
         key, value = self.key, self.value
         if not isinstance(self.topic, str) or not self.topic:
             raise EncodeError(f"a topic's name must be a non-empty str, not {self.topic!r}")
+        if not isinstance(self.timestamp, int) or not 0 <= self.timestamp <= _LATEST:
+            raise EncodeError(
+                f"the timestamp is {self.timestamp!r:.80}, but must be from 0 to 2**63 - 1 (milliseconds)"
+            )
         if self.partition is not None and type(self.partition) is not int:
             raise EncodeError(f"a partition must be an int, not {self.partition!r}")
         if self.headers != () or type(value) is not bytes or not (key is None or type(key) is bytes):

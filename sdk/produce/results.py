@@ -8,7 +8,8 @@ Rules:
   means that the oldest has to go first. For the oldest it means that the broker lacks the batches before it: it and all
   later batches are renumbered in the next epoch of the producer id, which needs no request, and sent again (KIP-360).
   This is expected if the broker refused an earlier batch, or its outcome is unknown. Otherwise acknowledged records are
-  missing, which is logged as an error: the broker lost them; these records are not affected.
+  missing, which is logged as an error: the broker lost them; these records are not affected. In a transaction the batch
+  fails instead, and the next transaction begins in the next epoch.
 - An error that a leader may return after it has appended leaves the outcome unknown: with acks=all it appends, waits
   for its replicas, and answers NOT_LEADER_OR_FOLLOWER or UNKNOWN_TOPIC_OR_PARTITION if it has to step down meanwhile.
   An unknown outcome stays unknown, whatever later attempts are answered, until the batch is acknowledged.
@@ -27,7 +28,6 @@ from ottla.addresses import format_address
 from ottla.codec.apis.produce import PartitionProduceResponse
 from ottla.errors import (
     BrokerError,
-    ConnectionLost,
     CorruptMessage,
     DeliveryTimeout,
     InvalidProducerEpoch,
@@ -36,14 +36,13 @@ from ottla.errors import (
     OttlaError,
     OutOfOrderSequenceNumber,
     RecordListTooLarge,
-    RemoteProtocolError,
-    TimeoutExpired,
     UnknownErrorCode,
     UnknownProducerId,
     UnknownServerError,
     broker_error,
 )
 from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.connection.exchange import NO_ANSWER
 from ottla.sdk.core import ClientCore
 from ottla.sdk.logs import about, logger
 from ottla.sdk.produce.batches import PartitionQueue, ProducerBatch
@@ -60,7 +59,6 @@ log = logger("ottla.sdk.producer")
 _NOT_APPENDED = (CorruptMessage, NotEnoughReplicas)
 """Retriable errors after which certainly no record was appended."""
 _OUTCOME_UNKNOWN = (UnknownServerError, UnknownErrorCode)
-_NO_ANSWER = (ConnectionLost, TimeoutExpired, RemoteProtocolError)
 _OUT_OF_SEQUENCE = (OutOfOrderSequenceNumber, UnknownProducerId, InvalidProducerEpoch)
 _TOO_SLOW = "; if brokers accept less than is buffered in that time, lower buffer_memory or raise delivery_timeout"
 _UNSURE = "an earlier attempt was never answered: the records may or may not be in the log"
@@ -110,7 +108,7 @@ class Results:
             result: its response, if there is one.
         """
         batch.refused(str(error), maybe_stored=sent and _maybe_stored(error))
-        if isinstance(error, _NO_ANSWER) or (isinstance(error, BrokerError) and error.stale_metadata):
+        if isinstance(error, NO_ANSWER) or (isinstance(error, BrokerError) and error.stale_metadata):
             self._queues.node(batch.node).refresh(now)
         if batch.abandoned:
             queue.failed(batch, maybe_stored=True)
@@ -139,7 +137,9 @@ class Results:
         if queue.batches[0] is not batch:
             return  # the batches before it have to go first
         if self._identity.transactional_id is not None:
-            self._fail(queue, batch, error, result, now)  # a transaction cannot change its epoch
+            # A transaction cannot change its epoch, but the next one has to: in this one the broker refuses them all.
+            queue.renumber(batch)
+            self._fail(queue, batch, error, result, now)
             return
         if not batch.renumberable:
             self._fail(queue, batch, type(error)(f"{getattr(error, 'detail', error)}; {_why(batch)}"), result, now)
@@ -197,6 +197,12 @@ class Results:
     ) -> None:
         self._metrics.count("record-error", batch.place[0], batch.count, now)
         self._deliveries.failed(batch, error, guilty)
+
+    def drop(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """Remove a batch that has no records and was not sent."""
+        queue.failed(batch, maybe_stored=False)
+        self._deliveries.release(batch)
+        self._deliveries.settled(batch.number)
 
     def withdraw(self, queue: PartitionQueue, batch: ProducerBatch, error: OttlaError) -> None:
         """Fail a batch that is no longer wanted, and drop it once it is not in flight."""
@@ -289,9 +295,9 @@ def _why(batch: ProducerBatch) -> str:
 
 def _maybe_stored(error: OttlaError) -> bool:
     """Whether a leader may have appended a batch although its request ended with this error."""
-    if isinstance(error, _NO_ANSWER + _OUTCOME_UNKNOWN):
-        return True
-    return isinstance(error, BrokerError) and error.retriable and not isinstance(error, _NOT_APPENDED)
+    if not isinstance(error, BrokerError):
+        return True  # no broker has refused the batch
+    return isinstance(error, _OUTCOME_UNKNOWN) or (error.retriable and not isinstance(error, _NOT_APPENDED))
 
 
 def _guilty(result: PartitionProduceResponse | None) -> dict[int, OttlaError]:

@@ -127,6 +127,10 @@ class Sender:
         queue.begin(batch)
         self.results.watch(queue, batch)
 
+    def drop(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """Remove a batch that got no record."""
+        self.results.drop(queue, batch)
+
     def withdraw(self, error: OttlaError) -> Outcome[None]:
         """Fail everything, and send no more of it; settled when no request is in flight any more."""
         for queue in self.queues.partitions.values():
@@ -181,6 +185,7 @@ class Sender:
             for node in queues.take_woken():
                 while node.may_send(now) and (batches := self._collect(node, now)):
                     self._send(node, batches, now)
+                queues.wake_when_unmuted(node, now)
         self._stalls.look(now)
 
     def _collect(self, node: NodeQueue, now: float) -> Batches:
@@ -323,5 +328,3 @@ class Sender:
                     self._core.cluster.moved(topic.name, each.index, hint.leader_id, hint.leader_epoch, nodes)
         if answer.throttle_time_ms > 0:
             self._metrics.throttle_time.record(answer.throttle_time_ms / 1000, now)
-            if (until := node.muted_until) > now:
-                self._core.later(until, lambda now: self.queues.wake_node(node))

@@ -26,6 +26,7 @@ Source: TransactionManager.java, Sender.java (maybeSendTransactionalRequest); KI
 from collections.abc import Callable, Iterable, Iterator
 
 from ottla.codec.apis.end_txn import EndTxnResponse
+from ottla.codec.apis.init_producer_id import InitProducerIdRequest
 from ottla.errors import (
     BrokerError,
     Closed,
@@ -38,7 +39,7 @@ from ottla.errors import (
     UnsupportedVersion,
 )
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.connection.versions import PRODUCE_TRANSACTIONAL, PRODUCE_TRANSACTIONAL_2, Range
+from ottla.sdk.connection.versions import INITIALIZE_AGAIN, PRODUCE_TRANSACTIONAL, PRODUCE_TRANSACTIONAL_2, Range
 from ottla.sdk.core import ClientCore
 from ottla.sdk.flow import LoneFlow
 from ottla.sdk.logs import logger
@@ -141,8 +142,20 @@ class ProducerTransactions:
 
     @property
     def may_forget(self) -> bool:
-        """Whether sequences may be forgotten: within a transaction they cannot start at 0 again."""
-        return self.state in (TransactionalProducerState.NONE, TransactionalProducerState.READY)
+        """Whether sequences may be forgotten.
+
+        Within a transaction they cannot start at 0 again. Afterwards they can, but only in the next epoch, which a
+        coordinator before Kafka 2.5 does not give.
+        """
+        between = self.state in (TransactionalProducerState.NONE, TransactionalProducerState.READY)
+        return between and self._can_bump
+
+    @property
+    def _can_bump(self) -> bool:
+        """Whether the coordinator is known to bump the epoch by InitProducerId (KIP-360)."""
+        coordinator = self._core.transaction_coordinators.known(self.transactional_id)
+        spoken = None if coordinator is None else self._core.supports(coordinator, InitProducerIdRequest)
+        return spoken is not None and INITIALIZE_AGAIN[0] in spoken
 
     def bump(self, now: float) -> None:
         """Bump the epoch, because a partition's sequences start at 0 again."""

@@ -114,9 +114,7 @@ class TransactionEnd:
                     self.unsure |= isinstance(answer, UnknownProducerId)  # the next transaction needs a new epoch
                     if not self._repeated:
                         return CommitRefused(answer)
-                    why = "an EndTxn without an answer may have committed the transaction"
-                    why = f"{why}, and the coordinator refuses another one: {answer}"
-                    self._ended.fail(TransactionOutcomeUnknown(why))
+                    self._leave_unknown(answer)
                     known = yield from self._requests.describe()
                     if known is not None and is_replaced(self._ours, known):
                         return ProducerEnded(answer)
@@ -134,6 +132,8 @@ class TransactionEnd:
                         return ProducerEnded(answer)
                     yield from sleep(self._core, _PAUSE)  # a former coordinator has answered, which knows less
                 case _:
+                    if self._repeated:
+                        self._leave_unknown(answer)
                     return ProducerEnded(answer)
 
     def abort(self, *, joined: bool) -> Steps[Ending]:
@@ -173,6 +173,11 @@ class TransactionEnd:
         finally:
             self.unsure |= task.repeated
             self._repeated |= task.repeated
+
+    def _leave_unknown(self, error: OttlaError) -> None:
+        """Tell the caller that nobody knows whether the transaction is committed, and never will."""
+        why = "an EndTxn without an answer may have committed the transaction, and another one is refused"
+        self._ended.fail(TransactionOutcomeUnknown(f"{why}: {error}"))
 
     def _may_have_moved(self) -> bool:
         """Whether an impossible response may have come from a former coordinator, which does not know its successor."""

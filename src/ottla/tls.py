@@ -70,6 +70,8 @@ class TlsConnection:
         self._expected = server_hostname or ""
         self._shows_certificate = shows_certificate
         self.agreed = False
+        self._trusted = False
+        """The other side has sent data, so it trusts this one."""
 
     def begin(self) -> bytes:
         """Return the client's first bytes."""
@@ -96,20 +98,24 @@ class TlsConnection:
     def read(self, size: int) -> bytes:
         """Return decrypted bytes, at most ``size``; empty if there are none for now. Raises the errors of `feed`."""
         try:
-            return self._tls.read(size)
+            data = self._tls.read(size)
         except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
             return b""
         except ssl.SSLError as error:
             raise self._failure(error) from None
+        self._trusted = True
+        return data
 
     def read_into(self, room: memoryview) -> int:
         """Like `read`, into ``room``; returns the number of bytes."""
         try:
-            return int(self._tls.read(len(room), room))
+            count = int(self._tls.read(len(room), room))
         except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
             return 0
         except ssl.SSLError as error:
             raise self._failure(error) from None
+        self._trusted = True
+        return count
 
     def seal(self, parts: Sequence[Bytes]) -> tuple[bytes, ...]:
         """Encrypt the application's bytes."""
@@ -142,12 +148,16 @@ class TlsConnection:
         if isinstance(error, ssl.SSLZeroReturnError | ssl.SSLEOFError):  # for example a peer that shuts down
             return ConnectionLost(f"TLS: {self._other} has ended it")
         reason = error.reason or str(error)
+        words = reason.lower().replace("_", " ")
+        # In TLS 1.3 a server checks the client's certificate when the client has agreed already. So an alert may come
+        # later, but not after data, and only an alert does: other bytes were damaged, or come from a middlebox.
+        if self._trusted or (self.agreed and "ALERT_" not in reason):
+            return ConnectionLost(f"TLS: {words}")
         kind = reason.partition("ALERT_")[2] or reason
         if kind in _BAD_CERTIFICATE and not self._shows_certificate:  # Java's alert for a missing certificate
             kind = "CERTIFICATE_REQUIRED"
         if meaning := _MEANINGS.get(kind):
             return AuthenticationFailed(meaning.format(other=self._other))
-        words = reason.lower().replace("_", " ")
         if self.agreed:
             return ConnectionLost(f"TLS: {words}")
         return AuthenticationFailed(f"TLS handshake with {self._other} failed: {words}")

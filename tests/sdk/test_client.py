@@ -523,6 +523,27 @@ async def test_a_loop_over_small_batches_lets_other_tasks_run(loop: Loop, ottla_
     assert len(set(turns)) > len(turns) // 4, "each batch took longer than another task should wait"
 
 
+async def test_a_consumer_reads_also_where_no_thread_can_be_started_to_watch_its_loop(
+    loop: Loop, ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "ottla watchdog":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with loop.fail_after(HUNG):
+        async with loop.connect(ottla_broker.bootstrap) as client:
+            async with client.producer() as producer:
+                await producer.send("t", b"1")
+            async with client.consumer("t", group="g", start="beginning") as consumer:
+                assert [r.value for r in await _take(loop, consumer, 1)] == [b"1"]
+    warnings = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert all("can't start new thread" in each for each in warnings)
+
+
 async def test_a_consumer_that_was_never_left_ends_with_its_client(loop: Loop, ottla_broker: Broker) -> None:
     ottla_broker.create_topic("t", 2)
     with loop.fail_after(HUNG):

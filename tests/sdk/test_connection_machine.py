@@ -639,6 +639,30 @@ def test_a_side_that_is_not_trusted_ends_what_waits_for_good() -> None:
     assert str(error) == "b:9092 (node 1): b'who are you?' is no greeting"
 
 
+def test_a_request_in_flight_whose_side_is_not_trusted_any_more_has_an_unknown_outcome() -> None:
+    class Leaving(Hello):
+        def feed(self, data: Buffer) -> bytes:
+            if data == b"go away":
+                raise AuthenticationFailed("the broker does not accept this side's certificate")
+            return super().feed(data)
+
+    class Meeting(Greeting):
+        def connection(self, host: str) -> Hello:
+            return Leaving()
+
+    one, in_flight, waiting = connection(tls=Meeting()), Ends(), Ends()
+    one.submit(metadata(in_flight), 0)
+    one.poll(0)
+    one.connected(0)
+    one.written(0)
+    one.received(b"hello", 0)
+    one.received(bytes(each ^ 1 for each in versions(SERVED)), 0)
+    one.submit(metadata(waiting), 0)
+    assert one.received(b"go away", 0) == [Close(KEY, (b"bye",))]
+    assert [type(each) for each in in_flight.all] == [ConnectionLost]
+    assert [type(each) for each in waiting.all] == [AuthenticationFailed]
+
+
 def test_a_host_that_tls_cannot_ask_for_fails_the_connection_and_not_the_client() -> None:
     class Never(Greeting):
         def connection(self, host: str) -> Hello:
@@ -947,6 +971,19 @@ def test_what_waits_for_a_token_ends_where_none_is_to_be_had() -> None:
     one.peer.credentials.fetched(TokenFetched(error=AuthenticationFailed("no such client")), 11.0)
     assert one.poll(11.0) == [Close(KEY)]
     assert "no such client" in str(ends.all[0])
+
+
+def test_where_no_token_is_to_be_had_the_outcome_of_what_is_in_flight_is_unknown() -> None:
+    one, sent_before, waiting = bearing(10.0), Ends(), Ends()
+    one.submit(metadata(sent_before), 9.5)
+    one.poll(9.5)
+    one.submit(metadata(waiting), 10.0)
+    one.poll(10.0)
+    one.peer.credentials.fetched(TokenFetched(error=AuthenticationFailed("no such client")), 11.0)
+    assert one.poll(11.0) == [Close(KEY)]
+    assert [type(each) for each in sent_before.all] == [ConnectionLost], "the broker may carry it out"
+    assert "no such client" in str(sent_before.all[0])
+    assert [type(each) for each in waiting.all] == [AuthenticationFailed]
 
 
 def test_a_session_that_cannot_be_renewed_ends_what_waits_with_the_brokers_words(

@@ -642,6 +642,27 @@ def test_after_an_error_of_a_replica_the_leader_has_the_last_word(code: int) -> 
     assert near(leaders) == [1, 2, 1]
 
 
+@pytest.mark.parametrize("reset", [None, Time(EARLIEST), Time(LATEST)])
+def test_a_replica_whose_log_ends_early_does_not_decide_that_records_were_truncated(reset: Time | None) -> None:
+    leaders = with_replica()
+    fetcher = reader(leaders, {P: Offset(0)}, reset=reset)
+    assert read(leaders, fetcher, 2) == {P: [b"a", b"b"]}
+
+    def shorter(node: int, request: Any, answer: Any) -> Any:  # as in Partition.readRecords
+        if isinstance(request, FetchRequest) and node == 2:
+            for topic in answer.responses:
+                for each in topic.partitions:
+                    each.records, each.diverging_epoch = b"", EpochEndOffset(epoch=0, end_offset=1)
+        return answer
+
+    leaders.bend = shorter
+    for value in ("c", "d", "e"):
+        fill(leaders, value)
+        assert read(leaders, fetcher, 1) == {P: [value.encode()]}
+    assert near(leaders)[-1] == 1 and leaders.now < 5.0
+    assert fetches(leaders, 2) < 8, "it is tried ever more rarely"
+
+
 def refusing(leaders: Leaders, code: int = OffsetOutOfRange.code) -> Any:
     """A `bend` with which node 2 answers for `P` with an error."""
 

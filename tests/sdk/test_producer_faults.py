@@ -735,6 +735,33 @@ def test_a_node_that_throttles_is_left_alone_for_as_long() -> None:
     assert world.now - before == pytest.approx(2.0, abs=0.05)
 
 
+def test_a_node_that_throttles_one_producer_of_a_client_keeps_another_no_longer() -> None:
+    world = World(broker := Answering({"t": 1}))
+    throttled, other = (producer_in(world, linger=0, batch_size=1) for _ in range(2))
+    world.run(ask(throttled, world, b"0"))
+    world.run(ask(other, world, b"1"))
+    throttles = iter([2000])
+    broker.around = lambda answer: ProduceResponse(responses=answer.responses, throttle_time_ms=next(throttles, 0))
+    world.run(ask(throttled, world, b"2"))
+    before = world.now
+    world.run(asked := ask(other, world, b"3"))
+    assert asked.error is None and world.now - before == pytest.approx(2.0, abs=0.05)
+
+
+def test_a_pause_that_another_producer_makes_longer_is_waited_for() -> None:
+    world = World(broker := Answering({"t": 2}))
+    first, other = (producer_in(world, linger=0, batch_size=1) for _ in range(2))
+    for each in (first, other):
+        world.run(ask(each, world, b"0"))
+    throttles = iter([1000, 3000])
+    broker.around = lambda answer: ProduceResponse(responses=answer.responses, throttle_time_ms=next(throttles, 0))
+    both = [ask(first, world, b"1"), ask(first, world, b"2")]
+    world.run(lambda: any(each.done for each in both))
+    before = world.now
+    world.run(asked := ask(other, world, b"3"))
+    assert asked.error is None and world.now - before == pytest.approx(3.0, abs=0.05)
+
+
 def test_a_shorter_throttle_does_not_end_a_longer_one() -> None:
     world = World(broker := Answering({"t": 2}))
     producer = producer_in(world, linger=0, batch_size=1)

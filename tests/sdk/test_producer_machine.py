@@ -306,6 +306,28 @@ def test_a_record_that_can_never_be_sent_is_refused_at_once() -> None:
     assert not producer.pending
 
 
+@pytest.mark.parametrize("before", [0, 1])
+@pytest.mark.parametrize("linger", [0.0, 5.0])
+@pytest.mark.parametrize("checked", [True, False])
+def test_a_record_that_cannot_be_encoded_leaves_no_empty_batch(checked: bool, linger: float, before: int) -> None:
+    world = World(ModelBroker({"t": 1}))
+    producer = producer_in(world, linger=linger, batch_size=1)
+    for _ in range(before):
+        world.run(ask(producer, world, b"before"))
+    free = producer.appends.free
+    record = PendingRecord("t", b"v", None, 0, (), 2**63)
+    with pytest.raises(EncodeError):
+        if checked:
+            producer.append(record, world.now)
+        else:  # as if the check had overlooked it
+            world.run(world.core.metadata.topic("t", world.now))
+            producer._accumulator.append(record, world.core.cluster.topics["t"], world.now)
+    assert producer.appends.free == free and not any(queue.batches for queue in producer._queues.partitions.values())
+    world.call(producer.start_flush)
+    world.run(ask(producer, world, b"after"))
+    assert values(world) == [b"before"] * before + [b"after"]
+
+
 @pytest.mark.parametrize(("topic", "partition"), [("nope", None), ("t", 9)])
 def test_a_topic_or_partition_that_does_not_exist_is_an_error_that_names_it(topic: str, partition: int | None) -> None:
     world = World(ModelBroker({"t": 2}))

@@ -40,6 +40,8 @@ class Choosing:
     """A member with ``auto``; the test plays the coordinator."""
 
     def __init__(self, *, group_version: int = 1, served: dict[int, tuple[int, int]] | None = None) -> None:
+        self.describing = 1
+        """How often an answer describes the group."""
         more = SERVED if served is None else served
         self.world = Coordinator({"t": 3}, more=more, group_version=group_version)
         options = MemberOptions(group_protocol="auto").checked()
@@ -66,7 +68,7 @@ class Choosing:
             members=(),
         )
         asked = self.world.asked(ConsumerGroupDescribeRequest)
-        self.world.answer(asked, ConsumerGroupDescribeResponse(groups=(group,)))
+        self.world.answer(asked, ConsumerGroupDescribeResponse(groups=(group,) * self.describing))
 
     def describe_classic(self, state: str, error: type[BrokerError] | None = None) -> None:
         group = describe_groups.DescribedGroup(
@@ -77,7 +79,9 @@ class Choosing:
             protocol_data="",
             members=(),
         )
-        self.world.answer(self.world.asked(DescribeGroupsRequest), DescribeGroupsResponse(groups=(group,)))
+        self.world.answer(
+            self.world.asked(DescribeGroupsRequest), DescribeGroupsResponse(groups=(group,) * self.describing)
+        )
 
     def own(self, *partitions: int) -> None:
         """Assign partitions of "t", which the user takes note of."""
@@ -150,6 +154,23 @@ def test_a_coordinator_that_is_not_ready_is_asked_again() -> None:
     group.describe(CoordinatorLoadInProgress)
     assert group.world.waiting == []
     assert "chooses the group protocol" in "".join(group.member.explain(group.world.now))
+    group.world.later(0.5)
+    group.describe()
+    assert group.joins_by is ConsumerGroupHeartbeatRequest
+
+
+@pytest.mark.parametrize("count", [0, 2])
+@pytest.mark.parametrize("classic", [False, True])
+def test_an_answer_about_another_number_of_groups_is_the_brokers_mistake_and_asked_for_again(
+    classic: bool, count: int
+) -> None:
+    group = Choosing()
+    if classic:
+        group.describe(GroupIdNotFound)
+    group.describing = count
+    group.describe_classic("Empty") if classic else group.describe()
+    assert f"with {count} groups" in "".join(group.member.explain(group.world.now))
+    group.describing = 1
     group.world.later(0.5)
     group.describe()
     assert group.joins_by is ConsumerGroupHeartbeatRequest

@@ -18,13 +18,17 @@ from ottla.codec.apis.produce import (
     TopicProduceResponse,
 )
 from ottla.errors import (
+    BrokerError,
     ConcurrentTransactions,
     InvalidProducerEpoch,
     InvalidTxnState,
     ProducerFenced,
     TransactionAbortable,
     TransactionAborted,
+    TransactionalIdAuthorizationFailed,
+    TransactionOutcomeUnknown,
     UnknownServerError,
+    UnsupportedVersion,
 )
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
@@ -146,6 +150,18 @@ def test_an_end_that_makes_the_coordinator_fail_is_asked_for_again() -> None:
     assert teller.world.asked(EndTxnRequest).committed and not end.over
     teller.accept(epoch=1)
     assert end.go_on().over and transaction.committed
+
+
+@pytest.mark.parametrize("refusal", [TransactionalIdAuthorizationFailed, UnsupportedVersion])
+def test_the_outcome_is_unknown_if_the_end_was_not_answered_and_another_attempt_is_refused(
+    refusal: type[BrokerError],
+) -> None:
+    teller = Teller()
+    transaction, end = teller.commit()
+    teller.world.break_connections()
+    teller.world.later(1.0)
+    teller.refuse(refusal.code)
+    assert isinstance(end.go_on().error, TransactionOutcomeUnknown) and transaction.committed is None
 
 
 def test_a_transaction_that_a_newer_producer_has_ended_says_so() -> None:

@@ -22,6 +22,7 @@ from ottla.codec.apis.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from ottla.codec.records import RecordBatch, parse_batch
 from ottla.errors import (
     BrokerError,
     CommitFailed,
@@ -31,9 +32,11 @@ from ottla.errors import (
     IllegalGeneration,
     NotCoordinator,
     OttlaError,
+    OutOfOrderSequenceNumber,
     ProducerFenced,
     TransactionAborted,
     UnknownMemberId,
+    UnknownProducerId,
     UnknownTopicOrPartition,
 )
 from ottla.sdk.admin import CommittedOffset
@@ -56,8 +59,8 @@ GROUP = "billing"
 class Transacting:
     """A transactional producer and a member of a group with two partitions; the test plays their brokers."""
 
-    def __init__(self, version: int) -> None:
-        self.world = Coordinator({"in": 2, "t": 3}, transactions=version)
+    def __init__(self, version: int, more: dict[int, tuple[int, int]] | None = None) -> None:
+        self.world = Coordinator({"in": 2, "t": 3}, transactions=version, more=more)
         self.producer = ProducerCore(
             self.world.core, ProducerOptions(transactional_id="t-1", linger=0.0), random.Random(1)
         )
@@ -148,11 +151,11 @@ class Transacting:
         self.answer(request, AddPartitionsToTxnResponse(results_by_topic_v3_and_below=(result,)))
         return set(topic.partitions)
 
-    def store(self) -> None:
+    def store(self, code: int = 0) -> None:
         """Answer every pending Produce."""
         for request in self.world.pending(ProduceRequest):
             stored = tuple(
-                PartitionProduceResponse(index=each.index, error_code=0, base_offset=0)
+                PartitionProduceResponse(index=each.index, error_code=code, base_offset=0)
                 for topic in request.topic_data
                 for each in topic.partition_data
             )
@@ -278,6 +281,27 @@ def test_where_the_cluster_becomes_ready_for_version_2_it_begins_in_an_epoch_of_
     assert not teller.pending(AddPartitionsToTxnRequest) and teller.pending(ProduceRequest)
 
 
+def transact(teller: Transacting) -> None:
+    """Commit the open transaction of version 1, with a record of partition 0."""
+    teller.send(0)
+    teller.answer_partitions()
+    teller.store()
+    teller.leave()
+    assert teller.answer_end() and teller.error is None
+
+
+def idle(teller: Transacting) -> None:
+    """Let so much time pass that the producer may forget its topic."""
+    for _ in range(4):
+        teller.world.later(400.0)
+
+
+def sent(teller: Transacting) -> list[RecordBatch]:
+    """The batches of the pending Produce."""
+    topics = teller.asked(ProduceRequest).topic_data
+    return [parse_batch(each.records) for topic in topics for each in topic.partition_data if each.records]
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_transaction_in_which_nothing_was_sent_asks_nobody(version: int) -> None:
     teller = Transacting(version)
@@ -295,6 +319,50 @@ def test_what_was_asked_to_join_and_not_answered_makes_the_epoch_rise() -> None:
     teller.leave()
     assert teller.answer_end() and teller.error is None
     assert teller.initialize().producer_epoch == 0  # in epoch 0 a late retry would begin another transaction
+
+
+@pytest.mark.parametrize("refusal", [OutOfOrderSequenceNumber, UnknownProducerId])
+def test_after_a_batch_out_of_sequence_the_next_transaction_commits_in_another_epoch(
+    refusal: type[BrokerError],
+) -> None:
+    teller = Transacting(1)
+    transact(teller)
+    teller.transaction = teller.begin()
+    teller.send(0)
+    teller.answer_partitions()
+    teller.store(refusal.code)  # the leader has lost the batch that it had acknowledged
+    teller.leave()
+    assert not teller.answer_end() and isinstance(teller.error, TransactionAborted)
+    assert teller.initialize().producer_epoch == 0
+    teller.transaction = teller.begin()
+    teller.send(0)
+    teller.answer_partitions()
+    assert [(each.producer_epoch, each.base_sequence) for each in sent(teller)] == [(1, 0)]
+    teller.store()
+    teller.leave()
+    assert teller.answer_end() and teller.error is None
+    assert not teller.pending(InitProducerIdRequest)
+
+
+def test_an_idle_producer_keeps_its_sequences_where_the_epoch_cannot_be_bumped() -> None:
+    teller = Transacting(1, more={22: (0, 2)})  # before Kafka 2.5
+    transact(teller)
+    idle(teller)
+    assert not teller.pending(InitProducerIdRequest)
+    teller.transaction = teller.begin()
+    teller.send(0)
+    teller.world.later(1.0)
+    teller.answer_partitions()
+    assert [(each.producer_epoch, each.base_sequence) for each in sent(teller)] == [(0, 1)]
+
+
+def test_an_idle_producer_begins_another_epoch_where_it_can() -> None:
+    teller = Transacting(1)
+    transact(teller)
+    idle(teller)
+    begun = teller.call(TransactionCore(teller.world.core, teller.producer).begin())
+    assert not begun.over
+    assert teller.initialize().producer_epoch == 0 and begun.go_on().over
 
 
 # -- offsets -----------------------------------------------------------------------------------------------------------

@@ -513,6 +513,7 @@ class Leaders:
             code = 0 if follower else code
             if not code and log is not None and self.diverging and each.last_fetched_epoch >= 0:
                 epoch, diverges = log.end_of_epoch(each.last_fetched_epoch)
+                diverges = min(diverges, end) if follower else diverges  # it may not have all of that epoch yet
                 if 0 <= diverges < each.fetch_offset:
                     failed = True
                     found[key] = self._failed(node, version, place, 0)

@@ -128,6 +128,10 @@ class FetchAnswers:
         # From Fetch 12 on: the log differs from what was read, by the epoch in the request (KIP-595).
         if result.diverging_epoch.end_offset >= 0:
             end = result.diverging_epoch
+            if position.replica == session.node.id:  # its log may only end early: the leader has the last word
+                what = f"its log ends at {end.end_offset}, before the requested offset {position.fetch_offset}"
+                self._positions.damaged(position, RemoteProtocolError(what), now)
+                return 0
             truncated = self._positions.truncated
             self._positions.confirm(position, lambda: truncated(position, end.end_offset, end.epoch))
         elif result.preferred_read_replica not in (NO_NODE, session.node.id):
@@ -167,7 +171,7 @@ class FetchAnswers:
         try:
             seen = visible(batches, result.aborted_transactions, self._isolation)
         except OttlaError as damage:  # a control batch is damaged
-            self._positions.fail(position, position.about(damage))
+            self._positions.damaged(position, damage, self._core.now)
             return 0
         fetched = self._buffers.add(position, batches, seen, len(result.records or b""))
         self._changes.review(position)
