@@ -91,6 +91,7 @@ class Transaction(AsyncBlock, SendSoon[K, V], Generic[K, V]):
 
     async def __aenter__(self) -> Self:
         try:
+            self._driver.refuse_within_callback()  # the end of the block waits for callbacks
             await self._driver.run(self._core.begin(), lambda _: self._core.undo())
             producer = self._producer
             # Records of an open transaction need the same checks as all of its producer's. So the fast path skips the
@@ -294,7 +295,11 @@ class Producer(AsyncBlock, SendSoon[K, V], Generic[K, V]):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if not self._driver.is_gone(error):
-            await self._driver.run(self._core.leave(error))
+            await self._leave(error)
+
+    async def _leave(self, error: BaseException | None) -> None:
+        self._driver.refuse_within_callback()
+        await self._driver.run(self._core.leave(error))
 
     async def aclose(self) -> None:
         """Flush and close; within `delivery_timeout`, or twice that if records arrive meanwhile.
@@ -305,7 +310,7 @@ class Producer(AsyncBlock, SendSoon[K, V], Generic[K, V]):
         Raises:
             DeliveryFailed: records were not stored.
         """
-        await self._driver.run(self._core.leave(None))
+        await self._leave(None)
 
     async def send(
         self,
@@ -335,6 +340,7 @@ class Producer(AsyncBlock, SendSoon[K, V], Generic[K, V]):
             RecordTooLarge, EncodeError, UnknownTopicOrPartition, MessageTooLarge, …: the record was refused, and why.
         """
         core, driver, preparation = self._core, self._driver, self._preparation
+        driver.refuse_within_callback()
         if preparation.plain and partition is None and timestamp is None and headers == ():
             awaited, aim = AwaitedReceipt(), (topic, -1)
             try:
@@ -443,4 +449,5 @@ class Producer(AsyncBlock, SendSoon[K, V], Generic[K, V]):
         Raises:
             DeliveryFailed: some records were not stored.
         """
+        self._driver.refuse_within_callback()
         await self._driver.run(self._core.flush())

@@ -5,14 +5,15 @@
             ── report ─►
 
 Rules:
-- Everything here but `left` belongs to the I/O thread. A caller's thread looks at its `UserCall` only when the I/O
-  thread releases the call's lock.
+- Everything here but `left` and `calls_back` belongs to the I/O thread. A caller's thread looks at its `UserCall` only
+  when the I/O thread releases the call's lock.
 - A call has one job at a time, and continues when its thread reports.
 - Callbacks are called in order and one after the other, by one thread at a time: by any whose call waits, or else by
   the next that calls. A call that has ended does so for a few rounds at most, so that callbacks that send endlessly
   hold up no caller.
 - A thread that calls the client within a callback calls no callbacks, and cannot wait for an outcome that is settled
-  after callbacks: it would wait for itself. Source: KafkaProducer.java, flush within a callback.
+  after callbacks: it would wait for itself. Calls that will wait so ask before they have any effect
+  (`refuse_within_callback`). Source: KafkaProducer.java, flush within a callback.
 """
 
 import threading
@@ -233,7 +234,7 @@ class Callers:
             for each in [each for each in list(self.left) if each.thread == call.thread and each is not call]:
                 self.abandon(each, self.left.pop(each))
         self._calls[call] = None
-        call.begin(nested=self._server is not None and self._server.thread == call.thread)
+        call.begin(nested=self.calls_back(call.thread))
         if call.function is None:
             self._go_on(call)
             return
@@ -387,6 +388,16 @@ class Callers:
         while self._callbacks and self._callbacks[0].mode is RunMode.CALLBACK:
             taken.append(self._callbacks.popleft())
         return taken
+
+    def calls_back(self, thread: int) -> bool:
+        """Whether the thread is calling callbacks; any thread may ask."""
+        server = self._server
+        return server is not None and server.thread == thread
+
+    def refuse_within_callback(self, thread: int) -> None:
+        """Raise if the thread is calling callbacks."""
+        if self.calls_back(thread):
+            raise _would_wait_for_itself()
 
     def _take_back(self, call: UserCall) -> None:
         """The thread calls no more callbacks; put back the remaining ones."""

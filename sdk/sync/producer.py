@@ -61,6 +61,7 @@ class Transaction(BlockingBlock, BlockingSendSoon[K, V], Generic[K, V]):
 
     def __enter__(self) -> Self:
         try:
+            self._driver.refuse_within_callback()  # the end of the block waits for callbacks
             self._driver.run(self._core.begin(), lambda _: self._core.undo())
             producer = self._producer
             # Records of an open transaction need the same checks as all of its producer's. So the fast path skips the
@@ -243,7 +244,11 @@ class Producer(BlockingBlock, BlockingSendSoon[K, V], Generic[K, V]):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if not self._driver.is_gone(error):
-            self._driver.run(self._core.leave(error))
+            self._leave(error)
+
+    def _leave(self, error: BaseException | None) -> None:
+        self._driver.refuse_within_callback()
+        self._driver.run(self._core.leave(error))
 
     def close(self) -> None:
         """Flush and close; within `delivery_timeout`, or twice that if records arrive meanwhile.
@@ -254,7 +259,7 @@ class Producer(BlockingBlock, BlockingSendSoon[K, V], Generic[K, V]):
         Raises:
             DeliveryFailed: records were not stored.
         """
-        self._driver.run(self._core.leave(None))
+        self._leave(None)
 
     def send(
         self,
@@ -284,6 +289,7 @@ class Producer(BlockingBlock, BlockingSendSoon[K, V], Generic[K, V]):
             RecordTooLarge, EncodeError, UnknownTopicOrPartition, MessageTooLarge, …: the record was refused, and why.
         """
         core, driver, preparation = self._core, self._driver, self._preparation
+        driver.refuse_within_callback()
         if preparation.plain and partition is None and timestamp is None and headers == ():
             awaited, aim = AwaitedReceipt(), (topic, -1)
             try:
@@ -390,4 +396,5 @@ class Producer(BlockingBlock, BlockingSendSoon[K, V], Generic[K, V]):
         Raises:
             DeliveryFailed: some records were not stored.
         """
+        self._driver.refuse_within_callback()
         self._driver.run(self._core.flush())
