@@ -452,6 +452,7 @@ class Producer(AsyncBlock, SendSoon[K, V], Generic[K, V]):
 
         Raises:
             DeliveryFailed: some records were not stored.
+            TimeoutExpired: in blocking code, a callback has not returned within `delivery_timeout`.
         """
         self._driver.refuse_within_callback()
         await self._driver.run(self._core.flush())

@@ -64,6 +64,7 @@ class UserCall:
         "over",
         "ready",
         "rounds",
+        "since",
         "steps",
         "thread",
         "undo",
@@ -84,6 +85,8 @@ class UserCall:
         self.ready.acquire()
         self.nested = False
         """Whether it was made within a callback."""
+        self.since = 0.0
+        """When its thread began to call the callbacks of a batch."""
         self.job: Job | None = None
         self.wanted: Await | Outside | None = None
         """The next job."""
@@ -104,6 +107,10 @@ class UserCall:
     def cut_short(self) -> None:
         """Note that an exception was raised in its thread, before it is posted to the I/O thread."""
         self.cut = True
+
+    def call_back(self, now: float) -> None:
+        """Note that its thread calls the callbacks of a batch."""
+        self.since = now
 
     def take_error(self) -> BaseException:
         """Take the error, to raise it: its traceback refers to this call."""
@@ -173,10 +180,10 @@ class UserCall:
 
     # -- in the I/O thread: jobs and the end -------------------------------------------------------------------------
 
-    def hand_callbacks(self, callbacks: deque[Run]) -> None:
+    def hand_callbacks(self, callbacks: deque[Run], now: float) -> None:
         """Have its thread call these callbacks."""
         self.rounds -= self.done
-        self.job = callbacks
+        self.job, self.since = callbacks, now
         self._wake()
 
     def hand_wanted(self) -> None:
@@ -348,7 +355,7 @@ class Callers:
             return
         if self._can_serve(call):
             self._server = call
-            call.hand_callbacks(self._next_callbacks())
+            call.hand_callbacks(self._next_callbacks(), self._now())
         elif call.wanted is not None:
             call.hand_wanted()
         elif call.done:
@@ -388,6 +395,11 @@ class Callers:
         while self._callbacks and self._callbacks[0].mode is RunMode.CALLBACK:
             taken.append(self._callbacks.popleft())
         return taken
+
+    @property
+    def server(self) -> UserCall | None:
+        """The call whose thread is calling callbacks."""
+        return self._server
 
     def calls_back(self, thread: int) -> bool:
         """Whether the thread is calling callbacks; any thread may ask."""

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ottla.errors import Closed, LocalProtocolError
 from ottla.sdk.arguments import refused_coroutine
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.core import ClientCore
+from ottla.sdk.core import Calling, ClientCore
 from ottla.sdk.drivers.callers import Callers, UserCall
 from ottla.sdk.drivers.driver import started
 from ottla.sdk.drivers.io_thread import IoThread
@@ -65,7 +65,7 @@ class ThreadDriver(IoThread):
     def __init__(self, core: ClientCore) -> None:
         super().__init__(core)
         self._callers = Callers(core, self.now)
-        core.run_in_thread(self._post)
+        core.run_in_thread(self._post, self._calling)
         self._refusal = ""
         """Why every call is refused."""
 
@@ -224,6 +224,7 @@ class ThreadDriver(IoThread):
             done = job
             if isinstance(job, deque):
                 while job:
+                    call.call_back(self.now())
                     _call_back(job)
                 self.refuse_another_loop()
                 self._post(partial(self._callers.served, call))
@@ -299,6 +300,12 @@ class ThreadDriver(IoThread):
 
     def has_ended(self, task: threading.Thread) -> bool:
         return not task.is_alive()
+
+    def _calling(self) -> Calling | None:
+        if (call := self._callers.server) is None:
+            return None
+        thread = next((each for each in threading.enumerate() if each.ident == call.thread), None)
+        return Calling(thread.name if thread is not None else str(call.thread), call.since, self.where(thread))
 
 
 def _call_back(job: deque[Run]) -> None:

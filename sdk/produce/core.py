@@ -85,7 +85,7 @@ class ProducerCore:
             changed=self._show_topics,
         )
         doom = self._doom if options.transactional_id is not None else None
-        self._deliveries = Deliveries(core, self._room, self._show_topics, doom)
+        self._deliveries = Deliveries(core, self._room, self._show_topics, doom, self._delivery_timeout)
         self._sender = Sender(core, options, self._deliveries, self.give_up, self._show_topics)
         self._queues = self._sender.queues
         self.placing = Placing(core, options, partitioner, rng, self._queues)

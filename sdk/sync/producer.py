@@ -399,6 +399,7 @@ class Producer(BlockingBlock, BlockingSendSoon[K, V], Generic[K, V]):
 
         Raises:
             DeliveryFailed: some records were not stored.
+            TimeoutExpired: in blocking code, a callback has not returned within `delivery_timeout`.
         """
         self._driver.refuse_within_callback()
         self._driver.run(self._core.flush())

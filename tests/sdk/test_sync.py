@@ -17,7 +17,7 @@ import pytest
 import ottla.sync
 from ottla.brokerlite.config import BrokerConfig
 from ottla.codec import engine
-from ottla.errors import Closed, LocalProtocolError, OttlaError
+from ottla.errors import Closed, LocalProtocolError, OttlaError, TimeoutExpired
 from ottla.sdk import client as awaiting_client
 from ottla.sdk import client_parts as awaiting_client_parts
 from ottla.sdk import consumer as awaiting_consumer
@@ -263,6 +263,39 @@ def test_a_transaction_cannot_begin_in_a_callback_because_its_end_would_wait_for
             producer.send_soon("t", b"v", on_delivery=told)
             producer.flush()
         assert len(refused) == 1 and "made within one" in str(refused[0])
+
+
+def test_a_callback_that_does_not_return_keeps_no_other_thread_waiting_for_ever(ottla_broker: Broker) -> None:
+    back, called = threading.Event(), threading.Event()
+
+    def told(result: object) -> None:
+        called.set()
+        assert back.wait(HUNG)
+
+    with (
+        ottla.sync.connect(ottla_broker.bootstrap, delivery_timeout=1.5, request_timeout=0.5) as client,
+        client.producer(linger=0.3) as producer,
+    ):
+
+        def hang() -> None:
+            producer.send_soon("t", b"1", on_delivery=told)
+            with pytest.raises(TimeoutExpired):
+                producer.flush()
+
+        hung = threading.Thread(target=hang, name="hung")
+        hung.start()
+        try:
+            assert called.wait(HUNG)
+            producer.send_soon("t", b"2", on_delivery=lambda result: None)
+            assert producer.send("t", b"3").offset == 2, "its batch is stored, and needs no callback of the user's"
+            with pytest.raises(TimeoutExpired, match=r"not returned within 1.5 s: one that thread 'hung' .* in told"):
+                producer.flush()
+            assert "callbacks wait for one that thread 'hung' has been calling for" in client.explain()
+        finally:
+            back.set()
+        hung.join(HUNG)
+        producer.flush()
+        assert not client.explain()
 
 
 def test_what_a_callback_raises_is_raised_by_the_next_call(ottla_broker: Broker) -> None:
