@@ -23,7 +23,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from ottla.errors import Closed, OttlaError
 from ottla.sdk.cluster.cluster import Cluster
@@ -54,6 +54,8 @@ LEAVE_TIMEOUT = 0.75
 """Seconds for members to leave their groups when the client closes before its consumers."""
 FINISH_TIMEOUT = 5.0
 """Seconds for brokers to close connections on which nothing more is sent."""
+_SLOW_CALLBACK = 1.0
+"""Seconds for which a callback runs before `explain` names it."""
 _NAMED = 3
 """Addresses that a log line names."""
 
@@ -68,6 +70,19 @@ class Explains(Protocol):
     def waiting(self, nodes: Container[int] | None) -> Mapping[str, int]:
         """Work that cannot go on without these nodes (``None``: without any), as counts by unit."""
         ...
+
+
+class Calling(NamedTuple):
+    """A thread that calls callbacks."""
+
+    thread: str
+    since: float
+    """When it began with the present batch's."""
+    where: str
+    """The innermost lines of its code."""
+
+    def explain(self, now: float) -> str:
+        return f"one that thread {self.thread!r} has been calling for {now - self.since:.1f} s ({self.where})"
 
 
 class ClientCore:
@@ -93,6 +108,8 @@ class ClientCore:
         self.gate = Gate(self.run)
         self.threaded = False
         """The driver has a thread of its own, and callbacks run in other threads."""
+        self.calling: Callable[[], Calling | None] = lambda: None
+        """Returns which thread calls callbacks now; ``None``: none does, or they run within the driver."""
         self.come_back: Callable[[Callable[[], object]], object] = lambda call: call()
         """Lets a `Run`, which may be in another thread than the driver, call into the core."""
         self.now = 0.0
@@ -164,13 +181,16 @@ class ClientCore:
             self.now = now
             return call()
 
-    def run_in_thread(self, post: Callable[[Callable[[], object]], object]) -> None:
+    def run_in_thread(
+        self, post: Callable[[Callable[[], object]], object], calling: Callable[[], Calling | None]
+    ) -> None:
         """Take note that the driver has a thread of its own, and runs callbacks in others.
 
         Args:
             post: lets a callback call into the core.
+            calling: returns which thread calls callbacks now.
         """
-        self.threaded, self.come_back = True, post
+        self.threaded, self.come_back, self.calling = True, post, calling
 
     def room(self, key: Key) -> memoryview | None:
         """The rest of a large response, into which the driver may receive; it reports that with `Filled`."""
@@ -396,6 +416,8 @@ class ClientCore:
         yield from self.metadata.explain(now)
         for part in list(self.parts):
             yield from part.explain(now)
+        if (calling := self.calling()) is not None and now - calling.since > _SLOW_CALLBACK:
+            yield f"callbacks wait for {calling.explain(now)}"
 
 
 def _found(find: Callable[[], Sequence[str]]) -> Found:

@@ -214,6 +214,8 @@ class ConsumerCore:
     def read_by(self, reader: object) -> None:
         """Let only ``reader`` ask for batches, for example a transform; only its transactions commit their offsets."""
         self._reader = reader
+        self.ahead = None  # a thread that takes offered batches is not asked who it is
+        self._core.gate.offering.pop(self, None)
         self.committer.refuse_all_but_transactions()
 
     def next_batch(self, task: Any, reader: object = None) -> Steps[Taken]:

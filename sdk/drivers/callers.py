@@ -5,14 +5,15 @@
             ── report ─►
 
 Rules:
-- Everything here but `left` belongs to the I/O thread. A caller's thread looks at its `UserCall` only when the I/O
-  thread releases the call's lock.
+- Everything here but `left` and `calls_back` belongs to the I/O thread. A caller's thread looks at its `UserCall` only
+  when the I/O thread releases the call's lock.
 - A call has one job at a time, and continues when its thread reports.
 - Callbacks are called in order and one after the other, by one thread at a time: by any whose call waits, or else by
   the next that calls. A call that has ended does so for a few rounds at most, so that callbacks that send endlessly
   hold up no caller.
 - A thread that calls the client within a callback calls no callbacks, and cannot wait for an outcome that is settled
-  after callbacks: it would wait for itself. Source: KafkaProducer.java, flush within a callback.
+  after callbacks: it would wait for itself. Calls that will wait so ask before they have any effect
+  (`refuse_within_callback`). Source: KafkaProducer.java, flush within a callback.
 """
 
 import threading
@@ -63,6 +64,7 @@ class UserCall:
         "over",
         "ready",
         "rounds",
+        "since",
         "steps",
         "thread",
         "undo",
@@ -83,6 +85,8 @@ class UserCall:
         self.ready.acquire()
         self.nested = False
         """Whether it was made within a callback."""
+        self.since = 0.0
+        """When its thread began to call the callbacks of a batch."""
         self.job: Job | None = None
         self.wanted: Await | Outside | None = None
         """The next job."""
@@ -103,6 +107,10 @@ class UserCall:
     def cut_short(self) -> None:
         """Note that an exception was raised in its thread, before it is posted to the I/O thread."""
         self.cut = True
+
+    def call_back(self, now: float) -> None:
+        """Note that its thread calls the callbacks of a batch."""
+        self.since = now
 
     def take_error(self) -> BaseException:
         """Take the error, to raise it: its traceback refers to this call."""
@@ -172,10 +180,10 @@ class UserCall:
 
     # -- in the I/O thread: jobs and the end -------------------------------------------------------------------------
 
-    def hand_callbacks(self, callbacks: deque[Run]) -> None:
+    def hand_callbacks(self, callbacks: deque[Run], now: float) -> None:
         """Have its thread call these callbacks."""
         self.rounds -= self.done
-        self.job = callbacks
+        self.job, self.since = callbacks, now
         self._wake()
 
     def hand_wanted(self) -> None:
@@ -233,7 +241,7 @@ class Callers:
             for each in [each for each in list(self.left) if each.thread == call.thread and each is not call]:
                 self.abandon(each, self.left.pop(each))
         self._calls[call] = None
-        call.begin(nested=self._server is not None and self._server.thread == call.thread)
+        call.begin(nested=self.calls_back(call.thread))
         if call.function is None:
             self._go_on(call)
             return
@@ -347,7 +355,7 @@ class Callers:
             return
         if self._can_serve(call):
             self._server = call
-            call.hand_callbacks(self._next_callbacks())
+            call.hand_callbacks(self._next_callbacks(), self._now())
         elif call.wanted is not None:
             call.hand_wanted()
         elif call.done:
@@ -387,6 +395,21 @@ class Callers:
         while self._callbacks and self._callbacks[0].mode is RunMode.CALLBACK:
             taken.append(self._callbacks.popleft())
         return taken
+
+    @property
+    def server(self) -> UserCall | None:
+        """The call whose thread is calling callbacks."""
+        return self._server
+
+    def calls_back(self, thread: int) -> bool:
+        """Whether the thread is calling callbacks; any thread may ask."""
+        server = self._server
+        return server is not None and server.thread == thread
+
+    def refuse_within_callback(self, thread: int) -> None:
+        """Raise if the thread is calling callbacks."""
+        if self.calls_back(thread):
+            raise _would_wait_for_itself()
 
     def _take_back(self, call: UserCall) -> None:
         """The thread calls no more callbacks; put back the remaining ones."""

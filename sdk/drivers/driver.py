@@ -107,6 +107,9 @@ class Driver(Pump[L]):
         """Whether the running task may have its record appended: in the client's own loop, and not cancelled."""
         return self._runs_here() and not self._is_cancelled()
 
+    def refuse_within_callback(self) -> None:
+        """Nothing to refuse: in a loop, a callback cannot await a call."""
+
     async def receive(self, core: "ProducerCore", awaited: "AwaitedReceipt", aim: TopicPartition) -> "Receipt":
         """As `ProducerCore.received`, without steps: most records need none. The caller abandons it if cancelled."""
         await self.settled(awaited)

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ottla.errors import Closed, LocalProtocolError
 from ottla.sdk.arguments import refused_coroutine
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.core import ClientCore
+from ottla.sdk.core import Calling, ClientCore
 from ottla.sdk.drivers.callers import Callers, UserCall
 from ottla.sdk.drivers.driver import started
 from ottla.sdk.drivers.io_thread import IoThread
@@ -56,6 +56,7 @@ _SIGNALS = 0.5
 """Seconds after which a sleeping caller checks for signals: Python misses a signal sent as a thread falls asleep."""
 _LAST_ROUNDS = 100
 """Rounds of callbacks that closing the client may call."""
+_IN_THE_IO_THREAD = "this call would have to wait in the client's own thread: move it to a thread of yours"
 
 
 class ThreadDriver(IoThread):
@@ -64,7 +65,7 @@ class ThreadDriver(IoThread):
     def __init__(self, core: ClientCore) -> None:
         super().__init__(core)
         self._callers = Callers(core, self.now)
-        core.run_in_thread(self._post)
+        core.run_in_thread(self._post, self._calling)
         self._refusal = ""
         """Why every call is refused."""
 
@@ -155,6 +156,17 @@ class ThreadDriver(IoThread):
         """Whether this thread may append a record itself: a forked child never may."""
         return not self._refusal
 
+    def refuse_within_callback(self) -> None:
+        """Refuse a call that will wait for callbacks before it has any effect: a refused record must not be sent.
+
+        Raises:
+            LocalProtocolError: the call would wait for itself; it was made within a callback, or in the I/O thread.
+        """
+        if self._runs_here() and not self._stopped:
+            raise LocalProtocolError(_IN_THE_IO_THREAD)
+        if self._callers.calls_back(threading.get_ident()):  # perhaps: an interrupt may not be posted yet
+            self._perform(UserCall(None, partial(self._callers.refuse_within_callback, threading.get_ident())))
+
     def receive(self, core: "ProducerCore", awaited: "AwaitedReceipt", aim: TopicPartition) -> "Receipt":
         """Wait for the receipt. The steps abandon it if Ctrl-C interrupts, however often that comes."""
         return self.run(core.received(awaited, aim))
@@ -212,6 +224,7 @@ class ThreadDriver(IoThread):
             done = job
             if isinstance(job, deque):
                 while job:
+                    call.call_back(self.now())
                     _call_back(job)
                 self.refuse_another_loop()
                 self._post(partial(self._callers.served, call))
@@ -245,8 +258,7 @@ class ThreadDriver(IoThread):
                 except Exception as error:  # the call decides
                     raised = error
             elif not (isinstance(wait, Turn) or (isinstance(wait, Outcome) and wait.done)):
-                what = "this call would have to wait in the client's own thread: move it to a thread of yours"
-                raised = Closed("the client is closed") if self._stopped else LocalProtocolError(what)
+                raised = Closed("the client is closed") if self._stopped else LocalProtocolError(_IN_THE_IO_THREAD)
 
     # -- in the I/O thread ---------------------------------------------------------------------------------------------
 
@@ -288,6 +300,12 @@ class ThreadDriver(IoThread):
 
     def has_ended(self, task: threading.Thread) -> bool:
         return not task.is_alive()
+
+    def _calling(self) -> Calling | None:
+        if (call := self._callers.server) is None:
+            return None
+        thread = next((each for each in threading.enumerate() if each.ident == call.thread), None)
+        return Calling(thread.name if thread is not None else str(call.thread), call.since, self.where(thread))
 
 
 def _call_back(job: deque[Run]) -> None:

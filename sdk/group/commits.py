@@ -90,8 +90,16 @@ class Commits:
 
     def rewind(self, place: TopicPartition) -> None:
         """Take note of the user's seek: from now on, lower offsets may be committed."""
-        if assignment := self._assignments.get(place):
+        if (assignment := self._assignments.get(place)) and assignment.over:
+            self.renew(place, assignment.over)
+        elif assignment:
             assignment.rewind()
+
+    def suspend(self, place: TopicPartition, why: str) -> None:
+        """Drop pending commits because the log has changed, and refuse others until `rewind` or `renew`."""
+        if (assignment := self._assignments.get(place)) and not assignment.over:
+            self.renew(place, why)
+            self._assignments[place].end(why)
 
     def renew(self, place: TopicPartition, why: str) -> None:
         """Drop pending commits because the log has changed; from now on, lower offsets may be committed."""

@@ -19,6 +19,8 @@ Rules:
   raises failures. `send_soon` and `send_many` let other tasks run if those have not for two milliseconds (`Turns`).
   They do so *before* they accept a record, so that a cancellation there means that it was not accepted. `send` need
   not, because other tasks run while it waits for its record: it only raises a cancellation that is already pending.
+- A record belongs to the transaction that was open when its call began, or is refused: serializers, and iterators of
+  `send_many`, may take long, and another thread may end the transaction meanwhile.
 - Records are accepted in the order of the calls that wait: `send`, `send_soon`, `send_many`. `send_nowait` overtakes
   calls that only let other tasks run (`Turns`), but no call that waits for space: then it is refused.
 - Any unusual condition hides the topics from the fast path, so that the next record comes here.
@@ -83,7 +85,7 @@ class ProducerCore:
             changed=self._show_topics,
         )
         doom = self._doom if options.transactional_id is not None else None
-        self._deliveries = Deliveries(core, self._room, self._show_topics, doom)
+        self._deliveries = Deliveries(core, self._room, self._show_topics, doom, self._delivery_timeout)
         self._sender = Sender(core, options, self._deliveries, self.give_up, self._show_topics)
         self._queues = self._sender.queues
         self.placing = Placing(core, options, partitioner, rng, self._queues)
@@ -171,6 +173,27 @@ class ProducerCore:
             self._refused(record, error)
             raise
 
+    @property
+    def transaction(self) -> int | None:
+        """The number of the open transaction; ``None``: there is none. Any thread may ask."""
+        transactions = self.transactions
+        return transactions.number if transactions is not None and transactions.is_open else None
+
+    def within(self, number: int, pairs: Iterator[Any]) -> Iterator[Any]:
+        """Yield ``pairs`` while the transaction with this number accepts records; in another thread it may have ended.
+
+        Raises:
+            LocalProtocolError, TransactionAborted: it accepts no records.
+        """
+        transactions = self.transactions
+        assert transactions is not None, "the number is of a transaction"
+        for pair in pairs:  # the user's code, which may take long
+            # Python switches threads at calls and backward jumps only, so none comes between these lines and the append
+            # in C that follows.
+            if transactions.number != number or transactions.state is not TransactionalProducerState.OPEN:
+                transactions.check(number)
+            yield pair
+
     def turn(self, *, timed: bool = True) -> Steps[None]:
         """Let other tasks run, as in `Turns.take`.
 
@@ -251,7 +274,7 @@ class ProducerCore:
         if self._shut:
             raise Closed("the producer is closing: it accepts no more records")
         if self.transactions is not None:
-            self.transactions.check()
+            self.transactions.check(record.transaction)
         record.prepare(self._core.options.max_request_size, now + self._delivery_timeout)
 
     def _accept(self, record: PendingRecord, now: float) -> None:

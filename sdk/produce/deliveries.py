@@ -5,6 +5,8 @@ Rules:
   per batch. Each is removed before it is called, so that a `Run` interrupted by Ctrl-C can resume with the next one.
 - Waits for a batch, such as `flush` and `send`, are settled by a `Run` behind it, so that they end after the callbacks,
   and never in a thread of the user's, where Ctrl-C could keep other callers waiting.
+- A callback that does not return ends no wait for ever: after `delivery_timeout`, `send` gets its result, and a flush
+  fails with an error that names the thread.
 - Failures that neither a caller nor a callback received are counted and raised by the next call; a cancelled caller
   does not receive them. A callback that raises does no harm: its error is logged, and the next call raises the first.
 """
@@ -13,9 +15,9 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 
-from ottla.errors import ConfigurationError, DeliveryFailed, InvalidRecord, OttlaError
+from ottla.errors import ConfigurationError, DeliveryFailed, InvalidRecord, OttlaError, TimeoutExpired
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.core import ClientCore
+from ottla.sdk.core import Calling, ClientCore
 from ottla.sdk.events import RunMode
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import AfterCallbacks, Outcome
@@ -35,6 +37,7 @@ class Deliveries:
     Args:
         changed: called when there is an error to raise, or no more.
         doom: called with each failure of a transactional producer, which does not raise it later.
+        timeout: seconds after which a wait is ended although a callback has not returned.
     """
 
     def __init__(
@@ -43,8 +46,10 @@ class Deliveries:
         room: Room,
         changed: Callable[[], None],
         doom: Callable[[TopicPartition, int, OttlaError], None] | None,
+        timeout: float,
     ) -> None:
         self._core, self._room, self._changed, self._doom = core, room, changed, doom
+        self._timeout = timeout
         self._unsettled: OrderedDict[int, int] = OrderedDict()
         """Numbers of batches, and of unplaced records, oldest first; and how many parts each was split into."""
         self._placed: defaultdict[int, list[int]] = defaultdict(list)
@@ -119,7 +124,30 @@ class Deliveries:
             if self._core.closed:
                 outcome.succeed(None)
             else:
-                self._core.run(partial(outcome.succeed, None), RunMode.BEHIND)
+                self._run_behind(partial(outcome.succeed, None), partial(self._callbacks_hang, outcome))
+
+    def _callbacks_hang(self, flush: Outcome[None], calling: Calling) -> None:
+        why = f"a callback has not returned within {self._timeout:g} s: {calling.explain(self._core.now)}"
+        flush.fail(TimeoutExpired(f"all records are stored or have failed, but {why}"))
+
+    def _run_behind(self, call: Callable[[], object], late: Callable[[Calling], object]) -> None:
+        """Run ``call`` once the callbacks so far have returned; before that, ``late`` if one of them takes too long."""
+        returned: Outcome[None] = Outcome()
+
+        def run() -> None:
+            returned.succeed(None)
+            call()
+
+        def look(now: float) -> None:
+            calling = self._core.calling()
+            due = (now if calling is None else calling.since) + self._timeout
+            if calling is not None and now >= due:
+                late(calling)
+            else:
+                returned.when_done(self._core.later(due, look).cancel)
+
+        returned.when_done(self._core.later(self._core.now + self._timeout, look).cancel)
+        self._core.run(run, RunMode.BEHIND)
 
     # -- what becomes of batches -------------------------------------------------------------------------------------
 
@@ -187,7 +215,8 @@ class Deliveries:
             users: Callbacks = [None if type(each) is AwaitedReceipt else each for each in callbacks]
             awaited: Callbacks = [each if type(each) is AwaitedReceipt else None for each in callbacks]
             self._core.run(partial(run, users), RunMode.CALLBACK, resumable=True)
-            self._core.run(partial(call, awaited), RunMode.BEHIND)
+            settle = partial(call, awaited)
+            self._run_behind(settle, lambda calling: self._core.run(settle))
 
     def release(self, batch: ProducerBatch) -> None:
         """Free the memory and the timers of a batch."""

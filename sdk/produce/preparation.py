@@ -53,8 +53,12 @@ class Preparation:
         headers: Headers,
         timestamp: Timestamp | None,
         callback: DeliveryCallback | None = None,
+        transaction: int | None = None,
     ) -> PendingRecord:
         """Prepare a record.
+
+        Args:
+            transaction: `ProducerCore.transaction` when the call began: the user's code here may take long.
 
         Raises:
             ConfigurationError: ``callback`` is not callable, or is async.
@@ -73,7 +77,7 @@ class Preparation:
             topic, value, key, partition = given.topic, given.value, given.key, given.partition
             headers, stamp = given.headers, given.timestamp
             callback = Acknowledgement(self._interceptors, given, callback)
-        record = PendingRecord(topic, value, key, partition, headers, stamp, callback)
+        record = PendingRecord(topic, value, key, partition, headers, stamp, callback, transaction)
         if self._placing.asks_user(record):
             self._placing.choose(record)
             if record.refused is not None:

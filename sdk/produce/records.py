@@ -130,6 +130,7 @@ class PendingRecord:
 
     Attributes:
         callback: called with the result.
+        transaction: the number of the transaction that was open when the call began: the record is part of no other.
         size: an upper limit of its bytes; set by `prepare`.
         deadline: when its delivery times out; set by `prepare`.
         refused: the error of the user's partitioner.
@@ -142,6 +143,7 @@ class PendingRecord:
     headers: Headers
     timestamp: int
     callback: DeliveryCallback | None = None
+    transaction: int | None = None
     size: int = 0
     deadline: float = 0.0
     refused: OttlaError | None = None

@@ -61,6 +61,7 @@ class Transaction(BlockingBlock, BlockingSendSoon[K, V], Generic[K, V]):
 
     def __enter__(self) -> Self:
         try:
+            self._driver.refuse_within_callback()  # the end of the block waits for callbacks
             self._driver.run(self._core.begin(), lambda _: self._core.undo())
             producer = self._producer
             # Records of an open transaction need the same checks as all of its producer's. So the fast path skips the
@@ -243,7 +244,11 @@ class Producer(BlockingBlock, BlockingSendSoon[K, V], Generic[K, V]):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if not self._driver.is_gone(error):
-            self._driver.run(self._core.leave(error))
+            self._leave(error)
+
+    def _leave(self, error: BaseException | None) -> None:
+        self._driver.refuse_within_callback()
+        self._driver.run(self._core.leave(error))
 
     def close(self) -> None:
         """Flush and close; within `delivery_timeout`, or twice that if records arrive meanwhile.
@@ -254,7 +259,7 @@ class Producer(BlockingBlock, BlockingSendSoon[K, V], Generic[K, V]):
         Raises:
             DeliveryFailed: records were not stored.
         """
-        self._driver.run(self._core.leave(None))
+        self._leave(None)
 
     def send(
         self,
@@ -284,6 +289,8 @@ class Producer(BlockingBlock, BlockingSendSoon[K, V], Generic[K, V]):
             RecordTooLarge, EncodeError, UnknownTopicOrPartition, MessageTooLarge, …: the record was refused, and why.
         """
         core, driver, preparation = self._core, self._driver, self._preparation
+        driver.refuse_within_callback()
+        transaction = core.transaction
         if preparation.plain and partition is None and timestamp is None and headers == ():
             awaited, aim = AwaitedReceipt(), (topic, -1)
             try:
@@ -295,7 +302,7 @@ class Producer(BlockingBlock, BlockingSendSoon[K, V], Generic[K, V]):
                 if raised is not awaited.error:  # a cancellation: delivery goes on
                     driver.unwind(partial(core.abandon, awaited, aim))
                 raise
-        record = preparation.record(topic, value, key, partition, headers, timestamp)
+        record = preparation.record(topic, value, key, partition, headers, timestamp, None, transaction)
         return driver.run(core.send(record))
 
     def _send_soon(
@@ -310,7 +317,8 @@ class Producer(BlockingBlock, BlockingSendSoon[K, V], Generic[K, V]):
     ) -> None:
         """Accept a record that the fast path of `send_soon` has left."""
         core = self._core
-        record = self._preparation.record(topic, value, key, partition, headers, timestamp, on_delivery)
+        prepare, transaction = self._preparation.record, core.transaction
+        record = prepare(topic, value, key, partition, headers, timestamp, on_delivery, transaction)
         self._driver.run(core.send_soon(record))
 
     def send_many(
@@ -338,13 +346,15 @@ class Producer(BlockingBlock, BlockingSendSoon[K, V], Generic[K, V]):
         if isinstance(values, Sized) and isinstance(keys, Sized) and len(values) != len(keys):
             raise ValueError(f"{len(values)} values and {len(keys)} keys: give each value a key, or leave out keys")
         pairs: Iterator[Any] = zip(values, repeat(None)) if keys is None else zip(values, keys, strict=True)
+        if (transaction := core.transaction) is not None:
+            pairs = core.within(transaction, pairs)
         append_many = self._appends.append_many if preparation.plain else lambda topic, pairs, *_: next(pairs, None)
 
         def take() -> Any:
             return append_many(topic, pairs, preparation.stamp(timestamp), on_delivery, _MANY)
 
         def make(value: Any, key: Any) -> PendingRecord:
-            return preparation.record(topic, value, key, None, (), timestamp, on_delivery)
+            return preparation.record(topic, value, key, None, (), timestamp, on_delivery, transaction)
 
         self._driver.send_many(core, take, make)
 
@@ -367,11 +377,11 @@ class Producer(BlockingBlock, BlockingSendSoon[K, V], Generic[K, V]):
         Raises:
             BufferFull: there is no space, or other records wait for it.
         """
-        core, preparation = self._core, self._preparation
+        core, preparation, transaction = self._core, self._preparation, self._core.transaction
         plain = preparation.plain and partition is None and timestamp is None and headers == ()
         if plain and self._appends.append(topic, value, key, time.time_ns() // 1_000_000, on_delivery):
             return
-        record = preparation.record(topic, value, key, partition, headers, timestamp, on_delivery)
+        record = preparation.record(topic, value, key, partition, headers, timestamp, on_delivery, transaction)
         self._driver.do(lambda: core.send_nowait(record))
 
     def transaction(self) -> Transaction[K, V]:
@@ -389,5 +399,7 @@ class Producer(BlockingBlock, BlockingSendSoon[K, V], Generic[K, V]):
 
         Raises:
             DeliveryFailed: some records were not stored.
+            TimeoutExpired: in blocking code, a callback has not returned within `delivery_timeout`.
         """
+        self._driver.refuse_within_callback()
         self._driver.run(self._core.flush())

@@ -2,6 +2,7 @@
 
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -167,3 +168,20 @@ def test_a_finalizer_that_comes_in_while_batches_are_offered_is_refused(
         assert batch.records[0].offset == taken[batch.partition]
         taken[batch.partition] = batch.next_offset
     assert refused and all("the client is busy" in each for each in refused)
+
+
+def test_batches_of_a_transform_are_taken_from_the_transform_only(ottla_broker: Broker) -> None:
+    """A batch that the consumer hands out would be committed, and never transformed."""
+    with ottla.sync.connect(ottla_broker.bootstrap) as client:
+        client.create_topic("t", partitions=1)
+        with client.producer() as producer:
+            producer.send_many("t", [b"%d" % each for each in range(50)])
+        with client.transform("t", group="g", transactional_id="x", max_records=10) as transform:
+            batches = next(transform)
+            with transform.transaction(batches):
+                pass
+            time.sleep(0.1)  # the client is idle, and more batches are fetched
+            for _ in range(3):
+                with pytest.raises(LocalProtocolError, match="a transform reads this consumer"):
+                    transform.consumer.poll(0.0)
+            assert next(transform).batches[0].records[0].value == b"10"

@@ -36,15 +36,18 @@ from ottla.errors import (
     BrokerError,
     Closed,
     CommitFailed,
+    DataLoss,
     LocalProtocolError,
     OffsetMetadataTooLarge,
     OttlaError,
     RebalanceInProgress,
     TimeoutExpired,
     UnknownMemberId,
+    UnknownTopicOrPartition,
 )
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.consume.assignment.committing import BatchAssignment
 from ottla.sdk.consume.assignment.subscription import PATTERN_AGE
 from ottla.sdk.consume.core import ConsumerCore
 from ottla.sdk.consume.options import ConsumerOptions, ConsumerPlan, TopicFilter
@@ -1043,3 +1046,69 @@ def test_a_cancellation_at_any_suspension_leaves_the_group_and_tells_of_each_goi
         assert sorted(set(came)) == sorted(set(gone)) and len(gone) <= len(came), user.told
         machine = user.reader.machine
         assert machine.closed and not user.reader.member.owned and not machine.notices.known
+
+
+def _recreated(reader: Reader) -> None:
+    """The topic is recreated, and the client learns it."""
+    reader.world.ids["t"] = uuid.UUID(int=8)
+    reader.world.core.metadata.refresh(reader.world.now)
+    reader.world.later(1.0)
+
+
+@pytest.mark.parametrize("failed", [False, True], ids=["is read", "has failed"])
+def test_offsets_of_a_recreated_topic_are_not_committed_until_a_seek(failed: bool) -> None:
+    """The broker would store them for the new topic, and the group's next member would skip its first records."""
+    reader = Reader()
+    world, machine = reader.world, reader.machine
+    reader.assign(1, T0)
+    reader.stands(7)
+    assert reader.tell() == ("assigned", (T0,))
+    position = machine.fetcher._positions.assigned[T0]
+    reader.hand_out(T0, 9)
+    position.go(9)  # as if a batch was read
+    machine.committing._moved[T0] = None
+    before = reader.commits.assignment(T0)
+    assert before is not None
+    claim = BatchAssignment(before, before.seeks)
+    if failed:
+        machine.fetcher._positions.fail(position, UnknownTopicOrPartition("t-0"))
+    _recreated(reader)
+    assert isinstance(reader.loop.go_on().error, UnknownTopicOrPartition if failed else DataLoss)
+    commit = machine.committer.commit_batch(T0, CommittedOffset(9), claim)
+    error = reader.call(commit).error
+    assert isinstance(error, CommitFailed) and "the topic was recreated" in str(error)
+    with pytest.raises(CommitFailed, match="the topic was recreated"):
+        machine.committer.commit_soon({T0: 9})
+    machine.committer.commit_soon(None)
+    machine.committing._all_done(T0)
+    machine.committing.commit_done(world.now)
+    world.later(1.0)
+    assert not world.pending(OffsetCommitRequest)
+    reader.call(machine.navigation.seek({T0: Offset(0)}))
+    machine.committer.commit_soon({T0: 0})
+    world.run()
+    reader.committed()
+    assert reader.commits.assignment(T0).committed == 0  # type: ignore[union-attr] # it is assigned
+
+
+def test_a_pending_commit_fails_when_the_client_learns_that_its_topic_was_recreated() -> None:
+    reader = Reader()
+    reader.assign(1, T0)
+    reader.stands(7)
+    reader.tell()
+    waits = reader.call(reader.machine.committer.commit({T0: 9}))
+    assert not waits.go_on().over
+    _recreated(reader)
+    error = waits.go_on().error
+    assert isinstance(error, CommitFailed) and "the topic was recreated" in str(error)
+
+
+def test_a_transaction_with_offsets_of_a_recreated_topic_is_doomed() -> None:
+    reader = Reader()
+    reader.assign(1, T0)
+    reader.stands(7)
+    reader.tell()
+    assignment = reader.commits.assignment(T0)
+    assert assignment is not None
+    _recreated(reader)
+    assert assignment.ended.done and "recreated" in assignment.over

@@ -306,6 +306,9 @@ class Resets(list[tuple[str, int]]):
     def passed(self, place: tuple[str, int]) -> None:
         pass
 
+    def log_changed(self, place: tuple[str, int]) -> None:
+        pass
+
 
 def test_who_reads_is_told_when_a_position_is_reset_but_not_of_a_seek() -> None:
     leaders, moved = Leaders({"t": 3}, nodes=2), Resets()

@@ -17,7 +17,7 @@ import pytest
 import ottla.sync
 from ottla.brokerlite.config import BrokerConfig
 from ottla.codec import engine
-from ottla.errors import Closed, LocalProtocolError, OttlaError
+from ottla.errors import Closed, LocalProtocolError, OttlaError, TimeoutExpired
 from ottla.sdk import client as awaiting_client
 from ottla.sdk import client_parts as awaiting_client_parts
 from ottla.sdk import consumer as awaiting_consumer
@@ -225,8 +225,77 @@ def test_a_callback_may_send_but_cannot_wait_for_what_waits_for_callbacks(ottla_
 
             producer.send_soon("t", b"v", on_delivery=told)
             producer.flush()
-        assert len(refused) == 2 and "made within one" in str(refused[0])
-        assert client.offsets({("t", 0): "end"})["t", 0] >= 2
+        assert len(refused) == 2 and all("made within one" in str(each) for each in refused)
+        assert client.offsets({("t", 0): "end"})["t", 0] == 2, "a refused record is not sent"
+
+
+def test_a_refused_end_of_a_producer_ends_nothing(ottla_broker: Broker) -> None:
+    refused: list[Exception] = []
+    with ottla.sync.connect(ottla_broker.bootstrap) as client:
+        with client.producer(linger=0.2) as producer:
+
+            def told(result: object) -> None:
+                producer.send_many("t", [b"pending"] * 100)
+                for end in (producer.close, lambda: producer.__exit__(None, None, None)):
+                    with pytest.raises(LocalProtocolError) as caught:
+                        end()
+                    refused.append(caught.value)
+
+            producer.send_soon("t", b"v", on_delivery=told)
+            producer.flush()
+            producer.send_soon("t", b"still open")
+        assert len(refused) == 2 and all("made within one" in str(each) for each in refused)
+        assert client.offsets({("t", 0): "end"})["t", 0] == 102
+
+
+def test_a_transaction_cannot_begin_in_a_callback_because_its_end_would_wait_for_that(ottla_broker: Broker) -> None:
+    refused: list[Exception] = []
+    with ottla.sync.connect(ottla_broker.bootstrap) as client:
+        with client.producer() as producer, client.producer(transactional_id="x") as transactional:
+
+            def told(result: object) -> None:
+                try:
+                    with transactional.transaction() as transaction:
+                        transaction.send_soon("t", b"no")
+                except LocalProtocolError as error:
+                    refused.append(error)
+
+            producer.send_soon("t", b"v", on_delivery=told)
+            producer.flush()
+        assert len(refused) == 1 and "made within one" in str(refused[0])
+
+
+def test_a_callback_that_does_not_return_keeps_no_other_thread_waiting_for_ever(ottla_broker: Broker) -> None:
+    back, called = threading.Event(), threading.Event()
+
+    def told(result: object) -> None:
+        called.set()
+        assert back.wait(HUNG)
+
+    with (
+        ottla.sync.connect(ottla_broker.bootstrap, delivery_timeout=1.5, request_timeout=0.5) as client,
+        client.producer(linger=0.3) as producer,
+    ):
+
+        def hang() -> None:
+            producer.send_soon("t", b"1", on_delivery=told)
+            with pytest.raises(TimeoutExpired):
+                producer.flush()
+
+        hung = threading.Thread(target=hang, name="hung")
+        hung.start()
+        try:
+            assert called.wait(HUNG)
+            producer.send_soon("t", b"2", on_delivery=lambda result: None)
+            assert producer.send("t", b"3").offset == 2, "its batch is stored, and needs no callback of the user's"
+            with pytest.raises(TimeoutExpired, match=r"not returned within 1.5 s: one that thread 'hung' .* in told"):
+                producer.flush()
+            assert "callbacks wait for one that thread 'hung' has been calling for" in client.explain()
+        finally:
+            back.set()
+        hung.join(HUNG)
+        producer.flush()
+        assert not client.explain()
 
 
 def test_what_a_callback_raises_is_raised_by_the_next_call(ottla_broker: Broker) -> None:
@@ -351,6 +420,29 @@ def test_a_handler_of_the_log_may_send_from_the_clients_own_thread(ottla_broker:
         producer.flush()
         values = [each.value for each in client.fetch("log", 0, 0)]
     assert names == ["ottla"] and values == [b"first", b"a line"]
+
+
+def test_a_record_that_a_handler_of_the_log_may_not_send_is_not_sent(ottla_broker: Broker) -> None:
+    refused: list[Exception] = []
+    with ottla.sync.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
+        producer.send("t", b"the topic is known")
+
+        class Sending(logging.Handler):
+            def emit(self, record: logging.LogRecord) -> None:
+                try:
+                    producer.send("t", b"refused")
+                except LocalProtocolError as error:
+                    refused.append(error)
+
+        handler = Sending()
+        logging.getLogger("ottla.sdk").addHandler(handler)
+        try:
+            client._driver.do(lambda: logging.getLogger("ottla.sdk").warning("in the client's own thread"))
+        finally:
+            logging.getLogger("ottla.sdk").removeHandler(handler)
+        assert refused and "in the client's own thread" in str(refused[0])
+        producer.flush()
+        assert client.offsets({("t", 0): "end"})["t", 0] == 1
 
 
 def test_a_call_that_nothing_ends_ends_with_the_client(ottla_broker: Broker) -> None:

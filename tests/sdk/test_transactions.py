@@ -1,7 +1,9 @@
 """Transactions of a producer, over real sockets, against brokerlite and both protocol versions of Apache Kafka."""
 
+import threading
 import uuid
-from typing import Literal
+from collections.abc import Iterator
+from typing import Any, Literal
 
 import pytest
 import trio
@@ -118,6 +120,53 @@ def test_in_code_that_blocks_it_is_the_same(ottla_broker: Broker) -> None:
                 1 / 0  # noqa: B018 # raises
         with client.consumer("t", isolation="read_committed") as consumer:
             assert [record.value for record in consumer.poll(HUNG) or ()] == [b"a"]
+
+
+@pytest.mark.parametrize("how", ["many", "many-serialized", "send", "send_soon", "send_nowait"])
+def test_a_record_that_its_thread_is_still_making_is_part_of_no_later_transaction(
+    how: str, ottla_broker: Broker
+) -> None:
+    """A thread sends; in its iterator, or its serializer, another thread ends the transaction, and begins the next."""
+    made, ended = threading.Event(), threading.Event()
+    refused: list[OttlaError] = []
+
+    def values() -> Iterator[bytes]:
+        yield b"early"
+        made.set()
+        assert ended.wait(HUNG)
+        yield b"late"
+
+    def serialize(value: bytes) -> bytes:
+        if value == b"late":
+            made.set()
+            assert ended.wait(HUNG)
+        return value
+
+    def work(txn: Any) -> None:
+        try:
+            txn.send_many("t", values()) if how.startswith("many") else getattr(txn, how)("t", b"late")
+        except LocalProtocolError as error:
+            refused.append(error)
+
+    with ottla.sync.connect(ottla_broker.bootstrap) as client:
+        client.create_topic("t", partitions=1)
+        hooks: Any = {} if how == "many" else {"value_serializer": serialize}
+        with client.producer(transactional_id="t-1", **hooks) as producer:
+            with pytest.raises(ZeroDivisionError), producer.transaction() as txn:
+                txn.send("t", b"aborted")
+                thread = threading.Thread(target=work, args=(txn,))
+                thread.start()
+                assert made.wait(HUNG)
+                1 / 0  # noqa: B018 # raises
+            with producer.transaction() as txn:
+                txn.send("t", b"next")
+                ended.set()
+                thread.join(HUNG)
+        assert [str(each) for each in refused] == [
+            "this transaction is over: send within the block of producer.transaction()"
+        ]
+        with client.consumer("t", isolation="read_committed") as consumer:
+            assert [record.value for record in consumer.poll(HUNG) or ()] == [b"next"]
 
 
 async def test_a_cancellation_aborts(ottla_broker: Broker) -> None:

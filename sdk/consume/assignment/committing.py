@@ -5,6 +5,7 @@ Rules:
 - Records that the user may not see (aborted transactions, markers) are done once everything before them is. Otherwise,
   if no other record follows, the group's lag would never reach zero, and its offset would fall out of the log.
 - Offsets that the coordinator has stored, or that are in flight, are not sent again.
+- After the topic was recreated, or the log truncated, nothing of the partition is committed before a seek.
 - Batches that cannot be committed any more, because their partition was lost, are reported once.
 
 Source: ConsumerCoordinator.java.
@@ -26,6 +27,7 @@ from ottla.sdk.timers import Timer
 log = logger("ottla.sdk.consumer")
 
 _NO_GROUP = "a consumer without a group cannot commit: name one, as in group='billing'"
+_CHANGED = "the topic was recreated, or its log truncated, after the records were read"
 
 
 class BatchAssignment(NamedTuple):
@@ -147,6 +149,13 @@ class Committing:
             self._moved[place] = None
         self._forget(place)
 
+    def log_changed(self, place: TopicPartition) -> None:
+        """Drop pending commits, and refuse others until `move` or `reset`: the log that was read is gone."""
+        if self._commits is not None:
+            self._commits.suspend(place, _CHANGED)
+            self._moved.pop(place, None)
+        self._forget(place)
+
     def disown(self, place: TopicPartition, why: str) -> None:
         """End the partition's assignment, and drop its pending commits."""
         self._forget(place)
@@ -181,7 +190,7 @@ class Committing:
         if self._commits is not None and self._done:
             done, self._done = self._done, {}
             found = {self._commits.assignment(place): each for place, each in done.items()}
-            self._commits.commit({each: at for each, at in found.items() if each is not None}, now)
+            self._commits.commit({each: at for each, at in found.items() if each is not None and not each.over}, now)
 
     def commit(self, offsets: Mapping[Assignment, CommittedOffset], now: float) -> None:
         """Commit exactly these offsets.
@@ -205,8 +214,8 @@ class Committing:
         for place in list(self._moved):
             assignment = commits.assignment(place)
             position = self._fetcher.position(place) if assignment and place in self._fetcher.places else None
-            if assignment is None or position is None:
-                continue  # it is being looked up
+            if assignment is None or position is None or assignment.over:
+                continue  # it is being looked up, or the log has changed
             if assignment.committed >= position:
                 del self._moved[place]
                 continue

@@ -6,6 +6,8 @@ Rules:
 - The client acts on an error only if new metadata still shows the same topic, and the leader that reported the error.
 - The ``reset`` policy moves a position without the user, and so do records that the user may not see. Observers learn
   of both.
+- Observers learn of a recreated topic as soon as the client knows: a commit for the old topic would be stored for the
+  new one, and the group's next member would skip records.
 
 Source: SubscriptionState.java, OffsetFetcher.java, FetchCollector.java.
 """
@@ -50,6 +52,10 @@ log = logger("ottla.sdk.consumer")
 
 class PositionObserver(Protocol):
     """Learns of positions that move without the user."""
+
+    def log_changed(self, place: TopicPartition) -> None:
+        """The log is another, or was truncated: what was read before must not be committed, unless the user seeks."""
+        ...
 
     def reset(self, place: TopicPartition) -> None:
         """The ``reset`` policy has moved the position: it was out of range, or the log is another, or was truncated."""
@@ -244,11 +250,13 @@ class AssignedPositions:
             self._go_on(position, Offset(end, epoch) if end >= 0 else self._reset)
         else:
             self._buffers.drop(position)
+            self._log_changed(position)
             self.fail(position, LogTruncated(topic, index, position.position, end if end >= 0 else None))
 
     def recreated(self, position: Position) -> None:
         """Handle a topic that was deleted and recreated."""
         where = about(position.place)
+        self._log_changed(position)
         if position.buffer:
             self.fail(position, DataLoss())  # only marks the position as stuck: handled once the buffer is empty
         elif position.place[0] in self.may_go:
@@ -285,6 +293,10 @@ class AssignedPositions:
         self.seek(position, start)
         for each in self.observers:
             each.reset(position.place)
+
+    def _log_changed(self, position: Position) -> None:
+        for each in self.observers:
+            each.log_changed(position.place)
 
     def _again(self, position: Position) -> None:
         if self.assigned.get(position.place) is position:
@@ -330,6 +342,8 @@ class AssignedPositions:
         if new:
             self.assign(new)
         for position in self.assigned.values():
+            if is_another(position.topic_id, self._core.cluster.topic_id(position.place[0])):
+                self._log_changed(position)  # now: the review leaves out failed positions
             leader = self.leader(position)
             if leader is not None and leader != position.led:
                 position.retry_now()
