@@ -30,6 +30,7 @@ from ottla.serve.traffic import REQUESTS
 from ottla.subject_mapping import SubjectMapping
 from ottla.testing import Broker
 from tests import oidc, tls
+from tests.interop.peers import kcat_produce
 from tests.patience import HUNG
 
 USERS = {"alice": "correct horse", "bob, =1": "bob's"}
@@ -148,6 +149,15 @@ def test_librdkafka_logs_in(broker: Broker, mechanism: str) -> None:
     producer.produce("t", b"value", on_delivery=lambda error, message: reports.append(error))
     assert producer.flush(HUNG) == 0
     assert reports == [None]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_kcat_logs_in(broker: Broker, mechanism: str) -> None:
+    """Distributions ship it with an old librdkafka, which doubles its nonce."""
+    login = {"sasl.mechanism": mechanism, "sasl.username": "alice", "sasl.password": SECRET}
+    options = ["-X", "security.protocol=SASL_PLAINTEXT", *(f"-X{name}={value}" for name, value in login.items())]
+    kcat_produce(broker.bootstrap, "t", [("key", "of kcat")], *options)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
