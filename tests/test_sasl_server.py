@@ -1,10 +1,12 @@
 """SASL on the side of a listener: the machine alone, without a socket, a thread or a clock."""
 
 import base64
+import hashlib
+import hmac
 import itertools
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +23,7 @@ from ottla.codec.apis.sasl_handshake import SaslHandshakeRequest, SaslHandshakeR
 from ottla.errors import RemoteProtocolError
 from ottla.sasl import Plain, SaslExchange, ScramSha256, ScramSha512
 from ottla.sasl_server.exchanges import Check
-from ottla.sasl_server.scram import HASHES, credential_for
+from ottla.sasl_server.scram import HASHES, credential_for, salted_password
 from ottla.sasl_server.server import SaslServer
 from ottla.sasl_server.session import PassOn, SaslAnswer, SaslEnd, SaslSession, Step
 from ottla.sasl_server.settings import SaslSettings
@@ -296,6 +298,30 @@ def test_a_changed_final_message_of_scram_is_refused(change: str) -> None:
     assert changed != ",".join(parts)
     assert peer.authenticate(changed.encode()).error_code == 58
     assert peer.session.login is None
+
+
+def final_of(peer: Peer, mechanism: str, nonce: Callable[[str], str]) -> SaslAuthenticateResponse:
+    """Log in with a final message whose proof is right, and whose nonce is made of the full one."""
+    peer.handshake(mechanism)
+    bare = f"n={ALICE},r=abc"
+    challenge = peer.authenticate(f"n,,{bare}".encode()).auth_bytes.decode()
+    both, salt, iterations = (each[2:] for each in challenge.split(","))
+    salted = salted_password(mechanism, SECRET, base64.b64decode(salt), int(iterations))
+    without_proof = f"c=biws,r={nonce(both)}"
+    key = hmac.digest(salted, b"Client Key", HASHES[mechanism])
+    stored = hashlib.new(HASHES[mechanism], key).digest()
+    signature = hmac.digest(stored, f"{bare},{challenge},{without_proof}".encode(), HASHES[mechanism])
+    proof = bytes(one ^ other for one, other in zip(key, signature, strict=True))
+    return peer.authenticate(f"{without_proof},p={base64.b64encode(proof).decode()}".encode())
+
+
+@pytest.mark.parametrize("mechanism", HASHES)
+def test_scram_accepts_the_doubled_nonce_of_librdkafka_before_2_6_1(mechanism: str) -> None:
+    peer = Peer()
+    assert final_of(peer, mechanism, lambda both: "abc" + both).error_code == 0
+    assert peer.session.principal == "User:alice"
+    for other in (lambda both: both + "a", lambda both: both[:-1], lambda both: "abc"):
+        assert final_of(Peer(), mechanism, other).error_code == 58
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from ottla.subject_mapping import SubjectMapping
 from ottla.testing import Broker
 from tests import oidc, tls
 from tests.brokerlite.peer import Peer
+from tests.interop.peers import kcat_produce
 from tests.patience import HUNG
 from tests.proxy.running import ProxyThread, proxied
 from tests.proxy.secured import MECHANISMS, logged_in, on_thread, rules, user_file, with_passwords
@@ -187,6 +188,15 @@ def test_librdkafka_logs_in_produces_and_consumes(proxy: ProxyThread, mechanism:
         assert message.topic() == "t"
     finally:
         consumer.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_kcat_logs_in(proxy: ProxyThread, mechanism: str) -> None:
+    """Distributions ship it with an old librdkafka, which doubles its nonce."""
+    login = {"sasl.mechanism": mechanism, "sasl.username": "alice", "sasl.password": SECRET}
+    options = ["-X", "security.protocol=SASL_PLAINTEXT", *(f"-X{name}={value}" for name, value in login.items())]
+    kcat_produce(proxy.bootstrap, "t", [("key", "of kcat")], *options)
 
 
 @pytest.mark.slow
