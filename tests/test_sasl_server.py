@@ -20,7 +20,7 @@ from ottla.codec.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuth
 from ottla.codec.apis.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ottla.errors import RemoteProtocolError
 from ottla.sasl import Plain, SaslExchange, ScramSha256, ScramSha512
-from ottla.sasl_server.exchanges import Check
+from ottla.sasl_server.exchanges import Check, Refused, bearer
 from ottla.sasl_server.scram import HASHES, credential_for
 from ottla.sasl_server.server import SaslServer
 from ottla.sasl_server.session import PassOn, SaslAnswer, SaslEnd, SaslSession, Step
@@ -334,6 +334,65 @@ def test_plain_says_what_kafka_says(token: bytes, says: str) -> None:
     answer = peer.authenticate(token)
     assert answer.error_code == 58 and says in (answer.error_message or "")
     assert peer.session.login is None
+
+
+class AnyToken:
+    """Takes every token, and keeps the last one."""
+
+    token: str | None = None
+
+    def check(self, token: str) -> tuple[str, float]:
+        self.token = token
+        return ALICE, 2000.0
+
+
+def checked_by(message: bytes) -> str | None:
+    """The token that gets as far as its check, if one does."""
+    exchange = bearer(tokens := AnyToken(), message)
+    try:
+        step = next(exchange)
+    except Refused:
+        return None
+    assert isinstance(step, Check)
+    step.work()
+    return tokens.token
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"n,,\x01auth=Bearer abc\x01\x01",
+        b"n,a=alice,\x01auth=bearer   abc\x01\x01",
+        b"n,,\x01host=a\x01auth=Bearer abc\x01port=\x01\x01",
+    ],
+)
+def test_a_message_of_oauthbearer_has_its_token_checked(message: bytes) -> None:
+    assert checked_by(message) == "abc"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        b"n,,\x01\x01",
+        b"n,,\x01auth=Bearer abc\x01",
+        b"n,,auth=Bearer abc\x01\x01",
+        b"y,,\x01auth=Bearer abc\x01\x01",
+        b"n,b=alice,\x01auth=Bearer abc\x01\x01",
+        b"n,,x\x01auth=Bearer abc\x01\x01",
+        b"n,,\x01auth=Basic abc\x01\x01",
+        b"n,,\x01auth=Bearer\x01\x01",
+        b"n,,\x01auth=Bearer a b\x01\x01",
+        b"n,,\x01auth=Bearer abc\x01auth=Bearer abd\x01\x01",
+        b"n,,\x01ho-st=a\x01auth=Bearer abc\x01\x01",
+        b"n,,\x01auth=Bearer abc\x01\x01\x01",
+        b"n,,\x01auth=Bearer " + b"a" * 2**16 + b"\x01\x01",
+        b"n,,\x01" + b"auth=Bearer a\x01" * 2**14 + b"\x01" * 2**18 + b"x",  # once read in 34 seconds
+    ],
+    ids=lambda message: repr(message[:40]),
+)
+def test_another_message_is_refused_before_a_token_is_checked(message: bytes) -> None:
+    assert checked_by(message) is None
 
 
 @given(st.binary(max_size=200), st.sampled_from(SETTINGS.mechanisms), st.booleans())
