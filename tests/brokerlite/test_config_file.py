@@ -182,6 +182,9 @@ def test_every_setting_has_a_name() -> None:
             'listeners = "SASL_PLAINTEXT://:1"\nsasl.enabled.mechanisms = "PLAIN"\nconnections.max.reauth.ms = "soon"',
             "connections.max.reauth.ms is 'soon'; it must be an integer",
         ),
+        ("max.connections.per.ip = 5", "bounds all connections together: use max.connections"),
+        ("max.connection.creation.rate = 5", "bounds all connections together: use max.connections"),
+        ('max.connections.per.ip.overrides = "a:5"', "bounds all connections together: use max.connections"),
         ('listeners = "localhost:9092"', "is not a listener, as in PLAINTEXT://localhost:9092"),
     ],
 )
