@@ -1,7 +1,7 @@
 """The settings of Apache Kafka 4.3's brokers that have no effect here: about replicas, controllers, threads, quotas.
 
-A file with them is accepted, so that one made for Apache Kafka can be used as it is. Settings about security, and bounds of
-connections, are not in the list: a file that has them expects more than this broker does.
+A file with them is accepted, so that one made for Apache Kafka can be used as it is. Settings about security, and
+bounds of connections, are not in the list: a file that has them expects more than this broker does.
 
 Source: AbstractKafkaConfig.java.
 """
