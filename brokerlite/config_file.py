@@ -30,6 +30,7 @@ from ottla.listeners import ListenerConfig
 log = logging.getLogger("ottla.brokerlite")
 
 _AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+_NO_BOUNDS = ("max.connection.creation.rate", "max.connections.per.ip", "max.connections.per.ip.overrides")
 _ASSIGNOR_CLASSES = {
     "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
     "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
@@ -261,6 +262,10 @@ def _check_names(file: ConfigFile, kafkas: Mapping[str, Any]) -> None:
     for name in kafkas:
         if _SECURITY.is_security(name):
             continue  # `read_listeners` reads or refuses it
+        if name in _NO_BOUNDS:
+            raise file.error(
+                f"{name}: this broker bounds all connections together: use max.connections, and a firewall for hosts"
+            )
         if not any(name in known for known in (KAFKAS, _TOPICS, _DEFAULTS, LISTENERS, UNUSED)):
             raise file.unknown(name, (*KAFKAS, *_TOPICS, *_DEFAULTS, *LISTENERS, *sorted(UNUSED)), "broker")
     if unused := sorted(UNUSED & kafkas.keys()):

@@ -1,7 +1,7 @@
 """The settings of Apache Kafka 4.3's brokers that have no effect here: about replicas, controllers, threads, quotas.
 
-A file with them is accepted, so that one made for Apache Kafka can be used as it is. Settings about security are not in
-the list: a file that has them expects more than this broker does.
+A file with them is accepted, so that one made for Apache Kafka can be used as it is. Settings about security, and
+bounds of connections, are not in the list: a file that has them expects more than this broker does.
 
 Source: AbstractKafkaConfig.java.
 """
@@ -44,7 +44,6 @@ _NAMES = """
     log.cleaner.dedupe.buffer.size log.cleaner.enable log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size
     log.cleaner.io.max.bytes.per.second log.cleaner.threads log.dir.failure.timeout.ms
     log.flush.offset.checkpoint.interval.ms log.flush.start.offset.checkpoint.interval.ms
-    max.connection.creation.rate max.connections.per.ip max.connections.per.ip.overrides
     max.incremental.fetch.session.cache.slots max.request.partition.size.limit metadata.log.dir
     metadata.log.max.record.bytes.between.snapshots metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes
     metadata.log.segment.ms metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retention.ms

@@ -45,12 +45,13 @@ class Place:
         self._ports = itertools.count(40_000)
         self._served: dict[trio.SocketStream, socket.socket] = {}
 
-    def connect(self) -> trio.SocketStream:
+    def connect(self, host: str = LOCAL) -> trio.SocketStream:
+        """Connect from a host."""
         ours, theirs = pair()
         session = ClientInfo(
             local_host=LOCAL,
             local_port=9092,
-            peer_host=LOCAL,
+            peer_host=host,
             peer_port=next(self._ports),
             listener="PLAINTEXT" if self._tls is None else "SSL",
         )
@@ -81,7 +82,7 @@ async def listening(
 
 
 @asynccontextmanager
-async def peer(place: Place) -> AsyncIterator[trio.SocketStream]:
-    async with place.connect() as stream:
+async def peer(place: Place, host: str = LOCAL) -> AsyncIterator[trio.SocketStream]:
+    async with place.connect(host) as stream:
         await trio.testing.wait_all_tasks_blocked()  # the service sees this connection before any later one
         yield stream

@@ -6,6 +6,7 @@ import hmac
 import itertools
 import logging
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -22,8 +23,8 @@ from ottla.codec.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuth
 from ottla.codec.apis.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ottla.errors import RemoteProtocolError
 from ottla.sasl import Plain, SaslExchange, ScramSha256, ScramSha512
-from ottla.sasl_server.exchanges import Check
-from ottla.sasl_server.scram import HASHES, credential_for, salted_password
+from ottla.sasl_server.exchanges import Check, Refused, bearer
+from ottla.sasl_server.scram import HASHES, ScramCredential, credential_for, credential_of, salted_password
 from ottla.sasl_server.server import SaslServer
 from ottla.sasl_server.session import PassOn, SaslAnswer, SaslEnd, SaslSession, Step
 from ottla.sasl_server.settings import SaslSettings
@@ -134,6 +135,62 @@ def test_an_unknown_user_gets_a_salt_of_the_usual_kind_that_never_changes(mechan
     assert challenge("nobody")[2] != challenge("somebody")[2]
     other = UserTable(b"t" * 32, {name: USERS.credentials(name) for name in USERS})
     assert challenge("nobody", other)[2] != challenge("nobody")[2], "otherwise anyone could compute it"
+
+
+def made_by_kafkas_tools(number: int) -> bytes:
+    """A salt as SecureRandom's number in base 36."""
+    return b"1" + bytes(b"0123456789abcdefghijklmnopqrstuvwxyz"[each % 36] for each in os.urandom(25))
+
+
+KINDS: tuple[tuple[str, int, Callable[[int], bytes], str], ...] = (
+    ("SCRAM-SHA-512", 4096, lambda number: os.urandom(20), r"(?s).{20}"),
+    ("SCRAM-SHA-512", 8192, made_by_kafkas_tools, "1[0-9a-z]{25}"),
+    ("SCRAM-SHA-256", 16384, lambda number: os.urandom(16).hex().encode(), "[0-9a-f]{32}"),
+    ("SCRAM-SHA-256", 4096, lambda number: os.urandom(100), r"(?s).{100}"),
+)
+"""Mechanism, iterations, salts, and a pattern that they fit."""
+MANY = {
+    f"user-{kind}-{number}": {name: credential_of(name, b"x" * 32, salt(number), iterations)}
+    for kind, (name, iterations, salt, _) in enumerate(KINDS)
+    for number in range(20)
+}
+
+
+def kind_of(credential: ScramCredential) -> int:
+    found = [
+        number
+        for number, (name, iterations, _, pattern) in enumerate(KINDS)
+        if (credential.mechanism, credential.iterations) == (name, iterations)
+        and re.fullmatch(pattern, credential.salt.decode("latin-1"))
+    ]
+    assert len(found) == 1, credential.salt
+    return found[0]
+
+
+def test_names_without_a_user_look_like_users_of_each_kind() -> None:
+    users = UserTable(b"s" * 32, MANY)
+    names = [f"nobody-{number}" for number in range(400)]
+    assert {kind_of(users.any_credential(each)) for each in (*MANY, *names)} == {0, 1, 2, 3}
+    assert {kind_of(users.credential("SCRAM-SHA-512", each)) for each in names} == {0, 1}
+    assert {kind_of(users.credential("SCRAM-SHA-256", each)) for each in names} == {2, 3}
+    salts = [users.any_credential(each).salt for each in names]
+    assert len(set(salts)) == len(salts)
+    assert len(set(users.any_credential("x").salt[1:])) > 5, "no pattern"
+    lacking = {kind_of(users.credential("SCRAM-SHA-256", each)) for each in MANY if each < "user-2"}
+    assert lacking == {2, 3}, "users without this mechanism look like names without a user"
+
+
+def test_a_change_of_users_changes_few_names_without_one() -> None:
+    names = [f"nobody-{number}" for number in range(400)]
+    before = UserTable(b"s" * 32, MANY)
+    after = before.changed("another", "SCRAM-SHA-512", credential_of("SCRAM-SHA-512", b"x" * 32, b"1" * 9, 5000))
+    changed = [each for each in names if before.any_credential(each) != after.any_credential(each)]
+    assert 0 < len(changed) < 40
+    assert {after.any_credential(each).iterations for each in changed} == {5000}
+    same = UserTable(b"s" * 32, {each: after.credentials(each) for each in after})
+    assert all(same.any_credential(each) == after.any_credential(each) for each in names)
+    gone = after.changed("another", "SCRAM-SHA-512", None)
+    assert all(gone.any_credential(each) == before.any_credential(each) for each in names)
 
 
 def test_before_the_handshake_of_version_0_tokens_have_no_header() -> None:
@@ -360,6 +417,65 @@ def test_plain_says_what_kafka_says(token: bytes, says: str) -> None:
     answer = peer.authenticate(token)
     assert answer.error_code == 58 and says in (answer.error_message or "")
     assert peer.session.login is None
+
+
+class AnyToken:
+    """Takes every token, and keeps the last one."""
+
+    token: str | None = None
+
+    def check(self, token: str) -> tuple[str, float]:
+        self.token = token
+        return ALICE, 2000.0
+
+
+def checked_by(message: bytes) -> str | None:
+    """The token that gets as far as its check, if one does."""
+    exchange = bearer(tokens := AnyToken(), message)
+    try:
+        step = next(exchange)
+    except Refused:
+        return None
+    assert isinstance(step, Check)
+    step.work()
+    return tokens.token
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"n,,\x01auth=Bearer abc\x01\x01",
+        b"n,a=alice,\x01auth=bearer   abc\x01\x01",
+        b"n,,\x01host=a\x01auth=Bearer abc\x01port=\x01\x01",
+    ],
+)
+def test_a_message_of_oauthbearer_has_its_token_checked(message: bytes) -> None:
+    assert checked_by(message) == "abc"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        b"n,,\x01\x01",
+        b"n,,\x01auth=Bearer abc\x01",
+        b"n,,auth=Bearer abc\x01\x01",
+        b"y,,\x01auth=Bearer abc\x01\x01",
+        b"n,b=alice,\x01auth=Bearer abc\x01\x01",
+        b"n,,x\x01auth=Bearer abc\x01\x01",
+        b"n,,\x01auth=Basic abc\x01\x01",
+        b"n,,\x01auth=Bearer\x01\x01",
+        b"n,,\x01auth=Bearer a b\x01\x01",
+        b"n,,\x01auth=Bearer abc\x01auth=Bearer abd\x01\x01",
+        b"n,,\x01ho-st=a\x01auth=Bearer abc\x01\x01",
+        b"n,,\x01auth=Bearer abc\x01\x01\x01",
+        b"n,,\x01auth=Bearer " + b"a" * 2**16 + b"\x01\x01",
+        b"n,,\x01" + b"auth=Bearer a\x01" * 2**14 + b"\x01" * 2**18 + b"x",  # once read in 34 seconds
+    ],
+    ids=lambda message: repr(message[:40]),
+)
+def test_another_message_is_refused_before_a_token_is_checked(message: bytes) -> None:
+    assert checked_by(message) is None
 
 
 @given(st.binary(max_size=200), st.sampled_from(SETTINGS.mechanisms), st.booleans())

@@ -1,5 +1,6 @@
 """SASL at a listener: its deadlines, its delays and its limits, with a mocked clock."""
 
+import itertools
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -68,6 +69,12 @@ async def log_in(stream: trio.SocketStream, password: str) -> int:
             return answer.error_code
         token = exchange.answered(answer.auth_bytes)
     return 0
+
+
+async def begin_plain(stream: trio.SocketStream, user: bytes) -> None:
+    await ask(stream, SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    token = SaslAuthenticateRequest(auth_bytes=b"\0" + user + b"\0x")
+    await stream.send_all(frames.build_request(token, 2, 1, None))
 
 
 async def test_the_service_gets_requests_of_authenticated_clients_only(clock: MockClock) -> None:
@@ -148,6 +155,49 @@ async def test_the_oldest_stranger_makes_room_for_the_next(clock: MockClock) -> 
             await each.aclose()
 
 
+@pytest.mark.parametrize(
+    "hosts",
+    [["192.0.2.1"], [f"2001:db8:0:1::{number:x}" for number in range(1, 30)]],
+    ids=["one address", "a network of addresses"],
+)
+async def test_a_host_of_many_strangers_makes_room_for_the_only_one_of_another(
+    clock: MockClock, hosts: list[str]
+) -> None:
+    desk = Desk(echo)
+    async with guarded(desk) as (_, place), peer(place, "192.0.2.77") as oldest:
+        addresses, strangers = itertools.cycle(hosts), []
+        for _ in range(2 * ROOMY.max_connections):
+            strangers.append(place.connect(next(addresses)))
+            await trio.testing.wait_all_tasks_blocked()
+        assert place.open == ROOMY.max_connections // 4
+        assert await log_in(oldest, SECRET) == 0
+        for each in strangers:
+            await each.aclose()
+
+
+async def test_hosts_take_turns_while_passwords_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[str] = []
+
+    def check(self: PasswordCheck, user: str, password: str) -> bool:
+        checked.append(user)
+        return True
+
+    monkeypatch.setattr(PasswordCheck, "check", check)
+    async with behind_sasl(Desk(echo)) as (listener, service):
+        place = Place(listener, service)
+        asked = [("192.0.2.1", b"bob"), ("192.0.2.1", b"bob"), ("192.0.2.1", b"bob"), ("192.0.2.2", b"alice")]
+        streams = []
+        async with service._one.turn("192.0.2.3"):  # another check takes its time
+            for number, (host, user) in enumerate(asked, 1):
+                streams.append(stream := place.connect(host))
+                await begin_plain(stream, user)
+                await until(lambda number=number: service._one.waiting == number)  # type: ignore[misc]
+        for stream in streams:
+            await received(stream, 4)
+            await stream.aclose()
+    assert checked == ["bob", "alice", "bob", "bob"]
+
+
 async def test_nobody_waits_for_the_passwords_of_strangers_that_have_left(monkeypatch: pytest.MonkeyPatch) -> None:
     checked: list[str] = []
 
@@ -155,25 +205,20 @@ async def test_nobody_waits_for_the_passwords_of_strangers_that_have_left(monkey
         checked.append(user)
         return True
 
-    async def begin(stream: trio.SocketStream, user: bytes) -> None:
-        await ask(stream, SaslHandshakeRequest(mechanism="PLAIN"), 1)
-        token = SaslAuthenticateRequest(auth_bytes=b"\0" + user + b"\0x")
-        await stream.send_all(frames.build_request(token, 2, 1, None))
-
     async def waiting(number: int) -> None:
-        await until(lambda: service._one.statistics().tasks_waiting == number)
+        await until(lambda: service._one.waiting == number)
 
     monkeypatch.setattr(PasswordCheck, "check", check)
     desk = Desk(echo)
     async with behind_sasl(desk) as (listener, service):
         place = Place(listener, service)
-        async with service._one:  # another check takes its time
+        async with service._one.turn("another host"):  # another check takes its time
             for number in range(1, 4):
                 async with peer(place) as stranger:
-                    await begin(stranger, b"bob")
+                    await begin_plain(stranger, b"bob")
                     await waiting(number)
             await until(lambda: len(desk.left) == 3)
         async with peer(place) as stream:
-            await begin(stream, b"alice")
+            await begin_plain(stream, b"alice")
             await received(stream, 4)
     assert checked == ["alice"]

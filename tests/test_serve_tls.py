@@ -26,7 +26,7 @@ from tests.serving import LIMITS, LOCAL, Desk, closed, echo, received, until
 from tests.steps import no_step_holds_the_loop  # noqa: F401 # applies to each test here
 
 MIB = 2**20
-ROOMY = replace(LIMITS, max_frame=100 * MIB)
+ROOMY = replace(LIMITS, max_frame=100 * MIB, max_connections=20)
 
 
 @pytest.fixture
@@ -235,6 +235,25 @@ async def test_who_does_not_come_to_an_agreement_is_dropped(
         await closed(slow)
         assert ROOMY.handshake <= trio.current_time() - began < ROOMY.handshake + 2
     assert caplog.records[0].getMessage() == "connection refused: TLS handshake not complete within 10 s"
+
+
+async def test_silent_peers_of_tls_keep_nobody_out(clock: MockClock, ca: trustme.CA) -> None:
+    desk = Desk(echo)
+    async with secured(desk, tls.serving(ca, LOCAL)) as place, secure_peer(place, ca) as good:
+        await good.send_all(framed(b"a"))
+        await received(good, 5)
+        silent = []
+        for _ in range(ROOMY.max_connections):
+            silent.append(place.connect())
+            await trio.testing.wait_all_tasks_blocked()
+        async with secure_peer(place, ca) as late:
+            await late.send_all(framed(b"b"))
+            await received(late, 5)
+        await good.send_all(framed(b"c"))  # its handshake was done: it is no newcomer any more
+        await received(good, 5)
+        assert place.open <= ROOMY.max_connections // 4 + 2
+        for each in silent:
+            await each.aclose()
 
 
 async def test_an_answer_that_is_none_costs_its_connection_only_within_tls_too(

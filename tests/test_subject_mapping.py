@@ -2,6 +2,7 @@
 
 import pytest
 
+from ottla.client_info import ANONYMOUS, ClientInfo
 from ottla.errors import AuthenticationFailed, ConfigurationError
 from ottla.subject_mapping import SubjectMapping
 
@@ -33,6 +34,15 @@ def test_a_rule_has_to_match_the_whole_subject() -> None:
 def test_a_rule_that_leaves_no_name_lets_nobody_in() -> None:
     with pytest.raises(AuthenticationFailed):
         SubjectMapping.parse("RULE:^.*?(X?)$/$1/,DEFAULT").name(SUBJECT)
+
+
+@pytest.mark.parametrize("rules", ["", "DEFAULT", "RULE:^CN=(.*?),.*$/$1/,DEFAULT", "RULE:.*/app/"])
+def test_an_empty_subject_names_nobody(rules: str) -> None:
+    client = ClientInfo(local_host="h", local_port=1, peer_host="h", peer_port=2, subjects=SubjectMapping.parse(rules))
+    with pytest.raises(AuthenticationFailed, match="the client's certificate has an empty subject"):
+        client.presents("")
+    client.presents(None)  # there is no certificate
+    assert client.principal == ANONYMOUS
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import trustme
 
 from ottla.errors import AuthenticationFailed, ConfigurationError, ConnectionLost, OttlaError
 from ottla.tls import TLS, TlsConnection
+from tests.tls import without_subject
 
 HOST = "broker.example.com"
 
@@ -159,6 +160,15 @@ class TestTheBrokerWantsACertificate:
         own = ca.issue_cert("a-service")
         ours = client(ca, certificate=pem(*own.cert_chain_pems), key=pem(own.private_key_pem))
         assert meet(ours, server(ca, change=self.change(ca, version))) == (None, None)
+
+    def test_its_subject_may_be_empty_which_is_not_the_same_as_no_certificate(
+        self, ca: trustme.CA, version: ssl.TLSVersion
+    ) -> None:
+        own = without_subject(ca, "spiffe://example.com/app")
+        ours = client(ca, certificate=pem(*own.cert_chain_pems), key=pem(own.private_key_pem))
+        theirs = server(ca, change=self.change(ca, version))
+        assert meet(ours, theirs) == (None, None)
+        assert theirs.subject == ""
 
     def test_where_there_is_none_the_error_says_so(self, ca: trustme.CA, version: ssl.TLSVersion) -> None:
         error, said = meet(client(ca), server(ca, change=self.change(ca, version)))

@@ -1,9 +1,13 @@
 """Certificates for tests, and Apache Kafka's settings for them."""
 
+import datetime
 from pathlib import Path
 
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives import serialization as to
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from ottla.tls import TLS, ClientCertificates, ServerTLS
 
@@ -27,6 +31,25 @@ def of_client(ca: trustme.CA, own: trustme.LeafCert | None = None) -> TLS:
         return TLS(ca=text(ca.cert_pem))
     chain = "".join(map(text, own.cert_chain_pems))
     return TLS(ca=text(ca.cert_pem), certificate=chain, key=text(own.private_key_pem))
+
+
+def without_subject(ca: trustme.CA, name: str) -> trustme.LeafCert:
+    """A certificate with an empty subject, whose owner is in `subjectAltName` alone, as in SPIFFE's."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder(
+            issuer_name=x509.load_pem_x509_certificate(ca.cert_pem.bytes()).subject,
+            subject_name=x509.Name([]),
+            public_key=key.public_key(),
+            serial_number=x509.random_serial_number(),
+            not_valid_before=now - datetime.timedelta(days=1),
+            not_valid_after=now + datetime.timedelta(days=1),
+        )
+        .add_extension(x509.SubjectAlternativeName([x509.UniformResourceIdentifier(name)]), critical=True)
+        .sign(to.load_pem_private_key(ca.private_key_pem.bytes(), None), hashes.SHA256())  # type: ignore[arg-type]
+    )
+    own = key.private_bytes(to.Encoding.PEM, to.PrivateFormat.PKCS8, to.NoEncryption())
+    return trustme.LeafCert(own, made.public_bytes(to.Encoding.PEM), [])
 
 
 def kafka_store(home: Path, ca: trustme.CA, host: str) -> dict[str, str]:

@@ -5,7 +5,9 @@ v0-2 are advertised but refused: librdkafka silently disables compression if a b
 
 Transactional batches may only go to partitions of their transaction. Up to v11 the broker verifies that with the
 coordinator; from v12 on it adds the partitions of the request to the transaction (KIP-890). v11+:
-TRANSACTION_ABORTABLE.
+TRANSACTION_ABORTABLE. With ACLs, later batches of an open transaction need the producer id of the transactional id,
+too. Apache Kafka checks the first only, so a client with any transactional id can write into the transactions of
+others: producer ids are easy to guess, because they count up.
 
 Compressed record sets, which take long to validate, are validated in a thread, a few at a time; each lot is appended
 before the next is validated. Meanwhile their topics may be deleted, or recreated with other settings; then they are
@@ -335,8 +337,10 @@ def _join(broker: BrokerCore, call: Call, record_sets: Iterable[_RecordSet], tra
             if each.partition.attempt(batch, call.header.api_version):
                 asked = Producing(transactional_id, batch.producer_id, batch.producer_epoch)
                 joining.setdefault(asked, []).append(each)
+            elif batch.transactional and not broker.access.has_every_right(call.session):
+                broker.transactions.check_producer_id(transactional_id, batch.producer_id)
         except BrokerError as error:
-            each.refuse(error)
+            each.refuse(known(error, call))
     for asked, together in joining.items():
         refused = _ask(broker, call, asked, [each.place for each in together])
         for each in together:

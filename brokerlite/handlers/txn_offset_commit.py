@@ -111,6 +111,8 @@ def _join(broker: BrokerCore, call: Call) -> None:
     asked = Producing(request.transactional_id, request.producer_id, request.producer_epoch)
     log = broker.offsets_log.topic().partitions[0]
     if not log.producers.begins(request.producer_id, request.producer_epoch):
+        if not broker.access.has_every_right(call.session):  # see Produce
+            broker.transactions.check_producer_id(request.transactional_id, request.producer_id)
         return
     if call.header.api_version >= IMPLICIT_SINCE:
         broker.transactions.add(asked, [OFFSETS], EPOCH_RISES)

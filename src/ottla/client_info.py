@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from ottla.addresses import format_address
+from ottla.errors import AuthenticationFailed
 from ottla.subject_mapping import SubjectMapping
 
 ANONYMOUS = "User:ANONYMOUS"
@@ -41,10 +42,13 @@ class ClientInfo:
         """Notice the certificate that the client presented in the TLS handshake; ``None``: none.
 
         Raises:
-            AuthenticationFailed: no rule of `subjects` fits.
+            AuthenticationFailed: no rule of `subjects` fits, or the subject is empty.
         """
         self.certificate_subject = certificate_subject
         if self.subjects is not None and certificate_subject is not None:
+            # Otherwise the owner would be ANONYMOUS, and might have the rights of local clients in plain text.
+            if not certificate_subject:
+                raise AuthenticationFailed("the client's certificate has an empty subject, which names no user")
             self.principal = f"User:{self.subjects.name(certificate_subject)}"
 
     def authenticated(self, principal: str) -> None:

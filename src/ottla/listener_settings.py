@@ -5,7 +5,9 @@ Rules:
   before both.
 - `ssl.client.auth` without the name of a listener has no effect on SASL_SSL, as in Apache Kafka.
 - Certificates and keys are PEM. Passwords of users are not in the file: `sasl.jaas.config` is refused.
-- Settings of TLS and SASL that no listener uses are refused: the file expects more security than it gets.
+- Settings of TLS and SASL that no listener uses are refused: the file expects more security than it gets. `_Settings`
+  notes each name that it looks up, under which a value would have counted; a given name that no listener looked up is
+  refused, whatever the reason.
 - The controller's listener is left out: these servers have no controller that others connect to.
 
 Source: AbstractKafkaConfig.java, SocketServerConfigs.java, SslConfigs.java, SaslConfigs.java; KIP-103, KIP-651.
@@ -45,12 +47,20 @@ _OF_SASL = (
     "sasl.server.max.receive.size",
 )
 _OF_LOGINS = ("connections.max.reauth.ms", "connection.failed.authentication.delay.ms")
-"""Settings of SASL that a file without SASL may have, too."""
+"""Settings of SASL that a file without SASL may have, too, but not for one of its listeners."""
 _ADVICE = {
     "ssl.keystore.password": "PEM files have no password of their own: leave it out; ssl.key.password is the key's",
     "ssl.truststore.password": "PEM files have no password: leave it out",
 }
 _JAAS = "passwords do not belong into this file, and there are no login modules: leave it out, and add users with {}"
+_WHY_UNUSED = {
+    "ssl.client.auth": "it is for SSL; for SASL_SSL write it as listener.name.<the listener's name>.ssl.client.auth",
+    "ssl.truststore.": "it needs ssl.client.auth=required or requested for the same listener",
+    "ssl.principal.mapping.rules": "it needs an SSL listener with ssl.client.auth=required or requested",
+    "sasl.oauthbearer.": "it needs a listener with OAUTHBEARER in sasl.enabled.mechanisms, and none has its name",
+    "connections.max.reauth.ms": "it needs a listener with this mechanism in sasl.enabled.mechanisms",
+}
+"""The beginning of a setting, without the listener and the mechanism -> why no listener may use it."""
 _SECURITY = ("ssl.", "sasl.", "delegation.token.", "principal.builder.", _PREFIX)
 
 
@@ -92,21 +102,29 @@ def read_listeners(
             raise file.error(f"{name}: {advice}")
         if _bare(name) not in (*_OF_TLS, *_OF_SASL, *_OF_LOGINS, *of.own):
             raise file.error(f"{name}: this {of.server} has no such setting; leave it out")
+        if not as_text(given[name]).strip(" ,"):  # perhaps a variable of a script that is not set
+            raise file.error(f"{name} is empty: give its value, or leave it out")
     addresses = _addresses(file, kafkas)
     _check_names_of_listeners(file, given, [*addresses, *_controllers(kafkas)])
     for names, has, example in ((_OF_TLS, "has_tls", "SSL"), (_OF_SASL, "has_sasl", "SASL_SSL")):
-        used = any(getattr(protocol, has) for _, protocol, *_ in addresses.values())
-        if not used and (unused := [each for each in given if _bare(each) in names]):
+        has_one = any(getattr(protocol, has) for _, protocol, *_ in addresses.values())
+        if not has_one and (unused := [each for each in given if _bare(each) in names]):
             raise file.error(f"{unused[0]} is given, but no listener is {example}: write listeners={example}://:9093")
     plain = [each for each in addresses.values() if each[1] is SecurityProtocol.PLAINTEXT]
+    used = {*_OF_LOGINS, *of.own, *(_prefix(name) + each for name in addresses for each in of.own)}
     if len(addresses) == len(plain) <= 1:
+        _check_use(file, given, used, _controllers(kafkas))
         return {
             field: value
             for _, _, listen, advertise in plain
             for field, value in (("listen", listen), ("advertise", advertise))
             if value is not None
         }
-    return {"listeners": tuple(_listener(file, given, *each, relays(each[0])) for each in addresses.values())}
+    listeners = tuple(
+        _listener(file, _Settings(file, given, each[0], used), *each, relays(each[0])) for each in addresses.values()
+    )
+    _check_use(file, given, used, _controllers(kafkas))
+    return {"listeners": listeners}
 
 
 def _check_names_of_listeners(file: ConfigFile, given: Mapping[str, Any], listeners: Iterable[str]) -> None:
@@ -117,6 +135,21 @@ def _check_names_of_listeners(file: ConfigFile, given: Mapping[str, Any], listen
             named = setting.removeprefix(_PREFIX).partition(".")[0]
             if named not in names:
                 raise file.error(f"{setting}: listeners has no {named}; write its name in small letters")
+
+
+def _check_use(file: ConfigFile, given: Mapping[str, Any], used: Container[str], controllers: Iterable[str]) -> None:
+    """Refuse a setting that no listener has looked up: it would secure nothing."""
+    elsewhere = tuple(_prefix(name.strip()) for name in controllers if name.strip())
+    for name in sorted(given, key=lambda each: _bare(each) != "ssl.client.auth"):  # the others often depend on it
+        harmless = _bare(name) == "ssl.client.auth" and as_text(given[name]) == "none"
+        if name not in used and not name.startswith(elsewhere) and not harmless:
+            advice = (why for start, why in _WHY_UNUSED.items() if _bare(name).startswith(start))
+            raise file.error(f"{name} has no effect: {next(advice, 'no listener uses it')}; change it or leave it out")
+
+
+def _prefix(listener: str) -> str:
+    """The beginning of the settings for one listener."""
+    return f"{_PREFIX}{listener.lower()}."
 
 
 def _bare(name: str) -> str:
@@ -179,7 +212,7 @@ def _addresses(file: ConfigFile, kafkas: Mapping[str, Any]) -> dict[str, Address
 
 def _listener(
     file: ConfigFile,
-    given: Mapping[str, Any],
+    settings: "_Settings",
     name: str,
     protocol: SecurityProtocol,
     listen: str | None,
@@ -189,20 +222,21 @@ def _listener(
     from ottla.addresses import parse_address
     from ottla.subject_mapping import SubjectMapping
 
-    settings = _Settings(file, given, name)
     if listen is None:
         raise file.error(f"advertised.listeners has {name}: give listeners, too")
     try:
         host, port = parse_address(listen, "listeners", any_port=True)
-        rules = settings.text("ssl.principal.mapping.rules")
+        tls = _tls(settings, protocol) if protocol.has_tls else None
+        maps = tls is not None and tls.client_certificates != "none" and not protocol.has_sasl
+        rules = settings.text("ssl.principal.mapping.rules") if maps else ""
         return ListenerConfig(
             protocol=protocol,
             name=name,
             host=host,
             port=port,
             advertise=advertise,
-            tls=_tls(settings, protocol) if protocol.has_tls else None,
-            subjects=SubjectMapping.parse(rules) if rules and protocol.has_tls else None,
+            tls=tls,
+            subjects=SubjectMapping.parse(rules) if rules else None,
             sasl=_sasl(settings, relays) if protocol.has_sasl else None,
         )
     except ConfigurationError as error:
@@ -211,10 +245,14 @@ def _listener(
 
 
 class _Settings:
-    """The settings of one listener."""
+    """The settings of one listener.
 
-    def __init__(self, file: ConfigFile, given: Mapping[str, Any], listener: str) -> None:
-        self._file, self._given, self._prefix = file, given, f"{_PREFIX}{listener.lower()}."
+    Args:
+        used: gets each name that is looked up.
+    """
+
+    def __init__(self, file: ConfigFile, given: Mapping[str, Any], listener: str, used: set[str]) -> None:
+        self._file, self._given, self._prefix, self._used = file, given, _prefix(listener), used
 
     def text(self, name: str, *, own: bool = False, mechanism: str = "") -> str:
         """A value; empty if there is none.
@@ -226,6 +264,7 @@ class _Settings:
         names = [self._prefix + name] if own else [self._prefix + name, name]
         if mechanism:
             names = [f"{self._prefix}{mechanism.lower()}.{name}", *names]
+        self._used.update(names)
         return as_text(next((self._given[each] for each in names if each in self._given), ""))
 
     def number(self, name: str, unit: float = 1.0, mechanism: str = "") -> float | None:
@@ -241,9 +280,7 @@ class _Settings:
 def _tls(settings: _Settings, protocol: SecurityProtocol) -> Any:
     from ottla.tls import ClientCertificates, ServerTLS
 
-    for name in ("ssl.keystore.type", "ssl.truststore.type"):
-        if (kind := settings.text(name)) and kind.upper() != "PEM":
-            raise ConfigurationError(f"{name} is {kind}; it must be PEM: convert the file with openssl")
+    _check_type(settings, "ssl.keystore.type")
     certificate = settings.text("ssl.keystore.location") or settings.text("ssl.keystore.certificate.chain")
     if not certificate:
         raise ConfigurationError("give its certificate and its key, in PEM, as ssl.keystore.location")
@@ -251,44 +288,68 @@ def _tls(settings: _Settings, protocol: SecurityProtocol) -> Any:
     if auth not in ("none", "requested", "required"):
         raise ConfigurationError(f"ssl.client.auth is {auth!r}; it must be none, requested or required")
     clients: ClientCertificates = auth  # type: ignore[assignment] # just checked
-    trusted = settings.text("ssl.truststore.location") or settings.text("ssl.truststore.certificates")
-    if clients != "none" and not trusted:
-        raise ConfigurationError(f"ssl.client.auth is {auth}: give the CA of the clients as ssl.truststore.location")
+    trusted = None
+    if clients != "none":
+        _check_type(settings, "ssl.truststore.type")
+        trusted = settings.text("ssl.truststore.location") or settings.text("ssl.truststore.certificates")
+        if not trusted:
+            raise ConfigurationError(
+                f"ssl.client.auth is {auth}: give the CA of the clients as ssl.truststore.location"
+            )
     return ServerTLS(
         certificate=certificate,
         key=settings.text("ssl.keystore.key") or None,
         key_password=settings.text("ssl.key.password") or None,
-        ca=trusted if clients != "none" else None,
+        ca=trusted,
         client_certificates=clients,
     )
 
 
+def _check_type(settings: _Settings, name: str) -> None:
+    if (kind := settings.text(name)) and kind.upper() != "PEM":
+        raise ConfigurationError(f"{name} is {kind}; it must be PEM: convert the file with openssl")
+
+
 def _sasl(settings: _Settings, relays: bool) -> Any:
-    from ottla.sasl_server.settings import MAX_RECEIVE, OAuthSettings, SaslSettings
+    from ottla.sasl_server.settings import MAX_RECEIVE, SaslSettings
 
     mechanisms = _listed(settings.text("sasl.enabled.mechanisms"))
     if not mechanisms:
         raise ConfigurationError("give its mechanisms as sasl.enabled.mechanisms, for example SCRAM-SHA-512")
-    oauth = None
-    if jwks := settings.text("sasl.oauthbearer.jwks.endpoint.url"):
-        optional: dict[str, Any] = {
-            "issuer": settings.text("sasl.oauthbearer.expected.issuer"),
-            "audience": _listed(settings.text("sasl.oauthbearer.expected.audience")),
-            "subject": settings.text("sasl.oauthbearer.sub.claim.name"),
-            "clock_skew": settings.number("sasl.oauthbearer.clock.skew.seconds"),
-            "refresh": settings.number("sasl.oauthbearer.jwks.endpoint.refresh.ms", 0.001),
-        }
-        oauth = OAuthSettings(jwks=jwks, **{name: value for name, value in optional.items() if value not in ("", None)})
+    max_receive = int(settings.number("sasl.server.max.receive.size") or MAX_RECEIVE)
+    if relays:
+        return SaslSettings(mechanisms=mechanisms, max_receive=max_receive, relayed=True)
     lengths = {each: settings.number("connections.max.reauth.ms", 0.001, each) for each in mechanisms}
     delay = settings.number("connection.failed.authentication.delay.ms", 0.001)
     return SaslSettings(
         mechanisms=mechanisms,
-        oauth=oauth,
+        oauth=_oauth(settings) if "OAUTHBEARER" in mechanisms else None,
         max_reauth={each: length for each, length in lengths.items() if length},
         failure_delay=0.1 if delay is None else delay,
-        max_receive=int(settings.number("sasl.server.max.receive.size") or MAX_RECEIVE),
-        relayed=relays,
+        max_receive=max_receive,
     )
+
+
+def _oauth(settings: _Settings) -> Any:
+    """The settings of OAUTHBEARER, each of which may be given for the listener and the mechanism; ``None``: no keys."""
+    from ottla.sasl_server.settings import OAuthSettings
+
+    def text(name: str) -> str:
+        return settings.text("sasl.oauthbearer." + name, mechanism="OAUTHBEARER")
+
+    def number(name: str, unit: float = 1.0) -> float | None:
+        return settings.number("sasl.oauthbearer." + name, unit, "OAUTHBEARER")
+
+    if not (jwks := text("jwks.endpoint.url")):
+        return None
+    optional: dict[str, Any] = {
+        "issuer": text("expected.issuer"),
+        "audience": _listed(text("expected.audience")),
+        "subject": text("sub.claim.name"),
+        "clock_skew": number("clock.skew.seconds"),
+        "refresh": number("jwks.endpoint.refresh.ms", 0.001),
+    }
+    return OAuthSettings(jwks=jwks, **{name: value for name, value in optional.items() if value not in ("", None, ())})
 
 
 def _listed(text: str) -> tuple[str, ...]:

@@ -78,6 +78,12 @@ class ListenerConfig:
             if given != wanted:
                 verb = "needs" if wanted else "cannot have"
                 raise ConfigurationError(f"listener {self.name}: {self.protocol} {verb} {what}")
+        shown = self.tls is not None and self.tls.client_certificates != "none" and self.sasl is None
+        if self.subjects is not None and not shown:
+            raise ConfigurationError(
+                f"listener {self.name}: subjects (ssl.principal.mapping.rules) have no effect: they need SSL, and "
+                "clients that have to show a certificate (ssl.client.auth)"
+            )
 
     @property
     def address(self) -> str:

@@ -140,12 +140,17 @@ class TlsConnection:
 
     @property
     def subject(self) -> str | None:
-        """The subject of the other side's certificate, in Kafka's notation (``CN=app,O=ottla``), if it has one."""
-        parts = (self._tls.getpeercert() or {}).get("subject", ())
+        """The subject of the other side's certificate, in Kafka's notation (``CN=app,O=ottla``).
+
+        ``None``: it has shown no certificate. Empty: the certificate names its owner only in `subjectAltName`.
+        """
+        if not (certificate := self._tls.getpeercert()):
+            return None
+        parts = certificate.get("subject", ())
         names = (
             "+".join(_TYPES.get(kind, kind) + "=" + _escaped(value) for kind, value in rdn) for rdn in reversed(parts)
         )
-        return ",".join(names) or None
+        return ",".join(names)
 
     def finish(self) -> bytes:
         """The last bytes to send: the end of TLS, or after a failure on this side the alert that says why."""

@@ -10,18 +10,27 @@ from ottla.brokerlite.machines.acls.acl_settings import AclSettings
 from ottla.brokerlite.machines.acls.stored_acls import MOST
 from ottla.brokerlite.machines.topics.topics import ACCESS_CONTROL
 from ottla.client_info import ANONYMOUS
+from ottla.codec.apis.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from ottla.codec.apis.create_acls import AclCreation, CreateAclsRequest
 from ottla.codec.apis.delete_acls import DeleteAclsRequest
 from ottla.codec.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.codec.apis.init_producer_id import InitProducerIdRequest
 from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.codec.apis.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from ottla.codec.apis.produce import ProduceResponse
+from ottla.codec.apis.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from ottla.errors import (
+    InvalidProducerIdMapping,
     InvalidRequest,
     InvalidTopic,
     PolicyViolation,
     SecurityDisabled,
     TopicAuthorizationFailed,
+    TransactionalIdAuthorizationFailed,
     UnknownTopicOrPartition,
 )
 from tests.brokerlite.acl_questions import (
@@ -210,3 +219,52 @@ def test_a_compacted_log_of_acls_is_complete(secured: Machine, caplog: pytest.Lo
     assert describes(again, "User:bob") and not describes(again) and number(again) == 1
     assert "damaged" not in caplog.text
     again.folder.abandon()
+
+
+@pytest.mark.parametrize("version", [3, 9, 11, 12])
+def test_the_transaction_of_another_client_takes_no_batch_with_an_own_transactional_id(
+    secured: Machine, version: int
+) -> None:
+    acls = ("Write Topic t", "Read Topic t", "Read Group g")
+    create(secured, *(f"allow {who} {each}" for who in ("alice", "mallory") for each in acls))
+    create(secured, "allow alice Write TransactionalId pay", "allow mallory Write TransactionalId m")
+
+    def begin(who: str, name: str) -> int:
+        request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
+        return int(secured.ask(request, principal=who).producer_id)
+
+    def send(who: str, name: str, producer_id: int, sequence: int) -> int:
+        batch = a_batch(b"v", producer_id=producer_id, producer_epoch=0, base_sequence=sequence, transactional=True)
+        answer = secured.ask(producing(batch, transactional_id=name), version, principal=who)
+        return int(answer.responses[0].partition_responses[0].error_code)
+
+    def commit(who: str, name: str, producer_id: int) -> int:
+        topics = (
+            TxnOffsetCommitRequestTopic(
+                name="t",
+                partitions=(
+                    TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=4, committed_metadata=""),
+                ),
+            ),
+        )
+        request = TxnOffsetCommitRequest(
+            transactional_id=name, group_id="g", producer_id=producer_id, producer_epoch=0, topics=topics
+        )
+        return int(secured.ask(request, 5, principal=who).topics[0].partitions[0].error_code)
+
+    alices, mallorys = begin(ALICE, "pay"), begin("User:mallory", "m")
+    if version < 12:  # later clients need no AddPartitionsToTxn
+        for who, name, producer_id in ((ALICE, "pay", alices), ("User:mallory", "m", mallorys)):
+            adding = AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=name,
+                v3_and_below_producer_id=producer_id,
+                v3_and_below_producer_epoch=0,
+                v3_and_below_topics=(AddPartitionsToTxnTopic(name="t", partitions=(0,)),),
+            )
+            secured.ask(adding, 3, principal=who)
+    mapping = InvalidProducerIdMapping.code
+    assert send(ALICE, "pay", alices, 0) == 0 == commit(ALICE, "pay", alices)
+    assert send("User:mallory", "m", alices, 1) == mapping == commit("User:mallory", "m", alices)
+    assert send("User:mallory", "pay", alices, 1) == TransactionalIdAuthorizationFailed.code
+    assert send(ALICE, "pay", alices, 1) == 0 == commit(ALICE, "pay", alices)
+    assert send("User:mallory", "m", mallorys, 0) == 0 == send("User:mallory", "m", mallorys, 1)

@@ -11,6 +11,9 @@ from ottla.brokerlite.config import BrokerConfig, Sync
 from ottla.brokerlite.config_file import KAFKAS, OWN, read_config
 from ottla.config_file import ConfigFile
 from ottla.errors import ConfigurationError
+from ottla.listeners import ListenerConfig, SecurityProtocol
+from ottla.sasl_server.settings import OAuthSettings, SaslSettings
+from ottla.subject_mapping import SubjectMapping
 from tests import tls
 
 # What Apache Kafka 4.3 ships as config/server.properties, without its comments.
@@ -179,6 +182,9 @@ def test_every_setting_has_a_name() -> None:
             'listeners = "SASL_PLAINTEXT://:1"\nsasl.enabled.mechanisms = "PLAIN"\nconnections.max.reauth.ms = "soon"',
             "connections.max.reauth.ms is 'soon'; it must be an integer",
         ),
+        ("max.connections.per.ip = 5", "bounds all connections together: use max.connections"),
+        ("max.connection.creation.rate = 5", "bounds all connections together: use max.connections"),
+        ('max.connections.per.ip.overrides = "a:5"', "bounds all connections together: use max.connections"),
         ('listeners = "localhost:9092"', "is not a listener, as in PLAINTEXT://localhost:9092"),
     ],
 )
@@ -248,3 +254,98 @@ def test_an_option_overrides_the_address_of_the_only_listener(tmp_path: Path) ->
     with pytest.raises(ConfigurationError, match="listeners has several addresses, which listen cannot override"):
         several = text.replace('"SASL_PLAINTEXT://', '"PLAINTEXT://:3,SASL_PLAINTEXT://')
         config_of(tmp_path, several, listen="127.0.0.1:2")
+
+
+OAUTH = """
+    listeners=SASL_PLAINTEXT://:9092
+    sasl.enabled.mechanisms=OAUTHBEARER
+    sasl.oauthbearer.jwks.endpoint.url=https://idp.example/keys
+"""
+
+
+@pytest.mark.parametrize("prefix", ["", "listener.name.sasl_plaintext.", "listener.name.sasl_plaintext.oauthbearer."])
+def test_every_setting_of_oauthbearer_may_be_for_a_listener_and_the_mechanism(tmp_path: Path, prefix: str) -> None:
+    text = (
+        OAUTH.replace("sasl.oauthbearer.", prefix + "sasl.oauthbearer.")
+        + f"""
+        {prefix}sasl.oauthbearer.expected.audience=kafka,kafka-2
+        {prefix}sasl.oauthbearer.expected.issuer=https://idp.example
+        {prefix}sasl.oauthbearer.sub.claim.name=user
+        {prefix}sasl.oauthbearer.clock.skew.seconds=3
+        {prefix}sasl.oauthbearer.jwks.endpoint.refresh.ms=60000
+    """
+    )
+    [listener] = config_of(tmp_path, text, "server.properties").all_listeners
+    assert listener.sasl is not None
+    assert listener.sasl.oauth == OAuthSettings(
+        jwks="https://idp.example/keys",
+        audience=("kafka", "kafka-2"),
+        issuer="https://idp.example",
+        subject="user",
+        clock_skew=3.0,
+        refresh=60.0,
+    )
+
+
+SERVED = """
+    listeners=LOCAL://127.0.0.1:9092,APPS://:9093,USERS://:9094,CONTROLLER://:9095
+    controller.listener.names=CONTROLLER
+    listener.security.protocol.map=LOCAL:PLAINTEXT,APPS:SSL,USERS:SASL_SSL
+    ssl.keystore.location={folder}/server.pem
+    sasl.enabled.mechanisms=PLAIN
+    connections.max.reauth.ms=1000
+    listener.name.controller.ssl.client.auth=required
+    listener.name.local.ssl.client.auth=none
+"""
+ONE = SERVED.replace("APPS://:9093,", "")
+TRUST = "ssl.truststore.location={folder}/ca.pem"
+
+
+@pytest.mark.parametrize(
+    ("text", "unused"),
+    [
+        (SERVED, "listener.name.local.ssl.client.auth=required"),
+        (SERVED, "listener.name.users.plain.ssl.client.auth=required"),
+        (SERVED, "listener.name.users.scram-sha-512.connections.max.reauth.ms=1"),
+        (SERVED, "listener.name.users.oauthbearer.sasl.oauthbearer.expected.audience=kafka"),
+        (SERVED, "listener.name.users.plain.sasl.enabled.mechanisms=PLAIN"),
+        (SERVED, "listener.name.users.plain.connection.failed.authentication.delay.ms=1"),
+        (SERVED, "listener.name.apps.sasl.enabled.mechanisms=SCRAM-SHA-512"),
+        (SERVED, "listener.name.local.connections.max.reauth.ms=1"),
+        (SERVED, "sasl.oauthbearer.expected.issuer=https://idp.example"),
+        (SERVED, TRUST),
+        (SERVED, "ssl.principal.mapping.rules=DEFAULT"),
+        (f"{SERVED}\n{TRUST}\nlistener.name.users.ssl.client.auth=required", "ssl.principal.mapping.rules=DEFAULT"),
+        (f"{ONE}\n{TRUST}", "ssl.client.auth=required"),
+        ("listeners=PLAINTEXT://:9092", "listener.name.plaintext.connections.max.reauth.ms=1"),
+    ],
+)
+def test_a_setting_of_security_without_an_effect_is_refused(tmp_path: Path, text: str, unused: str) -> None:
+    ca = trustme.CA()
+    (tmp_path / "server.pem").write_text(tls.text(ca.issue_cert("localhost").private_key_and_cert_chain_pem))
+    (tmp_path / "ca.pem").write_text(tls.text(ca.cert_pem))
+    with pytest.raises(ConfigurationError, match=rf"server\.properties: {unused.partition('=')[0]} has no effect: "):
+        config_of(tmp_path, f"{text}\n{unused}\n".format(folder=tmp_path), "server.properties")
+    if TRUST not in text:
+        config_of(tmp_path, text.format(folder=tmp_path), "server.properties")
+
+
+@pytest.mark.parametrize("value", ["", ","])
+@pytest.mark.parametrize("name", ["sasl.oauthbearer.expected.issuer", "sasl.oauthbearer.expected.audience"])
+def test_an_empty_setting_of_security_is_refused(tmp_path: Path, name: str, value: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{name} is empty: give its value, or leave it out"):
+        config_of(tmp_path, f"{OAUTH}\n{name}={value}\n", "server.properties")
+
+
+def test_settings_in_code_without_an_effect_are_refused() -> None:
+    plain = SaslSettings(mechanisms=("PLAIN",))
+    for broken, says in (
+        (lambda: SaslSettings(mechanisms=("PLAIN",), oauth=OAuthSettings(jwks="k")), "oauth is given, but"),
+        (lambda: SaslSettings(mechanisms=("PLAIN",), max_reauth={"OAUTHBEARER": 1.0}), "max_reauth has OAUTHBEARER"),
+        (
+            lambda: ListenerConfig(protocol=SecurityProtocol.SASL_PLAINTEXT, sasl=plain, subjects=SubjectMapping()),
+            "subjects .* have no effect",
+        ),
+    ):
+        with pytest.raises(ConfigurationError, match=says):
+            broken()

@@ -186,6 +186,16 @@ class TransactionCoordinator:
         if begins:
             self._ends.watch(self.by_id[asked.transactional_id])
 
+    def check_producer_id(self, transactional_id: str, producer_id: int) -> None:
+        """Make sure that a producer id belongs to a transactional id.
+
+        Raises:
+            InvalidProducerIdMapping: it does not.
+        """
+        known = self.by_id.get(transactional_id)
+        if known is None or known.producer_id != producer_id:
+            raise InvalidProducerIdMapping(f"{transactional_id} does not have producer id {producer_id}")
+
     def verify(self, asked: Producing, places: Iterable[TopicPartition]) -> dict[TopicPartition, BrokerError]:
         """Return the partitions that are not part of the producer's transaction, each with a `TransactionAbortable`.
 

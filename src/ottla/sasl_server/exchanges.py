@@ -5,13 +5,13 @@ with another one) or `Check` (work for a thread, whose result it gets). It retur
 
 Rules:
 - The texts of refusals are Apache Kafka's. They do not tell an unknown user from a wrong password.
+- Anyone may send a token, and the loop parses it, so the time may only grow in proportion to its length.
 
 Source: PlainSaslServer.java; ScramSaslServer.java; OAuthBearerSaslServer.java, OAuthBearerClientInitialResponse.java.
 """
 
 import base64
 import json
-import re
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, Protocol
 
@@ -19,7 +19,8 @@ from ottla.sasl_server import scram
 from ottla.sasl_server.users import Users
 
 PLAIN, OAUTHBEARER = "PLAIN", "OAUTHBEARER"
-_BEARER = re.compile(r"n,(?:a=([^,]*))?,\x01(?:[A-Za-z]+=[^\x01]*\x01)*?auth=[Bb]earer +([!-~]+)\x01.*\x01", re.DOTALL)
+_LONGEST_BEARER = 64 * 2**10
+"""Bytes of a message of OAUTHBEARER; the tokens in real ones have one to four thousand."""
 
 
 class Challenge(NamedTuple):
@@ -145,11 +146,11 @@ def scram_exchange(mechanism: str, users: Users, nonce: str, token: bytes) -> Ex
 
 def bearer(tokens: TokenChecker, token: bytes) -> Exchange:
     """OAUTHBEARER: the client sends a token that somebody else has signed."""
-    found = _BEARER.fullmatch(token.decode("latin-1"))
-    if found is None:
+    parsed = _parse_bearer(token.decode("latin-1")) if len(token) <= _LONGEST_BEARER else None
+    if parsed is None:
         text = "not an OAUTHBEARER response"
         raise Refused(f"Authentication failed: {text}", why=text)
-    authorization, signed = found.groups()
+    authorization, signed = parsed
 
     def check() -> tuple[str, float] | Refused:
         try:
@@ -166,6 +167,24 @@ def bearer(tokens: TokenChecker, token: bytes) -> Exchange:
     user, expires_at = checked
     _check_authorization(authorization, user)
     return Login(user, b"", expires_at)
+
+
+def _parse_bearer(message: str) -> tuple[str, str] | None:
+    """The authorization id and the token of ``n,a=id,^Aauth=Bearer token^A^A`` (RFC 7628, 3.1), if it is one."""
+    header, *pairs = message.split("\x01")
+    if header.count(",") != 2 or len(pairs) < 3 or pairs[-2:] != ["", ""]:
+        return None
+    flag, authorization, rest = header.split(",")
+    if flag != "n" or rest or not (authorization.startswith("a=") or not authorization):
+        return None
+    values = {name: value for name, _, value in (pair.partition("=") for pair in pairs[:-2])}
+    if len(values) != len(pairs) - 2 or not all(name.isascii() and name.isalpha() for name in values):
+        return None
+    scheme, _, signed = values.get("auth", "").partition(" ")
+    signed = signed.lstrip(" ")
+    if scheme not in ("Bearer", "bearer") or not signed or not all("!" <= each <= "~" for each in signed):
+        return None
+    return authorization.removeprefix("a="), signed
 
 
 def _check_authorization(authorization: str | None, user: str) -> None:

@@ -52,7 +52,7 @@ class SaslSettings:
         relayed: another server authenticates the clients, so this one needs no keys.
 
     Raises:
-        ConfigurationError: a mechanism is unknown, or lacks its settings.
+        ConfigurationError: a mechanism is unknown, lacks its settings, or has settings though it is not offered.
     """
 
     mechanisms: tuple[str, ...]
@@ -71,3 +71,7 @@ class SaslSettings:
             raise ConfigurationError(
                 "sasl: OAUTHBEARER needs the keys that sign tokens: give sasl.oauthbearer.jwks.endpoint.url"
             )
+        if "OAUTHBEARER" not in self.mechanisms and self.oauth is not None:
+            raise ConfigurationError("sasl: oauth is given, but OAUTHBEARER is not one of the mechanisms")
+        if unused := next((each for each in self.max_reauth if each not in self.mechanisms), None):
+            raise ConfigurationError(f"sasl: max_reauth has {unused}, which is not one of the mechanisms")

@@ -103,7 +103,6 @@ class AcceptedConnection:
         """Answers wait for the answers to the other requests that arrived in the same read."""
         self._agreed = tls is None
         """The TLS handshake is done, or there is none."""
-        self._agree_by = trio.current_time() + self._limits.handshake
         self._was_active = False
         """An answer was given since the last `look`."""
         self._active_at = -math.inf
@@ -126,6 +125,11 @@ class AcceptedConnection:
         self._scope = trio.CancelScope()
         self._reading = trio.CancelScope()
         self._why = "closed by the peer"
+
+    @property
+    def is_secured(self) -> bool:
+        """The TLS handshake is done, or there is none."""
+        return self._agreed
 
     def hold(self, held: bool) -> None:
         """With ``True``, pass no more requests to the service, until this is called with ``False``."""
@@ -192,12 +196,6 @@ class AcceptedConnection:
         if not self._receiver.is_waiting:
             self._receiver.rest()
             self._waiting.unpark_all()  # see `_unread`
-        elif not self._agreed:
-            if now >= self._agree_by:
-                why = f"TLS handshake not complete within {self._limits.handshake:g} s"
-                self._shared.traffic.refused(Refusal.TLS)
-                self._shared.complain(f"connection refused: {why}", self.session)
-                self.close(why)
         elif self._receiver.stalled(now) >= self._limits.write and self._shared.frames.is_wanted:
             self.close(f"sent too little of a request in {self._limits.write:g} s, while others wait for its memory")
         elif (silent := now - self._active_at) >= self._limits.write:
@@ -210,6 +208,8 @@ class AcceptedConnection:
         log.debug("connected", extra={"peer": self.peer})
         try:
             with self._contained():
+                if not self._agreed:
+                    self._shared.newcomers.arrived(self)
                 self._service.connected(self)
                 try:
                     with self._scope:
@@ -243,6 +243,7 @@ class AcceptedConnection:
 
     def _end(self) -> None:
         self._over = True
+        self._shared.newcomers.left(self)
         self._count_unsent(-self.unsent)
         self._release()
         self._count_small(0)
@@ -286,6 +287,7 @@ class AcceptedConnection:
         while (frames := await self._receiver.frames()) is not None:
             if self._tls is not None and not self._agreed and self._tls.agreed:
                 self._agreed = True
+                self._shared.newcomers.secured(self)
                 self.session.presents(self._tls.subject)
             await self._hand_out(frames)
             if self._tls is None and (start := self._receiver.begun) is not None and await self._begins(start):

@@ -19,7 +19,6 @@ from ottla.errors import ConfigurationError
 from ottla.serve.connection import AcceptedConnection, Service
 from ottla.serve.listener_context import ListenerContext, ListenerLimits
 from ottla.serve.memory import Budget, Memory
-from ottla.serve.newcomers import Newcomers
 from ottla.serve.outbox import bare, hang_up
 from ottla.serve.port_security import PLAINTEXT, PortSecurity
 from ottla.serve.sasl_service import SaslService
@@ -72,7 +71,7 @@ class Listener:
         self._shared = ListenerContext(self._limits, self._connections, budget)
         self._numbers = itertools.count(1)
         self._ports: list[_Port] = []
-        self.newcomers = Newcomers(self._shared)
+        self.newcomers = self._shared.newcomers
         self._sasl_services: list[SaslService] = []
         self._departures = trio.lowlevel.ParkingLot()
         """Tasks that wait for connections to end."""

@@ -12,6 +12,7 @@ from ottla.codec.inbox import Blocks
 from ottla.complaints import Complaints
 from ottla.serve.access_log import AccessLog
 from ottla.serve.memory import Budget, Memory
+from ottla.serve.newcomers import Newcomers
 from ottla.serve.observer_thread import ObserverThread
 from ottla.serve.traffic import ListenerTraffic
 
@@ -42,7 +43,7 @@ class ListenerLimits:
     write: float = 30.0
     """How long a peer may read nothing of its answers."""
     handshake: float = 10.0
-    """How long a client may take for the TLS handshake."""
+    """How long a client may take for the TLS handshake and SASL."""
     drain: float = 1.5
     """How long answers may take once the listener closes."""
 
@@ -66,11 +67,14 @@ class ListenerContext:
     access_log: AccessLog | None = None
     """One of them, if it is wanted."""
     frames: Memory = field(init=False)
+    newcomers: Newcomers = field(init=False)
+    """The connections whose clients have not authenticated yet."""
     unsent: int = 0
     """Bytes of answers of all connections that their peers have not read yet."""
 
     def __post_init__(self) -> None:
         self.frames = Memory(self.limits.all_frames, self.budget)
+        self.newcomers = Newcomers(self)
 
     def observe(self, observer: ObserverThread) -> None:
         """Have an observer called for each request that is answered, until `ignore`."""

@@ -1,68 +1,132 @@
 """Limits what connections cost before their clients have authenticated.
 
 Rules:
-- A client has `ListenerLimits.handshake` seconds to authenticate, from its connection on, TLS included.
-- At most a quarter of all connections may be without authentication; a new one closes the oldest of them. So silent
-  connections never keep others out.
-- Before that, a request has at most the bytes that the service allows.
+- A client has `ListenerLimits.handshake` seconds for the TLS handshake and for SASL together, from its connection on.
+- At most a quarter of all connections may be newcomers. A new one closes the oldest of the host that has the most, so
+  silent connections never keep others out, and one host cannot close the connections of another that has fewer.
+- A host with IPv6 has a whole network of addresses: the first 64 bits count.
+- Before a login by SASL, a request has at most the bytes that the service allows.
 """
 
-import math
+from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 import trio
 
-from ottla.serve.listener_context import ListenerContext
 from ottla.serve.traffic import Refusal
 
 if TYPE_CHECKING:
     from ottla.serve.connection import AcceptedConnection
+    from ottla.serve.listener_context import ListenerContext
 
 _LOOK = 1.0
 """Seconds between two checks for clients that do not authenticate."""
 
 
+@dataclass(slots=True)
+class _Newcomer:
+    """Facts about a newcomer.
+
+    Attributes:
+        until: when it must have authenticated.
+        logs_in: a service authenticates it; otherwise the TLS handshake does.
+        has_failed: it has failed, and ends soon.
+    """
+
+    until: float
+    logs_in: bool = False
+    has_failed: bool = False
+
+
 class Newcomers:
     """Closes connections that do not authenticate."""
 
-    def __init__(self, shared: ListenerContext) -> None:
+    def __init__(self, shared: "ListenerContext") -> None:
         self._shared = shared
-        self._until: dict[AcceptedConnection, float] = {}
-        """Connection -> when it must have authenticated, the oldest first; infinite: it has failed, and ends soon."""
+        self._hosts: dict[str, dict[AcceptedConnection, _Newcomer]] = {}
+        """Host -> its newcomers, the oldest first; no host is without one."""
+        self._count = 0
         self._most = max(shared.limits.max_connections // 4, 1)
 
     async def run(self) -> None:
         """Close connections that take too long, until cancelled."""
         while True:
             await trio.sleep(_LOOK)
-            now = trio.current_time()
-            for connection in [each for each, until in self._until.items() if until <= now]:
-                self._close(connection, f"no authentication within {self._shared.limits.handshake:g} s")
+            now, limit = trio.current_time(), f"{self._shared.limits.handshake:g} s"
+            late = [
+                connection
+                for theirs in self._hosts.values()
+                for connection, each in theirs.items()
+                if each.until <= now and not each.has_failed
+            ]
+            for connection in late:
+                done = "no authentication" if connection.is_secured else "TLS handshake not complete"
+                self._close(connection, f"{done} within {limit}")
 
-    def arrived(self, connection: "AcceptedConnection", max_receive: int) -> None:
-        """Take a new connection, whose requests have at most ``max_receive`` bytes for now."""
-        connection.limit_frames(max_receive)
-        if len(self._until) >= self._most:
-            oldest = next(iter(self._until))
-            self._close(oldest, f"{len(self._until)} connections have not authenticated yet, and this is the oldest")
-        self._until[connection] = trio.current_time() + self._shared.limits.handshake
+    def arrived(self, connection: "AcceptedConnection", max_receive: int | None = None) -> None:
+        """Take a new connection; again, if a service finds out that it authenticates its client.
+
+        Args:
+            max_receive: bytes of a request until the client has logged in; ``None``: it need not.
+        """
+        theirs = self._hosts.get(host_of(connection), {})
+        if (newcomer := theirs.get(connection)) is None:
+            if self._count >= self._most:
+                self._make_room()
+            newcomer = _Newcomer(trio.current_time() + self._shared.limits.handshake)
+            self._hosts.setdefault(host_of(connection), {})[connection] = newcomer
+            self._count += 1
+        if max_receive is not None:
+            newcomer.logs_in = True
+            connection.limit_frames(max_receive)
+
+    def secured(self, connection: "AcceptedConnection") -> None:
+        """The TLS handshake is done."""
+        newcomer = self._hosts.get(host_of(connection), {}).get(connection)
+        if newcomer is not None and not newcomer.logs_in:
+            self.left(connection)
 
     def authenticated(self, connection: "AcceptedConnection") -> None:
         """The client has authenticated: from now on its requests may have `ListenerLimits.max_frame` bytes."""
-        if self._until.pop(connection, None) is not None:
+        if self.left(connection):
             connection.limit_frames()
 
-    def left(self, connection: "AcceptedConnection") -> None:
-        self._until.pop(connection, None)
+    def left(self, connection: "AcceptedConnection") -> bool:
+        """Forget a connection; return whether it was a newcomer."""
+        theirs = self._hosts.get(host := host_of(connection), {})
+        if theirs.pop(connection, None) is None:
+            return False
+        self._count -= 1
+        if not theirs:
+            del self._hosts[host]
+        return True
 
     def failed(self, connection: "AcceptedConnection", why: str) -> None:
         """Count a failed authentication, and log it; the connection is about to be closed."""
-        if connection in self._until:
-            self._until[connection] = math.inf
-        self._shared.traffic.refused(Refusal.SASL)
-        self._shared.complain(f"authentication failed: {why}", connection.session)
+        if (newcomer := self._hosts.get(host_of(connection), {}).get(connection)) is not None:
+            newcomer.has_failed = True
+        self._shared.traffic.refused(Refusal.SASL if connection.is_secured else Refusal.TLS)
+        what = "authentication failed" if connection.is_secured else "connection refused"
+        self._shared.complain(f"{what}: {why}", connection.session)
+
+    def _make_room(self) -> None:
+        theirs = max(self._hosts.values(), key=len)
+        connection, newcomer = next(iter(theirs.items()))
+        why = f"{self._count} connections have not authenticated yet, and this is the oldest of the host with the most"
+        if newcomer.has_failed:  # which is logged
+            self.left(connection)
+            connection.close(why)
+        else:
+            self._close(connection, why)
 
     def _close(self, connection: "AcceptedConnection", why: str) -> None:
-        if self._until.pop(connection) < math.inf:
-            self.failed(connection, why)
+        self.failed(connection, why)
+        self.left(connection)
         connection.close(why)
+
+
+def host_of(connection: "AcceptedConnection") -> str:
+    """The client's address, or with IPv6 its network: one host has as many addresses as it likes."""
+    host = connection.session.peer_host
+    return host if ":" not in host else ip_address(host).packed[:8].hex()

@@ -7,7 +7,7 @@ Rules:
 - Before a client has authenticated, its requests have at most `SaslSettings.max_receive` bytes, and `Newcomers` limits
   its time.
 - Passwords are checked one at a time, because a hash takes all of a processor for milliseconds. Tokens are not: a check
-  may wait until keys are loaded.
+  may wait until keys are loaded. Hosts take turns (`HostTurns`), so that none can keep the others from logging in.
 - Observers (the access log, spans) never see tokens.
 """
 
@@ -23,7 +23,8 @@ from ottla.sasl_server.exchanges import Check
 from ottla.sasl_server.server import SaslServer
 from ottla.sasl_server.session import PassOn, SaslAnswer, SaslEnd, SaslSession, Step
 from ottla.serve.connection import AcceptedConnection, Service
-from ottla.serve.newcomers import Newcomers
+from ottla.serve.host_turns import HostTurns
+from ottla.serve.newcomers import Newcomers, host_of
 from ottla.serve.pending_answer import PendingAnswer
 
 log = logging.getLogger("ottla.serve")
@@ -37,7 +38,7 @@ class SaslService(Service):
     def __init__(self, service: Service, server: SaslServer, newcomers: Newcomers) -> None:
         self._service, self._server, self._newcomers = service, server, newcomers
         self._sessions: dict[AcceptedConnection, SaslSession] = {}
-        self._one, self._some = trio.CapacityLimiter(1), trio.CapacityLimiter(_TOKENS_AT_ONCE)
+        self._one, self._some = HostTurns(1), HostTurns(_TOKENS_AT_ONCE)
         self._nursery: trio.Nursery | None = None
 
     async def run(self) -> None:
@@ -106,7 +107,7 @@ class SaslService(Service):
     async def _check(
         self, connection: AcceptedConnection, session: SaslSession, answer: PendingAnswer, check: Check
     ) -> None:
-        async with self._some if check.may_wait else self._one:
+        async with (self._some if check.may_wait else self._one).turn(host_of(connection)):
             if connection not in self._sessions:  # its client has left: the next login begins at once
                 return
             result = await trio.to_thread.run_sync(check.work, abandon_on_cancel=True)
