@@ -62,6 +62,20 @@ class Wait:
         return self.missing <= 0
 
 
+@dataclass(slots=True, eq=False)
+class WaitUntil(Wait):
+    """An answer that waits until a condition holds, which can change when a partition that it watches is noticed.
+
+    Attributes:
+        ready: tells whether it holds; must not raise.
+    """
+
+    ready: Callable[[], bool] = field(default=lambda: True)
+
+    def grown(self, partition: PartitionLog) -> bool:
+        return self.ready()
+
+
 class Later:
     """An answer that its holder gives later. The holder must call `give` exactly once."""
 
