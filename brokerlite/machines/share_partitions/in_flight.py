@@ -74,7 +74,7 @@ def joined(runs: Iterable[RecordRun]) -> Iterator[RecordRun]:
         yield last
 
 
-class OffsetRange(NamedTuple):
+class OffsetSpan(NamedTuple):
     """Offsets from ``first`` to ``last``, both inclusive, to which the same happens.
 
     Attributes:
@@ -90,7 +90,7 @@ Change = Callable[[RecordRun, int], RecordRun]
 """Returns a run, with its offsets, in its new state; gets the kind of the segment, too."""
 
 
-def changed(runs: Iterable[RecordRun], segments: Iterable[OffsetRange], change: Change) -> list[RecordRun]:
+def changed(runs: Iterable[RecordRun], segments: Iterable[OffsetSpan], change: Change) -> list[RecordRun]:
     """Return the runs with ``change`` applied to the parts within the segments, which ascend and do not overlap.
 
     It takes a step for each run and each segment: a member may name each of its records.
@@ -98,7 +98,7 @@ def changed(runs: Iterable[RecordRun], segments: Iterable[OffsetRange], change: 
     return list(joined(_changed(runs, segments, change)))
 
 
-def _changed(runs: Iterable[RecordRun], segments: Iterable[OffsetRange], change: Change) -> Iterator[RecordRun]:
+def _changed(runs: Iterable[RecordRun], segments: Iterable[OffsetSpan], change: Change) -> Iterator[RecordRun]:
     rest = iter(segments)
     segment = next(rest, None)
     for run in runs:

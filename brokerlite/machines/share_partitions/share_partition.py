@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from ottla.brokerlite.machines.share_partitions.delivery_states import DeliveryInput, DeliveryState
-from ottla.brokerlite.machines.share_partitions.in_flight import InFlightBatch, OffsetRange, RecordRun, changed, joined
+from ottla.brokerlite.machines.share_partitions.in_flight import InFlightBatch, OffsetSpan, RecordRun, changed, joined
 from ottla.brokerlite.machines.share_partitions.stored_state import StoredBatch, StoredState
 from ottla.codec.apis.share_fetch import ACCEPT, GAP, REJECT, RELEASE, RENEW
 from ottla.errors import BrokerError, InvalidRecordState, InvalidRequest
@@ -196,7 +196,7 @@ class SharePartition:
         self._drop_missing(wanted.fetch_offset, found[0].base_offset)
         acquisition = _Acquisition(self, wanted, found, last, limit, now + self.limits.lock_duration)
         acquired = acquisition.run(self._batches)
-        aborted = [OffsetRange(each.base_offset, each.last_offset) for each in found if each.aborted]
+        aborted = [OffsetSpan(each.base_offset, each.last_offset) for each in found if each.aborted]
         if aborted:
             self._drop_aborted(aborted)
             acquired = list(_without(acquired, aborted))
@@ -225,12 +225,12 @@ class SharePartition:
 
     def _drop_missing(self, fetch_offset: int, base_offset: int) -> None:
         """Archive available records that the log no longer has: compaction took them."""
-        self._drop(DeliveryState.AVAILABLE, [OffsetRange(fetch_offset, base_offset - 1)])
+        self._drop(DeliveryState.AVAILABLE, [OffsetSpan(fetch_offset, base_offset - 1)])
 
-    def _drop_aborted(self, aborted: Sequence[OffsetRange]) -> None:
+    def _drop_aborted(self, aborted: Sequence[OffsetSpan]) -> None:
         self._drop(DeliveryState.ACQUIRED, aborted)
 
-    def _drop(self, state: DeliveryState, segments: Sequence[OffsetRange]) -> None:
+    def _drop(self, state: DeliveryState, segments: Sequence[OffsetSpan]) -> None:
         def drop(run: RecordRun, _: int) -> RecordRun:
             return run.go(DeliveryInput.DROPPED) if run.state is state else run
 
@@ -318,7 +318,7 @@ class SharePartition:
 
         for batch in self._batches:
             if any(map(which, batch.runs)):
-                changes.put(batch, changed(batch.runs, [OffsetRange(batch.first, batch.last)], release), split=False)
+                changes.put(batch, changed(batch.runs, [OffsetSpan(batch.first, batch.last)], release), split=False)
         return changes
 
     def _commit(self, changes: "_Changes") -> None:
@@ -387,7 +387,7 @@ class _Changes:
         """Return the batches to store: all runs that no member has any more."""
         found: list[StoredBatch] = []
         for batch, (runs, _) in self._new.items():
-            held = [OffsetRange(run.first, run.last) for run in batch.runs if run.state is DeliveryState.ACQUIRED]
+            held = [OffsetSpan(run.first, run.last) for run in batch.runs if run.state is DeliveryState.ACQUIRED]
             found += _settled(runs, held)
         return found
 
@@ -396,7 +396,7 @@ class _Changes:
             batch.take(runs, split=split)
 
 
-def _settled(runs: Iterable[RecordRun], held: Iterable[OffsetRange]) -> Iterator[StoredBatch]:
+def _settled(runs: Iterable[RecordRun], held: Iterable[OffsetSpan]) -> Iterator[StoredBatch]:
     """Yield the parts of the runs that were held before, and are no longer."""
     parts: list[RecordRun] = []
 
@@ -424,19 +424,19 @@ def _check_run(run: RecordRun, member: str) -> None:
         raise InvalidRecordState("Member is not the owner of offset")
 
 
-def _segments(asked: RecordResults) -> Iterator[OffsetRange]:
+def _segments(asked: RecordResults) -> Iterator[OffsetSpan]:
     """Yield neighbours with the same type as one segment."""
     if len(asked.types) == 1:
-        yield OffsetRange(asked.first, asked.last, asked.types[0])
+        yield OffsetSpan(asked.first, asked.last, asked.types[0])
         return
     begun = 0
     for i, kind in enumerate(asked.types, 1):
         if i == len(asked.types) or asked.types[i] != kind:
-            yield OffsetRange(asked.first + begun, asked.first + i - 1, kind)
+            yield OffsetSpan(asked.first + begun, asked.first + i - 1, kind)
             begun = i
 
 
-def _without(acquired: Iterable[Acquired], dropped: Sequence[OffsetRange]) -> Iterator[Acquired]:
+def _without(acquired: Iterable[Acquired], dropped: Sequence[OffsetSpan]) -> Iterator[Acquired]:
     """Yield the acquired records that are in none of the segments, which ascend."""
     for each in acquired:
         first = each.first
@@ -528,7 +528,7 @@ class _Acquisition:
             return
         parts = list(self._parts(batch))
         if parts:
-            segments = [OffsetRange(run.first, run.last) for run in parts]
+            segments = [OffsetSpan(run.first, run.last) for run in parts]
             batch.take(changed(batch.runs, segments, self._lock))
             self._note(joined(map(self._lock, parts)))
 
@@ -592,7 +592,7 @@ class _Acquisition:
         for run in taken:
             batch = InFlightBatch([run])
             if self._wanted.strict and run.size > self._left:
-                locked = OffsetRange(run.first, run.first + self._left - 1)
+                locked = OffsetSpan(run.first, run.first + self._left - 1)
                 batch.take(changed([run], [locked], self._lock))
             else:
                 batch.take([self._lock(run)], split=False)
