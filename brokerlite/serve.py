@@ -561,15 +561,7 @@ def _settings(config: BrokerConfig, cluster_id: str, ports: list[int]) -> Settin
             pattern_refresh_interval=config.group_consumer_regex_refresh_interval,
             max_members=config.group_consumer_max_size,
         ),
-        share_groups=ShareGroupSettings(
-            session_timeout=config.group_share_session_timeout,
-            heartbeat_interval=config.group_share_heartbeat_interval,
-            max_members=config.group_share_max_size,
-            record_lock_duration=config.group_share_record_lock_duration,
-            delivery_count_limit=config.group_share_delivery_count_limit,
-            partition_max_record_locks=config.group_share_partition_max_record_locks,
-            max_share_sessions=config.group_share_max_share_sessions,
-        ),
+        share_groups=_share_groups(config),
         housekeeping=HousekeepingSettings(
             retention_check=config.log_retention_check, cleaner_backoff=config.log_cleaner_backoff
         ),
@@ -591,7 +583,7 @@ def _settings(config: BrokerConfig, cluster_id: str, ports: list[int]) -> Settin
             "default.replication.factor": "1",
             "fetch.max.bytes": str(config.fetch_max_bytes),
             **_of_consumer_groups(config),
-            **_of_share_groups(config),
+            **_share_groups(config).described(),
             "group.initial.rebalance.delay.ms": str(round(config.group_initial_rebalance_delay * 1000)),
             "group.max.size": str(config.group_max_size),
             "group.min.session.timeout.ms": str(round(config.group_min_session_timeout * 1000)),
@@ -625,17 +617,16 @@ def _of_consumer_groups(config: BrokerConfig) -> dict[str, str]:
     }
 
 
-def _of_share_groups(config: BrokerConfig) -> dict[str, str]:
-    """Return the configurations of share groups, for DescribeConfigs."""
-    return {
-        "group.share.delivery.count.limit": str(config.group_share_delivery_count_limit),
-        "group.share.heartbeat.interval.ms": str(round(config.group_share_heartbeat_interval * 1000)),
-        "group.share.max.share.sessions": str(config.group_share_max_share_sessions),
-        "group.share.max.size": str(config.group_share_max_size),
-        "group.share.partition.max.record.locks": str(config.group_share_partition_max_record_locks),
-        "group.share.record.lock.duration.ms": str(round(config.group_share_record_lock_duration * 1000)),
-        "group.share.session.timeout.ms": str(round(config.group_share_session_timeout * 1000)),
-    }
+def _share_groups(config: BrokerConfig) -> ShareGroupSettings:
+    return ShareGroupSettings(
+        session_timeout=config.group_share_session_timeout,
+        heartbeat_interval=config.group_share_heartbeat_interval,
+        max_members=config.group_share_max_size,
+        record_lock_duration=config.group_share_record_lock_duration,
+        delivery_count_limit=config.group_share_delivery_count_limit,
+        partition_max_record_locks=config.group_share_partition_max_record_locks,
+        max_share_sessions=config.group_share_max_share_sessions,
+    )
 
 
 def _topic_defaults(config: BrokerConfig) -> dict[str, str]:

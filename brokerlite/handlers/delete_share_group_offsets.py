@@ -27,8 +27,8 @@ def handle(broker: BrokerCore, call: Call) -> DeleteShareGroupOffsetsResponse:
             error: BrokerError | None = None
             if not broker.access.allows(call.session, READ_TOPIC, name):
                 error = TopicAuthorizationFailed("not authorized")
-            elif topic is None:
-                error = UnknownTopicOrPartition(f"there is no topic {name}")
+            elif topic is None or topic.topic_id not in group.initialized:
+                error = UnknownTopicOrPartition(f"group {group.group_id} has no offsets of {name}")
             else:
                 gone.append(topic.topic_id)
             responses.append(

@@ -12,6 +12,7 @@ from ottla.acl.rights import DESCRIBE_CLUSTER_CONFIGS, DESCRIBE_GROUP_CONFIGS, D
 from ottla.brokerlite.handlers.create_topics import config_source
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.groups.group_configs import GROUP_CONFIGS, check_group_name
+from ottla.brokerlite.machines.share_partitions.share_settings import ShareGroupSettings
 from ottla.brokerlite.machines.topics.configs import BOOLEAN, CONFIGS, INT, LIST, LONG, OF_BROKER, STRING
 from ottla.brokerlite.machines.topics.topics import check_name
 from ottla.codec.apis.describe_configs import (
@@ -115,12 +116,13 @@ def _of_group(broker: BrokerCore, group_id: str, key: str, synonyms: bool) -> De
     """Describe a configuration of a group; the group need not exist."""
     known, own = GROUP_CONFIGS[key], broker.group_configs.of(group_id).get(key)
     places = [] if own is None else [(key, own, _OWN_OF_GROUP)]
-    of_broker = broker.settings.described.get(known.of_broker)
-    if of_broker is not None:
-        places.append((known.of_broker, of_broker, _STATIC_BROKER_CONFIG))
-    elif known.default is not None:
-        places.append((key, known.default, _DEFAULT_CONFIG))
-    value, source = (places[0][1], places[0][2]) if places else (None, _DEFAULT_CONFIG)
+    if known.of_broker:
+        of_broker = broker.settings.share_groups.described()[known.of_broker]
+        is_default = of_broker == ShareGroupSettings().described()[known.of_broker]
+        places.append((known.of_broker, of_broker, _DEFAULT_CONFIG if is_default else _STATIC_BROKER_CONFIG))
+    else:
+        places.append((key, known.default or "", _DEFAULT_CONFIG))
+    _, value, source = places[0]
     return DescribeConfigsResourceResult(
         name=key,
         value=value,

@@ -8,6 +8,7 @@ Source: KafkaApis.scala (handleDescribeShareGroupOffsetsRequest), GroupCoordinat
 """
 
 from collections.abc import Iterable, Iterator
+from uuid import UUID
 
 from ottla.acl.rights import DESCRIBE_GROUP, DESCRIBE_TOPIC
 from ottla.brokerlite.handlers.once import by_name
@@ -24,7 +25,7 @@ from ottla.codec.apis.describe_share_group_offsets import (
     DescribeShareGroupOffsetsResponseTopic,
 )
 from ottla.codec.wire import NO_UUID
-from ottla.errors import BrokerError, CoordinatorLoadInProgress, TopicAuthorizationFailed, UnknownTopicOrPartition
+from ottla.errors import BrokerError, CoordinatorLoadInProgress, TopicAuthorizationFailed
 
 MOST_PARTITIONS = 200_000
 """The most partitions in a response; the client has to request the remaining groups again."""
@@ -39,8 +40,9 @@ def handle(broker: BrokerCore, call: Call) -> DescribeShareGroupOffsetsResponse:
             if count > MOST_PARTITIONS:
                 raise CoordinatorLoadInProgress("too many groups at once")
             broker.access.require(call.session, DESCRIBE_GROUP, asked.group_id)
-            broker.groups.check_kind(asked.group_id, ShareGroup.kind)
-            topics = tuple(_topics(broker, call, broker.share_groups.find(asked.group_id), asked))
+            # As in Apache Kafka, a group that does not exist or is of another kind is no error: it reads nothing.
+            group = broker.share_groups.by_id.get(asked.group_id) or ShareGroup(asked.group_id)
+            topics = tuple(_topics(broker, call, group, asked))
         except BrokerError as error:
             groups.append(
                 DescribeShareGroupOffsetsResponseGroup(
@@ -64,17 +66,18 @@ def _topics(
         return
     for name, indexes in by_name((each.topic_name, each.partitions) for each in asked.topics).items():
         if not broker.access.allows(call.session, DESCRIBE_TOPIC, name):
-            yield _failed(name, indexes, TopicAuthorizationFailed("not authorized"))
+            denied = TopicAuthorizationFailed("not authorized")
+            yield _topic_of(name, NO_UUID, (_partition(index, error=denied) for index in indexes))
         elif (topic := broker.topics.by_name.get(name)) is None:
-            yield _failed(name, indexes, UnknownTopicOrPartition(f"there is no topic {name}"))
+            yield _topic_of(name, NO_UUID, map(_partition, indexes))  # as in Apache Kafka, no error
         else:
             yield _topic(broker, group, topic, indexes)
 
 
-def _failed(name: str, indexes: Iterable[int], error: BrokerError) -> DescribeShareGroupOffsetsResponseTopic:
-    return DescribeShareGroupOffsetsResponseTopic(
-        topic_name=name, topic_id=NO_UUID, partitions=tuple(_partition(index, error=error) for index in indexes)
-    )
+def _topic_of(
+    name: str, topic_id: UUID, partitions: Iterable[DescribeShareGroupOffsetsResponsePartition]
+) -> DescribeShareGroupOffsetsResponseTopic:
+    return DescribeShareGroupOffsetsResponseTopic(topic_name=name, topic_id=topic_id, partitions=tuple(partitions))
 
 
 def _topic(
@@ -89,9 +92,7 @@ def _topic(
             continue
         lag = log.high_watermark - state.start_offset - state.final if state.final >= 0 else _UNKNOWN
         partitions.append(_partition(index, state.start_offset, state.leader_epoch, max(lag, _UNKNOWN)))
-    return DescribeShareGroupOffsetsResponseTopic(
-        topic_name=topic.name, topic_id=topic.topic_id, partitions=tuple(partitions)
-    )
+    return _topic_of(topic.name, topic.topic_id, partitions)
 
 
 def _partition(

@@ -39,6 +39,7 @@ def handle(broker: BrokerCore, call: Call) -> ShareAcknowledgeResponse:
         ((topic.topic_id, each.partition_index), each.acknowledgement_batches)
         for topic in request.topics
         for each in topic.partitions
+        if each.acknowledgement_batches
     ]
     results = acknowledge(broker, call, name, batches, READ_TOPIC, renews=request.is_renew_ack)
     topics: dict[UUID, list[PartitionData]] = {}

@@ -111,7 +111,7 @@ class _Readable(NamedTuple):
 
 
 class _Told(NamedTuple):
-    """What the response has of one partition."""
+    """The part of the response about one partition."""
 
     records: bytes | memoryview = b""
     acquired: Sequence[Acquired] = ()
@@ -219,7 +219,7 @@ class _ShareFetch:
         return each.log.read(offset, most, at_least_one=first, up_to=stable)
 
     def finish(self) -> ShareFetchResponse:
-        """Let the member acquire what is available, and return the response."""
+        """Let the member acquire the available records, and return the response."""
         try:
             self._turn.check()
         except BrokerError as error:

@@ -69,7 +69,7 @@ def acknowledge(
     """Take acknowledgements; each partition by itself.
 
     Args:
-        right: what the client needs on the topics.
+        right: the right that the client needs on the topics.
         renews: the request says that it has renewals.
     """
     results: dict[Place, BrokerError | None] = {}
@@ -85,8 +85,6 @@ def acknowledge(
 
 def _take(broker: BrokerCore, call: Call, name: SessionName, place: Place, batches: Sequence[RecordResults]) -> None:
     key = ShareKey(name.group_id, *place)
-    if not batches:
-        return
     if (partition := broker.share_partitions.find(key)) is None:
         raise UnknownTopicOrPartition("this broker has no share partition of that kind in use")
     partition.configure(broker.share_partitions.limits(name.group_id))

@@ -87,6 +87,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.brokerlite")
 
+SHARE_PARTITION_IDLE = 300.0
+"""Seconds after the last session of a share group until its share partitions leave the memory."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -447,7 +450,15 @@ class BrokerCore:
         keys = [ShareKey(name.group_id, *place) for place in self.share_sessions.close(name)]
         self.share_partitions.release(name.member_id, keys)
         if not self.share_sessions.has_group(name.group_id):
-            self.share_partitions.drop_idle(name.group_id)
+            self.timers.set(
+                ("share sessions", name.group_id),
+                self.clock.now + SHARE_PARTITION_IDLE,
+                lambda now: self._drop_idle_share_partitions(name.group_id),
+            )
+
+    def _drop_idle_share_partitions(self, group_id: str) -> None:
+        if not self.share_sessions.has_group(group_id):
+            self.share_partitions.drop_idle(group_id)
 
     def assign_producer_id(self) -> int:
         """Assign a producer id, as `Storage.assign_producer_ids`."""

@@ -1,4 +1,4 @@
-"""Requests of members of share groups, and what the answers say."""
+"""Requests of members of share groups, and functions that read the answers."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -141,7 +141,7 @@ def acquired(answer: Any) -> dict[int, list[tuple[int, int, int]]]:
 
 
 def errors(answer: Any) -> dict[int, tuple[int, ...]]:
-    """Partition -> its error, and in ShareFetch that of its acknowledgements."""
+    """Partition -> its error, and in ShareFetch the error of its acknowledgements."""
     return {
         each.partition_index: (each.error_code, getattr(each, "acknowledge_error_code", 0))
         for topic in answer.responses

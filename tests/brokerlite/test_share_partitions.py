@@ -1,4 +1,4 @@
-"""The records of a share partition: who has them, and what became of them."""
+"""The records of a share partition: their members, and their results."""
 
 import random
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ ALICE, BOB = "alice", "bob"
 
 
 class Kept:
-    """A share partition with a log of batches of ten records, and what it has stored.
+    """A share partition with a log of batches of ten records, and its stored state.
 
     Attributes:
         full: the disk refuses.
@@ -318,7 +318,7 @@ MEMBERS = st.sampled_from(["a", "b", "c"])
 
 
 class Sharing(RuleBasedStateMachine):
-    """Members share a partition, acknowledge, dawdle and crash; a model of single records checks what they get."""
+    """Members share a partition, acknowledge, dawdle and crash; a model of single records checks each answer."""
 
     LIMIT = 4
 

@@ -1,4 +1,4 @@
-"""The configurations of single groups: those of share groups, which an administrator sets before or after the group.
+"""The configurations of single share groups, which an administrator sets before or after a group begins.
 
 Rules:
 - A value applies from the next request on; a lock that a member already has keeps its deadline.
@@ -70,20 +70,20 @@ GROUP_CONFIGS: Mapping[str, GroupConfigKey] = {
     RECORD_LOCK_DURATION: GroupConfigKey(
         INT, of_broker="group.share.record.lock.duration.ms", least=1000, most=3_600_000
     ),
-    RENEW_ACKNOWLEDGE_ENABLE: GroupConfigKey(BOOLEAN, "true"),
+    RENEW_ACKNOWLEDGE_ENABLE: GroupConfigKey(BOOLEAN, "true", choices=("true", "false")),
     SESSION_TIMEOUT: GroupConfigKey(INT, of_broker="group.share.session.timeout.ms"),
 }
 
 
 def seconds_of(duration: str) -> float:
-    """Return the seconds of an ISO 8601 duration such as ``P1DT12H``.
+    """Return the seconds of a duration in the format of ISO 8601, for example ``P1DT12H``.
 
     Raises:
-        InvalidConfig: it is no duration, or a negative one.
+        InvalidConfig: it is no duration, or negative.
     """
     found = _DURATION.fullmatch(duration)
     if found is None or not any(found.groupdict().values()):
-        raise InvalidConfig(f"{duration!r} is not a duration such as P1D or PT12H")
+        raise InvalidConfig(f"{duration!r} is no duration; examples are P1D and PT12H")
     return sum(_UNITS[unit] * float(count) for unit, count in found.groupdict().items() if count)
 
 
@@ -104,20 +104,20 @@ def checked(key: str, value: str) -> str:
         raise InvalidConfig(f"{key} is not a configuration that groups have on this broker")
     if key == AUTO_OFFSET_RESET:
         kind, colon, duration = value.partition(":")
-        if kind.lower() == BY_DURATION and colon:
+        if kind == BY_DURATION and colon:
             seconds_of(duration)
-            return f"{BY_DURATION}:{duration}"
-        if value.lower() not in (EARLIEST, LATEST):
+        elif value not in (EARLIEST, LATEST):
             raise InvalidConfig(f"{key} is {value!r}; it must be earliest, latest or by_duration:PnDTnHnMn.nS")
-        return value.lower()
+        return value
     if known.type == INT:
         if not re.fullmatch("[0-9]{1,10}", value) or not known.least <= int(value) <= known.most:
             raise InvalidConfig(f"{key} is {value!r}; it must be {known.least} to {known.most}")
         return str(int(value))
-    choices = ("true", "false") if known.type == BOOLEAN else known.choices
-    if value.lower() not in choices:
-        raise InvalidConfig(f"{key} is {value!r}; it must be {' or '.join(choices)}")
-    return value.lower()
+    if known.type == BOOLEAN:
+        value = value.lower()
+    if value not in known.choices:
+        raise InvalidConfig(f"{key} is {value!r}; it must be {' or '.join(known.choices)}")
+    return value
 
 
 class GroupConfigs:

@@ -2,7 +2,8 @@
 
 Rules:
 - If there are more members than partitions, several members share a partition, about as many for each one.
-- The numbers of partitions that two members have differ by one at most, and members keep what they have where they can.
+- Two members have nearly equal numbers of partitions: they differ by one at most. Members keep their partitions if
+  possible.
 - If the members subscribe to different topics, this holds for each topic by itself.
 
 Source: SimpleAssignor.java, SimpleHomogeneousAssignmentBuilder.java, SimpleHeterogeneousAssignmentBuilder.java.
@@ -77,7 +78,7 @@ def _divide(
     waiting = [member for member in members if room[member] > 0]
     for place in places:
         while wanted[place] > 0:
-            # The member that has waited longest; one that has the partition already cannot take it twice.
+            # The member that has waited longest; a member cannot take a partition twice.
             taker = next((member for member in waiting if member not in holders[place]), None)
             if taker is None:
                 break

@@ -266,7 +266,8 @@ class ShareGroup:
         raise self._refuse_offsets()
 
     def check_fetch(self, member_id: str | None, epoch: int) -> None:
-        raise self._refuse_offsets()
+        if member_id is not None or epoch >= 0:
+            raise self._refuse_offsets()
 
     def check_offset_delete(self) -> None:
         raise self._refuse_offsets()

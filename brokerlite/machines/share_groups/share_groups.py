@@ -87,7 +87,7 @@ class ShareGroups:
     Args:
         log: the log of all groups.
         states: the stored states of share partitions.
-        partitions: those in memory.
+        partitions: the share partitions in memory.
 
     Attributes:
         by_id: the groups, including groups loaded at the start.
@@ -145,7 +145,9 @@ class ShareGroups:
         _check(asked)
         if asked.epoch == LEAVE:
             return self._leave(asked, now)
-        group = self._open(asked.group_id, joining=asked.epoch == JOIN)
+        if asked.epoch != JOIN and asked.group_id not in self.by_id:
+            raise GroupIdNotFound(f"Share group {asked.group_id} not found.")
+        group = self.open(asked.group_id)
         member = self._find(group, asked)
         told = replace(
             member,
@@ -177,11 +179,14 @@ class ShareGroups:
             led.assigned if asked.epoch == JOIN or differs else None,
         )
 
-    def _open(self, group_id: str, *, joining: bool) -> ShareGroup:
+    def open(self, group_id: str) -> ShareGroup:
+        """Return a group, or a new one, which exists once it is stored.
+
+        Raises:
+            CoordinatorNotAvailable: there are too many groups.
+        """
         if (group := self.by_id.get(group_id)) is not None:
             return group
-        if not joining:
-            raise GroupIdNotFound(f"Share group {group_id} not found.")
         if len(self.by_id) >= self._settings.max_groups:
             log.warning(
                 "group refused: the broker has %d share groups, its maximum",

@@ -1,4 +1,4 @@
-"""Partitions as share groups read them (KIP-932): which member has which records, and what became of them.
+"""Partitions as share groups read them (KIP-932): the members of their records, and the results.
 
 share_partitions   `SharePartitions`: finds and loads share partitions, and releases records whose locks expire
 share_partition    `SharePartition`: the records of one partition that are in flight for one group
@@ -7,5 +7,5 @@ delivery_states    the states of a record, as a table
 stored_state       `StoredStates`: the state as records of `__share_group_state`
 share_sessions     `ShareSessions`: the sessions of members with this broker
 
-To change which records a member gets, open share_partition.py; to change what survives a restart, open stored_state.py.
+To change which records a member gets, open share_partition.py; to change the stored state, open stored_state.py.
 """

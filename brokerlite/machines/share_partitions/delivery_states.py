@@ -4,8 +4,8 @@ Rules:
 - A record is AVAILABLE until a member acquires it. The member accepts it, rejects it or gives it back; if the member
   does nothing in time, the record is released, too.
 - A record that was delivered as often as the group allows is archived instead of released.
-- ACKNOWLEDGED and ARCHIVED are final. The values are those of the stored records, which have no ACQUIRED: after a
-  crash such a record is available again.
+- ACKNOWLEDGED and ARCHIVED are final. The stored records have the same values, but no ACQUIRED: after a crash such a
+  record is available again.
 
 Source: RecordState.java, InFlightState.java (tryUpdateState).
 """

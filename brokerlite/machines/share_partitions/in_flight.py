@@ -1,8 +1,8 @@
 """The records of a share partition that are in flight: runs of records with one state, within batches.
 
-A batch is what one member acquired at once, and it is delivered again as a whole if nothing has split it. So the
-boundaries of batches are kept, and each batch has runs of records whose state, count and lock are the same. A batch
-without a split has one run, however many records it has.
+A batch has the records that one member acquired at once. Unless it is split, it is delivered again as a whole, so the
+boundaries of batches are kept. Each batch has runs of records whose state, count and lock are the same. A batch without
+a split has one run, however many records it has.
 
 Source: InFlightBatch.java, which has one state for the batch, or one for each offset.
 """

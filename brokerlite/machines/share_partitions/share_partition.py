@@ -1,4 +1,4 @@
-"""A partition as one share group reads it: which member has which records, and what became of them.
+"""A partition as one share group reads it: the members of its records, and their results.
 
     taken = partition.acquire(wanted, found, now)          # the records that a member gets, of those read from the log
     partition.acknowledge(member, acknowledgements, now)   # their results
@@ -136,7 +136,7 @@ class SharePartition:
         """Use other limits from now on; locks keep their deadlines."""
         self.limits = limits
 
-    # -- what there is
+    # -- offsets and locks
 
     @property
     def next_offset(self) -> int:
@@ -186,7 +186,7 @@ class SharePartition:
     def acquire(self, wanted: Wanted, found: Sequence[FoundBatch], now: float) -> list[Acquired]:
         """Let a member acquire records of the batches that were read at ``wanted.fetch_offset``.
 
-        Nothing is stored. Records of aborted transactions are archived.
+        This stores no record. Records of aborted transactions are archived.
         """
         if wanted.max_records <= 0 or not found or found[-1].last_offset < self.start_offset:
             return []
@@ -344,7 +344,7 @@ class SharePartition:
     # -- moving on
 
     def trim(self, log_start: int) -> None:
-        """Notice that the log begins at ``log_start``: what was before is gone. It is stored with the next result."""
+        """Notice that the log begins at ``log_start``, without earlier records. It is stored with the next result."""
         if log_start > self.start_offset:
             self.start_offset = log_start
             self._batches = [batch for batch in self._batches if batch.last >= log_start]
@@ -451,7 +451,7 @@ def _without(acquired: Iterable[Acquired], dropped: Sequence[OffsetSpan]) -> Ite
 
 
 class _Acquisition:
-    """One acquisition: walks over the records that were read, and takes those that are available.
+    """One acquisition: walks over the records that were read, and takes the available ones.
 
     Args:
         last: the last offset to acquire.
@@ -557,7 +557,7 @@ class _Acquisition:
     # -- records that were never delivered
 
     def _take_fresh(self, batch: InFlightBatch) -> None:
-        """Acquire records of a batch that a restart has made; what is left of it stays fresh."""
+        """Acquire records of a batch that a restart has made; the rest of the batch stays fresh."""
         first = max(batch.first, self._base)
         taken = self._cut(first, min(batch.last, self._last))
         before = list(batch.within(batch.first, first - 1))

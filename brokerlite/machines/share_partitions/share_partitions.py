@@ -8,7 +8,7 @@ Rules:
 - Where a group starts is decided when a member first fetches, and stored at once: records that are appended while a
   member works on the first ones must not be skipped after a crash. Apache Kafka stores it with the first result.
 - The stored state is never ahead of the log: records that a power cut took from the log are no longer final.
-- A share partition without sessions leaves the memory once no member has a record.
+- The share partitions of a group without sessions leave the memory after a while.
 
 Source: SharePartitionManager.java, SharePartition.java (maybeInitialize, startOffsetDuringInitialization).
 """
@@ -173,7 +173,7 @@ class SharePartitions:
                 self._forget(key)
 
     def forget(self, keys: Iterable[ShareKey]) -> None:
-        """Take share partitions out of the memory whose state is set anew or deleted."""
+        """Take share partitions out of the memory because their state is replaced or deleted."""
         for key in keys:
             self._forget(key)
 
@@ -191,7 +191,7 @@ class SharePartitions:
     # -- after a start
 
     def resume(self) -> None:
-        """Take back what is stored about records that the logs no longer have, after a power cut."""
+        """Take back the stored results of records that the logs have lost in a power cut."""
         lost = {}
         for key in self._states:
             topic = self._topics.by_id.get(key.topic_id)

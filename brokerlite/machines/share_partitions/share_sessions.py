@@ -6,8 +6,8 @@
 Rules:
 - Epoch 0 opens a session, and replaces the member's last one. Epoch -1 closes it. Otherwise the epochs count up from 1,
   over ShareFetch and ShareAcknowledge together, and wrap from 2**31-1 to 1.
-- Within a session the response has a partition if it has records, an error, or acknowledgements, or if it was added to
-  the session and not told yet. A partition that had records moves to the end, so that each gets its turn.
+- Within a session the response has a partition if it has records, an error, or acknowledgements, or if this is the
+  first response since it was added. A partition that had records moves to the end, so that each gets its turn.
 - A session belongs to the connection that opened it, and ends with it.
 - Sessions and their partitions are bounded.
 
@@ -74,7 +74,7 @@ class ShareSession:
             self.places.pop(place, None)
 
     def tells(self, place: Place, *, records: bool, error: bool) -> bool:
-        """Whether the response must have a partition; takes note that it is told."""
+        """Whether the response must have a partition; notes that it has."""
         told = self.places.get(place, True) or records or error
         if place in self.places:
             if records:

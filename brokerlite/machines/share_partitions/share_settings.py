@@ -24,3 +24,15 @@ class ShareGroupSettings:
     partition_max_record_locks: int = 2000
     """The most records of one partition that are in flight for a group."""
     max_share_sessions: int = 2000
+
+    def described(self) -> dict[str, str]:
+        """Return the settings by Kafka's names, for DescribeConfigs."""
+        return {
+            "group.share.delivery.count.limit": str(self.delivery_count_limit),
+            "group.share.heartbeat.interval.ms": str(round(self.heartbeat_interval * 1000)),
+            "group.share.max.share.sessions": str(self.max_share_sessions),
+            "group.share.max.size": str(self.max_members),
+            "group.share.partition.max.record.locks": str(self.partition_max_record_locks),
+            "group.share.record.lock.duration.ms": str(round(self.record_lock_duration * 1000)),
+            "group.share.session.timeout.ms": str(round(self.session_timeout * 1000)),
+        }

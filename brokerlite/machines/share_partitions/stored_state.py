@@ -1,10 +1,10 @@
-"""The state of share partitions as it is stored: snapshots, and updates with what has changed since.
+"""The stored state of share partitions: snapshots, and updates with the changes since the last snapshot.
 
 Rules:
 - A snapshot has the whole state. An update has everything that changed since the snapshot, so the last snapshot and the
   last update are enough, and compaction may drop all others. In Apache Kafka an update has the changes since the last
   update; both kinds are read.
-- Of two batches with the same offsets the one that was stored later counts. Batches before the start offset are gone.
+- If two batches have the same offsets, the later one counts. Batches before the start offset are gone.
 - A snapshot is written after `UPDATES` updates, or when an update would have more than `BATCHES` batches.
 - An update without its snapshot is nothing.
 - If the disk refuses, the state stays as it was.
@@ -76,7 +76,7 @@ class StoredState:
         final: how many records from the start on are final; -1: unknown.
         batches: in order, without overlaps.
         leader_epoch: of the partition's leader that wrote it.
-        state_epoch: rises when the state is set anew.
+        state_epoch: rises when the state is replaced.
         snapshot_epoch: counts the snapshots.
         created: when it was first stored, in milliseconds since 1970.
         since: the batches that were stored since the snapshot.
@@ -108,7 +108,7 @@ class StoredState:
 
 
 def merged(old: Sequence[StoredBatch], new: Sequence[StoredBatch], start_offset: int) -> tuple[StoredBatch, ...]:
-    """Lay new batches over old ones, drop what is before the start offset, and join neighbours with the same state."""
+    """Lay new batches over old ones, drop records before the start offset, and join neighbours with the same state."""
     joined: list[StoredBatch] = []
     for each in sorted(_laid_over(old, sorted(new))):
         if each.last < start_offset:
@@ -165,13 +165,13 @@ class StoredStates:
         return self._states.get(key)
 
     def initialize(self, starts: Mapping[ShareKey, int], state_epoch: int) -> None:
-        """Store new states, or set known ones anew.
+        """Store new states, or replace known ones.
 
         Args:
             starts: the start offset of each, or `UNDECIDED`.
 
         Raises:
-            BrokerError: the disk refused; nothing has changed.
+            BrokerError: the disk refused; the states stay as they are.
         """
         made = {}
         for key, start in starts.items():
@@ -190,7 +190,7 @@ class StoredStates:
         """Store other states than before.
 
         Raises:
-            BrokerError: the disk refused; nothing has changed.
+            BrokerError: the disk refused; the states stay as they are.
         """
         self._write_snapshots(
             {key: replace(state, snapshot_epoch=state.snapshot_epoch + 1) for key, state in states.items()}
@@ -202,7 +202,7 @@ class StoredStates:
         """Store the progress of a share partition.
 
         Raises:
-            BrokerError: the disk refused; nothing has changed.
+            BrokerError: the disk refused; the states stay as they are.
         """
         known = self._states[key]
         state = replace(
@@ -233,7 +233,7 @@ class StoredStates:
         The last update of each stays in the log, because Apache Kafka cannot read a null value there.
 
         Raises:
-            BrokerError: the disk refused; nothing has changed.
+            BrokerError: the disk refused; the states stay as they are.
         """
         known = [key for key in keys if key in self._states]
         if known:

@@ -136,7 +136,7 @@ class KeyedLog:
         return Loaded([each for each in newest.values() if each.value is not None], complete, pending)
 
     def replay(self) -> Iterator[KeyedRecord]:
-        """Yield each record in order, for a table whose values build on each other; it has no transactions.
+        """Yield each record in order: the values of this table build on each other. It has no transactions.
 
         Raises:
             KafkaStorageError: the disk refused.
