@@ -132,6 +132,12 @@ class _ShareFetch:
         self._turn, self._results = turn, results
         self._request: ShareFetchRequest = call.message
         self._stable = broker.share_partitions.reads_committed(name.group_id)
+        self._waiting: dict[PartitionLog, _Readable] = {}
+        self._most = 0
+        self._sizes: dict[PartitionLog, int] = {}
+        """Partition -> the bytes that the member could have of it."""
+        self._size = 0
+        """The bytes of all of them."""
 
     # -- where a group starts, if that depends on time
 
@@ -171,12 +177,30 @@ class _ShareFetch:
     def begin(self) -> ShareFetchResponse | WaitUntil:
         """Answer now, or once there is something to answer."""
         request = self._request
-        wanted = request.max_records > 0 and request.max_bytes > 0
-        readable_, _ = self._readable() if wanted else ((), {})
-        if not readable_ or request.max_wait_ms <= 0 or self._is_ready():
+        if request.max_records <= 0 or request.max_bytes <= 0 or request.max_wait_ms <= 0:
+            return self.finish()
+        found, _ = self._readable()
+        self._waiting = {each.log: each for each in found}
+        self._most = self._room(found)
+        if not found or any(self._is_ready(each.log) for each in found):
             return self.finish()
         deadline = self._call.now + request.max_wait_ms / 1000
-        return WaitUntil(deadline, tuple(each.log for each in readable_), 0, self.finish, ready=self._is_ready)
+        return WaitUntil(deadline, tuple(self._waiting), 0, self.finish, ready=self._is_ready)
+
+    def _is_ready(self, log: PartitionLog) -> bool:
+        """Whether there are as many bytes as the client wants, after a change of this partition."""
+        waiting = self._waiting[log]
+        share = self._broker.share_partitions.find(waiting.key)
+        try:
+            # A share partition that has left the memory is loaded again by `finish`.
+            ready = share is None or (
+                share.may_acquire and len(self._read(waiting._replace(share=share), self._most, first=True))
+            )
+        except BrokerError:
+            return True  # the response has the error
+        self._size += int(ready) - self._sizes.get(log, 0)
+        self._sizes[log] = int(ready)
+        return share is None or self._size >= max(1, min(self._request.min_bytes, self._most))
 
     def _readable(self) -> tuple[Sequence[_Readable], Mapping[Place, _Told]]:
         """Return the partitions that the client may read, and the errors of the others."""
@@ -190,21 +214,6 @@ class _ShareFetch:
             except BrokerError as error:
                 errors[place] = _Told(error=error)
         return found, errors
-
-    def _is_ready(self) -> bool:
-        """Whether there are as many bytes as the client wants."""
-        least = max(1, min(self._request.min_bytes, self._request.max_bytes))
-        found, _ = self._readable()
-        most = self._room(found)
-        try:
-            for each in found:
-                if each.share.may_acquire:
-                    least -= len(self._read(each, most, first=True))
-                if least <= 0:
-                    return True
-        except BrokerError:
-            return True  # the response has the error
-        return False
 
     def _room(self, found: Sequence[_Readable]) -> int:
         """Return the bytes that each partition may have."""

@@ -64,10 +64,10 @@ EXPLICIT = {"share.acknowledgement.mode": "explicit"}
 
 def share(
     consumers: Iterable[confluent_kafka.ShareConsumer],
-    decide: Callable[[int, confluent_kafka.Message], AcknowledgeType],
+    decide: Callable[[int, int, int], AcknowledgeType],
     done: Callable[[], bool],
 ) -> None:
-    """Let consumers take turns until ``done``; ``decide`` gets the consumer's number and a record."""
+    """Let consumers take turns until ``done``; ``decide`` gets a consumer's number, an offset and a delivery count."""
     deadline = time.monotonic() + HUNG
     while not done():
         assert time.monotonic() < deadline, "the records do not come"
@@ -75,7 +75,9 @@ def share(
             messages = consumer.poll(0.2)
             for message in messages:
                 assert message.error() is None, message.error()
-                consumer.acknowledge(message, decide(number, message))
+                offset, count = message.offset(), message.delivery_count()
+                assert offset is not None and count is not None
+                consumer.acknowledge(message, decide(number, offset, count))
             if messages:
                 failed = {str(place): each for place, each in (consumer.commit_sync() or {}).items() if each}
                 assert not failed, failed
@@ -87,8 +89,7 @@ def test_two_consumers_share_a_partition_and_every_record_ends_once(broker: Brok
     ended: Counter[int] = Counter()
     readers: dict[int, set[int]] = {0: set(), 1: set()}
 
-    def decide(number: int, message: confluent_kafka.Message) -> AcknowledgeType:
-        offset, count = message.offset(), message.delivery_count()
+    def decide(number: int, offset: int, count: int) -> AcknowledgeType:
         readers[number].add(offset)
         if offset % 4 == 0 and count == 1:
             return AcknowledgeType.RELEASE
@@ -107,8 +108,8 @@ def test_a_record_that_everyone_gives_back_is_archived_after_the_limit(broker: B
     consumer = joined(broker.bootstrap, "t", **EXPLICIT)
     counts: dict[int, list[int]] = {0: [], 1: [], 2: []}
 
-    def decide(_: int, message: confluent_kafka.Message) -> AcknowledgeType:
-        counts[message.offset()].append(message.delivery_count())
+    def decide(_: int, offset: int, count: int) -> AcknowledgeType:
+        counts[offset].append(count)
         return AcknowledgeType.RELEASE
 
     share([consumer], decide, lambda: all(each and each[-1] == 5 for each in counts.values()))
@@ -139,8 +140,8 @@ def test_the_records_of_a_killed_member_come_again_to_others(broker: Broker) -> 
     consumer = joined(broker.bootstrap, "t", **EXPLICIT)
     seen: dict[int, int] = {}
 
-    def decide(_: int, message: confluent_kafka.Message) -> AcknowledgeType:
-        seen[message.offset()] = message.delivery_count()
+    def decide(_: int, offset: int, count: int) -> AcknowledgeType:
+        seen[offset] = count
         return AcknowledgeType.ACCEPT
 
     share([consumer], decide, lambda: len(seen) == 100)
@@ -179,8 +180,8 @@ def test_a_broker_that_is_killed_delivers_nothing_again_that_was_accepted_and_ev
         consumer = joined(broker.bootstrap, "t", **EXPLICIT, **{"max.poll.records": "40"})
         accepted: Counter[int] = Counter()
 
-        def decide(_: int, message: confluent_kafka.Message) -> AcknowledgeType:
-            accepted[message.offset()] += 1
+        def decide(_: int, offset: int, count: int) -> AcknowledgeType:
+            accepted[offset] += 1
             return AcknowledgeType.ACCEPT
 
         share([consumer], decide, lambda: len(accepted) >= 100)

@@ -64,16 +64,16 @@ class Wait:
 
 @dataclass(slots=True, eq=False)
 class WaitUntil(Wait):
-    """An answer that waits until a condition holds, which can change when a partition that it watches is noticed.
+    """An answer that waits until a condition holds, which may change when a partition that it watches is noticed.
 
     Attributes:
-        ready: tells whether it holds; must not raise.
+        ready: returns whether it holds after a change of this partition; must not raise.
     """
 
-    ready: Callable[[], bool] = field(default=lambda: True)
+    ready: Callable[[PartitionLog], bool] = field(default=lambda partition: True)
 
     def grown(self, partition: PartitionLog) -> bool:
-        return self.ready()
+        return self.ready(partition)
 
 
 class Later:

@@ -21,6 +21,7 @@ Rules:
 Source: SharePartition.java, ShareFetchUtils.java; KIP-932, KIP-1206 (acquire modes), KIP-1222 (renewed locks).
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -123,6 +124,8 @@ class SharePartition:
         self.start_offset = stored.start_offset
         self._store = store
         self._batches: list[InFlightBatch] = []
+        self._may_be_available = True
+        """Whether a record in flight may be available: otherwise it need not be searched."""
         for each in stored.batches:
             if each.first > self.next_offset:
                 gap = RecordRun(self.next_offset, each.first - 1, DeliveryState.AVAILABLE, 0)
@@ -146,8 +149,12 @@ class SharePartition:
     @property
     def fetch_offset(self) -> int:
         """Where to read the log next: at the first record that is available, or else at `next_offset`."""
-        found = (batch.first_available() for batch in self._batches)
-        return next((offset for offset in found if offset is not None), self.next_offset)
+        if self._may_be_available:
+            for batch in self._batches:
+                if (offset := batch.first_available()) is not None:
+                    return offset
+            self._may_be_available = False
+        return self.next_offset
 
     @property
     def in_flight(self) -> int:
@@ -169,10 +176,6 @@ class SharePartition:
         """When the first lock expires."""
         return min((run.deadline for run in self._runs() if run.state is DeliveryState.ACQUIRED), default=None)
 
-    def holds(self, member: str) -> bool:
-        """Whether the member has a record."""
-        return any(run.member == member for run in self._runs())
-
     def runs(self) -> list[RecordRun]:
         """Return the records in flight, as runs with the same state."""
         return list(joined(self._runs()))
@@ -193,7 +196,9 @@ class SharePartition:
         last, limit = self._room(wanted, found[-1].last_offset)
         if limit <= 0:
             return []
-        self._drop_missing(wanted.fetch_offset, found[0].base_offset)
+        self._may_be_available = True
+        if wanted.fetch_offset < found[0].base_offset:
+            self._drop_missing(wanted.fetch_offset, found[0].base_offset)
         acquisition = _Acquisition(self, wanted, found, last, limit, now + self.limits.lock_duration)
         acquired = acquisition.run(self._batches)
         aborted = [OffsetSpan(each.base_offset, each.last_offset) for each in found if each.aborted]
@@ -246,36 +251,48 @@ class SharePartition:
     def acknowledge(self, member: str, acknowledgements: Iterable[RecordResults], now: float) -> None:
         """Take the results of records that the member has acquired, all or none.
 
+        Args:
+            acknowledgements: in the order of their offsets.
+
         Raises:
             InvalidRecordState: the member has not acquired one of the records, or not any longer.
             InvalidRequest: records that were never acquired.
             BrokerError: the results could not be stored.
         """
-        changes = _Changes()
+        spans: dict[InFlightBatch, list[OffsetSpan]] = {}
+        split: set[InFlightBatch] = set()
+        last = -1
         for each in acknowledgements:
             if each.last < self.start_offset:
                 continue
+            if each.first <= last:
+                raise InvalidRecordState("The record state is invalid. An offset is acknowledged twice.")
+            last = each.last
             for batch in self._acknowledged(each):
-                self._acknowledge(changes, batch, member, each, now)
+                if len(each.types) > 1 or not each.first <= batch.first <= batch.last <= each.last:
+                    split.add(batch)
+                spans.setdefault(batch, []).extend(_spans(each, batch.first, batch.last))
+        changes = _Changes()
+        for batch, of_batch in spans.items():
+            if not batch.split:
+                _check_batch(batch.whole, member)
+            changes.put(batch, self._settled(batch, of_batch, member, now), split=batch in split)
         self._commit(changes)
 
     def _acknowledged(self, asked: RecordResults) -> list[InFlightBatch]:
         """Return the batches that an acknowledgement is about."""
-        found = [batch for batch in self._batches if batch.first <= asked.last]
-        if not found or (asked.first < found[0].first and asked.first >= self.start_offset):
+        known = self._batches
+        if not known or (asked.first < known[0].first and asked.first >= self.start_offset):
             raise InvalidRecordState("Batch record not found. The request batch offsets are not found in the cache.")
+        begin = bisect_left(known, asked.first, key=_last)
+        end = bisect_right(known, asked.last, key=_first)
         for offset, which in ((asked.first, "first"), (asked.last, "last")):
-            if offset > found[-1].last:
+            if end == 0 or offset > known[end - 1].last:
                 raise InvalidRequest(f"Batch record not found. The {which} offset in request is past acquired records.")
-        return [batch for batch in found if batch.last >= asked.first]
+        return known[begin:end]
 
-    def _acknowledge(
-        self, changes: "_Changes", batch: InFlightBatch, member: str, asked: RecordResults, now: float
-    ) -> None:
-        runs = changes.runs_of(batch)
-        split = batch.split or len(asked.types) > 1 or not asked.first <= batch.first <= batch.last <= asked.last
-        if not batch.split and runs is batch.runs:
-            _check_batch(batch.whole, member)
+    def _settled(self, batch: InFlightBatch, spans: Iterable[OffsetSpan], member: str, now: float) -> list[RecordRun]:
+        """Return the runs of a batch with these results."""
         deadline = now + self.limits.lock_duration
 
         def settle(run: RecordRun, kind: int) -> RecordRun:
@@ -286,7 +303,7 @@ class SharePartition:
                 return run._replace(deadline=deadline)
             return run.release(self.limits.delivery_count) if kind == RELEASE else run.go(_INPUTS[kind])
 
-        changes.put(batch, changed(runs, _segments(asked), settle), split=split)
+        return changed(batch.runs, spans, settle)
 
     def release(self, member: str) -> bool:
         """Give back all records that the member has; return whether there were any.
@@ -306,6 +323,7 @@ class SharePartition:
         except BrokerError as error:
             changes.apply()
             self._advance()
+            self._may_be_available = True
             return error
         return None
 
@@ -327,6 +345,7 @@ class SharePartition:
             start, final = self._progress(changes)
             self._store(start, final, [each for each in stored if each.last >= start])
         changes.apply()
+        self._may_be_available = True
         self._advance()
 
     def _progress(self, changes: "_Changes") -> tuple[int, int]:
@@ -424,16 +443,26 @@ def _check_run(run: RecordRun, member: str) -> None:
         raise InvalidRecordState("Member is not the owner of offset")
 
 
-def _segments(asked: RecordResults) -> Iterator[OffsetSpan]:
-    """Yield neighbours with the same type as one segment."""
+def _spans(asked: RecordResults, first: int, last: int) -> Iterator[OffsetSpan]:
+    """Yield the results from ``first`` to ``last``, neighbours with the same type as one span."""
+    first, last = max(first, asked.first), min(last, asked.last)
     if len(asked.types) == 1:
-        yield OffsetSpan(asked.first, asked.last, asked.types[0])
+        yield OffsetSpan(first, last, asked.types[0])
         return
-    begun = 0
-    for i, kind in enumerate(asked.types, 1):
-        if i == len(asked.types) or asked.types[i] != kind:
-            yield OffsetSpan(asked.first + begun, asked.first + i - 1, kind)
-            begun = i
+    begun = first
+    for offset in range(first, last + 1):
+        kind = asked.types[offset - asked.first]
+        if offset == last or asked.types[offset + 1 - asked.first] != kind:
+            yield OffsetSpan(begun, offset, kind)
+            begun = offset + 1
+
+
+def _first(batch: InFlightBatch) -> int:
+    return batch.first
+
+
+def _last(batch: InFlightBatch) -> int:
+    return batch.last
 
 
 def _without(acquired: Iterable[Acquired], dropped: Sequence[OffsetSpan]) -> Iterator[Acquired]:

@@ -16,6 +16,7 @@ Source: SharePartitionManager.java, SharePartition.java (maybeInitialize, startO
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING
 
 from ottla.brokerlite.machines.clock import Clock
@@ -61,6 +62,8 @@ class SharePartitions:
         self._wake = wake
         self._live: dict[str, dict[ShareKey, SharePartition]] = {}
         """Group -> its share partitions that are in memory."""
+        self._watched: dict[ShareKey, float] = {}
+        """Share partition -> the deadline of its timer."""
 
     def limits(self, group_id: str) -> ShareLimits:
         """Return the limits that apply to a group now."""
@@ -131,13 +134,18 @@ class SharePartitions:
     # -- locks
 
     def watch(self, key: ShareKey) -> None:
-        """Set the timer for the first lock of a share partition that expires, if there is none yet."""
+        """Set the timer for the first lock of a share partition that expires, after locks were acquired or renewed."""
         known = self.find(key)
-        deadline = None if known is None else known.next_deadline
-        if deadline is not None and not self._timers.is_set(("share locks", key)):
+        if known is None:
+            return
+        # A group may have got shorter locks than those for which the timer is set.
+        newest = self._clock.now + known.limits.lock_duration
+        if newest < self._watched.get(key, inf) and (deadline := known.next_deadline) is not None:
+            self._watched[key] = deadline
             self._timers.set(("share locks", key), deadline, partial(self._expire, key))
 
     def _expire(self, key: ShareKey, now: float) -> None:
+        self._watched.pop(key, None)
         if (known := self.find(key)) is None:
             return
         known.configure(self.limits(key.group_id))
@@ -181,6 +189,7 @@ class SharePartitions:
         live = self._live.get(key.group_id, {})
         if live.pop(key, None) is not None:
             self._timers.cancel(("share locks", key))
+            self._watched.pop(key, None)
         if not live:
             self._live.pop(key.group_id, None)
 
