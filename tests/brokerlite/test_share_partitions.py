@@ -138,6 +138,15 @@ def test_records_of_aborted_transactions_are_archived() -> None:
     assert kept.share.start_offset == 15, "the start passes over them"
 
 
+def test_a_batch_with_aborted_records_in_its_middle_can_be_acknowledged_piece_by_piece() -> None:
+    kept = Kept()
+    kept.batches = [FoundBatch(0, 2), FoundBatch(3, 4, True), FoundBatch(5, 6), FoundBatch(7, 7, True)]
+    assert kept.fetch(ALICE) == [Acquired(0, 2, 1), Acquired(5, 6, 1)]
+    kept.tell(ALICE, 5, 6, ACCEPT)
+    kept.tell(ALICE, 0, 2, ACCEPT)
+    assert kept.share.start_offset == 8
+
+
 # -- results
 
 

@@ -163,7 +163,7 @@ class InFlightBatch:
     def take(self, runs: list[RecordRun], *, split: bool = True) -> None:
         """Take over runs of the same offsets; ``split``: they were computed for a part of the batch."""
         self.runs = runs
-        self.split = self.split or split
+        self.split = self.split or split or len(runs) > 1
 
     def trim(self, start: int) -> None:
         """Forget the records before ``start``, which is within the batch."""

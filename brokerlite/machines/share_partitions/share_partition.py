@@ -241,7 +241,7 @@ class SharePartition:
 
         first, last = segments[0].first, segments[-1].last
         for batch in self._between(first, last):
-            batch.take(changed(batch.runs, segments, drop), split=not first <= batch.first <= batch.last <= last)
+            batch.take(changed(batch.runs, segments, drop), split=False)
 
     def _between(self, first: int, last: int) -> list[InFlightBatch]:
         return [batch for batch in self._batches if batch.last >= first and batch.first <= last]
