@@ -27,6 +27,9 @@ class AcknowledgementBatch(Protocol):
     acknowledge_types: tuple[int, ...]
 
 
+LONGEST_NAME = 1000
+"""The most characters of a group id or a member id in a share session."""
+
 Results = Mapping[Place, BrokerError | None]
 """Partition -> the error of its acknowledgements."""
 
@@ -35,10 +38,12 @@ def session_name(group_id: str | None, member_id: str | None) -> SessionName:
     """Return whose session a request belongs to.
 
     Raises:
-        InvalidRequest: it names no group or no member.
+        InvalidRequest: it names no group or no member, or a name is too long to keep.
     """
     if not group_id or not member_id:
         raise InvalidRequest("a share session needs the id of a group and of a member")
+    if max(len(group_id), len(member_id)) > LONGEST_NAME:
+        raise InvalidRequest(f"a share session has names of at most {LONGEST_NAME} characters")
     return SessionName(group_id, member_id)
 
 

@@ -1,9 +1,11 @@
 """Share consumers of others with brokerlite: they share partitions, give records back, and die; brokers are killed."""
 
+import re
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,10 @@ from ottla.testing import Broker
 from tests.brokerlite.peer import Peer
 from tests.brokerlite.running import BrokerProcess
 from tests.brokerlite.sharing import configure, describe, progress
+from tests.brokerlite.test_process import dumped_by_kafka
 from tests.interop.peers import Running, create_topic
 from tests.interop.programs import java_classes
-from tests.kafka import java
+from tests.kafka import java, run
 from tests.patience import HUNG
 
 pytestmark = pytest.mark.slow
@@ -196,3 +199,52 @@ def test_a_broker_that_is_killed_delivers_nothing_again_that_was_accepted_and_ev
         assert progress(ask(broker.bootstrap, describe())) == {("t", 0): (300, 0)}
     finally:
         broker.stop()
+
+
+def test_kafkas_own_tools_configure_describe_reset_and_delete_a_group(broker: Broker) -> None:
+    filled(broker.bootstrap, "t", 10)
+    at = ("--bootstrap-server", broker.bootstrap)
+    group = ("--group", "g")
+    tool = partial(run, "org.apache.kafka.tools.consumer.group.ShareGroupCommand", *at)
+    configs = partial(run, "kafka.admin.ConfigCommand", *at)
+    configs("--alter", "--entity-type", "groups", "--entity-name", "g", "--add-config", "share.delivery.count.limit=3")
+    assert "share.delivery.count.limit=3" in configs("--describe", "--entity-type", "groups", "--entity-name", "g")
+    consumer = joined(broker.bootstrap, "t", **EXPLICIT)
+    accepted: set[int] = set()
+
+    def decide(_: int, offset: int, count: int) -> AcknowledgeType:
+        accepted.add(offset)
+        return AcknowledgeType.ACCEPT
+
+    share([consumer], decide, lambda: len(accepted) == 10)
+    assert "g" in tool("--list") and "Stable" in tool("--describe", *group, "--state")
+    assert "t:0" in tool("--describe", *group, "--members", "--verbose")
+    consumer.close()
+    assert re.search(r"^g +t +0 +10 +0", tool("--describe", *group, "--offsets"), re.MULTILINE)
+    reset = ("--reset-offsets", *group, "--topic", "t", "--to-earliest", "--execute")
+    assert re.search(r"^g? *t +0 +0", tool(*reset), re.MULTILINE)
+    assert re.search(r"^g +t +0 +0 +10", tool("--describe", *group, "--offsets"), re.MULTILINE)
+    assert "success" in tool("--delete-offsets", *group, "--topic", "t").lower()
+    assert "success" in tool("--delete", *group).lower()
+
+
+def test_kafkas_own_tool_reads_the_stored_state(tmp_path: Path) -> None:
+    config = BrokerConfig(port=0, data=tmp_path / "data", sync=Sync.NEVER, group_share_heartbeat_interval=0.3)
+    with Broker(config) as broker:
+        filled(broker.bootstrap, "t", 20)
+        consumer = joined(broker.bootstrap, "t", **EXPLICIT)
+        accepted: set[int] = set()
+
+        def decide(_: int, offset: int, count: int) -> AcknowledgeType:
+            if offset % 2 and count == 1:
+                return AcknowledgeType.RELEASE
+            accepted.add(offset)
+            return AcknowledgeType.ACCEPT
+
+        share([consumer], decide, lambda: len(accepted) == 20)
+        consumer.close()
+    (state,) = (tmp_path / "data").glob("**/__share_group_state-0/*.log")
+    dumped = dumped_by_kafka(str(state), "--share-group-state-decoder")
+    assert '"snapshotEpoch":0' in dumped and '"startOffset":20,"deliveryCompleteCount":0' in dumped
+    (groups,) = (tmp_path / "data").glob("**/__consumer_offsets-0/*.log")
+    assert '"g"' in dumped_by_kafka(str(groups), "--offsets-decoder")

@@ -196,7 +196,6 @@ class SharePartition:
         last, limit = self._room(wanted, found[-1].last_offset)
         if limit <= 0:
             return []
-        self._may_be_available = True
         if wanted.fetch_offset < found[0].base_offset:
             self._drop_missing(wanted.fetch_offset, found[0].base_offset)
         acquisition = _Acquisition(self, wanted, found, last, limit, now + self.limits.lock_duration)
@@ -222,6 +221,8 @@ class SharePartition:
         if not self._batches:
             self.start_offset = batches[0].first
         self._batches += batches
+        if any(batch.split for batch in batches):  # a strict limit has left records available
+            self._may_be_available = True
 
     def replace(self, fresh: InFlightBatch, batches: Sequence[InFlightBatch]) -> None:
         """Put batches with the same offsets in the place of one."""
