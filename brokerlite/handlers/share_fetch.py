@@ -7,7 +7,7 @@ Source: KafkaApis.scala (handleShareFetchRequest), SharePartitionManager.java, D
 ShareFetchUtils.java (processFetchResponse, maybeSliceFetchRecords).
 """
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.acl.rights import READ_GROUP, READ_TOPIC
@@ -257,7 +257,7 @@ class _ShareFetch:
         request, offset = self._request, each.share.fetch_offset
         try:
             data = memoryview(bytes(self._read(each, most, first=first)))
-            batches = list(read_batches(data, verify=False))
+            batches = list(_until(read_batches(data, verify=False), each.share.next_offset + left))
         except DecodeError as error:
             return _Told(error=CorruptMessage(f"a stored batch of {each.log.name} cannot be read: {error}"))
         except BrokerError as error:
@@ -295,6 +295,14 @@ class _ShareFetch:
             elif batch.transactional and batch.producer_id in producers:
                 found.add(i)
         return found
+
+
+def _until(batches: Iterable[RecordBatch], offset: int) -> Iterator[RecordBatch]:
+    """Yield the batches that begin before an offset, or the first: a response has few of many small batches."""
+    for i, batch in enumerate(batches):
+        if i and batch.base_offset >= offset:
+            return
+        yield batch
 
 
 def _sliced(data: memoryview, batches: Iterable[RecordBatch], first: int, last: int) -> memoryview:
