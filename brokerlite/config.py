@@ -100,6 +100,22 @@ class BrokerConfig:
     group_consumer_regex_refresh_interval: float = 600.0
     """How often the regular expressions of consumer groups are resolved again, even if no topic has changed
     (`group.consumer.regex.refresh.interval.ms`)."""
+    group_share_session_timeout: float = 45.0
+    """How long a member of a share group may be silent (`group.share.session.timeout.ms`)."""
+    group_share_heartbeat_interval: float = 5.0
+    """How often the members of share groups send heartbeats (`group.share.heartbeat.interval.ms`)."""
+    group_share_max_size: int = 200
+    """The most members of one share group (`group.share.max.size`)."""
+    group_share_record_lock_duration: float = 30.0
+    """How long a member of a share group may have a record before others get it
+    (`group.share.record.lock.duration.ms`)."""
+    group_share_delivery_count_limit: int = 5
+    """How many times a record is delivered to a share group (`group.share.delivery.count.limit`)."""
+    group_share_partition_max_record_locks: int = 2000
+    """The most records of one partition that are in flight for a share group
+    (`group.share.partition.max.record.locks`)."""
+    group_share_max_share_sessions: int = 2000
+    """The most share sessions (`group.share.max.share.sessions`); each member of a share group has one."""
     offsets_retention: float = 7 * 24 * 3600.0
     """How long committed offsets are kept after the group became empty (`offsets.retention.minutes`)."""
     log_retention_check: float = 300.0
@@ -146,6 +162,13 @@ class BrokerConfig:
             ("group_consumer_max_size", 1, 100_000),
             ("group_consumer_assignment_interval", 0, 1800),
             ("group_consumer_regex_refresh_interval", 10, 10**7),
+            ("group_share_session_timeout", 0.001, 1800),
+            ("group_share_heartbeat_interval", 0.001, 1800),
+            ("group_share_max_size", 1, 1000),
+            ("group_share_record_lock_duration", 0.001, 3600),
+            ("group_share_delivery_count_limit", 2, 100),
+            ("group_share_partition_max_record_locks", 1, 10_000),
+            ("group_share_max_share_sessions", 1, 100_000),
             ("offsets_retention", 0, 10**10),
             ("log_retention_check", 0.01, 10**10),
             ("log_cleaner_backoff", 0.01, 10**10),
@@ -157,7 +180,7 @@ class BrokerConfig:
             value = getattr(self, name)
             if not lowest <= value <= highest:
                 raise ConfigurationError(f"{name} is {value}; it must be {lowest} to {highest}")
-        self._check_consumer_groups()
+        self._check_groups()
         if self.topic_defaults:
             object.__setattr__(self, "topic_defaults", _checked(self.topic_defaults))
         if self.data is not None and not isinstance(self.data, Path):
@@ -176,11 +199,16 @@ class BrokerConfig:
         if self.access_log == "":
             raise ConfigurationError("access_log is empty: leave it out, or name a path")
 
-    def _check_consumer_groups(self) -> None:
+    def _check_groups(self) -> None:
         if self.group_consumer_heartbeat_interval >= self.group_consumer_session_timeout:
             raise ConfigurationError(
                 f"group_consumer_heartbeat_interval is {self.group_consumer_heartbeat_interval}; it must be less than "
                 f"group_consumer_session_timeout, {self.group_consumer_session_timeout}"
+            )
+        if self.group_share_heartbeat_interval >= self.group_share_session_timeout:
+            raise ConfigurationError(
+                f"group_share_heartbeat_interval is {self.group_share_heartbeat_interval}; it must be less than "
+                f"group_share_session_timeout, {self.group_share_session_timeout}"
             )
         known = ConsumerGroupSettings.assignors
         if not self.group_consumer_assignors or not set(self.group_consumer_assignors) <= set(known):

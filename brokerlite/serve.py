@@ -34,6 +34,7 @@ from ottla.brokerlite.machines.consumer_groups.consumer_group_settings import Co
 from ottla.brokerlite.machines.core import Action, Answer, BrokerCore, Call, CloseConnection, HoldConnection, Settings
 from ottla.brokerlite.machines.groups.group_settings import GroupSettings
 from ottla.brokerlite.machines.jobs import Job, Work
+from ottla.brokerlite.machines.share_partitions.share_settings import ShareGroupSettings
 from ottla.brokerlite.machines.topics.configs import CONFIGS
 from ottla.brokerlite.machines.topics.housekeeping import HousekeepingSettings
 from ottla.brokerlite.machines.transactions.transaction_settings import TransactionSettings
@@ -560,6 +561,7 @@ def _settings(config: BrokerConfig, cluster_id: str, ports: list[int]) -> Settin
             pattern_refresh_interval=config.group_consumer_regex_refresh_interval,
             max_members=config.group_consumer_max_size,
         ),
+        share_groups=_share_groups(config),
         housekeeping=HousekeepingSettings(
             retention_check=config.log_retention_check, cleaner_backoff=config.log_cleaner_backoff
         ),
@@ -581,6 +583,7 @@ def _settings(config: BrokerConfig, cluster_id: str, ports: list[int]) -> Settin
             "default.replication.factor": "1",
             "fetch.max.bytes": str(config.fetch_max_bytes),
             **_of_consumer_groups(config),
+            **_share_groups(config).described(),
             "group.initial.rebalance.delay.ms": str(round(config.group_initial_rebalance_delay * 1000)),
             "group.max.size": str(config.group_max_size),
             "group.min.session.timeout.ms": str(round(config.group_min_session_timeout * 1000)),
@@ -612,6 +615,18 @@ def _of_consumer_groups(config: BrokerConfig) -> dict[str, str]:
         "group.consumer.regex.refresh.interval.ms": str(round(config.group_consumer_regex_refresh_interval * 1000)),
         "group.consumer.session.timeout.ms": str(round(config.group_consumer_session_timeout * 1000)),
     }
+
+
+def _share_groups(config: BrokerConfig) -> ShareGroupSettings:
+    return ShareGroupSettings(
+        session_timeout=config.group_share_session_timeout,
+        heartbeat_interval=config.group_share_heartbeat_interval,
+        max_members=config.group_share_max_size,
+        record_lock_duration=config.group_share_record_lock_duration,
+        delivery_count_limit=config.group_share_delivery_count_limit,
+        partition_max_record_locks=config.group_share_partition_max_record_locks,
+        max_share_sessions=config.group_share_max_share_sessions,
+    )
 
 
 def _topic_defaults(config: BrokerConfig) -> dict[str, str]:

@@ -26,14 +26,14 @@ _NAMES = """
     group.coordinator.append.linger.ms group.coordinator.background.threads
     group.coordinator.cached.buffer.max.bytes group.coordinator.rebalance.protocols group.coordinator.threads
     group.max.session.timeout.ms group.share.assignment.interval.ms group.share.assignors
-    group.share.delivery.count.limit group.share.heartbeat.interval.ms group.share.max.assignment.interval.ms
+    group.share.max.assignment.interval.ms
     group.share.max.delivery.count.limit group.share.max.heartbeat.interval.ms
     group.share.max.partition.max.record.locks group.share.max.record.lock.duration.ms
-    group.share.max.session.timeout.ms group.share.max.share.sessions group.share.max.size
+    group.share.max.session.timeout.ms
     group.share.min.assignment.interval.ms group.share.min.delivery.count.limit
     group.share.min.heartbeat.interval.ms group.share.min.partition.max.record.locks
     group.share.min.record.lock.duration.ms group.share.min.session.timeout.ms
-    group.share.partition.max.record.locks group.share.record.lock.duration.ms group.share.session.timeout.ms
+
     group.streams.assignment.interval.ms group.streams.heartbeat.interval.ms
     group.streams.initial.rebalance.delay.ms group.streams.max.assignment.interval.ms
     group.streams.max.heartbeat.interval.ms group.streams.max.session.timeout.ms group.streams.max.size

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from ottla.acl.rights import (
     ALTER_CLUSTER,
+    ALTER_GROUP_CONFIGS,
     ALTER_TOPIC,
     CLUSTER_ACTION,
     CREATE_ON_CLUSTER,
@@ -23,6 +24,7 @@ from ottla.acl.rights import (
     DESCRIBE_CLUSTER,
     DESCRIBE_CLUSTER_CONFIGS,
     DESCRIBE_GROUP,
+    DESCRIBE_GROUP_CONFIGS,
     DESCRIBE_TOPIC,
     DESCRIBE_TOPIC_CONFIGS,
     DESCRIBE_TRANSACTIONAL_ID,
@@ -82,10 +84,13 @@ SERVED: dict[int, ServedApi] = {
     29: ServedApi(1, 3, _in("describe_acls"), (DESCRIBE_CLUSTER,)),
     30: ServedApi(1, 3, _in("create_acls"), (ALTER_CLUSTER,)),
     31: ServedApi(1, 3, _in("delete_acls"), (ALTER_CLUSTER,)),
-    32: ServedApi(1, 4, _in("describe_configs"), (DESCRIBE_CLUSTER_CONFIGS, DESCRIBE_TOPIC_CONFIGS)),
+    32: ServedApi(
+        1, 4, _in("describe_configs"), (DESCRIBE_CLUSTER_CONFIGS, DESCRIBE_GROUP_CONFIGS, DESCRIBE_TOPIC_CONFIGS)
+    ),
     36: ServedApi(0, 2, _in("sasl_authenticate"), ()),
     37: ServedApi(0, 3, _in("create_partitions"), (ALTER_TOPIC,)),
     42: ServedApi(0, 2, _in("delete_groups"), (DELETE_GROUP,)),
+    44: ServedApi(0, 1, _in("incremental_alter_configs"), (ALTER_GROUP_CONFIGS,)),
     47: ServedApi(0, 0, _in("offset_delete"), (DELETE_GROUP, READ_TOPIC)),
     50: ServedApi(0, 0, _in("describe_user_scram_credentials"), (DESCRIBE_CLUSTER,)),
     51: ServedApi(0, 0, _in("alter_user_scram_credentials"), (ALTER_CLUSTER,)),
@@ -95,5 +100,12 @@ SERVED: dict[int, ServedApi] = {
     66: ServedApi(0, 1, _in("list_transactions"), (DESCRIBE_TRANSACTIONAL_ID,)),
     68: ServedApi(0, 1, _in("consumer_group_heartbeat"), (DESCRIBE_TOPIC, READ_GROUP)),
     69: ServedApi(0, 1, _in("consumer_group_describe"), (DESCRIBE_GROUP, DESCRIBE_TOPIC)),
+    76: ServedApi(1, 1, _in("share_group_heartbeat"), (DESCRIBE_TOPIC, READ_GROUP)),
+    77: ServedApi(1, 1, _in("share_group_describe"), (DESCRIBE_GROUP, DESCRIBE_TOPIC)),
+    78: ServedApi(1, 2, _in("share_fetch"), (READ_GROUP, READ_TOPIC)),
+    79: ServedApi(1, 2, _in("share_acknowledge"), (READ_GROUP, READ_TOPIC)),
+    90: ServedApi(0, 1, _in("describe_share_group_offsets"), (DESCRIBE_GROUP, DESCRIBE_TOPIC)),
+    91: ServedApi(0, 0, _in("alter_share_group_offsets"), (READ_GROUP, READ_TOPIC)),
+    92: ServedApi(0, 0, _in("delete_share_group_offsets"), (DELETE_GROUP, READ_TOPIC)),
 }
 """API key -> its versions, its handler, and the rights that it asks for."""

@@ -2,8 +2,8 @@
 
 v3+: the client names its software; a name with other characters than letters, digits, ``-`` and ``.`` is
 INVALID_REQUEST. Like Apache Kafka 4.3, the broker answers an unknown version in v0 with UNSUPPORTED_VERSION and this
-API alone, so that the client can retry. Features: transactions of version 2 (KIP-890) and consumer groups (KIP-848) are
-on.
+API alone, so that the client can retry. Features: transactions of version 2 (KIP-890), consumer groups (KIP-848) and
+share groups (KIP-932) are on.
 """
 
 import re
@@ -21,7 +21,7 @@ from ottla.codec.apis.api_versions import (
 from ottla.codec.frames import API_VERSIONS
 from ottla.errors import InvalidRequest, UnsupportedVersion
 
-FEATURES = {"group.version": 1, "transaction.version": EPOCH_RISES}
+FEATURES = {"group.version": 1, "share.version": 1, "transaction.version": EPOCH_RISES}
 """Feature -> its version, which is the only one that this broker has."""
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 

@@ -6,9 +6,11 @@ Source: KafkaApis.scala (handleConsumerGroupHeartbeat).
 """
 
 from ottla.acl.rights import DESCRIBE_TOPIC, READ_GROUP
+from ottla.brokerlite.machines.consumer_groups.consumer_group import ConsumerGroup
 from ottla.brokerlite.machines.consumer_groups.consumer_groups import Beaten, Heartbeat
 from ottla.brokerlite.machines.consumer_groups.member import grouped
 from ottla.brokerlite.machines.core import BrokerCore, Call
+from ottla.brokerlite.machines.groups.group import Group
 from ottla.codec.apis.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -24,6 +26,7 @@ def handle(broker: BrokerCore, call: Call) -> ConsumerGroupHeartbeatResponse:
         broker.access.require(call.session, READ_GROUP, request.group_id)
         for name in dict.fromkeys(request.subscribed_topic_names or ()):
             broker.access.require(call.session, DESCRIBE_TOPIC, name)
+        broker.groups.check_kind(request.group_id, ConsumerGroup.kind, Group.kind)
         beaten = broker.consumer_groups.heartbeat(_asked(broker, call), call.now)
     except BrokerError as error:
         return ConsumerGroupHeartbeatResponse(

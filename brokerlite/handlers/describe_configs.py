@@ -1,4 +1,4 @@
-"""DescribeConfigs v1-4: describes the configuration of topics, and of this broker.
+"""DescribeConfigs v1-4: describes the configuration of topics, of groups, and of this broker.
 
 v1+: synonyms and sources. v3+: types; documentation is null. Other resources are INVALID_REQUEST. A resource that is
 listed twice is described once, with the keys of its last entry.
@@ -8,13 +8,16 @@ Source: ConfigHelper.scala.
 
 from collections.abc import Mapping
 
-from ottla.acl.rights import DESCRIBE_CLUSTER_CONFIGS, DESCRIBE_TOPIC_CONFIGS
+from ottla.acl.rights import DESCRIBE_CLUSTER_CONFIGS, DESCRIBE_GROUP_CONFIGS, DESCRIBE_TOPIC_CONFIGS
 from ottla.brokerlite.handlers.create_topics import config_source
 from ottla.brokerlite.machines.core import BrokerCore, Call
+from ottla.brokerlite.machines.groups.group_configs import GROUP_CONFIGS, check_group_name
+from ottla.brokerlite.machines.share_partitions.share_settings import ShareGroupSettings
 from ottla.brokerlite.machines.topics.configs import BOOLEAN, CONFIGS, INT, LIST, LONG, OF_BROKER, STRING
 from ottla.brokerlite.machines.topics.topics import check_name
 from ottla.codec.apis.describe_configs import (
     BROKER,
+    GROUP,
     TOPIC,
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -25,7 +28,7 @@ from ottla.codec.apis.describe_configs import (
 )
 from ottla.errors import BrokerError, InvalidRequest
 
-_OWN, _STATIC_BROKER_CONFIG, _DEFAULT_CONFIG = 1, 4, 5
+_OWN, _STATIC_BROKER_CONFIG, _DEFAULT_CONFIG, _OWN_OF_GROUP = 1, 4, 5, 8
 """Sources of values."""
 _TYPES = {
     "log.cleaner.backoff.ms": LONG,
@@ -66,6 +69,10 @@ def _describe(
         elif asked.resource_type == BROKER:
             broker.access.require(call.session, DESCRIBE_CLUSTER_CONFIGS)
             configs = _of_broker(broker, name)
+        elif asked.resource_type == GROUP:
+            broker.access.require(call.session, DESCRIBE_GROUP_CONFIGS, name)
+            check_group_name(name)
+            configs = {key: _of_group(broker, name, key, synonyms) for key in GROUP_CONFIGS}
         else:
             raise InvalidRequest(f"resource type {asked.resource_type} is not supported")
     except BrokerError as error:
@@ -101,6 +108,31 @@ def _of_topic(broker: BrokerCore, key: str, own: str | None, synonyms: bool) -> 
         if synonyms
         else (),
         config_type=CONFIGS[key].type,
+        documentation=None,
+    )
+
+
+def _of_group(broker: BrokerCore, group_id: str, key: str, synonyms: bool) -> DescribeConfigsResourceResult:
+    """Describe a configuration of a group; the group need not exist."""
+    known, own = GROUP_CONFIGS[key], broker.group_configs.of(group_id).get(key)
+    places = [] if own is None else [(key, own, _OWN_OF_GROUP)]
+    if known.of_broker:
+        of_broker = broker.settings.share_groups.described()[known.of_broker]
+        is_default = of_broker == ShareGroupSettings().described()[known.of_broker]
+        places.append((known.of_broker, of_broker, _DEFAULT_CONFIG if is_default else _STATIC_BROKER_CONFIG))
+    else:
+        places.append((key, known.default or "", _DEFAULT_CONFIG))
+    _, value, source = places[0]
+    return DescribeConfigsResourceResult(
+        name=key,
+        value=value,
+        read_only=False,
+        config_source=source,
+        is_sensitive=False,
+        synonyms=tuple(DescribeConfigsSynonym(name=name, value=value, source=source) for name, value, source in places)
+        if synonyms
+        else (),
+        config_type=known.type,
         documentation=None,
     )
 

@@ -1,6 +1,7 @@
 """FindCoordinator v0-6: names this broker, the coordinator of every group and transaction.
 
-Share groups are refused with INVALID_REQUEST.
+The coordinators of share partitions, for which only brokers ask, are refused with INVALID_REQUEST; a share group has a
+coordinator like any other group.
 
 v1+: key types and messages. v4+: many keys at once.
 """

@@ -2,8 +2,8 @@
 
 Clients that may describe the cluster see all groups; other clients see the groups that they may describe.
 
-v4+: requests filter by state, ignoring case, and responses have it. v5+: the same for types: ``classic`` and
-``consumer``.
+v4+: requests filter by state, ignoring case, and responses have it. v5+: the same for types: ``classic``, ``consumer``
+and ``share``.
 
 Source: GroupMetadataManager.java (listGroups).
 """

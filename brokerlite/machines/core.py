@@ -36,7 +36,8 @@ from ottla.brokerlite.machines.consumer_groups.classic_members import ClassicMem
 from ottla.brokerlite.machines.consumer_groups.consumer_group_settings import ConsumerGroupSettings
 from ottla.brokerlite.machines.consumer_groups.consumer_groups import ConsumerGroups
 from ottla.brokerlite.machines.consumer_groups.roster import Roster
-from ottla.brokerlite.machines.groups import group_log
+from ottla.brokerlite.machines.groups import group_configs, group_log
+from ottla.brokerlite.machines.groups.group_configs import GroupConfigs
 from ottla.brokerlite.machines.groups.group_directory import GroupDirectory
 from ottla.brokerlite.machines.groups.group_settings import GroupSettings
 from ottla.brokerlite.machines.groups.groups import Groups
@@ -47,12 +48,22 @@ from ottla.brokerlite.machines.requests.fetch_sessions import MAX_EPOCH, FetchSe
 from ottla.brokerlite.machines.requests.request_work import RequestWork, WorkFirst
 from ottla.brokerlite.machines.requests.sync_waits import SyncWaits
 from ottla.brokerlite.machines.requests.waits import Later, Wait, Waits
+from ottla.brokerlite.machines.share_groups import share_group_log
+from ottla.brokerlite.machines.share_groups.refused_requests import RefusedRequests
+from ottla.brokerlite.machines.share_groups.share_groups import ShareGroups
+from ottla.brokerlite.machines.share_partitions import stored_state
+from ottla.brokerlite.machines.share_partitions.share_partitions import SharePartitions
+from ottla.brokerlite.machines.share_partitions.share_sessions import SessionName, ShareSessions
+from ottla.brokerlite.machines.share_partitions.share_settings import ShareGroupSettings
+from ottla.brokerlite.machines.share_partitions.stored_state import ShareKey, StoredStates
 from ottla.brokerlite.machines.timers import Timers
 from ottla.brokerlite.machines.topics.housekeeping import Housekeeping, HousekeepingSettings
 from ottla.brokerlite.machines.topics.keyed_log import KeyedLog
 from ottla.brokerlite.machines.topics.topics import (
     ACCESS_CONTROL,
     CONSUMER_OFFSETS,
+    GROUP_CONFIGS,
+    SHARE_GROUP_STATE,
     TRANSACTION_STATE,
     USER_CREDENTIALS,
     Storage,
@@ -76,6 +87,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.brokerlite")
 
+SHARE_PARTITION_IDLE = 300.0
+"""Seconds after the last session of a share group until its share partitions leave the memory."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -95,6 +109,7 @@ class Settings:
     """The broker's own configurations, for DescribeConfigs."""
     groups: GroupSettings = field(default_factory=GroupSettings)
     consumer_groups: ConsumerGroupSettings = field(default_factory=ConsumerGroupSettings)
+    share_groups: ShareGroupSettings = field(default_factory=ShareGroupSettings)
     transactions: TransactionSettings = field(default_factory=TransactionSettings)
     housekeeping: HousekeepingSettings = field(default_factory=HousekeepingSettings)
     acls: AclSettings | None = None
@@ -200,7 +215,31 @@ class BrokerCore:
         classic = Groups(settings.groups, groups.store_group, new_id, self.clock, self.timers)
         stored = consumer_group_log.ConsumerGroupLog(self.offsets_log, groups)
         roster = Roster(settings.consumer_groups, self.topics, stored, classic, self.clock)
-        self.groups = GroupDirectory(classic, [ClassicMembers(roster, classic)])
+        configs = KeyedLog(GROUP_CONFIGS, group_configs.CONFIGS, self.topics, self.clock, self.grown)
+        self.group_configs = GroupConfigs(configs)
+        states = KeyedLog(SHARE_GROUP_STATE, stored_state.CONFIGS, self.topics, self.clock, self.grown)
+        self.share_states = StoredStates(states, self.clock)
+        self.share_partitions = SharePartitions(
+            settings.share_groups,
+            self.group_configs,
+            self.topics,
+            self.share_states,
+            self.clock,
+            self.timers,
+            self.waits.grown,
+        )
+        self.share_sessions = ShareSessions(settings.share_groups.max_share_sessions)
+        self.share_groups = ShareGroups(
+            settings.share_groups,
+            self.group_configs,
+            self.topics,
+            self.offsets_log,
+            self.share_states,
+            self.share_partitions,
+            self.clock,
+            self.timers,
+        )
+        self.groups = GroupDirectory(classic, [ClassicMembers(roster, classic), RefusedRequests(self.share_groups)])
         self.consumer_groups = ConsumerGroups(roster, new_id)
         self.offsets = Offsets(self.groups, groups.store_offsets)
         users = KeyedLog(USER_CREDENTIALS, user_log.CONFIGS, self.topics, self.clock, self.grown)
@@ -237,10 +276,15 @@ class BrokerCore:
         self.access = Access() if settings.acls is None else self._by_acls(settings.acls, new_id)
         loaded = self.offsets_log.load()
         consumer_group_log.load(loaded, roster.by_id)
+        share_group_log.load(loaded, self.share_groups.by_id)
         groups.load(loaded, classic.by_id, self.offsets, roster.by_id)
+        self.group_configs.load()
+        self.share_states.load()
         transactions.load(self.transactions.by_id)
         classic.resume(clock.now)
         roster.resume(clock.now)
+        self.share_groups.resume(clock.now)
+        self.share_partitions.resume()
         for topic in self.topics.by_name.values():
             for partition in topic.partitions:
                 partition.producers.seen_at(clock.now)
@@ -347,14 +391,17 @@ class BrokerCore:
         self.waits.give_up(connection)
 
     def disconnected(self, connection: int) -> None:
-        """The connection is closed and has no more requests: forget its delayed answers."""
+        """The connection is closed and has no more requests: forget its delayed answers and its share sessions."""
         self.waits.disconnected(connection)
+        for name in self.share_sessions.of_connection(connection):
+            self.close_share_session(name)
 
     def drain(self) -> None:
         """Finish every waiting answer; from now on none waits."""
         self.waits.drain()
         self.groups.classic.drain()
         self.consumer_groups.drain()
+        self.share_groups.drain()
         self.housekeeping.stop()
 
     # -- for the handlers
@@ -394,8 +441,24 @@ class BrokerCore:
         self.topics.delete(topic)
         self._sync_waits.wrote()
         self.offsets.topic_deleted(topic.name)
+        self.share_groups.topic_deleted(topic.topic_id)
         log.info("topic deleted", extra={"topic": topic.name})
         self.waits.gone(topic.partitions)
+
+    def close_share_session(self, name: SessionName) -> None:
+        """Close a share session, and release the records that its member has."""
+        keys = [ShareKey(name.group_id, *place) for place in self.share_sessions.close(name)]
+        self.share_partitions.release(name.member_id, keys)
+        if not self.share_sessions.has_group(name.group_id):
+            self.timers.set(
+                ("share sessions", name.group_id),
+                self.clock.now + SHARE_PARTITION_IDLE,
+                lambda now: self._drop_idle_share_partitions(name.group_id),
+            )
+
+    def _drop_idle_share_partitions(self, group_id: str) -> None:
+        if not self.share_sessions.has_group(group_id):
+            self.share_partitions.drop_idle(group_id)
 
     def assign_producer_id(self) -> int:
         """Assign a producer id, as `Storage.assign_producer_ids`."""

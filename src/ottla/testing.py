@@ -83,7 +83,11 @@ class Broker:
             raise TypeError(f"Broker() takes a BrokerConfig, as in Broker(BrokerConfig({given})), and no other options")
         if config is None:
             config = BrokerConfig(
-                port=0, sync=Sync.NEVER, group_initial_rebalance_delay=0, group_consumer_heartbeat_interval=0.5
+                port=0,
+                sync=Sync.NEVER,
+                group_initial_rebalance_delay=0,
+                group_consumer_heartbeat_interval=0.5,
+                group_share_heartbeat_interval=0.5,
             )
         if not isinstance(config, BrokerConfig):
             example = "Broker(BrokerConfig(port=0, data=Path('kafka-data')))"

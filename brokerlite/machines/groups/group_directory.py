@@ -12,6 +12,7 @@ from typing import Protocol
 from ottla.brokerlite.machines.groups.groups import Groups, LeavingMember, SyncRequest
 from ottla.brokerlite.machines.groups.joins import JoinRequest
 from ottla.brokerlite.machines.groups.offset_group import OffsetGroup
+from ottla.errors import GroupIdNotFound
 
 
 class AnyGroup(OffsetGroup, Protocol):
@@ -19,7 +20,7 @@ class AnyGroup(OffsetGroup, Protocol):
 
     @property
     def kind(self) -> str:
-        """``classic`` or ``consumer``."""
+        """``classic``, ``consumer`` or ``share``."""
 
     @property
     def protocol_type(self) -> str | None: ...
@@ -74,6 +75,16 @@ class GroupDirectory:
             if (group := each.by_id.get(group_id)) is not None:
                 return group
         return self.classic.by_id.get(group_id)
+
+    def check_kind(self, group_id: str, *kinds: str) -> None:
+        """Check that a group, if it exists, is of one of these kinds.
+
+        Raises:
+            GroupIdNotFound: it is of another kind.
+        """
+        group = self.get(group_id)
+        if group is not None and group.kind not in kinds:
+            raise GroupIdNotFound(f"Group {group_id} is not a {kinds[0]} group.")
 
     def get_or_create(self, group_id: str, now: float) -> AnyGroup:
         """Return a group; create a classic one if it does not exist.

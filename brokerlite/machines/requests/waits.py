@@ -62,6 +62,20 @@ class Wait:
         return self.missing <= 0
 
 
+@dataclass(slots=True, eq=False)
+class WaitUntil(Wait):
+    """An answer that waits until a condition holds, which may change when a partition that it watches is noticed.
+
+    Attributes:
+        ready: returns whether it holds after a change of this partition; must not raise.
+    """
+
+    ready: Callable[[PartitionLog], bool] = field(default=lambda partition: True)
+
+    def grown(self, partition: PartitionLog) -> bool:
+        return self.ready(partition)
+
+
 class Later:
     """An answer that its holder gives later. The holder must call `give` exactly once."""
 

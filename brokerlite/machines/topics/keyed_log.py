@@ -135,6 +135,19 @@ class KeyedLog:
         complete = not topic.partitions[0].segments.is_damaged
         return Loaded([each for each in newest.values() if each.value is not None], complete, pending)
 
+    def replay(self) -> Iterator[KeyedRecord]:
+        """Yield each record in order: the values of this table build on each other. It has no transactions.
+
+        Raises:
+            KafkaStorageError: the disk refused.
+        """
+        if (topic := self._topics.find_own(self.name)) is None:
+            return
+        self._topics.configure(topic, self._configs)
+        for batch in topic.partitions[0].batches():
+            if not batch.control and not batch.transactional:
+                yield from _entries(batch)
+
 
 def _is_forgotten(pending: KeyedRecord, newest: Mapping[bytes, KeyedRecord]) -> bool:
     """Return whether a tombstone for its key was written after it."""

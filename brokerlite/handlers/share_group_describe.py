@@ -1,0 +1,110 @@
+"""ShareGroupDescribe v1: describes share groups and their members (KIP-932).
+
+If the client may not describe a topic of a group, it sees nothing of the group. If the first groups are large, the
+other groups get COORDINATOR_LOAD_IN_PROGRESS, and clients ask again.
+
+Source: KafkaApis.scala (handleShareGroupDescribe), ShareGroup.java (asDescribedGroup).
+"""
+
+from ottla.acl.rights import DESCRIBE_GROUP, DESCRIBE_TOPIC
+from ottla.brokerlite.handlers.describe_groups import MOST_BYTES, NOT_ASKED
+from ottla.brokerlite.machines.core import BrokerCore, Call
+from ottla.brokerlite.machines.share_groups import share_assignor
+from ottla.brokerlite.machines.share_groups.share_group import ShareGroup, ShareMember
+from ottla.codec.apis.create_acls import ResourceType
+from ottla.codec.apis.share_group_describe import (
+    Assignment,
+    DescribedGroup,
+    Member,
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+    TopicPartitions,
+)
+from ottla.errors import (
+    BrokerError,
+    CoordinatorLoadInProgress,
+    InvalidGroupId,
+    TopicAuthorizationFailed,
+)
+
+_MEMBER, _PARTITION = 200, 4
+"""Bytes counted for a member and for a partition, in addition to the member's own data."""
+
+
+def handle(broker: BrokerCore, call: Call) -> ShareGroupDescribeResponse:
+    request: ShareGroupDescribeRequest = call.message
+    groups, size = [], 0
+    for group_id in dict.fromkeys(request.group_ids):
+        try:
+            if size > MOST_BYTES:
+                raise CoordinatorLoadInProgress("too many groups at once")
+            described = _described(broker, call, group_id)
+        except BrokerError as error:
+            described = _undescribed(group_id, error)
+        groups.append(described)
+        size += sum(map(_size_of, described.members))
+    return ShareGroupDescribeResponse(groups=tuple(groups))
+
+
+def _size_of(member: Member) -> int:
+    partitions = sum(len(each.partitions) for each in member.assignment.topic_partitions)
+    return _MEMBER + sum(map(len, member.subscribed_topic_names)) + _PARTITION * partitions
+
+
+def _described(broker: BrokerCore, call: Call, group_id: str) -> DescribedGroup:
+    broker.access.require(call.session, DESCRIBE_GROUP, group_id)
+    if not group_id:
+        raise InvalidGroupId("the group id must not be empty")
+    broker.groups.check_kind(group_id, ShareGroup.kind)
+    group = broker.share_groups.find(group_id)
+    members = tuple(_member(broker, each) for each in group.members.values())
+    topics = {name for member in group.members.values() for name in member.topics}
+    if not all(broker.access.allows(call.session, DESCRIBE_TOPIC, name) for name in sorted(topics)):
+        raise TopicAuthorizationFailed(
+            "The group has described topic(s) that the client is not authorized to describe."
+        )
+    asks = call.message.include_authorized_operations
+    return DescribedGroup(
+        error_code=0,
+        group_id=group_id,
+        group_state=group.state_name,
+        group_epoch=group.epoch,
+        assignment_epoch=group.target_epoch,
+        assignor_name=share_assignor.NAME,
+        members=members,
+        authorized_operations=(
+            broker.access.operations(call.session, ResourceType.GROUP, group_id) if asks else NOT_ASKED
+        ),
+    )
+
+
+def _undescribed(group_id: str, error: BrokerError) -> DescribedGroup:
+    return DescribedGroup(
+        error_code=error.code,
+        error_message=error.detail or None,
+        group_id=group_id,
+        group_state="",
+        group_epoch=0,
+        assignment_epoch=0,
+        assignor_name="",
+        members=(),
+    )
+
+
+def _member(broker: BrokerCore, member: ShareMember) -> Member:
+    known = broker.topics.by_id
+    return Member(
+        member_id=member.member_id,
+        rack_id=member.rack_id,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=tuple(sorted(member.topics)),
+        assignment=Assignment(
+            topic_partitions=tuple(
+                TopicPartitions(topic_id=topic_id, topic_name=known[topic_id].name, partitions=tuple(sorted(indexes)))
+                for topic_id, indexes in member.assigned.items()
+                if topic_id in known
+            )
+        ),
+    )
