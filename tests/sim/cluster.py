@@ -203,12 +203,12 @@ class ModelCluster:
         for node in self.nodes:
             self._learn(node)
 
-    def serve_consumer_groups(self, session: float, interval: float, pause: float) -> None:
-        """Have the group protocol of KIP-848, with these timeouts in seconds."""
+    def serve_consumer_groups(self, session: float, interval: float, pause: float, *, strict: bool) -> None:
+        """Have the group protocol of KIP-848, with these timeouts in seconds; `ModernCoordinator` says what is strict."""
         self.group_version = 1
         self.release = self.release | {15: (0, 6), 68: (0, 1), 69: (0, 1)}
         modern = self.groups.modern
-        modern.session, modern.interval, modern.pause = session, interval, pause
+        modern.session, modern.interval, modern.pause, modern.strict = session, interval, pause, strict
 
     def serve_share_groups(self, session: float, interval: float, lock: float) -> None:
         """Have share groups (KIP-932), with these timeouts in seconds."""

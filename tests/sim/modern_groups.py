@@ -139,12 +139,13 @@ class ModernCoordinator:
         session: `group.consumer.session.timeout.ms` in seconds.
         interval: `group.consumer.heartbeat.interval.ms` in seconds.
         pause: `group.consumer.assignment.interval.ms` in seconds.
+        strict: as in Kafka 4.0, commits need the member's present epoch, and a member that the group has cannot join.
     """
 
     def __init__(self, cluster: "ModelCluster", chance: Random, history: History) -> None:
         self._cluster, self._chance, self._history = cluster, chance, history
         self._clock: Clock = cluster.clock
-        self.session, self.interval, self.pause = 3.0, 0.5, 0.0
+        self.session, self.interval, self.pause, self.strict = 3.0, 0.5, 0.0, False
         self.expelled: Callable[[str], None] = lambda member: None
         """Called with every member that is removed because it was silent, or too slow to give up partitions."""
         self.removed: Callable[[ModernGroup], None] = lambda group: None
@@ -240,7 +241,7 @@ class ModernCoordinator:
 
     def _check_epoch(self, member: ModernMember, epoch: int, owned: Collection[Part] | None) -> None:
         """Accept the epoch before the last one if the response with the last one may have been lost."""
-        if epoch in (member.epoch, JOIN):
+        if epoch == member.epoch or (epoch == JOIN and not self.strict):
             return
         subset = owned is not None and member.assigned.issuperset(owned)
         if epoch > member.epoch or epoch != member.previous or not subset:
@@ -422,7 +423,7 @@ class ModernCoordinator:
             for each in topic.partitions
         ]
         missing = any(epoch < member.since.get(place, epoch + 1) for place in places)
-        if epoch > member.epoch or (epoch < member.epoch and missing):
+        if epoch > member.epoch or (epoch < member.epoch and (missing or self.strict)):
             stale = member.protocols is None and not transactional
             return (StaleMemberEpoch if stale else IllegalGeneration).code
         if member.protocols is not None and not transactional:

@@ -126,7 +126,8 @@ class Simulation:
             if self.protocols.random() < 0.3:
                 self.manner = replace(self.manner, lingers=0.5, slow=0.0, max_poll_interval=30.0)
             pause = self.protocols.choice((0.0, 0.0, 1.0))
-            self.cluster.serve_consumer_groups(self.manner.session, self.manner.heartbeat, pause)
+            strict = Random(f"{seed} strict").random() < 0.5
+            self.cluster.serve_consumer_groups(self.manner.session, self.manner.heartbeat, pause, strict=strict)
         self.group.everything = self.manner.commits == "all"
         self.cluster.groups.expelled = self._expelled
         calm = chance.random() < 0.2

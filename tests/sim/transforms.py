@@ -473,7 +473,8 @@ class ModernTransforms(Transforms):
         assert isinstance(self.brokers, ModelBrokers)
         self.manner = replace(self.manner, protocol="consumer", static=False)
         self.groups = self.brokers.cluster.groups
-        self.brokers.cluster.serve_consumer_groups(self.manner.session, self.manner.heartbeat, 0.0)
+        strict = Random(f"{seed} strict").random() < 0.5
+        self.brokers.cluster.serve_consumer_groups(self.manner.session, self.manner.heartbeat, 0.0, strict=strict)
         self.hasty = Random(f"{seed} hasty")
 
     def join(self, instance: str | None = None, *, transactional_id: str = "", rival: bool = False) -> None:
