@@ -56,6 +56,13 @@ def _an_old_epoch_is_good_enough(codes: Any) -> Any:
     return broken
 
 
+def _no_retry_then(refused: Any) -> Any:
+    def broken(self: ConsumerGroupMember, error: Any, identity: Any, now: float) -> bool:
+        return bool(refused(self, error, identity, now)) and identity == self.identity
+
+    return broken
+
+
 def _no_assignment_is_an_empty_one(take: Any) -> Any:
     def broken(self: ConsumerGroupMember, answer: Any, now: float) -> None:
         answer.assignment = answer.assignment or Assignment(topic_partitions=())
@@ -132,6 +139,7 @@ def _the_epoch_before(identity: Any) -> Any:
 _mutation(
     "partitions are reported as given up while they are read", (ConsumerGroupMember, "_ask", _reported_while_it_is_read)
 )
+_mutation("a commit that is refused in an epoch that is over fails", (ConsumerGroupMember, "refused", _no_retry_then))
 _mutation("a member that the group expelled keeps its partitions", (ConsumerGroupMember, "_forget", _all_is_kept))
 _mutation("a commit in an old epoch passes for stored", (offset_commits, "_codes", _an_old_epoch_is_good_enough))
 _mutation("after a lost response only changes are sent", (HeartbeatFields, "send_all", _nothing))

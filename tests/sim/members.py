@@ -10,7 +10,15 @@ from functools import partial
 from random import Random
 
 from ottla.codec.apis.list_offsets import EARLIEST
-from ottla.errors import Closed, CommitFailed, FencedInstanceId, OttlaError, TimeoutExpired, UnreleasedInstanceId
+from ottla.errors import (
+    Closed,
+    CommitFailed,
+    FencedInstanceId,
+    OttlaError,
+    StaleMemberEpoch,
+    TimeoutExpired,
+    UnreleasedInstanceId,
+)
 from ottla.sdk import calls
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.consume.assignment.committing import BatchAssignment
@@ -253,6 +261,7 @@ class Consuming:
                     error = cancelled
             except CommitFailed as failed:
                 process.history.add("·", self.name, f"gets the error of a commit: {failed}")
+                self._check(failed)
             except FencedInstanceId as fenced:
                 if not self.rival:
                     raise Violation("a member is fenced, and no other member has its instance id", self.name) from None
@@ -392,6 +401,7 @@ class Consuming:
         except (CommitFailed, TimeoutExpired) as failed:
             process.history.add("·", self.name, f"commit failed: {failed}")
             if isinstance(failed, CommitFailed):
+                self._check(failed)
                 self.uncommitted |= failed.offsets
         except OttlaError as failed:
             if isinstance(failed, Closed) and (self.leaving or process.core.closed):
@@ -399,6 +409,11 @@ class Consuming:
             raise Violation("a commit fails with an unexpected error", f"{self.name}: {failed!r}") from failed
         else:
             self.ledger.acknowledged(self.name, offsets)
+
+    def _check(self, failed: CommitFailed) -> None:
+        """A member of KIP-848 repeats the commits of an old epoch in the present one, or has lost the partitions."""
+        if isinstance(failed.cause, StaleMemberEpoch):
+            raise Violation("a commit fails because its epoch is old", f"{self.name}: {failed}")
 
     # -- tasks beside ------------------------------------------------------------------------------------------------
 
