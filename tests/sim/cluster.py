@@ -204,7 +204,7 @@ class ModelCluster:
             self._learn(node)
 
     def serve_consumer_groups(self, session: float, interval: float, pause: float, *, strict: bool) -> None:
-        """Have the group protocol of KIP-848, with these timeouts in seconds; for ``strict`` see `ModernCoordinator`."""
+        """Have the group protocol of KIP-848, with these timeouts in seconds; `ModernCoordinator` explains them."""
         self.group_version = 1
         self.release = self.release | {15: (0, 6), 68: (0, 1), 69: (0, 1)}
         modern = self.groups.modern
