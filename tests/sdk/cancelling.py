@@ -209,7 +209,7 @@ def call(method: str, ask: Ask, *, before: Ask | None = None, again: Ask | None 
             if before is not None:
                 await before(client)
             fate = await run.cancelling(lambda: ask(client))
-            assert fate.error is None or fate.cancelled
+            assert fate.error is None or fate.cancelled, repr(fate.error)
             await run.rest(client)
             value = await (again or ask)(client)
             assert again or fate.cancelled or value == fate.value
@@ -290,6 +290,24 @@ async def _starts(client: Client) -> list[int]:
     return [each.transaction_start for each in producers if each.transaction_start is not None]
 
 
+async def _shared(client: Client) -> None:
+    """A share group without members that has read the topic."""
+    async with client.share_consumer("t", group="shared") as consumer:
+        await consumer.poll(2.0)
+    await client.reset_share_offsets("shared", "beginning", execute=True)
+
+
+async def _share_reset(client: Client) -> None:
+    await client.reset_share_offsets("shared", "beginning", execute=True)
+    assert (await client.share_offsets("shared"))["t", 0].start == 0
+
+
+async def _share_deleted(client: Client) -> None:
+    if ("t", 0) in await client.share_offsets("shared"):
+        await client.delete_share_offsets("shared", ["t"])
+    assert await client.share_offsets("shared") == {}
+
+
 ACL = AclBinding("User:alice", "Read", "Topic", "t")
 CREDENTIAL = ScramCredentialHash("SCRAM-SHA-256", bytes(16), 4096, bytes(32))
 
@@ -338,6 +356,21 @@ call("delete_groups", lambda client: client.delete_groups(["g"]), before=commit,
 call("delete_offsets", lambda client: client.delete_offsets("g", [("t", 0)]), before=commit, again=_offsets_deleted)
 call("reset_offsets", lambda client: client.reset_offsets("g", "beginning", execute=True), before=commit, again=_reset)
 call("reset_offsets", lambda client: client.reset_offsets("g", timedelta(days=1)), before=commit)
+call("describe_share_group", lambda client: client.describe_share_group("shared"), before=_shared)
+call("describe_share_groups", lambda client: client.describe_share_groups(["shared"]), before=_shared)
+call("share_offsets", lambda client: client.share_offsets("shared"), before=_shared)
+call(
+    "reset_share_offsets",
+    lambda client: client.reset_share_offsets("shared", "beginning", execute=True),
+    before=_shared,
+    again=_share_reset,
+)
+call(
+    "delete_share_offsets",
+    lambda client: client.delete_share_offsets("shared", ["t"]),
+    before=_shared,
+    again=_share_deleted,
+)
 call("create_acls", lambda client: client.create_acls([ACL]), again=_allowed)
 call("describe_acls", lambda client: client.describe_acls(), before=_allowed)
 call(

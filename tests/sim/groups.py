@@ -728,7 +728,7 @@ class Coordinators:
             return self.modern.may_commit(group.modern, version, message)
         if generation < 0 and (not message.member_id or group.state is State.EMPTY):
             return 0 if group.state is State.EMPTY else UnknownMemberId.code
-        if group.stored is None and not group.members and not group.exists:
+        if group.stored is None and not group.members:
             return GroupIdNotFound.code if version >= 9 else IllegalGeneration.code
         code = self._known(group, message.member_id, message.group_instance_id, generation)
         if code:
