@@ -21,6 +21,7 @@ from ottla.server_metrics import Sample
 from ottla.tls import ClientCertificates, ServerTLS
 from tests import tls
 from tests.pairs import Place, listening, peer
+from tests.patience import HUNG
 from tests.serving import LIMITS, LOCAL, Desk, closed, echo, received, until
 from tests.steps import no_step_holds_the_loop  # noqa: F401 # applies to each test here
 
@@ -158,6 +159,30 @@ async def test_a_renewed_certificate_is_shown_to_the_next_client_and_a_bad_one_t
         assert "server.pem" in caplog.text
         renew()
         assert await shown() not in (first, second)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=lambda each: each.name)
+async def test_a_client_that_ends_tls_and_waits_for_the_same_gets_its_answers_and_the_end(
+    clock: MockClock, ca: trustme.CA, version: ssl.TLSVersion
+) -> None:
+    change = lambda context: setattr(context, "maximum_version", version)  # noqa: E731
+    async with secured(Desk(echo), tls.serving(ca, LOCAL)) as place, secure_peer(place, ca, change) as stream:
+        await stream.do_handshake()
+        asked = framed(bytes(100_000)) + framed(b"last")
+        await stream.send_all(asked)
+        inside, under = stream._ssl_object, stream.transport_stream
+        with pytest.raises(ssl.SSLWantReadError):
+            inside.unwrap()
+        await under.send_all(stream._outgoing.read())
+        began, answers = trio.current_time(), bytearray()
+        with trio.fail_after(HUNG):
+            while data := await under.receive_some(2**16):
+                stream._incoming.write(data)
+        with pytest.raises(ssl.SSLZeroReturnError):
+            while True:
+                answers += inside.read(2**16)
+        assert bytes(answers) == asked
+        assert trio.current_time() - began < LIMITS.idle
 
 
 # -- peers that do not

@@ -94,8 +94,17 @@ def test_a_side_that_finishes_is_heard(ca: trustme.CA) -> None:
     ours, theirs = client(ca), server(ca)
     meet(ours, theirs)
     theirs.feed(b"".join(ours.seal([b"last"])) + ours.finish())
-    assert theirs.read(10) == b"last"
-    assert theirs.read(10) == b""
+    assert theirs.read(10) == b"last" and not theirs.ended
+    assert theirs.read(10) == b"" and theirs.ended
+    ours.feed(theirs.finish())
+    assert ours.read_into(memoryview(bytearray(10))) == 0 and ours.ended
+
+
+def test_a_side_that_has_sent_no_more_for_now_has_not_ended(ca: trustme.CA) -> None:
+    ours, theirs = client(ca), server(ca)
+    meet(ours, theirs)
+    assert theirs.read(10) == b"" and theirs.read_into(memoryview(bytearray(10))) == 0
+    assert not theirs.ended
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "broker.example.com", "other.example.com"])

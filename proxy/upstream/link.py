@@ -559,6 +559,8 @@ class UpstreamLink:
                 if not self.open:
                     return
             self._secure(now)
+            if self._session.wire.ended:
+                self.lost("closed by upstream", now)
 
     @contextmanager
     def _refusals(self, now: float) -> Iterator[None]:

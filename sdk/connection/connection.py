@@ -269,6 +269,7 @@ class Connection:
         traffic = self.peer.traffic
         traffic.received.add(count, now)
         traffic.operations.add(1, now)
+        wire = self._session.wire
         try:
             for frame in whole:
                 if self.state is ConnectionState.READY:
@@ -283,6 +284,9 @@ class Connection:
                 else:
                     break
             self._secure(now)
+            if wire.ended and self.state is not ConnectionState.DOWN:
+                self._actions.append(Close(self.key, wire.finish()))
+                self.lost("closed by the broker", now)
         except RemoteProtocolError as error:  # bytes that do not parse here may parse on another connection
             self._give_up(now, RemoteProtocolError(f"{self.where}: {error}"))
         except (AuthenticationFailed, ConnectionLost) as error:

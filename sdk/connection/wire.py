@@ -51,6 +51,11 @@ class Wire:
         """Whether requests can be sent."""
         return self._tls is None or self._tls.agreed
 
+    @property
+    def ended(self) -> bool:
+        """The broker has ended TLS: it sends no more, though it may keep the connection open."""
+        return self._tls is not None and self._tls.ended
+
     def begin(self) -> None:
         """The driver has connected."""
         if self._tls:

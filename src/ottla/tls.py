@@ -48,6 +48,8 @@ class TlsConnection:
 
     Attributes:
         agreed: the handshake is done; sealed and read bytes are the application's.
+        ended: the other side has ended TLS, and all that it sent before is read. It may wait for this side to do the
+            same before it closes the connection, as Python's asyncio does.
 
     Raises:
         AuthenticationFailed: no certificate can name ``server_hostname``.
@@ -69,7 +71,7 @@ class TlsConnection:
         self._other = "the client" if server_side else "the broker"
         self._expected = server_hostname or ""
         self._shows_certificate = shows_certificate
-        self.agreed = False
+        self.agreed = self.ended = False
 
     def begin(self) -> bytes:
         """Return the client's first bytes."""
@@ -94,22 +96,33 @@ class TlsConnection:
         return self._outgoing.read()
 
     def read(self, size: int) -> bytes:
-        """Return decrypted bytes, at most ``size``; empty if there are none for now. Raises the errors of `feed`."""
+        """Return decrypted bytes, at most ``size``; empty if there are none for now, or `ended`.
+
+        Raises the errors of `feed`.
+        """
         try:
-            return self._tls.read(size)
-        except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
+            data = self._tls.read(size)
+        except ssl.SSLWantReadError:
             return b""
+        except ssl.SSLZeroReturnError:  # both sides have ended TLS
+            data = b""
         except ssl.SSLError as error:
             raise self._failure(error) from None
+        self.ended = not data
+        return data
 
     def read_into(self, room: memoryview) -> int:
         """Like `read`, into ``room``; returns the number of bytes."""
         try:
-            return int(self._tls.read(len(room), room))
-        except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
+            count = int(self._tls.read(len(room), room))
+        except ssl.SSLWantReadError:
             return 0
+        except ssl.SSLZeroReturnError:
+            count = 0
         except ssl.SSLError as error:
             raise self._failure(error) from None
+        self.ended = not count
+        return count
 
     def seal(self, parts: Sequence[Bytes]) -> tuple[bytes, ...]:
         """Encrypt the application's bytes."""

@@ -15,7 +15,14 @@ from ottla.codec.frames import FrameReader, parse_request
 from ottla.errors import AuthenticationFailed, ConnectionLost, SaslAuthenticationFailed
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.core import ProxyCore
-from ottla.proxy.events import ConnectUpstream, SendUpstream, UpstreamConnected, UpstreamLost, UpstreamReceived
+from ottla.proxy.events import (
+    ConnectUpstream,
+    DisconnectUpstream,
+    SendUpstream,
+    UpstreamConnected,
+    UpstreamLost,
+    UpstreamReceived,
+)
 from ottla.sasl import OAuthBearer, Plain, Token
 from ottla.sdk.events import RunInThread, TokenFetched
 from ottla.tls import TLS, TlsConnection
@@ -271,6 +278,24 @@ def test_what_passes_within_tls_is_what_passes_without() -> None:
             for data in filter(None, back):
                 core.handle(UpstreamReceived(wanted.link, data), 1.0)
     assert asked[:2] == [VERSIONS, 3]
+
+
+def test_upstream_that_ends_tls_has_closed_the_connection() -> None:
+    ca = trustme.CA()
+    config = ProxyConfig(upstream="broker:9000", listen="proxy:9092", tls=TLS(ca=text(ca.cert_pem)))
+    core = ProxyCore(config, (("broker", 9000),), Random(1))
+    [wanted] = core.poll(1.0)
+    assert isinstance(wanted, ConnectUpstream)
+    server = serving_side(ca)
+    core.handle(UpstreamConnected(wanted.link), 1.0)
+    while not server.agreed:
+        for each in core.poll(1.0):
+            if isinstance(each, SendUpstream):
+                core.handle(UpstreamReceived(wanted.link, server.feed(b"".join(each.parts))), 1.0)
+    core.poll(1.0)
+    core.handle(UpstreamReceived(wanted.link, server.finish()), 1.0)
+    assert DisconnectUpstream(wanted.link) in core.poll(1.0)
+    assert "closed by upstream" in str(core.unreachable())
 
 
 def test_a_certificate_that_is_not_trusted_is_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -63,7 +63,7 @@ class Quick(Connection):
 class Hello:
     """Replaces TLS: the handshake is one word from each side; then the last bit of each byte is flipped."""
 
-    agreed = False
+    agreed = ended = False
 
     def begin(self) -> bytes:
         return b"hello"
@@ -73,6 +73,8 @@ class Hello:
             if data != b"hello":
                 raise AuthenticationFailed(f"{bytes(data)!r} is no greeting")
             self.agreed, data = True, b""
+        if bytes(data).endswith(b"bye"):
+            self.ended, data = True, data[:-3]
         self._arrived = bytes(each ^ 1 for each in data)
         return b""
 
@@ -626,6 +628,28 @@ def test_within_tls_what_goes_out_is_sealed_and_what_comes_in_is_read_after_both
     one.received(told(large[70_000:]), 0)
     assert one.state is ConnectionState.READY
     assert one.finish(0) == [Send(KEY, (b"bye",)), Finish(KEY)]
+
+
+@pytest.mark.parametrize("finishes", [False, True])
+def test_a_broker_that_ends_tls_has_closed_the_connection(finishes: bool) -> None:
+    one, ends = connection(tls=Greeting()), Ends()
+    one.submit(metadata(ends), 0)
+    one.poll(0)
+    one.connected(0)
+    one.received(b"hello", 0)
+    if finishes:
+        keys = {3: (0, 12)}
+        one.received(bytes(each ^ 1 for each in versions(keys)), 0)
+        one.finish(0)
+        assert one.state is ConnectionState.FINISHING
+    assert one.received(b"bye", 0) == [Close(KEY, (b"bye",))]
+    assert one.state is ConnectionState.DOWN
+    (error,) = ends.all
+    assert isinstance(error, ConnectionLost)
+    if finishes:
+        assert str(error) == "b:9092 (node 1): closed by the broker" and one.peer.failures == 0
+    else:
+        assert "closed by the broker at the request for its versions" in str(error) and one.peer.failures == 1
 
 
 def test_a_side_that_is_not_trusted_ends_what_waits_for_good() -> None:

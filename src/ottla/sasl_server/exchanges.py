@@ -131,8 +131,8 @@ def scram_exchange(mechanism: str, users: Users, nonce: str, token: bytes) -> Ex
     except scram.Malformed:
         raise Refused(invalid, user) from None
     message = f"{first.bare},{challenge},{final.without_proof}".encode()
-    # librdkafka before 2.6.1 sends its own nonce, and then the full one. The proof covers both, and the server's part is
-    # still fresh. (librdkafka's pull request 4895; `endsWith` in Apache Kafka 3.8.1)
+    # librdkafka before 2.6.1 sends its own nonce, and then the full one. The proof covers both, and the server's part
+    # is still fresh. (librdkafka's pull request 4895; `endsWith` in Apache Kafka 3.8.1)
     same = final.nonce.endswith(both)
     bound = final.binding == base64.b64encode(first.header.encode()).decode()
     proven = scram.proves(credential, message, final.proof)

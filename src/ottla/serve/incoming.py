@@ -38,6 +38,11 @@ class Incoming:
         self.granted = 0
         self.stopped = False
 
+    @property
+    def ended(self) -> bool:
+        """The peer has ended TLS: it sends no more, though it may keep the connection open."""
+        return self._tls is not None and self._tls.ended
+
     def grant(self, size: int) -> None:
         """Let a large frame use so many bytes of memory; 0 once it belongs to the service."""
         self.granted = size
@@ -52,6 +57,8 @@ class Incoming:
             AuthenticationFailed, ConnectionLost: (while iterating, too) as in `TlsConnection.feed`.
         """
         self.count = 0
+        if self.ended:
+            return None
         if self._tls is not None and self.stopped:
             return self._decrypted(self._tls)
         room = self._inbox.room if self._tls is None else None

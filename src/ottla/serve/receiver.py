@@ -127,8 +127,8 @@ class Receiver:
             return data or None
 
     async def _readable(self) -> None:
-        """Wait for bytes, unless there may be more of the last ones and the turn is not over."""
-        if self._turn <= 0 and not self._incoming.stopped:
+        """Wait for bytes, unless there may be more of the last ones and the turn is not over, or none will come."""
+        if self._turn <= 0 and not (self._incoming.stopped or self._incoming.ended):
             self.is_waiting = self._was_active = True
             await trio.lowlevel.wait_readable(self._socket)
             self.is_waiting, self._turn = False, _TURN
