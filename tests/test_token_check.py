@@ -3,6 +3,7 @@
 import base64
 import json
 import logging
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -107,6 +108,44 @@ def test_a_token_that_nobody_or_somebody_else_has_signed_is_refused(provider: oi
     for token in forged:
         with pytest.raises(Refused):
             check(jwks, token)
+
+
+def reason(jwks: Path, token: str, **settings: Any) -> str:
+    with pytest.raises(Refused) as raised:
+        check(jwks, token, **settings)
+    assert str(raised.value) == "invalid_token", "the client learns no more"
+    return raised.value.why
+
+
+@pytest.mark.parametrize(
+    ("claims", "settings", "why"),
+    [
+        ({"exp": 1_000}, {}, r"the token expired \d{10} s ago"),
+        ({"exp": -(10**1000)}, {}, r"the token expired \d{10} s ago"),
+        ({"exp": None}, {}, "the token has no exp"),
+        ({"exp": "soon"}, {}, "its exp cannot be used"),
+        ({"nbf": 2**33}, {}, "its nbf is in the future: check the clocks"),
+        ({"iat": 2**33}, {}, "its iat is in the future: check the clocks"),
+        ({"sub": ""}, {}, "its sub cannot be used|the token's sub is not a name"),
+        ({}, {"subject": "name"}, "the token has no name"),
+        ({}, {"issuer": "another"}, "its iss is not 'another'"),
+        ({"aud": "secret\n"}, {"audience": ("kafka", "x")}, "its aud is none of 'kafka', 'x'"),
+    ],
+)
+def test_the_log_learns_why_a_token_is_refused(
+    provider: oidc.Provider, jwks: Path, claims: dict[str, Any], settings: dict[str, Any], why: str
+) -> None:
+    assert re.fullmatch(why, reason(jwks, provider.token(**claims), **settings))
+
+
+def test_the_log_learns_why_a_signature_is_refused(provider: oidc.Provider, jwks: Path) -> None:
+    foreign = rsa.generate_private_key(65537, 2048)
+    assert reason(jwks, provider.token(key=foreign)) == "the signature is not by key '1'"
+    assert reason(jwks, unsigned({"alg": "HS256", "kid": "1"}, provider)) == "the algorithm 'HS256' is not allowed"
+    assert reason(jwks, unsigned({"alg": "RS256", "kid": "c\n\x1b[2J"}, provider)) == (r"there is no key 'c\n\x1b[2J'")
+    assert len(reason(jwks, unsigned({"alg": "RS256", "kid": "c" * 10_000}, provider))) < 120
+    assert reason(jwks, "x" * 70_000) == "the token is longer than 65536 bytes"
+    assert reason(jwks, "a.b.c").startswith("it is not a token that can be checked (")
 
 
 def test_the_public_key_is_no_secret_to_sign_with(provider: oidc.Provider, jwks: Path) -> None:

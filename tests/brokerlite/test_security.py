@@ -88,7 +88,7 @@ def test_our_client_hears_that_its_password_is_wrong(broker: Broker, mechanism: 
     assert f"user 'alice' by {mechanism} is refused: Authentication failed" in str(raised.value)
 
 
-def test_our_client_logs_in_with_a_token_and_renews_it(tmp_path: Path) -> None:
+def test_our_client_logs_in_with_a_token_and_renews_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     provider = oidc.Provider(lasts=3600)
     (tmp_path / "jwks.json").write_text(provider.keys())
     oauth = OAuthSettings(jwks=str(tmp_path / "jwks.json"), issuer="ottla-tests")
@@ -99,6 +99,7 @@ def test_our_client_logs_in_with_a_token_and_renews_it(tmp_path: Path) -> None:
         by_ours(broker.bootstrap, ottla.OAuthBearer(provider.token))
         with pytest.raises(AuthenticationFailed, match=r'refused: \{"status":"invalid_token"\}'):
             by_ours(broker.bootstrap, ottla.OAuthBearer(lambda: provider.token(iss="another")))
+    assert "a client is refused by OAUTHBEARER: its iss is not 'ottla-tests'" in caplog.text
 
 
 def test_our_client_renews_its_session() -> None:

@@ -58,11 +58,12 @@ class Refused(Exception):
 
     Attributes:
         who: the user, as far as the client has named one.
+        why: the reason that the server logs; parts of it that the client chose are escaped and cut.
     """
 
-    def __init__(self, text: str, who: str | None = None) -> None:
+    def __init__(self, text: str, who: str | None = None, why: str = "") -> None:
         super().__init__(text)
-        self.who = who
+        self.who, self.why = who, why
 
 
 Exchange = Generator[Challenge | Check, Any, Login]
@@ -146,7 +147,8 @@ def bearer(tokens: TokenChecker, token: bytes) -> Exchange:
     """OAUTHBEARER: the client sends a token that somebody else has signed."""
     found = _BEARER.fullmatch(token.decode("latin-1"))
     if found is None:
-        raise Refused("Authentication failed: not an OAUTHBEARER response")
+        text = "not an OAUTHBEARER response"
+        raise Refused(f"Authentication failed: {text}", why=text)
     authorization, signed = found.groups()
 
     def check() -> tuple[str, float] | Refused:
@@ -160,7 +162,7 @@ def bearer(tokens: TokenChecker, token: bytes) -> Exchange:
         # The client has to answer before it learns the error (RFC 7628, 3.2.3).
         said = json.dumps({"status": str(checked)}, separators=(",", ":"))
         yield Challenge(said.encode())
-        raise Refused(said, checked.who)
+        raise Refused(said, checked.who, checked.why)
     user, expires_at = checked
     _check_authorization(authorization, user)
     return Login(user, b"", expires_at)
@@ -169,4 +171,4 @@ def bearer(tokens: TokenChecker, token: bytes) -> Exchange:
 def _check_authorization(authorization: str | None, user: str) -> None:
     if authorization and authorization != user:
         text = "Authentication failed: Client requested an authorization id that is different from username"
-        raise Refused(text, user)
+        raise Refused(text, user, f"it asks for the authorization id {authorization!r:.200}")

@@ -34,6 +34,10 @@ _DEADLINE = 5.0
 _PUBLIC = ("RSA", "EC", "OKP")
 
 
+class UnknownKey(LookupError):
+    """No key has this id; the text is for the log."""
+
+
 class SigningKeys:
     """Loads and keeps the keys.
 
@@ -67,7 +71,7 @@ class SigningKeys:
         """The key of a token; ``None`` as its id: the only key.
 
         Raises:
-            LookupError: there is no such key.
+            UnknownKey: there is no such key.
         """
         if self._is_due(self._refresh if self._keys else 0.0):
             self._load_again()
@@ -75,7 +79,9 @@ class SigningKeys:
             self._load_again()
             found = self._find(kid)
         if found is None:
-            raise LookupError("unknown key")
+            if kid is None:
+                raise UnknownKey(f"the token names no key, and there are {len(self._keys)}")
+            raise UnknownKey(f"there is no key {kid!r:.80}" + ("" if self._keys else ": no keys could be loaded"))
         return found
 
     def _find(self, kid: object) -> Any:

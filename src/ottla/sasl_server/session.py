@@ -203,9 +203,8 @@ class SaslSession:
         text = str(error)
         if self.login is not None:
             text = text.replace("during authentication", "during re-authentication")
-        return SaslEnd(
-            f"{who} is refused by {mechanism}", error.who, reply(SaslAuthenticationFailed.code, text, b"", 0)
-        )
+        why = f"{who} is refused by {mechanism}" + (f": {error.why}" if error.why else "")
+        return SaslEnd(why, error.who, reply(SaslAuthenticationFailed.code, text, b"", 0))
 
     def _token(self, frame: Buffer, bare: bool) -> "tuple[bytes, Callable[..., SaslAnswer]]":
         """The client's token, and how to answer."""

@@ -5,22 +5,21 @@ Rules:
   and a token of ``none`` has no signature.
 - The header's ``kid`` names the key. A token without one is accepted if there is only one key.
 - ``exp`` and the subject are required; ``nbf`` and ``iat`` are checked if the token has them.
-- The client learns ``invalid_token`` only (RFC 7628); the server's log has the reason, without the token.
+- The client learns ``invalid_token`` only (RFC 7628); the server's log has the reason, without the token. The reason
+  shows the key's id and the algorithm, which anyone may choose, escaped and cut.
 
 Source: OAuthBearerValidatorCallbackHandler.java, BrokerJwtValidator.java; RFC 7519, RFC 8725.
 """
 
-import logging
 import math
+import time
 from types import ModuleType
 from typing import Any
 
 from ottla.errors import ConfigurationError
 from ottla.sasl_server.exchanges import Refused
-from ottla.sasl_server.keys import SigningKeys
+from ottla.sasl_server.keys import SigningKeys, UnknownKey
 from ottla.sasl_server.settings import OAuthSettings
-
-log = logging.getLogger("ottla.serve")
 
 _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 _LONGEST = 64 * 2**10
@@ -47,22 +46,49 @@ class TokenCheck:
 
     def check(self, token: str) -> tuple[str, float]:
         """See `TokenChecker.check`."""
-        who: str | None = None
+        claims: dict[str, Any] = {}
+        header: dict[str, Any] = {}
         try:
             if len(token) > _LONGEST:
-                raise ValueError("it is too long")
+                raise _Unfit(f"the token is longer than {_LONGEST} bytes")
             header = self._jose.jws.extract_compact(token.encode()).headers()
             key = self._keys.key(header.get("kid"))
-            decoded = self._jose.jwt.decode(token, key, algorithms=list(_ALGORITHMS))
-            claims = decoded.claims
+            claims = self._jose.jwt.decode(token, key, algorithms=list(_ALGORITHMS)).claims
             self._claims.validate(claims)
             user, expires_at = claims[self._settings.subject], float(claims["exp"])
             if not isinstance(user, str) or not user or not math.isfinite(expires_at):
-                raise ValueError("its subject is not a name")
+                raise _Unfit(f"the token's {self._settings.subject} is not a name")
             return user, expires_at
         except Exception as error:  # of the library, for whatever a client may send; also RecursionError
-            log.debug("token refused: %s", type(error).__name__)
-            raise Refused("invalid_token", who) from None
+            raise Refused("invalid_token", why=self._reason(error, header, claims)) from None
+
+    def _reason(self, error: Exception, header: dict[str, Any], claims: dict[str, Any]) -> str:
+        """The reason of a refusal, as the log shows it."""
+        if isinstance(error, _Unfit | UnknownKey):
+            return str(error)
+        kind, claim = type(error).__name__, getattr(error, "claim", "")
+        match kind, claim:
+            case "BadSignatureError", _:
+                return f"the signature is not by key {header.get('kid')!r:.80}"
+            case (("UnsupportedAlgorithmError" | "ConflictAlgorithmError"), _):
+                return f"the algorithm {header.get('alg')!r:.40} is not allowed"
+            case "MissingClaimError", _:
+                return f"the token has no {claim}"
+            case "ExpiredTokenError", _:
+                return f"the token expired {time.time() - max(claims['exp'], 0):.0f} s ago"
+            case "InvalidClaimError", "iss":
+                return f"its iss is not {self._settings.issuer!r}"
+            case "InvalidClaimError", "aud":
+                return f"its aud is none of {', '.join(map(repr, self._settings.audience))}"
+            case "InvalidClaimError", ("nbf" | "iat"):
+                return f"its {claim} is in the future: check the clocks"
+            case "InvalidClaimError", _:
+                return f"its {claim} cannot be used"
+        return f"it is not a token that can be checked ({kind})"
+
+
+class _Unfit(ValueError):
+    """The token cannot be used; the text is for the log."""
 
 
 def _jose() -> Any:
