@@ -187,7 +187,7 @@ def test_produce_ends_cleanly_by_a_signal_and_stores_what_it_has_read(
         produce.give(b"".join(b"%d\n" % n for n in range(1000)))
         assert [int(consume.line()) for _ in range(1000)] == list(range(1000))
         code, err, seconds = produce.end(number)
-    assert (code, err) == (128 + number, b"")
+    assert (code, err) == (128 + number, b"1000 records are stored in t\n")
     assert seconds < program.PROMPT
 
 

@@ -2,6 +2,8 @@
 
 import fcntl
 import os
+import pty
+import select
 import signal
 import subprocess
 import termios
@@ -12,6 +14,7 @@ from socket import socket
 
 import pytest
 
+from ottla.testing import Broker
 from tests.cli import program
 from tests.patience import HUNG
 from tests.sdk.scripted import scripted
@@ -81,7 +84,8 @@ def stopped(answer: int, *options: str, muted: bool = False) -> Stopped:
 )
 def test_all_that_was_read_is_stored_whenever_the_signal_comes(answer: int) -> None:
     end = stopped(answer)
-    assert (end.code, end.err) == (143, b"")
+    stored = b"%d records are stored in t\n" % end.stored if end.stored else b""
+    assert (end.code, end.err) == (143, stored)
     assert end.stored + end.unread == LINES
     if answer >= 3:  # the third answer requires a line from stdin; the first two connect the client
         assert end.stored == LINES
@@ -94,3 +98,44 @@ def test_lines_that_there_is_no_time_for_are_counted() -> None:
     assert end.stored == 1
     assert b"stopped by a signal: %d lines may have been read but not sent\n" % LINES in end.err
     assert end.seconds < program.PROMPT
+
+
+@pytest.mark.slow
+def test_lines_typed_at_a_terminal_are_not_overwritten_and_are_counted_at_the_end(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("t")
+    ours, theirs = pty.openpty()
+    run = subprocess.Popen(
+        [*program.COMMAND, "produce", "t", "--bootstrap", ottla_broker.bootstrap],
+        stdin=theirs,
+        stderr=theirs,
+        env={**os.environ, "TERM": "xterm"},
+    )
+    os.close(theirs)
+    try:
+        said = b""
+        while b"Ctrl-D ends" not in said:
+            chunk = _read(ours)
+            assert chunk, said
+            said += chunk
+        os.write(ours, b"one\ntwo\n")
+        with program.running("consume", "t", "--bootstrap", ottla_broker.bootstrap) as consume:
+            assert [consume.line(), consume.line()] == [b"one", b"two"]
+        run.send_signal(signal.SIGINT)
+        while chunk := _read(ours):
+            said += chunk
+        assert run.wait(HUNG) == 130
+    finally:
+        run.kill()
+        run.wait()
+        os.close(ours)
+    assert said.endswith(b"\r\n2 records are stored in t\r\n")
+    assert b"\x1b" not in said, "no line is overwritten"
+
+
+def _read(terminal: int) -> bytes:
+    if not select.select([terminal], [], [], HUNG)[0]:
+        return b""
+    try:
+        return os.read(terminal, 65536)
+    except OSError:  # the error with which Linux reports that the other side is closed
+        return b""

@@ -141,7 +141,7 @@ def run(command: Callable[[], Awaitable[None]]) -> None:
         try:
             trio.run(work)
         finally:
-            for line in stop.given_up:
+            for line in stop.last:
                 tell(line, err=True)
     if told:
         raise typer.Exit(128 + told[0])
@@ -210,14 +210,14 @@ class _Stop:
     """Handles the first signal: cancels the command, except a block that has to finish.
 
     Attributes:
-        given_up: what to print about blocks that were cancelled, once the loop has ended.
+        last: lines to print once the loop has ended, for example about blocks that were cancelled.
     """
 
     def __init__(self) -> None:
         import trio
 
         self.scope = trio.CancelScope()
-        self.given_up: list[str] = []
+        self.last: list[str] = []
         self._finishing: tuple[trio.CancelScope, float] | None = None
 
     def __call__(self) -> None:
@@ -237,7 +237,7 @@ class _Stop:
             finally:
                 self._finishing = None
         if finishing.cancelled_caught:
-            self.given_up.append(given_up())
+            self.last.append(given_up())
 
     def _limit(self) -> None:
         import trio
@@ -257,6 +257,11 @@ def finished_within(seconds: float, given_up: Callable[[], str]) -> Iterator[Non
     """
     with _stop.get().finish(seconds, given_up):
         yield
+
+
+def say_last(line: str) -> None:
+    """Print a line to stderr once the loop of the command has ended, also if a signal has stopped it."""
+    _stop.get().last.append(line)
 
 
 @contextmanager

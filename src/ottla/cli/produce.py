@@ -4,7 +4,8 @@ import errno
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -63,20 +64,47 @@ async def produce(
     parse = parse_json if as_json_ else lambda line: parse_text(line, separator)
 
     source = await trio.to_thread.run_sync(_open, file, abandon_on_cancel=True)  # opening a pipe waits for a writer
+    typed = os.isatty(source)
+    if typed:
+        await stdio.say("each line that you type is a record; Ctrl-D ends", err=True)
+    sent = _Sent()
     try:
         async with (
             connect() as client,
             client.producer(compression=compression, partitioner=partitioner) as producer,
             aclosing(stdio.lines(source)) as lines,
         ):
-            count = await _send_all(producer, topic, lines, parse, receipts)
+            # The progress would overwrite the line that is being typed.
+            with nullcontext(_ignored) if typed else _shown_progress() as progress:
+                await _send_all(producer, topic, lines, parse, receipts, sent, progress)
+    except trio.Cancelled as stopped:
+        notes = "; ".join(getattr(stopped, "__notes__", ()))
+        if notes:
+            exits.say_last(f"ottla: stopped by a signal: {notes}")
+        elif sent.count and not receipts:
+            exits.say_last(_summary(sent.count, topic))
+        raise
     finally:
         if file is not None:
             os.close(source)
     if as_json_ and not receipts:
-        await stdio.write(as_json(topic=topic, records=count) + b"\n")
+        await stdio.write(as_json(topic=topic, records=sent.count) + b"\n")
     elif not receipts:
-        await stdio.say(f"{counted(count, 'record')} {'is' if count == 1 else 'are'} stored in {topic}", err=True)
+        await stdio.say(_summary(sent.count, topic), err=True)
+
+
+@dataclass
+class _Sent:
+    """Counts the records that the producer has accepted, or with receipts, that are stored."""
+
+    count: int = 0
+
+    def one_more(self) -> None:
+        self.count += 1
+
+
+def _summary(count: int, topic: str) -> str:
+    return f"{counted(count, 'record')} {'is' if count == 1 else 'are'} stored in {topic}"
 
 
 def _open(file: Path | None) -> int:
@@ -99,48 +127,51 @@ async def _send_all(
     lines: AsyncIterator[list[bytes]],
     parse: Callable[[bytes], InputRecord],
     receipts: bool,
-) -> int:
-    """Send every line; returns their number.
+    sent: _Sent,
+    progress: Callable[[int], None],
+) -> None:
+    """Send every line; counts them in ``sent``.
 
     Raises:
         BadInput: a line is invalid; has its number. The lines before it are sent.
     """
     send = producer.send if receipts else producer.send_soon
-    count = 0
-    with _shown_progress() as progress:
-        async for read in lines:
-            end = count + len(read)
+    async for read in lines:
+        end = sent.count + len(read)
 
-            def given_up() -> str:
-                left = end - count  # noqa: B023
-                return f"ottla: stopped by a signal: {counted(left, 'line')} may have been read but not sent"
+        def given_up() -> str:
+            left = end - sent.count  # noqa: B023
+            return f"ottla: stopped by a signal: {counted(left, 'line')} may have been read but not sent"
 
-            progress(count)
-            with exits.finished_within(_GRACE, given_up):
-                for text in read:
-                    try:
-                        line = parse(text)
-                        receipt = await send(
-                            topic,
-                            line.value,
-                            key=line.key,
-                            partition=line.partition,
-                            headers=line.headers,
-                            timestamp=line.timestamp,
-                        )
-                    except (BadInput, RecordTooLarge, MessageTooLarge, EncodeError) as error:
-                        raise _refused(count + 1, error) from None
-                    count += 1
-                    if receipt is not None:
-                        await stdio.write(as_json(**receipt._asdict()) + b"\n")
-    return count
+        with exits.finished_within(_GRACE, given_up):
+            for text in read:
+                try:
+                    line = parse(text)
+                    receipt = await send(
+                        topic,
+                        line.value,
+                        key=line.key,
+                        partition=line.partition,
+                        headers=line.headers,
+                        timestamp=line.timestamp,
+                    )
+                except (BadInput, RecordTooLarge, MessageTooLarge, EncodeError) as error:
+                    raise _refused(sent.count + 1, error) from None
+                sent.one_more()
+                if receipt is not None:
+                    await stdio.write(as_json(**receipt._asdict()) + b"\n")
+        progress(sent.count)
+
+
+def _ignored(count: int) -> None:
+    """Show no progress."""
 
 
 @contextmanager
 def _shown_progress() -> Iterator[Callable[[int], None]]:
     """Show a line with the number of records on stderr, if it is a terminal; the result changes the number."""
     if sys.stderr is None or not sys.stderr.isatty():
-        yield lambda count: None
+        yield _ignored
         return
     from rich.console import Console  # only here: it takes 0.1 s
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
