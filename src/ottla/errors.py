@@ -309,6 +309,9 @@ class LogTruncated(DataLoss):
         return f"{where}, but its leader has these records only up to {up_to}, {why}: {advice}"
 
 
+_WHY_DENIED = "`ottla acls list` (behind a proxy: its log and its [[acls]]) says why."
+
+
 class BrokerError(OttlaError):
     """The broker answered with an error code.
 
@@ -610,7 +613,7 @@ class TopicAuthorizationFailed(BrokerError):
 
     code = 29
     name = "TOPIC_AUTHORIZATION_FAILED"
-    advice = "Grant the principal the right on this topic: kafka-acls shows what it has."
+    advice = f"Grant the right on this topic: {_WHY_DENIED}"
 
 
 class GroupAuthorizationFailed(BrokerError):
@@ -618,7 +621,7 @@ class GroupAuthorizationFailed(BrokerError):
 
     code = 30
     name = "GROUP_AUTHORIZATION_FAILED"
-    advice = "Grant the principal the right on this group: kafka-acls shows what it has."
+    advice = f"Grant the right on this group: {_WHY_DENIED}"
 
 
 class ClusterAuthorizationFailed(BrokerError):
@@ -626,7 +629,7 @@ class ClusterAuthorizationFailed(BrokerError):
 
     code = 31
     name = "CLUSTER_AUTHORIZATION_FAILED"
-    advice = "Grant the principal the right on the cluster: kafka-acls shows what it has."
+    advice = f"Grant the right on the cluster: {_WHY_DENIED}"
 
 
 class InvalidTimestamp(BrokerError):
@@ -807,7 +810,7 @@ class TransactionalIdAuthorizationFailed(BrokerError):
 
     code = 53
     name = "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
-    advice = "Grant the principal the right on this transactional id: kafka-acls shows what it has."
+    advice = f"Grant the right on this transactional id: {_WHY_DENIED}"
 
 
 class SecurityDisabled(BrokerError):
@@ -905,7 +908,7 @@ class DelegationTokenAuthorizationFailed(BrokerError):
 
     code = 65
     name = "DELEGATION_TOKEN_AUTHORIZATION_FAILED"
-    advice = "Grant the principal the right on this token: kafka-acls shows what it has."
+    advice = f"Grant the right on this token: {_WHY_DENIED}"
 
 
 class DelegationTokenExpired(BrokerError):
