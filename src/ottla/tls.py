@@ -23,6 +23,7 @@ Source: SslTransportLayer.java, DefaultSslEngineFactory.java; RFC 8446, section 
 import contextlib
 import os
 import ssl
+import stat
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -314,6 +315,14 @@ class ServerTLS:
 
     def __repr__(self) -> str:
         return f"ServerTLS({', '.join([*_given(self), f'client_certificates={self.client_certificates}'])})"
+
+    @property
+    def exposed(self) -> str | None:
+        """The file with the private key, if every user of the machine may read it; not on Windows."""
+        key = self.certificate if self.key is None else self.key
+        if os.name == "nt" or self.key_password is not None or is_text(key):
+            return None
+        return os.fspath(key) if os.stat(key).st_mode & stat.S_IROTH else None
 
     def connection(self) -> TlsConnection:
         """The server's side of a connection that was just accepted."""
