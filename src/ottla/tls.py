@@ -222,7 +222,8 @@ _MEANINGS = {
     "HANDSHAKE_FAILURE": "{other} shares no cipher with this side, or requires a certificate: give TLS(certificate=…)",
     "PROTOCOL_VERSION": "{other} shares no version of TLS with this side, which supports TLS 1.2 and newer",
     "UNSUPPORTED_PROTOCOL": "{other} shares no version of TLS with this side, which supports TLS 1.2 and newer",
-    "WRONG_VERSION_NUMBER": "{other} does not speak TLS: its listener is for plaintext, or is not Kafka",
+    "WRONG_VERSION_NUMBER": "{other} does not speak TLS: its listener is for plaintext, or is not Kafka; for "
+    "plaintext, leave out tls=, or set security.protocol=PLAINTEXT or SASL_PLAINTEXT",
     "HTTP_REQUEST": "{other} speaks HTTP, not TLS",
     "NO_SHARED_CIPHER": "{other} shares no cipher with this side",
 }
