@@ -815,7 +815,12 @@ def encode_headers(headers: Headers) -> bytes:
                 except ValueError as error:
                     raise EncodeError(f"the value of header {name!r:.80} cannot be read: {error}") from None
             case _:
-                raise EncodeError(f"headers are pairs of a str and bytes or None, not {header!r:.80}")
+                hint = (
+                    ": encode the value"
+                    if isinstance(header, tuple) and all(isinstance(x, str) for x in header)
+                    else ""
+                )
+                raise EncodeError(f"headers are pairs of a str and bytes or None, not {header!r:.80}{hint}")
     return b"".join(parts)
 
 

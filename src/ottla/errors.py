@@ -589,7 +589,9 @@ class InvalidSessionTimeout(BrokerError):
 
     code = 26
     name = "INVALID_SESSION_TIMEOUT"
-    advice = "Choose a time-out between the broker's `group.min.session.timeout.ms` and `group.max.session.timeout.ms`."
+    advice = (
+        "Give seconds; the broker's `group.min.session.timeout.ms` and `group.max.session.timeout.ms` are the limits."
+    )
 
 
 class RebalanceInProgress(BrokerError):

@@ -183,5 +183,6 @@ def _shown_progress() -> Iterator[Callable[[int], None]]:
 
 
 def _refused(line: int, error: OttlaError) -> BadInput:
-    sent = f"the {line - 1} before it were sent" if line > 1 else "nothing was sent"
+    before = "the line before it was sent" if line == 2 else f"the {line - 1} lines before it were sent"
+    sent = before if line > 1 else "nothing was sent"
     return BadInput(f"line {line}: {error}; {sent}")
