@@ -1,9 +1,11 @@
 """The settings of Apache Kafka 4.3's brokers that have no effect here: about replicas, controllers, threads, quotas.
 
+Also the ones of Apache Kafka 3.9 that 4.0 has dropped, most of them about ZooKeeper: many files are that old.
+
 A file with them is accepted, so that one made for Apache Kafka can be used as it is. Settings about security, and
 bounds of connections, are not in the list: a file that has them expects more than this broker does.
 
-Source: AbstractKafkaConfig.java.
+Source: AbstractKafkaConfig.java; KafkaConfig.scala and ZkConfigs.java of 3.9.
 """
 
 _NAMES = """
@@ -82,4 +84,15 @@ _NAMES = """
     transaction.state.log.min.isr transaction.state.log.num.partitions transaction.state.log.replication.factor
     transaction.state.log.segment.bytes transaction.two.phase.commit.enable
 """
-UNUSED = frozenset(_NAMES.split())
+_OF_3_9 = """
+    auto.include.jmx.reporter broker.id.generation.enable control.plane.listener.name inter.broker.protocol.version
+    leader.imbalance.per.broker.percentage log.message.downconversion.enable log.message.format.version
+    log.message.timestamp.difference.max.ms offsets.commit.required.acks reserved.broker.max.id
+    zookeeper.clientCnxnSocket zookeeper.connect zookeeper.connection.timeout.ms zookeeper.max.in.flight.requests
+    zookeeper.metadata.migration.enable zookeeper.metadata.migration.min.batch.size zookeeper.session.timeout.ms
+    zookeeper.set.acl zookeeper.ssl.cipher.suites zookeeper.ssl.client.enable zookeeper.ssl.crl.enable
+    zookeeper.ssl.enabled.protocols zookeeper.ssl.endpoint.identification.algorithm zookeeper.ssl.keystore.location
+    zookeeper.ssl.keystore.password zookeeper.ssl.keystore.type zookeeper.ssl.ocsp.enable zookeeper.ssl.protocol
+    zookeeper.ssl.truststore.location zookeeper.ssl.truststore.password zookeeper.ssl.truststore.type
+"""
+UNUSED = frozenset((_NAMES + _OF_3_9).split())

@@ -20,11 +20,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from itertools import accumulate, chain, islice, repeat
 from operator import gt
-from typing import Any, NoReturn, TypeVar, final, overload
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, final, overload
 
 from ottla.codec.layout import BinaryColumn, Buffer, HeaderColumn, Headers
 from ottla.errors import EncodeError, LocalProtocolError
 from ottla.late_dataclass import dataclass
+from ottla.misnamed import Misnamed
 
 Head = TypeVar("Head", bound="BatchHead")
 
@@ -185,6 +186,10 @@ class Record:
         _set_key(self, key)
         _set_value(self, value)
         _set_headers(self, headers)
+
+    if not TYPE_CHECKING:
+        topic = Misnamed("its batch has it")
+        partition = Misnamed("its batch has it")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return make_record, (self.offset, self.timestamp, self.key, self.value, self.headers)
@@ -810,7 +815,12 @@ def encode_headers(headers: Headers) -> bytes:
                 except ValueError as error:
                     raise EncodeError(f"the value of header {name!r:.80} cannot be read: {error}") from None
             case _:
-                raise EncodeError(f"headers are pairs of a str and bytes or None, not {header!r:.80}")
+                hint = (
+                    ": encode the value"
+                    if isinstance(header, tuple) and all(isinstance(x, str) for x in header)
+                    else ""
+                )
+                raise EncodeError(f"headers are pairs of a str and bytes or None, not {header!r:.80}{hint}")
     return b"".join(parts)
 
 

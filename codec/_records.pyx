@@ -631,6 +631,14 @@ cdef class Record:
             return self.field(4)
         return self.body.headers(self.row) if self.row.headers_at else ()
 
+    @property
+    def topic(self):
+        raise AttributeError("a Record has no topic: its batch has it", name="topic", obj=None)
+
+    @property
+    def partition(self):
+        raise AttributeError("a Record has no partition: its batch has it", name="partition", obj=None)
+
     cdef tuple all(self):
         return (self.offset, self.timestamp, self.key, self.value, self.headers)
 

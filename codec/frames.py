@@ -245,7 +245,10 @@ def looks_like(start: bytes) -> str | None:
     if start[:2] == b"\x16\x03":
         return "a TLS hello (TLS is on at the client, but not on this port)"
     if start[:2] == b"\x15\x03":
-        return "a TLS alert (TLS is on at the other side, but not at this one)"
+        return (
+            "a TLS alert (TLS is on at the other side, but not at this one; clients give tls=ottla.TLS(…), or "
+            "security.protocol=SSL or SASL_SSL)"
+        )
     if start[:4] in (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PATC", b"CONN"):
         return "an HTTP request"
     if start[:4] == b"SSH-":

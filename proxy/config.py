@@ -55,7 +55,7 @@ class ProxyConfig:
     acls: AclRules | None = None
     """Who may do what; ``None``: everyone may do everything that the proxy's user may do."""
     users: str | None = None
-    """The file with the users who log in with a password, written by ``ottla proxy user``."""
+    """The file with the users who log in with a password, written by ``ottla proxy users``."""
     deny_apis: DeniedApis = NONE_DENIED
     """APIs that no client gets: ``AlterConfigs``, or some of its versions, ``Produce:0-8``."""
     topics: tuple[TopicRule, ...] = ()
@@ -131,7 +131,7 @@ class ProxyConfig:
             if each.needs_users and self.users is None:
                 raise ConfigurationError(
                     f'listener {each.name} checks passwords, and there are no users: write users = "users.json", and '
-                    "add them with ottla proxy user add"
+                    "add them with ottla proxy users add"
                 )
             if each.mode is ClientMode.RELAY:
                 self._check_relay(each)

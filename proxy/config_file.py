@@ -29,7 +29,7 @@ from ottla.proxy.listeners import MODE, ClientMode, ProxyListener
 from ottla.proxy.topic_rule import TopicRule, rule_of
 from ottla.proxy.user_file import read_users
 
-SETTINGS = ServerSettings("proxy", "ottla proxy user add", own=(MODE,))
+SETTINGS = ServerSettings("proxy", "ottla proxy users add", own=(MODE,))
 _NOT_IN_A_FILE = ("tls", "sasl", "listeners")
 _READ_APART = ("topics", "acls", "deny_apis")
 _OF_ACLS = ("acls", "super_users", "allow_if_no_acl")

@@ -11,7 +11,7 @@ from ottla.proxy.config import ProxyConfig
 from ottla.proxy.listeners import ClientMode, ProxyListener
 from ottla.proxy.standby import released
 from ottla.proxy.user_file import UserFile
-from ottla.serve import Listener, PortSecurity, Service
+from ottla.serve import Listener, PortSecurity, Service, warn_of_exposed_key
 
 log = logging.getLogger("ottla.proxy")
 
@@ -104,5 +104,6 @@ def _facts(configs: tuple[ProxyListener, ...], number: int, node: int, port: int
 
 def _security(config: ProxyListener, users: UserFile) -> PortSecurity:
     if config.mode is ClientMode.RELAY:
+        warn_of_exposed_key(config.tls)
         return PortSecurity(name=config.name, tls=config.tls)
     return PortSecurity.of(config, users)

@@ -51,14 +51,14 @@ def read_users(path: Path) -> UserTable:
             raise ConfigurationError(f"users: {path} is larger than {_MOST} bytes")
         data = path.read_bytes()
     except OSError as error:
-        advice = "; add the first user with ottla proxy user add" if isinstance(error, FileNotFoundError) else ""
+        advice = "; add the first user with ottla proxy users add" if isinstance(error, FileNotFoundError) else ""
         raise ConfigurationError(f"users: cannot read {path}: {reason(error)}{advice}") from None
     try:
         content = json.loads(data)
         users = {name: _credentials(theirs) for name, theirs in content["users"].items()}
         return UserTable(_decoded(content["secret"]), users)
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise ConfigurationError(f"users: {path} is not a file of ottla proxy user") from None
+        raise ConfigurationError(f"users: {path} is not a file of ottla proxy users") from None
 
 
 def _credentials(theirs: Any) -> dict[str, ScramCredential]:

@@ -44,7 +44,7 @@ from ottla.sdk.admin import (
     UserDescription,
 )
 from ottla.sdk.arguments import by_topic_partition, integer, known, listed, scoped, seconds, strings
-from ottla.sdk.blocks import Suggesting
+from ottla.sdk.blocks import ClientNames, Suggesting
 from ottla.sdk.client_parts import ClientParts
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.options import ConsumerOptions, ConsumerPlan, TopicFilter
@@ -106,7 +106,7 @@ def _never_left(driver: Pump[Any]) -> None:
         logger("ottla.sdk").error(why, extra={"records": records})
 
 
-class Client(Suggesting, ClientParts):
+class Client(Suggesting, ClientNames, ClientParts):
     """Produces, consumes and administers over one set of connections. Created by `connect`.
 
     In addition to the errors that it documents, every call may raise `TimeoutExpired` (after `api_timeout`; says what

@@ -19,7 +19,7 @@ from ottla.errors import LocalProtocolError
 from ottla.late_dataclass import dataclass
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.arguments import by_topic_partition, derived, listed, seconds
-from ottla.sdk.blocks import AsyncBlock, Suggesting
+from ottla.sdk.blocks import AsyncBlock, BatchNames, ConsumerNames, Suggesting
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.assignment.committing import BatchAssignment
 from ottla.sdk.consume.core import ConsumerCore, Taken
@@ -102,7 +102,7 @@ class ConsumerHooks:
             derived(each, ConsumerInterceptor)
 
 
-class Batch:
+class Batch(BatchNames):
     """Records of one partition, in order; iterate over it, or take `records` or `columns`.
 
     Attributes:
@@ -214,7 +214,7 @@ class Batch:
         return f"<Batch of {self.topic}-{self.partition}, {len(self)} records>"
 
 
-class Consumer(Suggesting, AsyncBlock):
+class Consumer(Suggesting, ConsumerNames, AsyncBlock):
     """Reads partitions; created by `Client.consumer`, used as ``async with client.consumer("t") as consumer``.
 
         async for batch in consumer:

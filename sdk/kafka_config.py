@@ -111,11 +111,18 @@ def understood(config: Mapping[str, Any], *, lenient: bool = False, ignore: Coll
     return made
 
 
+def near_name(name: str) -> str:
+    """The name of Kafka's that is most similar to an unknown one; empty if none is."""
+    return next(
+        iter(difflib.get_close_matches(name.lower().replace("_", "."), [*MEANINGS, *SAME, PROTOCOL], 1, 0.5)), ""
+    )
+
+
 def _apply(made: KafkaConfig, name: str, value: Any, lenient: bool) -> None:
     match meaning(name):
         case None:
-            near = difflib.get_close_matches(name.lower().replace("_", "."), [*MEANINGS, *SAME, PROTOCOL], 1, 0.5)
-            advice = f": did you mean {near[0]!r}?" if near else f"; if it is another program's, ignore=({name!r},)"
+            near = near_name(name)
+            advice = f": did you mean {near!r}?" if near else f"; if it is another program's, ignore=({name!r},)"
             raise ConfigurationError(f"{name!r} is not a name that Kafka's clients know{advice}")
         case No() as no:
             _leave_out(made, name, f"{name!r} has no meaning here", no, lenient and not callable(value))

@@ -39,7 +39,7 @@ from ottla.codec.records import Headers
 from ottla.errors import Closed, ConfigurationError, LocalProtocolError, OttlaError
 from ottla.late_dataclass import dataclass
 from ottla.sdk.arguments import derived
-from ottla.sdk.blocks import AsyncBlock
+from ottla.sdk.blocks import AsyncBlock, ProducerNames, TransactionNames
 from ottla.sdk.consumer import Batch
 from ottla.sdk.drivers.driver import Driver
 from ottla.sdk.produce.append import AppendFastPath, SendSoon
@@ -73,7 +73,7 @@ class Unopened:
         raise Closed("the producer was never opened: use it as `async with client.producer(...) as producer`")
 
 
-class Transaction(AsyncBlock, SendSoon[K, V], Generic[K, V]):
+class Transaction(TransactionNames, AsyncBlock, SendSoon[K, V], Generic[K, V]):
     """Records that are stored all together or not at all; created by `Producer.transaction`, used as
     ``async with producer.transaction() as txn``.
 
@@ -248,7 +248,7 @@ class ProducerHooks(Generic[K, V]):
                 raise ConfigurationError(f"{name} must be a function, as in str.encode, not {serializer!r}")
 
 
-class Producer(AsyncBlock, SendSoon[K, V], Generic[K, V]):
+class Producer(ProducerNames, AsyncBlock, SendSoon[K, V], Generic[K, V]):
     """Sends records; created by `Client.producer`, used as ``async with client.producer() as producer``.
 
     Leaving the block flushes. A failure that neither a caller nor a callback received is never silent: the next `send`,

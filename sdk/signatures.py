@@ -72,7 +72,8 @@ def declared_by(options: Callable[P, Given]) -> Callable[[Callable[[Given], R]],
 
 def advising(function: Callable[P, R]) -> Callable[P, R]:
     """A decorator: the error about an unknown option suggests the right one."""
-    parameters = inspect.signature(function).parameters
+    signature = inspect.signature(function)
+    parameters = signature.parameters
     known = {name: each for name, each in parameters.items() if name != "self" and each.kind is not each.VAR_POSITIONAL}
     _CALLS[function.__name__] = known
 
@@ -84,6 +85,10 @@ def advising(function: Callable[P, R]) -> Callable[P, R]:
             wrong.append("takes no dict: use `ottla.from_kafka_config` for Kafka's names")
         if wrong:
             raise TypeError(f"{function.__name__}() {'; '.join(wrong)}")
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError as error:  # Python's text would name the generated class in which the function is
+            raise TypeError(f"{function.__name__}(): {error}") from None
         return function(*args, **kwargs)
 
     return call

@@ -56,6 +56,13 @@ def test_every_error_of_a_broker_says_in_a_line_what_to_do() -> None:
     assert str(broker_error(6)).endswith(f" {NotLeaderOrFollower.advice}")
 
 
+def test_a_missing_right_is_looked_up_at_the_broker_or_at_the_proxy() -> None:
+    for code in (29, 30, 31, 53, 65):
+        text = str(broker_error(code))
+        assert text.endswith(": `ottla acls list` (behind a proxy: its log and its [[acls]]) says why."), text
+        assert "kafka-acls" not in text
+
+
 def test_the_message_of_an_error_is_one_line_without_the_markup_of_a_docstring() -> None:
     for each in BY_CODE.values():
         assert not re.search(r"``|\n|  ", str(each("a detail"))), each

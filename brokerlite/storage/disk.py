@@ -63,8 +63,12 @@ class Disk(Protocol):
 
     def is_folder(self, path: Path) -> bool: ...
 
-    def make_folder(self, path: Path) -> None:
-        """Create a folder and its parents; an existing folder is no error."""
+    def make_folder(self, path: Path, *, private: bool = False) -> None:
+        """Create a folder and its parents; an existing folder is no error.
+
+        Args:
+            private: only the broker's user may read the folder.
+        """
 
     def remove_tree(self, folder: Path) -> None:
         """Remove a folder and everything in it, as far as possible; never raises."""
@@ -159,8 +163,8 @@ class FileSystem:
     def is_folder(self, path: Path) -> bool:
         return path.is_dir()
 
-    def make_folder(self, path: Path) -> None:
-        path.mkdir(parents=True, exist_ok=True)
+    def make_folder(self, path: Path, *, private: bool = False) -> None:
+        path.mkdir(0o700 if private else 0o777, parents=True, exist_ok=True)
 
     def remove_tree(self, folder: Path) -> None:
         self._drop_folder(folder)

@@ -22,6 +22,7 @@ from ottla.brokerlite.machines.partitions.leader_epochs import LeaderEpochs
 from ottla.brokerlite.machines.partitions.log_settings import LogSettings
 from ottla.brokerlite.machines.partitions.producers import Producers
 from ottla.brokerlite.machines.partitions.retention import SegmentState
+from ottla.brokerlite.machines.topics.topics import HIDDEN
 from ottla.brokerlite.storage.compaction import Compaction
 from ottla.brokerlite.storage.disk import Disk, FileSystem
 from ottla.brokerlite.storage.leader_epoch_file import LeaderEpochFile
@@ -112,6 +113,11 @@ class PartitionSegments:
         self._sync = PartitionSync(self._disk)
         self._since_checkpoint = 0
         self._changed = False
+
+    @property
+    def is_private(self) -> bool:
+        """Whether its records help to guess passwords, so that other users of the machine may not read them."""
+        return self.folder.name.rpartition("-")[0] in HIDDEN
 
     # -- called by the machines
 
@@ -308,7 +314,7 @@ class PartitionSegments:
 
     def create(self, topic_id: uuid.UUID, leader_epoch: int = 0) -> None:
         """Create the folder. Its log files are created with the first batch, because many partitions never get one."""
-        self._disk.make_folder(self.folder)
+        self._disk.make_folder(self.folder, private=self.is_private)
         self.identify(topic_id)
         self._segments = LogSegments(self._damage, [self._segment(0)])
         self.lead(leader_epoch)

@@ -42,10 +42,10 @@ class TopicDisk:
 
     # -- calls that change files
 
-    def make_folder(self, path: Path) -> None:
+    def make_folder(self, path: Path, *, private: bool = False) -> None:
         with self._guard:
             self._check(path)
-            self._disk.make_folder(path)
+            self._disk.make_folder(path, private=private)
 
     def remove_tree(self, folder: Path) -> None:
         with self._guard:

@@ -141,7 +141,7 @@ class TopicFolder:
         missing = []
         for index, segments in enumerate(self.partitions):
             if not self._context.disk.is_folder(segments.folder):  # a kill interrupted its creation, or it was lost
-                self._context.disk.make_folder(segments.folder)
+                self._context.disk.make_folder(segments.folder, private=segments.is_private)
                 missing.append(segments)
             self._open_partition(index, segments, last)
         self._settle_file(clean=last.clean)

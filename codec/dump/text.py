@@ -132,8 +132,13 @@ def _broken(item: Item, full: bool) -> str:
     digits = damage["bytes"].split()
     mark = damage["first_broken"]
     digits[mark : mark + 1] = [f"[{digits[mark] if mark < len(digits) else 'end'}]"]
+    where = f"{damage['at']} (0x{damage['at']:x})"
+    # A checksum shows that bytes have changed, and not which.
+    first = {"first broken byte": where}
+    if damage["path"].endswith(".crc"):
+        first = {"wrong checksum": f"at byte {where}: any byte that it covers may be wrong"}
     report = {
-        "first broken byte": f"{damage['at']} (0x{damage['at']:x})",
+        **first,
         "within": damage["within"],
         "field": damage["path"],
         "problem": damage["reason"],

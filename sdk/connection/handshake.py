@@ -35,10 +35,17 @@ if TYPE_CHECKING:
     from ottla.sdk.connection.credentials import Credentials
 
 SOFTWARE_NAME = "ottla"
-HINT_BEFORE = " during the TLS handshake; listeners without TLS do that"
+_GIVE_TLS = "give tls=ottla.TLS(…), or security.protocol=SSL or SASL_SSL"
+HINT_BEFORE = (
+    " during the TLS handshake; listeners without TLS do that: leave out tls=, or set security.protocol=PLAINTEXT or "
+    "SASL_PLAINTEXT"
+)
 HINT_AFTER = " at the first request; listeners that require authentication (SASL) do that"
 """The usual cause if the broker closes the connection before the first stage, and after the last."""
-HINT_SILENT = ": connected, but ApiVersions is not answered; HTTP servers and listeners with TLS behave like that"
+HINT_SILENT = (
+    ": connected, but ApiVersions is not answered; HTTP servers and listeners with TLS behave like that (for TLS, "
+    f"{_GIVE_TLS})"
+)
 """The usual cause if the broker does not answer the first stage."""
 _NO_SASL = "the listener has no SASL; leave out sasl=, or use another port"
 NEWEST_API_VERSIONS = 3
@@ -112,8 +119,8 @@ class ApiVersions:
 
     name = "ApiVersions"
     hint = (
-        " at the request for its versions; Kafka 0.9 and older, listeners with TLS, and proxies whose broker is "
-        "unavailable do that"
+        " at the request for its versions; HTTP servers, Kafka 0.9 and older, proxies whose broker is unavailable, "
+        f"and listeners with TLS do that (for TLS, {_GIVE_TLS})"
     )
 
     def __init__(self, known: Mapping[int, Range] | None = None, software: Software = OURS) -> None:

@@ -34,7 +34,7 @@ from ottla.sdk.admin import (
     UserDescription,
 )
 from ottla.sdk.arguments import by_topic_partition, integer, known, listed, scoped, seconds, strings
-from ottla.sdk.blocks import Suggesting
+from ottla.sdk.blocks import ClientNames, Suggesting
 from ottla.sdk.client import (
     _check_what_to_read,
     _check_without_member,
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from ottla.sdk.acls import AclBinding, AclBindingFilter
 
 
-class Client(Suggesting, ClientParts):
+class Client(Suggesting, ClientNames, ClientParts):
     """Produces, consumes and administers over one set of connections. Created by `connect`.
 
     In addition to the errors that it documents, every call may raise `TimeoutExpired` (after `api_timeout`; says what

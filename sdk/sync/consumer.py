@@ -13,7 +13,7 @@ from ottla.errors import LocalProtocolError
 from ottla.late_dataclass import dataclass
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.arguments import by_topic_partition, derived, listed, seconds
-from ottla.sdk.blocks import BlockingBlock, Suggesting
+from ottla.sdk.blocks import BatchNames, BlockingBlock, ConsumerNames, Suggesting
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.assignment.committing import BatchAssignment
 from ottla.sdk.consume.core import ConsumerCore, Taken
@@ -87,7 +87,7 @@ class ConsumerHooks:
             derived(each, ConsumerInterceptor)
 
 
-class Batch:
+class Batch(BatchNames):
     """Records of one partition, in order; iterate over it, or take `records` or `columns`.
 
     Attributes:
@@ -199,7 +199,7 @@ class Batch:
         return f"<Batch of {self.topic}-{self.partition}, {len(self)} records>"
 
 
-class Consumer(Suggesting, BlockingBlock):
+class Consumer(Suggesting, ConsumerNames, BlockingBlock):
     """Reads partitions; created by `Client.consumer`, used as ``with client.consumer("t") as consumer``.
 
         for batch in consumer:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, cast
 
 from ottla.codec.records import Headers
 from ottla.errors import Closed, LocalProtocolError, OttlaError
-from ottla.sdk.blocks import BlockingBlock
+from ottla.sdk.blocks import BlockingBlock, ProducerNames, TransactionNames
 from ottla.sdk.drivers.threads import ThreadDriver
 from ottla.sdk.produce.append import AppendFastPath, BlockingSendSoon
 from ottla.sdk.produce.options import ProducerOptions
@@ -43,7 +43,7 @@ class Unopened:
         raise Closed("the producer was never opened: use it as `with client.producer(...) as producer`")
 
 
-class Transaction(BlockingBlock, BlockingSendSoon[K, V], Generic[K, V]):
+class Transaction(TransactionNames, BlockingBlock, BlockingSendSoon[K, V], Generic[K, V]):
     """Records that are stored all together or not at all; created by `Producer.transaction`, used as
     ``with producer.transaction() as txn``.
 
@@ -197,7 +197,7 @@ class Transaction(BlockingBlock, BlockingSendSoon[K, V], Generic[K, V]):
         self._driver.do(partial(self._core.commit_offsets, offsets))
 
 
-class Producer(BlockingBlock, BlockingSendSoon[K, V], Generic[K, V]):
+class Producer(ProducerNames, BlockingBlock, BlockingSendSoon[K, V], Generic[K, V]):
     """Sends records; created by `Client.producer`, used as ``with client.producer() as producer``.
 
     Leaving the block flushes. A failure that neither a caller nor a callback received is never silent: the next `send`,

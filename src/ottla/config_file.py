@@ -17,6 +17,8 @@ from typing import Any
 from ottla.errors import ConfigurationError
 from ottla.properties import decode_properties, parse_properties
 
+_BARE_TEXT = re.compile(r"""[^=#]+=\s*[^\s"'\[{#][^"']*""")
+"""A line whose value is neither a text in quotation marks nor a list or a table."""
 OF_LOGS = ("log-format", "log-level")
 """Settings that every server's file may have."""
 COMMAND_LINE = ("announce", "name", "config", "json")
@@ -98,7 +100,9 @@ class ConfigFile:
         try:
             return cls(path, dict(_flat(tomllib.loads(data.decode()))))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            hint = "; put names with * in quotation marks" if "*" in _wrong_line(data, str(error)) else ""
+            line = _wrong_line(data, str(error))
+            hint = "; put texts in quotation marks" if _BARE_TEXT.fullmatch(line) else ""
+            hint = "; put names with * in quotation marks" if "*" in line.partition("=")[0] else hint
             raise ConfigurationError(f"{path} is not TOML: {error}{hint}") from None
 
     @property

@@ -343,6 +343,9 @@ class LogTruncated(DataLoss):
         return f"{where}, but its leader has these records only up to {up_to}, {why}: {advice}"
 
 
+_WHY_DENIED = "`ottla acls list` (behind a proxy: its log and its [[acls]]) says why."
+
+
 class BrokerError(OttlaError):
     """The broker answered with an error code.
 
@@ -620,7 +623,9 @@ class InvalidSessionTimeout(BrokerError):
 
     code = 26
     name = "INVALID_SESSION_TIMEOUT"
-    advice = "Choose a time-out between the broker's `group.min.session.timeout.ms` and `group.max.session.timeout.ms`."
+    advice = (
+        "Give seconds; the broker's `group.min.session.timeout.ms` and `group.max.session.timeout.ms` are the limits."
+    )
 
 
 class RebalanceInProgress(BrokerError):
@@ -644,7 +649,7 @@ class TopicAuthorizationFailed(BrokerError):
 
     code = 29
     name = "TOPIC_AUTHORIZATION_FAILED"
-    advice = "Grant the principal the right on this topic: kafka-acls shows what it has."
+    advice = f"Grant the right on this topic: {_WHY_DENIED}"
 
 
 class GroupAuthorizationFailed(BrokerError):
@@ -652,7 +657,7 @@ class GroupAuthorizationFailed(BrokerError):
 
     code = 30
     name = "GROUP_AUTHORIZATION_FAILED"
-    advice = "Grant the principal the right on this group: kafka-acls shows what it has."
+    advice = f"Grant the right on this group: {_WHY_DENIED}"
 
 
 class ClusterAuthorizationFailed(BrokerError):
@@ -660,7 +665,7 @@ class ClusterAuthorizationFailed(BrokerError):
 
     code = 31
     name = "CLUSTER_AUTHORIZATION_FAILED"
-    advice = "Grant the principal the right on the cluster: kafka-acls shows what it has."
+    advice = f"Grant the right on the cluster: {_WHY_DENIED}"
 
 
 class InvalidTimestamp(BrokerError):
@@ -841,7 +846,7 @@ class TransactionalIdAuthorizationFailed(BrokerError):
 
     code = 53
     name = "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
-    advice = "Grant the principal the right on this transactional id: kafka-acls shows what it has."
+    advice = f"Grant the right on this transactional id: {_WHY_DENIED}"
 
 
 class SecurityDisabled(BrokerError):
@@ -939,7 +944,7 @@ class DelegationTokenAuthorizationFailed(BrokerError):
 
     code = 65
     name = "DELEGATION_TOKEN_AUTHORIZATION_FAILED"
-    advice = "Grant the principal the right on this token: kafka-acls shows what it has."
+    advice = f"Grant the right on this token: {_WHY_DENIED}"
 
 
 class DelegationTokenExpired(BrokerError):

@@ -11,6 +11,8 @@ _IN_KAFKAS_NAMES = {
     r"the key as key=…": "the key as {}ssl.key.location",
     r"give certificate=… as well": "give {}ssl.certificate.location as well",
     r"\bmax_request_size is\b": "{}max.request.size is",
+    r"give tls=ottla\.TLS\(…\), or security\.protocol=": "set {}security.protocol=",
+    r"leave out tls=, or set security\.protocol=": "set {}security.protocol=",
     r"leave out sasl=": "use {}security.protocol=PLAINTEXT or SSL",
     r"needs client_id and client_secret": "needs {0}sasl.oauthbearer.client.id and {0}sasl.oauthbearer.client.secret",
 }

@@ -28,6 +28,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Never, Self, TypeVar
 
 from ottla.errors import ConfigurationError
+from ottla.misnamed import Misnamed
 
 if TYPE_CHECKING:
     import trio
@@ -67,6 +68,9 @@ class Broker:
         host, port: the same, separately.
         data: the folder of the topics.
     """
+
+    if not TYPE_CHECKING:
+        bootstrap_servers = Misnamed("do you mean bootstrap?")
 
     def __init__(
         self,

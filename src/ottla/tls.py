@@ -23,6 +23,7 @@ Source: SslTransportLayer.java, DefaultSslEngineFactory.java; RFC 8446, section 
 import contextlib
 import os
 import ssl
+import stat
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -234,7 +235,8 @@ _MEANINGS = {
     "HANDSHAKE_FAILURE": "{other} shares no cipher with this side, or requires a certificate: give TLS(certificate=…)",
     "PROTOCOL_VERSION": "{other} shares no version of TLS with this side, which supports TLS 1.2 and newer",
     "UNSUPPORTED_PROTOCOL": "{other} shares no version of TLS with this side, which supports TLS 1.2 and newer",
-    "WRONG_VERSION_NUMBER": "{other} does not speak TLS: its listener is for plaintext, or is not Kafka",
+    "WRONG_VERSION_NUMBER": "{other} does not speak TLS: its listener is for plaintext, or is not Kafka; for "
+    "plaintext, leave out tls=, or set security.protocol=PLAINTEXT or SASL_PLAINTEXT",
     "HTTP_REQUEST": "{other} speaks HTTP, not TLS",
     "NO_SHARED_CIPHER": "{other} shares no cipher with this side",
 }
@@ -327,6 +329,14 @@ class ServerTLS:
 
     def __repr__(self) -> str:
         return f"ServerTLS({', '.join([*_given(self), f'client_certificates={self.client_certificates}'])})"
+
+    @property
+    def exposed(self) -> str | None:
+        """The file with the private key, if every user of the machine may read it; not on Windows."""
+        key = self.certificate if self.key is None else self.key
+        if os.name == "nt" or self.key_password is not None or is_text(key):
+            return None
+        return os.fspath(key) if os.stat(key).st_mode & stat.S_IROTH else None
 
     def connection(self) -> TlsConnection:
         """The server's side of a connection that was just accepted."""

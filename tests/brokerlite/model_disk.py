@@ -143,7 +143,7 @@ class ModelDisk(Disk):
         self._check_alive()
         return isinstance(self._find(path), _Folder)
 
-    def make_folder(self, path: Path) -> None:
+    def make_folder(self, path: Path, *, private: bool = False) -> None:
         for each in [*reversed(path.parents), path]:
             if not self.exists(each):
                 self._change(each, {each.name: _Folder()}, "make_folder")

@@ -247,6 +247,23 @@ def test_listeners_have_settings_of_their_own(tmp_path: Path) -> None:
     assert users.sasl.failure_delay == 0.0
 
 
+def test_a_file_of_the_days_of_zookeeper_is_accepted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    text = """
+        broker.id=3
+        num.network.threads=3
+        inter.broker.protocol.version=3.9
+        log.message.format.version=3.0
+        zookeeper.connect=localhost:2181
+        zookeeper.connection.timeout.ms=18000
+        zookeeper.ssl.client.enable=false
+        zookeeper.clientCnxnSocket=org.apache.zookeeper.ClientCnxnSocketNetty
+    """
+    assert config_of(tmp_path, text, "server.properties").node_id == 3
+    [record] = caplog.records
+    assert record.getMessage() == "settings of Kafka without effect on this broker"
+    assert "zookeeper.connect, " in record.__dict__["names"]
+
+
 def test_an_option_overrides_the_address_of_the_only_listener(tmp_path: Path) -> None:
     text = 'listeners = "SASL_PLAINTEXT://127.0.0.1:1"\nsasl.enabled.mechanisms = "PLAIN"\n'
     [listener] = config_of(tmp_path, text, listen="127.0.0.1:2").all_listeners

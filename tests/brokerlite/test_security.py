@@ -29,6 +29,7 @@ from ottla.sasl_server.settings import OAuthSettings, SaslSettings
 from ottla.serve.traffic import REQUESTS
 from ottla.subject_mapping import SubjectMapping
 from ottla.testing import Broker
+from ottla.tls import ServerTLS
 from tests import oidc, tls
 from tests.interop.peers import kcat_produce
 from tests.patience import HUNG
@@ -419,6 +420,19 @@ def test_strangers_that_never_authenticate_keep_nobody_out() -> None:
         finally:
             for each in strangers:
                 each.socket.close()
+
+
+@pytest.mark.parametrize(("mode", "warns"), [(0o600, False), (0o640, False), (0o644, True)])
+def test_a_key_that_every_user_of_the_machine_can_read_is_a_warning(
+    ca: trustme.CA, tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int, warns: bool
+) -> None:
+    path = tmp_path / "server.pem"
+    ca.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(path))
+    path.chmod(mode)
+    with Broker(tls=ServerTLS(certificate=path)):
+        pass
+    lines = [each for each in caplog.records if "private key readable" in each.getMessage()]
+    assert [each.__dict__["file"] for each in lines] == [str(path)] * warns
 
 
 def test_failed_logins_are_logged_without_their_secrets(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,9 +1,12 @@
 """The users of the broker: the requests that change and list them, and the log that keeps them."""
 
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ottla.brokerlite.config import BrokerConfig
 from ottla.brokerlite.handlers import SERVED
 from ottla.brokerlite.machines.topics.topics import USER_CREDENTIALS
 from ottla.codec.apis.alter_user_scram_credentials import (
@@ -17,6 +20,7 @@ from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.codec.apis.sasl_authenticate import SaslAuthenticateRequest
 from ottla.codec.apis.sasl_handshake import SaslHandshakeRequest
 from ottla.sasl_server.scram import SHA_256, SHA_512, salted_password
+from ottla.testing import Broker
 from tests.brokerlite.machine import Machine, fetching
 
 SHA_256_NUMBER, SHA_512_NUMBER = 1, 2
@@ -119,6 +123,19 @@ def test_the_log_of_users_is_hidden_from_clients(machine: Machine) -> None:
     [created] = machine.ask(CreateTopicsRequest(topics=(asked,), timeout_ms=1000)).topics
     assert created.error_code == 17
     assert machine.core.topics.by_id.keys() == {machine.core.topics.by_name["t"].topic_id}
+
+
+def test_other_users_of_the_machine_cannot_read_the_log_of_users(tmp_path: Path) -> None:
+    with Broker(BrokerConfig(port=0, data=tmp_path / "data"), users={"alice": "secret"}) as broker:
+        broker.create_topic("t")
+    modes = {each.name: each.stat().st_mode & 0o077 for each in (tmp_path / "data").iterdir() if each.is_dir()}
+    assert modes[f"{USER_CREDENTIALS}-0"] == 0
+    assert modes["t-0"] == 0o777 & ~umask() & 0o077
+
+
+def umask() -> int:
+    os.umask(current := os.umask(0))
+    return current
 
 
 def test_the_log_of_users_is_compacted_like_others(machine: Machine) -> None:

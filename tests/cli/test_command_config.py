@@ -143,6 +143,7 @@ def test_a_secret_is_not_taken_from_the_command_line(name: str) -> None:
         (f"={SECRET}", "number 1 is not NAME=VALUE"),
         ("acks=1", "acks is not about connections"),
         ("transactional.id=1", "transactional.id is not about connections"),
+        ("linger=5", "linger.ms is not about connections"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused_and_not_shown(setting: str, message: str) -> None:

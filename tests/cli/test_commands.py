@@ -96,7 +96,7 @@ def test_a_line_that_is_nested_deeply_is_named_in_one_line(ottla_broker: Broker)
     code, _, err = ottla(ottla_broker, "produce", "t", "--json", given=given)
     assert code == 1
     assert err.startswith("ottla: line 2: nested too deeply: ")
-    assert err.endswith("; the 1 before it were sent\n")
+    assert err.endswith("; the line before it was sent\n")
     assert err.count("\n") == 1
 
 

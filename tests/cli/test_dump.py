@@ -227,6 +227,18 @@ def test_a_broken_batch_is_reported_and_the_next_ones_are_shown(tmp_path: Path) 
     assert (code, told["at"], told["path"]) == (exits.FAILED, starts[1] + 16, "magic")
 
 
+def test_a_wrong_checksum_does_not_blame_a_byte(tmp_path: Path) -> None:
+    data = bytearray(PLAIN.read_bytes())
+    [_, second, third, *_] = [item["at"] for item in items(PLAIN) if item["kind"] == "batch"]
+    data[third - 1] ^= 1
+    (tmp_path / "bad.log").write_bytes(data)
+    code, _, err = dump("--no-records", tmp_path / "bad.log")
+    at = second + 17
+    assert code == exits.FAILED
+    assert f"  wrong checksum: at byte {at} (0x{at:x}): any byte that it covers may be wrong\n" in err
+    assert "first broken byte" not in err
+
+
 def test_a_dump_ends_and_says_so_where_nothing_tells_where_the_next_batch_begins(tmp_path: Path) -> None:
     data = bytearray(PLAIN.read_bytes())
     starts = [item["at"] for item in items(PLAIN) if item["kind"] == "batch"]

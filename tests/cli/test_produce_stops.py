@@ -114,7 +114,8 @@ def test_lines_typed_at_a_terminal_are_not_overwritten_and_are_counted_at_the_en
     try:
         said = b""
         while b"Ctrl-D ends" not in said:
-            assert (chunk := _read(ours)), said
+            chunk = _read(ours)
+            assert chunk, said
             said += chunk
         os.write(ours, b"one\ntwo\n")
         with program.running("consume", "t", "--bootstrap", ottla_broker.bootstrap) as consume:

@@ -1,4 +1,4 @@
-"""`ottla users`, `ottla broker users` and `ottla proxy user` as processes."""
+"""`ottla users`, `ottla broker users` and `ottla proxy users` as processes."""
 
 import json
 from pathlib import Path
@@ -72,17 +72,17 @@ def test_a_password_that_cannot_be_one_is_refused(tmp_path: Path, given: bytes, 
 
 def test_the_users_of_a_proxy_come_change_and_go(tmp_path: Path) -> None:
     users = ("--users", tmp_path / "users.json")
-    code, _, err = ottla("proxy", "user", "list", *users)
-    assert code == 2 and "add the first user with ottla proxy user add" in err
+    code, _, err = ottla("proxy", "users", "list", *users)
+    assert code == 2 and "add the first user with ottla proxy users add" in err
     for name in ("bob", "alice", "alice"):
-        assert ottla("proxy", "user", "add", name, *users, given=b"secret-of-it\n") == (0, f"added {name}\n", "")
-    assert ottla("proxy", "user", "list", *users)[1] == (
+        assert ottla("proxy", "users", "add", name, *users, given=b"secret-of-it\n") == (0, f"added {name}\n", "")
+    assert ottla("proxy", "users", "list", *users)[1] == (
         "alice: SCRAM-SHA-256, SCRAM-SHA-512\nbob: SCRAM-SHA-256, SCRAM-SHA-512\n"
     )
     content = (tmp_path / "users.json").read_text()
     assert "secret-of-it" not in content and (tmp_path / "users.json").stat().st_mode & 0o077 == 0
-    assert ottla("proxy", "user", "remove", "bob", *users)[:2] == (0, "removed bob\n")
-    code, _, err = ottla("proxy", "user", "remove", "bob", *users)
+    assert ottla("proxy", "users", "delete", "bob", *users)[:2] == (0, "deleted bob\n")
+    code, _, err = ottla("proxy", "user", "remove", "bob", *users)  # the names before
     assert code == 2 and "has no user bob" in err
-    assert [each["name"] for each in json.loads(ottla("proxy", "user", "list", "--json", *users)[1])] == ["alice"]
+    assert [each["name"] for each in json.loads(ottla("proxy", "users", "list", "--json", *users)[1])] == ["alice"]
     assert [each.name for each in tmp_path.iterdir()] == ["users.json"], "nothing is left beside the file"

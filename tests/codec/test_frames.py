@@ -79,6 +79,7 @@ def test_a_frame_may_be_as_long_as_the_limit_and_no_longer() -> None:
         (b"\xff\xff\xff\xff", r"a frame of -1 bytes: this is not Kafka's protocol"),
         (b"\x80\0\0\0", r"a frame of -2147483648 bytes"),
         (b"\x16\x03\x01\x02\x00\x01\x00", r"looks like a TLS hello \(TLS is on at the client, but not on this port\)"),
+        (b"\x15\x03\x01\0\x02\x02\x0a", r"a TLS alert .*; clients give tls=ottla.TLS\(…\), or security.protocol=SSL"),
         (b"GET / HTTP/1.1\r\n", "looks like an HTTP request"),
         (b"OPTIONS * HTTP/1.1\r\n", "looks like an HTTP request"),
         (b"HTTP/1.1 400 Bad Request\r\n", "looks like an HTTP server"),

@@ -833,7 +833,10 @@ NOT_BYTES: list[tuple[tuple[Any, ...], str]] = [
     ((NOW, b"", "value", ()), r"the value is a str: encode it first"),
     ((NOW, 5, b"", ()), "the key is int, and must be bytes or None"),
     ((NOW, b"", [1], ()), "the value is list, and must be bytes or None"),
-    ((NOW, b"", b"", (("a", "b"),)), r"headers are pairs of a str and bytes or None, not \('a', 'b'\)"),
+    (
+        (NOW, b"", b"", (("a", "b"),)),
+        r"headers are pairs of a str and bytes or None, not \('a', 'b'\): encode the value$",
+    ),
     ((NOW, b"", b"", ((b"a", b"b"),)), "headers are pairs"),
     ((NOW, b"", b"", (("a",),)), "headers are pairs"),
     ((NOW, b"", b"", (("a", b"b", b"c"),)), "headers are pairs"),

@@ -113,6 +113,8 @@ def test_options_override_the_file_and_their_rules_come_first(tmp_path: Path) ->
     ("text", "says"),
     [
         ("upstream = ", "is not TOML"),
+        ("upstream = kafka:9092", "; put texts in quotation marks$"),
+        ("upstream = 127.0.0.1:9092", "; put texts in quotation marks$"),
         ('[topics]\naudit-* = "observe"', "put names with . in quotation marks"),
         ('listen = "127.0.0.1:1"', "has no upstream: add it"),
         ('upstream = "kafka:9092"\nspeed = 3', r"'speed' is not a setting of the proxy: docs/proxy\.md lists them"),

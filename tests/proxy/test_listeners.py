@@ -84,9 +84,9 @@ SUPER = 'super-users = ["User:admin"]\n'
         (SASL, "listener SASL_PLAINTEXT authenticates clients, and there are no ACLs"),
         (SASL + SUPER, 'checks passwords, and there are no users: write users = "users.json"'),
         (SASL + SUPER + 'users = "/nowhere/users.json"',
-         "cannot read /nowhere/users.json: no such file or directory; add the first user with ottla proxy user add"),
+         "cannot read /nowhere/users.json: no such file or directory; add the first user with ottla proxy users add"),
         (SASL + 'sasl.jaas.config = "x"', "sasl.jaas.config: passwords do not belong into this file, and there are no "
-         "login modules: leave it out, and add users with ottla proxy user add"),
+         "login modules: leave it out, and add users with ottla proxy users add"),
         (SASL + 'client.authentication = "relay"', "has no user there for metadata: give upstream-config"),
         (SASL + 'client.authentication = "share"', "it must be terminate or relay"),
         (SASL + 'client.authentication = "relay"\nupstream-config = "x"\ntopics = { a = "rewrite" }',

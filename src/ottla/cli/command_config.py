@@ -83,6 +83,7 @@ def _from_file(file: Path, option: str, only_security: bool) -> dict[str, str]:
 
 
 def _from_settings(settings: Iterable[str]) -> dict[str, str]:
+    from ottla.sdk.kafka_config import near_name
     from ottla.sdk.kafka_meanings import is_about_connections
 
     names: dict[str, str] = {}
@@ -94,7 +95,8 @@ def _from_settings(settings: Iterable[str]) -> dict[str, str]:
         if _SECRET.search(name):
             where = "where every user of this machine can see it: put it in a file for --command-config"
             raise typer.BadParameter(f"{name} is not accepted on the command line, {where}", param_hint="-X")
-        if is_about_connections(name) is False:
-            raise typer.BadParameter(f"{name} is not about connections: use this command's options", param_hint="-X")
+        known = name if is_about_connections(name) is not None else near_name(name)
+        if is_about_connections(known) is False:
+            raise typer.BadParameter(f"{known} is not about connections: use this command's options", param_hint="-X")
         names[name] = value
     return names

@@ -50,6 +50,8 @@ _OF_KAFKAS_TOOLS = {
     "--broker-list": "use --bootstrap",
     "--delete": "use ottla topics delete, or ottla groups delete",
     "--reset-offsets": "use ottla groups reset",
+    "--to-beginning": "use --to-earliest",
+    "--to-end": "use --to-latest",
     "--property": "use --key-separator, or --json",
     "--producer.config": "use --command-config",
     "--consumer.config": "use --command-config",
@@ -149,7 +151,8 @@ _broker = _with_commands(servers.broker, _OF_BROKER)
 _broker.add_typer(offline_users.app, name="users")
 app.add_typer(_broker, name="broker", epilog=servers.BROKER_EXAMPLE)
 _proxy = _with_commands(servers.proxy, _OF_PROXY)
-_proxy.add_typer(proxy_users.app, name="user")
+_proxy.add_typer(proxy_users.app, name="users")
+_proxy.add_typer(proxy_users.app, name="user", hidden=True)  # its first name
 app.add_typer(_proxy, name="proxy", epilog=servers.PROXY_EXAMPLE)
 app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")

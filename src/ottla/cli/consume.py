@@ -85,7 +85,9 @@ async def consume(
             f"a group continues at its committed offsets; to move it: {instead}", param_hint="--from"
         )
     if group is not None and partitions:
-        raise typer.BadParameter("are assigned by the group: leave out --group", param_hint="--partition")
+        raise typer.BadParameter(
+            "the group assigns the partitions: leave out --partition, or --group", param_hint="--partition"
+        )
     separator = parse_separator(key_separator)
     form = _json_line if json else lambda batch, record: _text_line(record, separator)
     level = isolation.literal

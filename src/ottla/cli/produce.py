@@ -99,6 +99,9 @@ class _Sent:
 
     count: int = 0
 
+    def one_more(self) -> None:
+        self.count += 1
+
 
 def _summary(count: int, topic: str) -> str:
     return f"{counted(count, 'record')} {'is' if count == 1 else 'are'} stored in {topic}"
@@ -154,7 +157,7 @@ async def _send_all(
                     )
                 except (BadInput, RecordTooLarge, MessageTooLarge, EncodeError) as error:
                     raise _refused(sent.count + 1, error) from None
-                sent.count += 1
+                sent.one_more()
                 if receipt is not None:
                     await stdio.write(as_json(**receipt._asdict()) + b"\n")
         progress(sent.count)
@@ -180,5 +183,6 @@ def _shown_progress() -> Iterator[Callable[[int], None]]:
 
 
 def _refused(line: int, error: OttlaError) -> BadInput:
-    sent = f"the {line - 1} before it were sent" if line > 1 else "nothing was sent"
+    before = "the line before it was sent" if line == 2 else f"the {line - 1} lines before it were sent"
+    sent = before if line > 1 else "nothing was sent"
     return BadInput(f"line {line}: {error}; {sent}")

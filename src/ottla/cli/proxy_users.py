@@ -1,4 +1,4 @@
-"""`ottla proxy user`: list, add and remove the users in a proxy's file."""
+"""`ottla proxy users`: list, add and delete the users in a proxy's file."""
 
 import json
 import secrets
@@ -14,14 +14,14 @@ from ottla.cli.options import AsJson
 from ottla.cli.users import SALT, Iterations, PasswordFile, User, read_password
 from ottla.errors import ConfigurationError
 
-app = typer.Typer(no_args_is_help=True, help="List, add and remove the users who log in to a proxy with a password.")
+app = typer.Typer(no_args_is_help=True, help="List, add and delete the users who log in to a proxy with a password.")
 
 Users = Annotated[
     Path, typer.Option("--users", metavar="FILE", help="The file that the proxy's configuration names as users.")
 ]
 
 
-@app.command("list", epilog="Example: ottla proxy user list --users users.json")
+@app.command("list", epilog="Example: ottla proxy users list --users users.json")
 def list_users(users: Users, as_json: AsJson = False) -> None:
     """Print the users and their mechanisms."""
     from ottla.proxy.user_file import read_users
@@ -36,7 +36,7 @@ def list_users(users: Users, as_json: AsJson = False) -> None:
         tell(*(f"{name}: {', '.join(theirs)}" for name, theirs in found.items()))
 
 
-@app.command("add", epilog="Example: ottla proxy user add alice --users users.json")
+@app.command("add", epilog="Example: ottla proxy users add alice --users users.json")
 def add_user(user: User, users: Users, password_file: PasswordFile = None, iterations: Iterations = 4096) -> None:
     """Add a user, or change its password; creates the file if it does not exist."""
     from ottla.proxy.user_file import new_users, read_users, write_users
@@ -53,17 +53,18 @@ def add_user(user: User, users: Users, password_file: PasswordFile = None, itera
     tell(f"added {user}")
 
 
-@app.command("remove", epilog="Example: ottla proxy user remove alice --users users.json")
-def remove_user(user: User, users: Users) -> None:
-    """Remove a user; a running proxy closes its connections within seconds."""
+@app.command("remove", hidden=True)
+@app.command("delete", epilog="Example: ottla proxy users delete alice --users users.json")
+def delete_user(user: User, users: Users) -> None:
+    """Delete a user; a running proxy closes its connections within seconds."""
     from ottla.proxy.user_file import read_users, write_users
 
     configure(LogFormat.TEXT, LogLevel.WARNING)
     with exits.reported():
         table = read_users(users)
         if not (theirs := table.credentials(user)):
-            raise ConfigurationError(f"{users} has no user {user}: ottla proxy user list shows them")
+            raise ConfigurationError(f"{users} has no user {user}: ottla proxy users list shows them")
         for mechanism in list(theirs):
             table = table.changed(user, mechanism, None)
         write_users(users, table)
-    tell(f"removed {user}")
+    tell(f"deleted {user}")

@@ -55,7 +55,7 @@ from ottla.serve.listener_context import ListenerLimits
 from ottla.serve.memory import Budget, Memory
 from ottla.serve.outbox import Outbox, bare, write_on
 from ottla.serve.pending_answer import PendingAnswer
-from ottla.serve.port_security import PortSecurity
+from ottla.serve.port_security import PortSecurity, warn_of_exposed_key
 from ottla.serve.report_server import serve_report
 
 __all__ = [
@@ -71,5 +71,6 @@ __all__ = [
     "bare",
     "serve_health",
     "serve_report",
+    "warn_of_exposed_key",
     "write_on",
 ]
