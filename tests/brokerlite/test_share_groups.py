@@ -130,6 +130,16 @@ def test_a_topic_that_comes_later_is_assigned_with_the_next_heartbeat(machine: M
     assert assigned(machine, answer) == {"t": (0, 1)} and answer.member_epoch == joined.member_epoch + 1
 
 
+def test_partitions_that_are_added_are_assigned_and_begin_like_the_others(machine: Machine) -> None:
+    known = ready(machine)
+    epoch = machine.ask(beat("n")).member_epoch
+    machine.core.add_partitions(machine.core.topics.by_name["t"], 3)
+    assert machine.ask(beat("n", epoch)).member_epoch == epoch + 1
+    assert machine.core.share_groups.by_id["g"].initialized[known].partitions == {0, 1, 2}
+    machine.produce(a_batch(b"early"), partition=2)
+    assert acquired(machine.ask(fetch(known, partitions=(2,)))) == {2: [(0, 0, 1)]}
+
+
 def test_a_silent_member_is_removed(machine: Machine) -> None:
     machine.core.create_topic("t", 1, {})
     epoch = machine.ask(beat()).member_epoch
@@ -431,6 +441,7 @@ def test_partitions_that_cannot_be_read(machine: Machine) -> None:
     assert errors(machine.ask(fetch(known, partitions=(5,)))) == {5: (UnknownTopicOrPartition.code, 0)}
     assert errors(machine.ask(fetch(known, group="stranger"))) == {0: (UnknownTopicOrPartition.code, 0)}
     assert machine.ask(replace(fetch(known), group_id=None)).error_code == InvalidRequest.code
+    assert machine.ask(fetch(known, member="m" * 1001)).error_code == InvalidRequest.code
     assert machine.ask(replace(fetch(known), member_id=None)).error_code == InvalidRequest.code
 
 

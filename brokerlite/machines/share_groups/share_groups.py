@@ -23,15 +23,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.brokerlite.machines.clock import Clock
 from ottla.brokerlite.machines.consumer_groups.member import Partitions
 from ottla.brokerlite.machines.consumer_groups.subscriptions import hash_of, ids_of
-from ottla.brokerlite.machines.groups import group_configs
-from ottla.brokerlite.machines.groups.group_configs import GroupConfigs
 from ottla.brokerlite.machines.groups.rebalances import as_coordinator_error
 from ottla.brokerlite.machines.share_groups import share_assignor
 from ottla.brokerlite.machines.share_groups.share_group import InitializedTopic, ShareChange, ShareGroup, ShareMember
 from ottla.brokerlite.machines.share_groups.share_group_log import records_of, tombstones
+from ottla.brokerlite.machines.share_partitions.share_group_configs import ShareGroupConfigs
 from ottla.brokerlite.machines.share_partitions.share_partitions import SharePartitions
-from ottla.brokerlite.machines.share_partitions.share_settings import ShareGroupSettings
-from ottla.brokerlite.machines.share_partitions.stored_state import UNDECIDED, ShareKey, StoredStates
+from ottla.brokerlite.machines.share_partitions.stored_state import UNDECIDED, ShareKey
 from ottla.brokerlite.machines.timers import Timers
 from ottla.brokerlite.machines.topics.keyed_log import KeyedLog, Pair
 from ottla.brokerlite.machines.topics.topics import TopicLogs, Topics
@@ -86,8 +84,7 @@ class ShareGroups:
 
     Args:
         log: the log of all groups.
-        states: the stored states of share partitions.
-        partitions: the share partitions in memory.
+        partitions: the share partitions, whose states this coordinator initializes and deletes.
 
     Attributes:
         by_id: the groups, including groups loaded at the start.
@@ -95,22 +92,20 @@ class ShareGroups:
 
     def __init__(
         self,
-        settings: ShareGroupSettings,
-        configs: GroupConfigs,
+        configs: ShareGroupConfigs,
         topics: Topics,
         log: KeyedLog,
-        states: StoredStates,
         partitions: SharePartitions,
         clock: Clock,
         timers: Timers,
     ) -> None:
         self.by_id: dict[str, ShareGroup] = {}
-        self._settings = settings
         self._configs = configs
+        self._settings = configs.settings
         self._topics = topics
         self._log = log
-        self._states = states
         self._partitions = partitions
+        self._states = partitions.states
         self._clock = clock
         self._timers = timers
         self._draining = False
@@ -169,9 +164,7 @@ class ShareGroups:
         self._commit(change)
         self._renew(asked.group_id, told.member_id, now)
         differs = led.assigned != member.assigned
-        interval = self._configs.seconds(
-            asked.group_id, group_configs.HEARTBEAT_INTERVAL, self._settings.heartbeat_interval
-        )
+        interval = self._configs.heartbeat_interval(asked.group_id)
         return ShareBeaten(
             led.member_id,
             led.epoch,
@@ -304,8 +297,8 @@ class ShareGroups:
         self._timers.cancel(_timer(group.group_id, member_id))
 
     def _renew(self, group_id: str, member_id: str, now: float) -> None:
-        timeout = self._configs.seconds(group_id, group_configs.SESSION_TIMEOUT, self._settings.session_timeout)
-        self._timers.set(_timer(group_id, member_id), now + timeout, partial(self._time_out, group_id, member_id))
+        deadline = now + self._configs.session_timeout(group_id)
+        self._timers.set(_timer(group_id, member_id), deadline, partial(self._time_out, group_id, member_id))
 
     def _time_out(self, group_id: str, member_id: str, now: float) -> None:
         group = self.by_id.get(group_id)

@@ -236,13 +236,13 @@ class SharePartition:
     def _drop_aborted(self, aborted: Sequence[OffsetSpan]) -> None:
         self._drop(DeliveryState.ACQUIRED, aborted)
 
-    def _drop(self, state: DeliveryState, segments: Sequence[OffsetSpan]) -> None:
+    def _drop(self, state: DeliveryState, spans: Sequence[OffsetSpan]) -> None:
         def drop(run: RecordRun, _: int) -> RecordRun:
             return run.go(DeliveryInput.DROPPED) if run.state is state else run
 
-        first, last = segments[0].first, segments[-1].last
+        first, last = spans[0].first, spans[-1].last
         for batch in self._between(first, last):
-            batch.take(changed(batch.runs, segments, drop), split=False)
+            batch.take(changed(batch.runs, spans, drop), split=False)
 
     def _between(self, first: int, last: int) -> list[InFlightBatch]:
         return [batch for batch in self._batches if batch.last >= first and batch.first <= last]
@@ -467,15 +467,15 @@ def _last(batch: InFlightBatch) -> int:
 
 
 def _without(acquired: Iterable[Acquired], dropped: Sequence[OffsetSpan]) -> Iterator[Acquired]:
-    """Yield the acquired records that are in none of the segments, which ascend."""
+    """Yield the acquired records that are in none of the spans, which ascend."""
     for each in acquired:
         first = each.first
-        for segment in dropped:
-            if segment.last < first or segment.first > each.last:
+        for span in dropped:
+            if span.last < first or span.first > each.last:
                 continue
-            if segment.first > first:
-                yield each._replace(first=first, last=segment.first - 1)
-            first = segment.last + 1
+            if span.first > first:
+                yield each._replace(first=first, last=span.first - 1)
+            first = span.last + 1
         if first <= each.last:
             yield each._replace(first=first)
 
@@ -558,8 +558,8 @@ class _Acquisition:
             return
         parts = list(self._parts(batch))
         if parts:
-            segments = [OffsetSpan(run.first, run.last) for run in parts]
-            batch.take(changed(batch.runs, segments, self._lock))
+            spans = [OffsetSpan(run.first, run.last) for run in parts]
+            batch.take(changed(batch.runs, spans, self._lock))
             self._note(joined(map(self._lock, parts)))
 
     def _parts(self, batch: InFlightBatch) -> Iterator[RecordRun]:
