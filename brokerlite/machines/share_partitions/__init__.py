@@ -6,7 +6,7 @@ in_flight             `InFlightBatch`: records that were acquired at once, as ru
 delivery_states       the states of a record, as a table
 stored_state          `StoredStates`: the state as records of `__share_group_state`
 share_sessions        `ShareSessions`: the sessions of members with this broker
-share_group_configs   the settings that apply to a group: its own, or else those of the broker
+share_group_configs   the settings that apply to a group: its own, or else the settings of the broker
 
 To change which records a member gets, open share_partition.py; to change the stored state, open stored_state.py.
 """

@@ -1,4 +1,4 @@
-"""The settings that apply to a share group: its own configurations, or else those of the broker."""
+"""The settings that apply to a share group: its own configurations, or else the settings of the broker."""
 
 from ottla.brokerlite.machines.groups import group_configs
 from ottla.brokerlite.machines.groups.group_configs import BY_DURATION, EARLIEST, GroupConfigs
