@@ -628,14 +628,35 @@ def test_a_fetch_that_waits_for_a_deleted_topic_is_answered(machine: Machine) ->
 def test_results_of_records_that_a_power_cut_took_do_not_count(machine: Machine) -> None:
     known = ready(machine)
     machine.ask(fetch(known))
-    machine.ask(acknowledge(known, 1, {0: [(0, 12, [ACCEPT])]}))
-    states, key = machine.core.share_states, ShareKey("g", known, 0)
-    state = states.get(key)
-    assert state is not None
-    states.store({key: state.cut(8)})
-    after = states.get(key)
-    assert after is not None and (after.start_offset, after.batches) == (8, ())
-    assert machine.log(SHARE_GROUP_STATE).end_offset > 0
+    machine.ask(acknowledge(known, 1, {0: [(0, 1, [ACCEPT]), (3, 12, [ACCEPT])]}))
+    end = machine.log().segments.size // 3
+    machine.folder.abandon()
+    (segment,) = (machine.folder.path / "t-0").glob("*.log")
+    with segment.open("r+b") as file:
+        file.truncate(end)
+    for _ in range(2):
+        machine = Machine(machine.folder.path)
+        state = machine.core.share_states.get(ShareKey("g", known, 0))
+        assert state is not None and machine.log().end_offset == 5
+        assert (state.start_offset, state.batches, state.final) == (2, ((3, 4, 2, 1),), 2)
+        machine.folder.abandon()
+    machine = Machine(machine.folder.path)
+    machine.produce(a_batch(b"new"))
+    assert acquired(machine.ask(fetch(known))) == {0: [(2, 2, 1), (5, 5, 1)]}
+    machine.folder.abandon()
+
+
+def test_a_topic_that_was_deleted_just_before_a_kill_leaves_no_progress(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready(machine)
+    with monkeypatch.context() as killed:
+        killed.setattr(machine.core.share_groups, "topic_deleted", lambda topic_id: None)
+        machine.core.delete_topic(machine.core.topics.by_name["t"])
+    assert len(machine.core.share_states) == 1
+    machine = machine.restart(clean=False)
+    assert not len(machine.core.share_states) and not machine.core.share_groups.by_id["g"].initialized
+    machine.folder.abandon()
 
 
 def test_a_full_disk_loses_no_result_and_no_record(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

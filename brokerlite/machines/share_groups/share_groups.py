@@ -312,10 +312,14 @@ class ShareGroups:
             self._timers.set(_timer(group_id, member_id), now + _AGAIN, partial(self._time_out, group_id, member_id))
 
     def resume(self, now: float) -> None:
-        """After a start, begin a new session for each stored member."""
+        """After a start, begin a new session for each stored member, and forget topics deleted before a kill."""
+        unserved = {each.topic_id for each in self._topics.unserved.values()}
         for group in self.by_id.values():
             for member_id in group.members:
                 self._renew(group.group_id, member_id, now)
+        for topic_id in dict.fromkeys(topic_id for group in self.by_id.values() for topic_id in group.initialized):
+            if topic_id not in self._topics.by_id and topic_id not in unserved:
+                self.topic_deleted(topic_id)
 
     # -- the progress of a group
 
