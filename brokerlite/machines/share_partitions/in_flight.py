@@ -36,16 +36,18 @@ class RecordRun(NamedTuple):
 
     def cut(self, first: int, last: int) -> "RecordRun":
         """Return the part within these offsets, which must not be empty."""
-        return self._replace(first=max(self.first, first), last=min(self.last, last))
+        if first <= self.first and self.last <= last:
+            return self
+        return RecordRun(max(self.first, first), min(self.last, last), *self[2:])
 
     def acquire(self, member: str, deadline: float) -> "RecordRun":
         """Return the run once ``member`` has acquired it."""
         state = TRANSITIONS[self.state, DeliveryInput.ACQUIRED]
-        return self._replace(state=state, deliveries=self.deliveries + 1, member=member, deadline=deadline)
+        return RecordRun(self.first, self.last, state, self.deliveries + 1, member, deadline)
 
     def go(self, what: DeliveryInput) -> "RecordRun":
         """Return the run after an input that leaves it without a member."""
-        return self._replace(state=TRANSITIONS[self.state, what], member="", deadline=0.0)
+        return RecordRun(self.first, self.last, TRANSITIONS[self.state, what], self.deliveries)
 
     def release(self, limit: int) -> "RecordRun":
         """Return the run once its member has given it back, or lost it.
