@@ -1,5 +1,6 @@
 """The records of a share partition: their members, and their results."""
 
+import itertools
 import random
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -353,7 +354,7 @@ def test_merged_batches_are_those_of_single_offsets(old: list[Any], new: list[An
     after = merged(before, _in_order(new), start)
     assert by_offset(after) == by_offset(before) | by_offset(_in_order(new))
     assert all(each.first >= start for each in after)
-    pairs = list(zip(after, after[1:], strict=False))
+    pairs = list(itertools.pairwise(after))
     assert all(one.last < two.first for one, two in pairs)
     assert not any(one.last + 1 == two.first and one[2:] == two[2:] for one, two in pairs), "neighbours are joined"
 
