@@ -617,6 +617,42 @@ def test_a_deleted_topic_takes_its_progress_along(machine: Machine) -> None:
     assert errors(machine.ask(fetch(known, 1))) == {0: (UnknownTopicId.code, 0)}
 
 
+def test_offsets_whose_deletion_a_kill_interrupted_are_deleted(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = ready(machine)
+    machine.ask(fetch(known))
+    machine.ask(acknowledge(known, 1, {0: [(0, 9, [ACCEPT])]}))
+    machine.ask(beat(epoch=-1))
+
+    def kill(*arguments: Any) -> None:
+        raise KafkaStorageError("killed here")
+
+    delete = DeleteShareGroupOffsetsRequest(group_id="g", topics=(DeleteShareGroupOffsetsRequestTopic(topic_name="t"),))
+    with monkeypatch.context() as killed:
+        killed.setattr(machine.log("__consumer_offsets"), "append_own", kill)
+        assert machine.ask(delete).error_code == CoordinatorLoadInProgress.code
+    machine = machine.restart(clean=False)
+    assert progress(machine.ask(describe())) == {}
+    machine.ask(beat())
+    assert acquired(machine.ask(fetch(known))) == {0: [(0, 14, 1)]}
+    machine.folder.abandon()
+
+
+def test_a_partition_whose_state_is_damaged_begins_again_and_the_others_go_on(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = ready(machine, partitions=2)
+    machine.produce(a_batch(b"a", b"b"), partition=1)
+    machine.ask(fetch(known, partitions=(0, 1)))
+    machine.ask(acknowledge(known, 1, {0: [(0, 9, [ACCEPT])], 1: [(0, 0, [ACCEPT])]}))
+    machine.core.share_states.delete([ShareKey("g", known, 0)])  # as if its records could not be read
+    machine = machine.restart(clean=False)
+    machine.ask(beat())
+    assert acquired(machine.ask(fetch(known, partitions=(0, 1)))) == {0: [(0, 14, 1)], 1: [(1, 1, 1)]}
+    machine.folder.abandon()
+
+
 def test_a_fetch_that_waits_for_a_deleted_topic_is_answered(machine: Machine) -> None:
     known = ready(machine, batches=0)
     machine.send(fetch(known, wait=5.0))

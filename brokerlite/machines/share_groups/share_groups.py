@@ -312,14 +312,42 @@ class ShareGroups:
             self._timers.set(_timer(group_id, member_id), now + _AGAIN, partial(self._time_out, group_id, member_id))
 
     def resume(self, now: float) -> None:
-        """After a start, begin a new session for each stored member, and forget topics deleted before a kill."""
-        unserved = {each.topic_id for each in self._topics.unserved.values()}
+        """After a start, begin a new session for each stored member, and finish deletions that a kill interrupted."""
         for group in self.by_id.values():
             for member_id in group.members:
                 self._renew(group.group_id, member_id, now)
         for topic_id in dict.fromkeys(topic_id for group in self.by_id.values() for topic_id in group.initialized):
-            if topic_id not in self._topics.by_id and topic_id not in unserved:
+            if self._is_deleted(topic_id):
                 self.topic_deleted(topic_id)
+        for group in self.by_id.values():
+            # The states go first, and the group's record of them afterwards: otherwise the group got no new ones.
+            lost = [key for key in group.share_keys() if self._states.get(key) is None]
+            if lost:
+                self._forget(group, lost)
+
+    def _is_deleted(self, topic_id: "UUID") -> bool:
+        unserved = self._topics.unserved.values()
+        return topic_id not in self._topics.by_id and all(each.topic_id != topic_id for each in unserved)
+
+    def _forget_progress(self, group: ShareGroup, topic_ids: "Iterable[UUID]") -> None:
+        try:
+            self.delete_offsets(group, topic_ids)
+        except BrokerError as error:
+            log.error(
+                "removing the progress of a share group failed: %s", error.detail, extra={"group": group.group_id}
+            )
+
+    def _forget(self, group: ShareGroup, lost: Iterable[ShareKey]) -> None:
+        """Note that share partitions have no state, so that the next heartbeat initializes them."""
+        change = ShareChange(group)
+        for key in lost:
+            known = change.initialized[key.topic_id]
+            change.initialize({key.topic_id: known._replace(partitions=known.partitions - {key.partition})})
+        try:
+            self._commit(change)
+        except BrokerError as error:
+            extra = {"group": group.group_id}
+            log.error("removing the progress of a share group failed: %s", error.detail, extra=extra)
 
     # -- the progress of a group
 
@@ -364,7 +392,7 @@ class ShareGroups:
             CoordinatorLoadInProgress, UnknownServerError: the disk refused.
         """
         gone = list(topic_ids)
-        self._delete_states(group.keys(gone))
+        self._delete_states(group.share_keys(gone))
         change = ShareChange(group)
         change.forget_topics(gone)
         self._commit(change)
@@ -382,21 +410,15 @@ class ShareGroups:
         Raises:
             CoordinatorLoadInProgress, UnknownServerError: the disk refused; the group stays.
         """
-        self._delete_states(group.keys())
+        self._delete_states(group.share_keys())
         self._write(list(tombstones(group)))
         del self.by_id[group.group_id]
 
     def topic_deleted(self, topic_id: "UUID") -> None:
         """Forget the progress of all groups in a deleted topic."""
-        refused, last = 0, ""
         for group in self.by_id.values():
             if topic_id in group.initialized:
-                try:
-                    self.delete_offsets(group, (topic_id,))
-                except BrokerError as error:
-                    refused, last = refused + 1, error.detail
-        if refused:
-            log.error("removing the progress of %d share groups in a deleted topic failed: %s", refused, last)
+                self._forget_progress(group, (topic_id,))
 
 
 def _timer(group_id: str, member_id: str) -> tuple[str, str, str]:

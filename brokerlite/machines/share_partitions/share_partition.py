@@ -405,7 +405,7 @@ class _Changes:
         self._new[batch] = runs, spans, split
 
     def stored(self) -> list[StoredBatch]:
-        """Return the batches to store: the records that changed, except those whose member only keeps them longer."""
+        """Return the batches to store: the records that changed, but no renewed ones."""
         found: list[StoredBatch] = []
         for runs, spans, _ in self._new.values():
             parts: list[RecordRun] = []
