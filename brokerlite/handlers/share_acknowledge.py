@@ -56,7 +56,7 @@ def handle(broker: BrokerCore, call: Call) -> ShareAcknowledgeResponse:
         broker.close_share_session(name)
     return ShareAcknowledgeResponse(
         error_code=0,
-        acquisition_lock_timeout_ms=round(broker.share_partitions.limits(name.group_id).lock_duration * 1000),
+        acquisition_lock_timeout_ms=round(broker.share_configs.limits(name.group_id).lock_duration * 1000),
         responses=tuple(
             ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=tuple(partitions))
             for topic_id, partitions in topics.items()

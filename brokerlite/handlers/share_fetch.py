@@ -32,13 +32,14 @@ from ottla.codec.apis.share_fetch import (
 )
 from ottla.codec.records import RecordBatch, read_batches
 from ottla.codec.stored.control import ABORT
-from ottla.codec.wire import Part
+from ottla.codec.wire import Part, Unreadable
 from ottla.errors import (
     BrokerError,
     CoordinatorNotAvailable,
     CorruptMessage,
     DecodeError,
     InvalidRequest,
+    KafkaStorageError,
 )
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ class _ShareFetch:
         self._broker, self._call, self._name = broker, call, name
         self._turn, self._results = turn, results
         self._request: ShareFetchRequest = call.message
-        self._stable = broker.share_partitions.reads_committed(name.group_id)
+        self._stable = broker.share_configs.reads_committed(name.group_id)
         self._waiting: dict[PartitionLog, _Readable] = {}
         self._most = 0
         self._sizes: dict[PartitionLog, int] = {}
@@ -260,6 +261,8 @@ class _ShareFetch:
             batches = list(_until(read_batches(data, verify=False), each.share.next_offset + left))
         except DecodeError as error:
             return _Told(error=CorruptMessage(f"a stored batch of {each.log.name} cannot be read: {error}"))
+        except Unreadable as error:
+            return _Told(error=KafkaStorageError(f"{each.log.name} cannot be read: {error}"))
         except BrokerError as error:
             return _Told(error=error)
         wanted = Wanted(
@@ -340,7 +343,7 @@ def _response(
         )
     return ShareFetchResponse(
         error_code=0,
-        acquisition_lock_timeout_ms=round(broker.share_partitions.limits(name.group_id).lock_duration * 1000),
+        acquisition_lock_timeout_ms=round(broker.share_configs.limits(name.group_id).lock_duration * 1000),
         responses=tuple(
             ShareFetchableTopicResponse(topic_id=topic_id, partitions=tuple(partitions))
             for topic_id, partitions in topics.items()

@@ -92,7 +92,7 @@ def _take(broker: BrokerCore, call: Call, name: SessionName, place: Place, batch
     key = ShareKey(name.group_id, *place)
     if (partition := broker.share_partitions.find(key)) is None:
         raise UnknownTopicOrPartition("this broker has no share partition of that kind in use")
-    partition.configure(broker.share_partitions.limits(name.group_id))
+    partition.configure(broker.share_configs.limits(name.group_id))
     partition.acknowledge(name.member_id, batches, call.now)
     if any(RENEW in each.types for each in batches):
         broker.share_partitions.watch(key)

@@ -52,6 +52,7 @@ from ottla.brokerlite.machines.share_groups import share_group_log
 from ottla.brokerlite.machines.share_groups.refused_requests import RefusedRequests
 from ottla.brokerlite.machines.share_groups.share_groups import ShareGroups
 from ottla.brokerlite.machines.share_partitions import stored_state
+from ottla.brokerlite.machines.share_partitions.share_group_configs import ShareGroupConfigs
 from ottla.brokerlite.machines.share_partitions.share_partitions import SharePartitions
 from ottla.brokerlite.machines.share_partitions.share_sessions import SessionName, ShareSessions
 from ottla.brokerlite.machines.share_partitions.share_settings import ShareGroupSettings
@@ -219,25 +220,13 @@ class BrokerCore:
         self.group_configs = GroupConfigs(configs)
         states = KeyedLog(SHARE_GROUP_STATE, stored_state.CONFIGS, self.topics, self.clock, self.grown)
         self.share_states = StoredStates(states, self.clock)
+        self.share_configs = ShareGroupConfigs(settings.share_groups, self.group_configs)
         self.share_partitions = SharePartitions(
-            settings.share_groups,
-            self.group_configs,
-            self.topics,
-            self.share_states,
-            self.clock,
-            self.timers,
-            self.waits.grown,
+            self.share_configs, self.topics, self.share_states, self.clock, self.timers, self.waits.grown
         )
         self.share_sessions = ShareSessions(settings.share_groups.max_share_sessions)
         self.share_groups = ShareGroups(
-            settings.share_groups,
-            self.group_configs,
-            self.topics,
-            self.offsets_log,
-            self.share_states,
-            self.share_partitions,
-            self.clock,
-            self.timers,
+            self.share_configs, self.topics, self.offsets_log, self.share_partitions, self.clock, self.timers
         )
         self.groups = GroupDirectory(classic, [ClassicMembers(roster, classic), RefusedRequests(self.share_groups)])
         self.consumer_groups = ConsumerGroups(roster, new_id)

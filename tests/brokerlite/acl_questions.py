@@ -9,6 +9,7 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,6 +21,11 @@ from ottla.codec.apis.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
+)
+from ottla.codec.apis.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
 )
 from ottla.codec.apis.create_acls import (
     AclCreation,
@@ -34,6 +40,10 @@ from ottla.codec.apis.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.codec.apis.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from ottla.codec.apis.delete_groups import DeleteGroupsRequest
 from ottla.codec.apis.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from ottla.codec.apis.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequestTopic,
+)
 from ottla.codec.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.codec.apis.describe_acls import DescribeAclsRequest
 from ottla.codec.apis.describe_cluster import DescribeClusterRequest
@@ -41,6 +51,11 @@ from ottla.codec.apis.describe_configs import BROKER, TOPIC, DescribeConfigsRequ
 from ottla.codec.apis.describe_groups import DescribeGroupsRequest
 from ottla.codec.apis.describe_producers import DescribeProducersRequest
 from ottla.codec.apis.describe_producers import TopicRequest as ProducersTopic
+from ottla.codec.apis.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsRequestTopic,
+)
 from ottla.codec.apis.describe_transactions import DescribeTransactionsRequest
 from ottla.codec.apis.end_txn import EndTxnRequest
 from ottla.codec.apis.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -77,6 +92,9 @@ from ottla.codec.apis.offset_for_leader_epoch import (
 from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.codec.apis.sasl_authenticate import SaslAuthenticateRequest
 from ottla.codec.apis.sasl_handshake import SaslHandshakeRequest
+from ottla.codec.apis.share_acknowledge import ShareAcknowledgeRequest
+from ottla.codec.apis.share_fetch import ShareFetchRequest
+from ottla.codec.apis.share_group_describe import ShareGroupDescribeRequest
 from ottla.codec.apis.sync_group import SyncGroupRequest
 from ottla.codec.apis.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -89,6 +107,9 @@ from ottla.codec.wire import NO_UUID, api
 from tests.brokerlite.brokers import Remote
 from tests.brokerlite.machine import NEWEST, TODAY, Machine, a_batch
 from tests.brokerlite.peer import Peer
+from tests.brokerlite.sharing import acknowledge as share_acknowledge_request
+from tests.brokerlite.sharing import beat, configure
+from tests.brokerlite.sharing import fetch as share_fetch_request
 from tests.patience import HUNG
 
 Said = tuple[str, Any]
@@ -120,6 +141,7 @@ _SUMMED = frozenset(
         "name",
         "topic",
         "topic_id",
+        "topic_name",
         "group_id",
         "transactional_id",
         "key",
@@ -128,6 +150,7 @@ _SUMMED = frozenset(
         "partition",
         "error_code",
         "partition_error_code",
+        "acknowledge_error_code",
         "topic_config_error_code",
         "is_internal",
         "num_partitions",
@@ -674,8 +697,8 @@ def groups(asking: Asking) -> Iterator[Said]:
         )
         for version in (1, 5):
             yield asking.said(f"{name}: OffsetFetch v{version}", old, version)
-        beat = HeartbeatRequest(group_id="readers", generation_id=1, member_id="m")
-        yield asking.said(f"{name}: Heartbeat", beat, 4)
+        kept = HeartbeatRequest(group_id="readers", generation_id=1, member_id="m")
+        yield asking.said(f"{name}: Heartbeat", kept, 4)
         sync = SyncGroupRequest(
             group_id="readers",
             generation_id=1,
@@ -951,6 +974,95 @@ def without_acls(asking: Asking) -> Iterator[Said]:
         yield asking.said(f"{name}: DescribeAcls", all_acls(), 3)
 
 
+def shares(asking: Asking) -> Iterator[Said]:
+    """Share groups: ``sharers`` has a member, ``idle`` has none."""
+    broker, names = asking.broker, ("shared", "shared-secret")
+    for name in names:
+        asking.create(name)
+    ids = [asking.ids[name] for name in names]
+    joining = beat("member", group="sharers", subscribed_topic_names=(*names, "no-such"))
+    epoch = broker.ask(joining, 1).member_epoch
+    describing = ShareGroupDescribeRequest(group_ids=("sharers", "none"), include_authorized_operations=True)
+    deadline = time.monotonic() + HUNG
+    while not broker.ask(describing, 1).groups[0].members[0].assignment.topic_partitions:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+        epoch = broker.ask(beat("member", epoch, group="sharers"), 1).member_epoch
+    for topic_id in ids:  # Apache Kafka loads the share partitions
+        while True:
+            (topic,) = broker.ask(fetch_shared(topic_id, 0, "member", group="sharers"), 1).responses or (None,)
+            if topic is not None and time.monotonic() < deadline:
+                break
+            time.sleep(0.1)
+    sets: dict[str, tuple[str, ...]] = {
+        "nothing": (),
+        "Read": ("allow alice Read Group sharers", "allow alice Read Group idle"),
+        "Read, and on a topic": (
+            "allow alice Read Group sharers",
+            "allow alice Read Group idle",
+            "allow alice Read Topic shared",
+        ),
+        "Describe": ("allow alice Describe Group sharers",),
+        "Describe, and on a topic": ("allow alice Describe Group sharers", "allow alice Describe Topic shared"),
+        "Describe, and on all topics": ("allow alice Describe Group sharers", "allow alice Describe Topic *"),
+        "Delete": ("allow alice Delete Group idle",),
+        "Delete, and Read on a topic": ("allow alice Delete Group idle", "allow alice Read Topic shared"),
+        "DescribeConfigs": ("allow alice DescribeConfigs Group sharers",),
+        "AlterConfigs": ("allow alice AlterConfigs Group sharers",),
+    }
+    altering = AlterShareGroupOffsetsRequest(
+        group_id="idle",
+        topics=tuple(
+            AlterShareGroupOffsetsRequestTopic(
+                topic_name=name,
+                partitions=(AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=0),),
+            )
+            for name in names
+        ),
+    )
+    offsets = tuple(DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=(0,)) for name in names)
+    for name, acls in sets.items():
+        broker.ask(altering, 0)
+        asking.grant(*acls)
+        for topics_ in (("shared",), names):
+            told = beat("stranger", 3, group="sharers", subscribed_topic_names=topics_)
+            yield asking.said(f"{name}: ShareGroupHeartbeat {topics_}", told, 1)
+        yield asking.said(f"{name}: ShareGroupDescribe", describing, 1)
+        yield asking.said(f"{name}: ShareFetch", fetch_shared(ids, 0, "alice", group="sharers"), 1)
+        given = acknowledge_shared(ids, 1, "alice", group="sharers")
+        yield asking.said(f"{name}: ShareAcknowledge", given, 1)
+        yield asking.said(f"{name}: ShareFetch, the end", fetch_shared(ids, -1, "alice", group="sharers"), 1)
+        for what, asked in (("some", offsets), ("all", None)):
+            wanted = (DescribeShareGroupOffsetsRequestGroup(group_id="sharers", topics=asked),)
+            request = DescribeShareGroupOffsetsRequest(groups=wanted)
+            yield asking.said(f"{name}: DescribeShareGroupOffsets of {what}", request, 0)
+        case, summary = asking.said(f"{name}: AlterShareGroupOffsets", altering, 0)
+        for topic in summary["responses"]:  # Apache Kafka shows the ids of topics that the user may not read
+            del topic["topic_id"]
+        yield case, summary
+        gone = tuple(DeleteShareGroupOffsetsRequestTopic(topic_name=each) for each in names)
+        deleting_ = DeleteShareGroupOffsetsRequest(group_id="idle", topics=gone)
+        yield asking.said(f"{name}: DeleteShareGroupOffsets", deleting_, 0)
+        resource = DescribeConfigsResource(resource_type=32, resource_name="sharers", configuration_keys=None)
+        yield asking.said(f"{name}: DescribeConfigs of a group", DescribeConfigsRequest(resources=(resource,)), 4)
+        changing = configure("sharers", isolation_level="read_uncommitted")
+        yield asking.said(f"{name}: IncrementalAlterConfigs of a group", changing, 1)
+        yield asking.said(f"{name}: ListGroups with shares", ListGroupsRequest(types_filter=("share",)), 5)
+
+
+def fetch_shared(ids: Iterable[uuid.UUID] | uuid.UUID, epoch: int, member: str, *, group: str) -> ShareFetchRequest:
+    """Partition 0 of some topics, without a wait."""
+    topics_ = (ids,) if isinstance(ids, uuid.UUID) else tuple(ids)
+    parts = [share_fetch_request(each, epoch, member, partitions=(0,), group=group) for each in topics_]
+    return replace(parts[0], topics=tuple(topic for each in parts for topic in each.topics) if epoch >= 0 else ())
+
+
+def acknowledge_shared(ids: Iterable[uuid.UUID], epoch: int, member: str, *, group: str) -> ShareAcknowledgeRequest:
+    """Records that the member does not have."""
+    parts = [share_acknowledge_request(each, epoch, {0: [(0, 0, [1])]}, member, group=group) for each in ids]
+    return replace(parts[0], topics=tuple(topic for each in parts for topic in each.topics))
+
+
 Scene = Callable[[Asking], Iterator[Said]]
 SCENES: dict[str, Scene] = {
     "decisions": decisions,
@@ -960,6 +1072,7 @@ SCENES: dict[str, Scene] = {
     "transactions": transactions,
     "sessions": sessions,
     "administration": administration,
+    "share groups": shares,
 }
 """For brokers with ACLs."""
 SCENES_IF_NONE: dict[str, Scene] = {"without ACLs": without_acls}

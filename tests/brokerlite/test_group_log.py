@@ -285,7 +285,7 @@ def test_a_commit_wakes_a_fetch_of_the_internal_topic(machine: Machine) -> None:
 
 @pytest.mark.parametrize("folder", sorted(RECORDED.glob("__consumer_offsets-*")), ids=lambda path: path.name)
 def test_what_apache_kafka_wrote_is_read(machine: Machine, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Share groups are in the log, too, and are skipped."""
+    """Share groups are in the log, too, and have no offsets there."""
     commit(machine, 1)
     machine.folder.close()
     ours = machine.folder.path / f"{NAME}-0"

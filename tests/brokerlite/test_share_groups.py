@@ -130,6 +130,16 @@ def test_a_topic_that_comes_later_is_assigned_with_the_next_heartbeat(machine: M
     assert assigned(machine, answer) == {"t": (0, 1)} and answer.member_epoch == joined.member_epoch + 1
 
 
+def test_partitions_that_are_added_are_assigned_and_begin_like_the_others(machine: Machine) -> None:
+    known = ready(machine)
+    epoch = machine.ask(beat("n")).member_epoch
+    machine.core.add_partitions(machine.core.topics.by_name["t"], 3)
+    assert machine.ask(beat("n", epoch)).member_epoch == epoch + 1
+    assert machine.core.share_groups.by_id["g"].initialized[known].partitions == {0, 1, 2}
+    machine.produce(a_batch(b"early"), partition=2)
+    assert acquired(machine.ask(fetch(known, partitions=(2,)))) == {2: [(0, 0, 1)]}
+
+
 def test_a_silent_member_is_removed(machine: Machine) -> None:
     machine.core.create_topic("t", 1, {})
     epoch = machine.ask(beat()).member_epoch
@@ -431,6 +441,7 @@ def test_partitions_that_cannot_be_read(machine: Machine) -> None:
     assert errors(machine.ask(fetch(known, partitions=(5,)))) == {5: (UnknownTopicOrPartition.code, 0)}
     assert errors(machine.ask(fetch(known, group="stranger"))) == {0: (UnknownTopicOrPartition.code, 0)}
     assert machine.ask(replace(fetch(known), group_id=None)).error_code == InvalidRequest.code
+    assert machine.ask(fetch(known, member="m" * 1001)).error_code == InvalidRequest.code
     assert machine.ask(replace(fetch(known), member_id=None)).error_code == InvalidRequest.code
 
 
@@ -606,6 +617,42 @@ def test_a_deleted_topic_takes_its_progress_along(machine: Machine) -> None:
     assert errors(machine.ask(fetch(known, 1))) == {0: (UnknownTopicId.code, 0)}
 
 
+def test_offsets_whose_deletion_a_kill_interrupted_are_deleted(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = ready(machine)
+    machine.ask(fetch(known))
+    machine.ask(acknowledge(known, 1, {0: [(0, 9, [ACCEPT])]}))
+    machine.ask(beat(epoch=-1))
+
+    def kill(*arguments: Any) -> None:
+        raise KafkaStorageError("killed here")
+
+    delete = DeleteShareGroupOffsetsRequest(group_id="g", topics=(DeleteShareGroupOffsetsRequestTopic(topic_name="t"),))
+    with monkeypatch.context() as killed:
+        killed.setattr(machine.log("__consumer_offsets"), "append_own", kill)
+        assert machine.ask(delete).error_code == CoordinatorLoadInProgress.code
+    machine = machine.restart(clean=False)
+    assert progress(machine.ask(describe())) == {}
+    machine.ask(beat())
+    assert acquired(machine.ask(fetch(known))) == {0: [(0, 14, 1)]}
+    machine.folder.abandon()
+
+
+def test_a_partition_whose_state_is_damaged_begins_again_and_the_others_go_on(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = ready(machine, partitions=2)
+    machine.produce(a_batch(b"a", b"b"), partition=1)
+    machine.ask(fetch(known, partitions=(0, 1)))
+    machine.ask(acknowledge(known, 1, {0: [(0, 9, [ACCEPT])], 1: [(0, 0, [ACCEPT])]}))
+    machine.core.share_states.delete([ShareKey("g", known, 0)])  # as if its records could not be read
+    machine = machine.restart(clean=False)
+    machine.ask(beat())
+    assert acquired(machine.ask(fetch(known, partitions=(0, 1)))) == {0: [(0, 14, 1)], 1: [(1, 1, 1)]}
+    machine.folder.abandon()
+
+
 def test_a_fetch_that_waits_for_a_deleted_topic_is_answered(machine: Machine) -> None:
     known = ready(machine, batches=0)
     machine.send(fetch(known, wait=5.0))
@@ -617,14 +664,35 @@ def test_a_fetch_that_waits_for_a_deleted_topic_is_answered(machine: Machine) ->
 def test_results_of_records_that_a_power_cut_took_do_not_count(machine: Machine) -> None:
     known = ready(machine)
     machine.ask(fetch(known))
-    machine.ask(acknowledge(known, 1, {0: [(0, 12, [ACCEPT])]}))
-    states, key = machine.core.share_states, ShareKey("g", known, 0)
-    state = states.get(key)
-    assert state is not None
-    states.store({key: state.cut(8)})
-    after = states.get(key)
-    assert after is not None and (after.start_offset, after.batches) == (8, ())
-    assert machine.log(SHARE_GROUP_STATE).end_offset > 0
+    machine.ask(acknowledge(known, 1, {0: [(0, 1, [ACCEPT]), (3, 12, [ACCEPT])]}))
+    end = machine.log().segments.size // 3
+    machine.folder.abandon()
+    (segment,) = (machine.folder.path / "t-0").glob("*.log")
+    with segment.open("r+b") as file:
+        file.truncate(end)
+    for _ in range(2):
+        machine = Machine(machine.folder.path)
+        state = machine.core.share_states.get(ShareKey("g", known, 0))
+        assert state is not None and machine.log().end_offset == 5
+        assert (state.start_offset, state.batches, state.final) == (2, ((3, 4, 2, 1),), 2)
+        machine.folder.abandon()
+    machine = Machine(machine.folder.path)
+    machine.produce(a_batch(b"new"))
+    assert acquired(machine.ask(fetch(known))) == {0: [(2, 2, 1), (5, 5, 1)]}
+    machine.folder.abandon()
+
+
+def test_a_topic_that_was_deleted_just_before_a_kill_leaves_no_progress(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready(machine)
+    with monkeypatch.context() as killed:
+        killed.setattr(machine.core.share_groups, "topic_deleted", lambda topic_id: None)
+        machine.core.delete_topic(machine.core.topics.by_name["t"])
+    assert len(machine.core.share_states) == 1
+    machine = machine.restart(clean=False)
+    assert not len(machine.core.share_states) and not machine.core.share_groups.by_id["g"].initialized
+    machine.folder.abandon()
 
 
 def test_a_full_disk_loses_no_result_and_no_record(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

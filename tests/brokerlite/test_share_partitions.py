@@ -1,9 +1,12 @@
 """The records of a share partition: their members, and their results."""
 
+import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -321,6 +324,39 @@ def test_what_is_stored_later_counts(
 ) -> None:
     stored = merged([StoredBatch(*each) for each in old], [StoredBatch(*each) for each in new], start)
     assert [tuple(each) for each in stored] == expected
+
+
+def _in_order(pieces: list[tuple[int, int, int, int]]) -> list[StoredBatch]:
+    """Batches with gaps and lengths, as they are stored: in order, without overlaps."""
+    found, at = [], 0
+    for gap, size, state, deliveries in pieces:
+        found.append(StoredBatch(at + gap, at + gap + size - 1, state, deliveries))
+        at += gap + size
+    return found
+
+
+PIECES = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(1, 4), st.sampled_from((0, 2, 4)), st.integers(1, 2)), max_size=8
+)
+
+
+@given(old=PIECES, new=PIECES, start=st.integers(0, 30))
+def test_merged_batches_are_those_of_single_offsets(old: list[Any], new: list[Any], start: int) -> None:
+    def by_offset(batches: Iterable[StoredBatch]) -> dict[int, tuple[int, int]]:
+        return {
+            offset: (each.state, each.deliveries)
+            for each in batches
+            for offset in range(each.first, each.last + 1)
+            if offset >= start
+        }
+
+    before = merged((), _in_order(old), 0)
+    after = merged(before, _in_order(new), start)
+    assert by_offset(after) == by_offset(before) | by_offset(_in_order(new))
+    assert all(each.first >= start for each in after)
+    pairs = list(itertools.pairwise(after))
+    assert all(one.last < two.first for one, two in pairs)
+    assert not any(one.last + 1 == two.first and one[2:] == two[2:] for one, two in pairs), "neighbours are joined"
 
 
 MEMBERS = st.sampled_from(["a", "b", "c"])

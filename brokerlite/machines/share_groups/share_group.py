@@ -238,7 +238,7 @@ class ShareGroup:
             raise UnknownMemberId(f"Member {member_id} is not a member of group {self.group_id}.")
         return member
 
-    def keys(self, topic_ids: "Iterable[UUID] | None" = None) -> list[ShareKey]:
+    def share_keys(self, topic_ids: "Iterable[UUID] | None" = None) -> list[ShareKey]:
         """Return the share partitions with a state: of these topics, or all."""
         wanted = self.initialized if topic_ids is None else topic_ids
         return [

@@ -23,15 +23,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.brokerlite.machines.clock import Clock
 from ottla.brokerlite.machines.consumer_groups.member import Partitions
 from ottla.brokerlite.machines.consumer_groups.subscriptions import hash_of, ids_of
-from ottla.brokerlite.machines.groups import group_configs
-from ottla.brokerlite.machines.groups.group_configs import GroupConfigs
 from ottla.brokerlite.machines.groups.rebalances import as_coordinator_error
 from ottla.brokerlite.machines.share_groups import share_assignor
 from ottla.brokerlite.machines.share_groups.share_group import InitializedTopic, ShareChange, ShareGroup, ShareMember
 from ottla.brokerlite.machines.share_groups.share_group_log import records_of, tombstones
+from ottla.brokerlite.machines.share_partitions.share_group_configs import ShareGroupConfigs
 from ottla.brokerlite.machines.share_partitions.share_partitions import SharePartitions
-from ottla.brokerlite.machines.share_partitions.share_settings import ShareGroupSettings
-from ottla.brokerlite.machines.share_partitions.stored_state import UNDECIDED, ShareKey, StoredStates
+from ottla.brokerlite.machines.share_partitions.stored_state import UNDECIDED, ShareKey
 from ottla.brokerlite.machines.timers import Timers
 from ottla.brokerlite.machines.topics.keyed_log import KeyedLog, Pair
 from ottla.brokerlite.machines.topics.topics import TopicLogs, Topics
@@ -86,8 +84,7 @@ class ShareGroups:
 
     Args:
         log: the log of all groups.
-        states: the stored states of share partitions.
-        partitions: the share partitions in memory.
+        partitions: the share partitions, whose states this coordinator initializes and deletes.
 
     Attributes:
         by_id: the groups, including groups loaded at the start.
@@ -95,22 +92,20 @@ class ShareGroups:
 
     def __init__(
         self,
-        settings: ShareGroupSettings,
-        configs: GroupConfigs,
+        configs: ShareGroupConfigs,
         topics: Topics,
         log: KeyedLog,
-        states: StoredStates,
         partitions: SharePartitions,
         clock: Clock,
         timers: Timers,
     ) -> None:
         self.by_id: dict[str, ShareGroup] = {}
-        self._settings = settings
         self._configs = configs
+        self._settings = configs.settings
         self._topics = topics
         self._log = log
-        self._states = states
         self._partitions = partitions
+        self._states = partitions.states
         self._clock = clock
         self._timers = timers
         self._draining = False
@@ -169,9 +164,7 @@ class ShareGroups:
         self._commit(change)
         self._renew(asked.group_id, told.member_id, now)
         differs = led.assigned != member.assigned
-        interval = self._configs.seconds(
-            asked.group_id, group_configs.HEARTBEAT_INTERVAL, self._settings.heartbeat_interval
-        )
+        interval = self._configs.heartbeat_interval(asked.group_id)
         return ShareBeaten(
             led.member_id,
             led.epoch,
@@ -304,8 +297,8 @@ class ShareGroups:
         self._timers.cancel(_timer(group.group_id, member_id))
 
     def _renew(self, group_id: str, member_id: str, now: float) -> None:
-        timeout = self._configs.seconds(group_id, group_configs.SESSION_TIMEOUT, self._settings.session_timeout)
-        self._timers.set(_timer(group_id, member_id), now + timeout, partial(self._time_out, group_id, member_id))
+        deadline = now + self._configs.session_timeout(group_id)
+        self._timers.set(_timer(group_id, member_id), deadline, partial(self._time_out, group_id, member_id))
 
     def _time_out(self, group_id: str, member_id: str, now: float) -> None:
         group = self.by_id.get(group_id)
@@ -319,10 +312,42 @@ class ShareGroups:
             self._timers.set(_timer(group_id, member_id), now + _AGAIN, partial(self._time_out, group_id, member_id))
 
     def resume(self, now: float) -> None:
-        """After a start, begin a new session for each stored member."""
+        """After a start, begin a new session for each stored member, and finish deletions that a kill interrupted."""
         for group in self.by_id.values():
             for member_id in group.members:
                 self._renew(group.group_id, member_id, now)
+        for topic_id in dict.fromkeys(topic_id for group in self.by_id.values() for topic_id in group.initialized):
+            if self._is_deleted(topic_id):
+                self.topic_deleted(topic_id)
+        for group in self.by_id.values():
+            # The states go first, and the group's record of them afterwards: otherwise the group got no new ones.
+            lost = [key for key in group.share_keys() if self._states.get(key) is None]
+            if lost:
+                self._forget(group, lost)
+
+    def _is_deleted(self, topic_id: "UUID") -> bool:
+        unserved = self._topics.unserved.values()
+        return topic_id not in self._topics.by_id and all(each.topic_id != topic_id for each in unserved)
+
+    def _forget_progress(self, group: ShareGroup, topic_ids: "Iterable[UUID]") -> None:
+        try:
+            self.delete_offsets(group, topic_ids)
+        except BrokerError as error:
+            log.error(
+                "removing the progress of a share group failed: %s", error.detail, extra={"group": group.group_id}
+            )
+
+    def _forget(self, group: ShareGroup, lost: Iterable[ShareKey]) -> None:
+        """Note that share partitions have no state, so that the next heartbeat initializes them."""
+        change = ShareChange(group)
+        for key in lost:
+            known = change.initialized[key.topic_id]
+            change.initialize({key.topic_id: known._replace(partitions=known.partitions - {key.partition})})
+        try:
+            self._commit(change)
+        except BrokerError as error:
+            extra = {"group": group.group_id}
+            log.error("removing the progress of a share group failed: %s", error.detail, extra=extra)
 
     # -- the progress of a group
 
@@ -367,7 +392,7 @@ class ShareGroups:
             CoordinatorLoadInProgress, UnknownServerError: the disk refused.
         """
         gone = list(topic_ids)
-        self._delete_states(group.keys(gone))
+        self._delete_states(group.share_keys(gone))
         change = ShareChange(group)
         change.forget_topics(gone)
         self._commit(change)
@@ -385,21 +410,15 @@ class ShareGroups:
         Raises:
             CoordinatorLoadInProgress, UnknownServerError: the disk refused; the group stays.
         """
-        self._delete_states(group.keys())
+        self._delete_states(group.share_keys())
         self._write(list(tombstones(group)))
         del self.by_id[group.group_id]
 
     def topic_deleted(self, topic_id: "UUID") -> None:
         """Forget the progress of all groups in a deleted topic."""
-        refused, last = 0, ""
         for group in self.by_id.values():
             if topic_id in group.initialized:
-                try:
-                    self.delete_offsets(group, (topic_id,))
-                except BrokerError as error:
-                    refused, last = refused + 1, error.detail
-        if refused:
-            log.error("removing the progress of %d share groups in a deleted topic failed: %s", refused, last)
+                self._forget_progress(group, (topic_id,))
 
 
 def _timer(group_id: str, member_id: str) -> tuple[str, str, str]:

@@ -36,16 +36,18 @@ class RecordRun(NamedTuple):
 
     def cut(self, first: int, last: int) -> "RecordRun":
         """Return the part within these offsets, which must not be empty."""
-        return self._replace(first=max(self.first, first), last=min(self.last, last))
+        if first <= self.first and self.last <= last:
+            return self
+        return RecordRun(max(self.first, first), min(self.last, last), *self[2:])
 
     def acquire(self, member: str, deadline: float) -> "RecordRun":
         """Return the run once ``member`` has acquired it."""
         state = TRANSITIONS[self.state, DeliveryInput.ACQUIRED]
-        return self._replace(state=state, deliveries=self.deliveries + 1, member=member, deadline=deadline)
+        return RecordRun(self.first, self.last, state, self.deliveries + 1, member, deadline)
 
     def go(self, what: DeliveryInput) -> "RecordRun":
         """Return the run after an input that leaves it without a member."""
-        return self._replace(state=TRANSITIONS[self.state, what], member="", deadline=0.0)
+        return RecordRun(self.first, self.last, TRANSITIONS[self.state, what], self.deliveries)
 
     def release(self, limit: int) -> "RecordRun":
         """Return the run once its member has given it back, or lost it.
@@ -87,32 +89,32 @@ class OffsetSpan(NamedTuple):
 
 
 Change = Callable[[RecordRun, int], RecordRun]
-"""Returns a run, with its offsets, in its new state; gets the kind of the segment, too."""
+"""Returns a run, with its offsets, in its new state; gets the kind of the span, too."""
 
 
-def changed(runs: Iterable[RecordRun], segments: Iterable[OffsetSpan], change: Change) -> list[RecordRun]:
-    """Return the runs with ``change`` applied to the parts within the segments, which ascend and do not overlap.
+def changed(runs: Iterable[RecordRun], spans: Iterable[OffsetSpan], change: Change) -> list[RecordRun]:
+    """Return the runs with ``change`` applied to the parts within the spans, which ascend and do not overlap.
 
-    It takes a step for each run and each segment: a member may name each of its records.
+    It takes a step for each run and each span: a member may name each of its records.
     """
-    return list(joined(_changed(runs, segments, change)))
+    return list(joined(_changed(runs, spans, change)))
 
 
-def _changed(runs: Iterable[RecordRun], segments: Iterable[OffsetSpan], change: Change) -> Iterator[RecordRun]:
-    rest = iter(segments)
-    segment = next(rest, None)
+def _changed(runs: Iterable[RecordRun], spans: Iterable[OffsetSpan], change: Change) -> Iterator[RecordRun]:
+    rest = iter(spans)
+    span = next(rest, None)
     for run in runs:
         at = run.first
-        while segment is not None and segment.first <= run.last:
-            if segment.last >= at:
-                if segment.first > at:
-                    yield run.cut(at, segment.first - 1)
-                end = min(run.last, segment.last)
-                yield change(run.cut(max(at, segment.first), end), segment.kind)
+        while span is not None and span.first <= run.last:
+            if span.last >= at:
+                if span.first > at:
+                    yield run.cut(at, span.first - 1)
+                end = min(run.last, span.last)
+                yield change(run.cut(max(at, span.first), end), span.kind)
                 at = end + 1
-            if segment.last > run.last:
+            if span.last > run.last:
                 break
-            segment = next(rest, None)
+            span = next(rest, None)
         if at <= run.last:
             yield run.cut(at, run.last)
 

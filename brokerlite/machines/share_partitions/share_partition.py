@@ -236,13 +236,13 @@ class SharePartition:
     def _drop_aborted(self, aborted: Sequence[OffsetSpan]) -> None:
         self._drop(DeliveryState.ACQUIRED, aborted)
 
-    def _drop(self, state: DeliveryState, segments: Sequence[OffsetSpan]) -> None:
+    def _drop(self, state: DeliveryState, spans: Sequence[OffsetSpan]) -> None:
         def drop(run: RecordRun, _: int) -> RecordRun:
             return run.go(DeliveryInput.DROPPED) if run.state is state else run
 
-        first, last = segments[0].first, segments[-1].last
+        first, last = spans[0].first, spans[-1].last
         for batch in self._between(first, last):
-            batch.take(changed(batch.runs, segments, drop), split=False)
+            batch.take(changed(batch.runs, spans, drop), split=False)
 
     def _between(self, first: int, last: int) -> list[InFlightBatch]:
         return [batch for batch in self._batches if batch.last >= first and batch.first <= last]
@@ -277,7 +277,7 @@ class SharePartition:
         for batch, of_batch in spans.items():
             if not batch.split:
                 _check_batch(batch.whole, member)
-            changes.put(batch, self._settled(batch, of_batch, member, now), split=batch in split)
+            changes.put(batch, self._settled(batch, of_batch, member, now), of_batch, split=batch in split)
         self._commit(changes)
 
     def _acknowledged(self, asked: RecordResults) -> list[InFlightBatch]:
@@ -333,11 +333,11 @@ class SharePartition:
         limit = self.limits.delivery_count
 
         def release(run: RecordRun, _: int) -> RecordRun:
-            return run.release(limit) if which(run) else run
+            return run.release(limit)
 
         for batch in self._batches:
-            if any(map(which, batch.runs)):
-                changes.put(batch, changed(batch.runs, [OffsetSpan(batch.first, batch.last)], release), split=False)
+            if held := [OffsetSpan(run.first, run.last) for run in batch.runs if which(run)]:
+                changes.put(batch, changed(batch.runs, held, release), held, split=False)
         return changes
 
     def _commit(self, changes: "_Changes") -> None:
@@ -390,7 +390,7 @@ class _Changes:
     """New runs of batches, until they are stored."""
 
     def __init__(self) -> None:
-        self._new: dict[InFlightBatch, tuple[list[RecordRun], bool]] = {}
+        self._new: dict[InFlightBatch, tuple[list[RecordRun], Sequence[OffsetSpan], bool]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._new)
@@ -400,33 +400,28 @@ class _Changes:
         new = self._new.get(batch)
         return batch.runs if new is None else new[0]
 
-    def put(self, batch: InFlightBatch, runs: list[RecordRun], *, split: bool) -> None:
-        self._new[batch] = runs, split
+    def put(self, batch: InFlightBatch, runs: list[RecordRun], spans: Sequence[OffsetSpan], *, split: bool) -> None:
+        """Add the new runs of a batch, which differ from its runs within the spans only."""
+        self._new[batch] = runs, spans, split
 
     def stored(self) -> list[StoredBatch]:
-        """Return the batches to store: all runs that no member has any more."""
+        """Return the batches to store: the records that changed, but no renewed ones."""
         found: list[StoredBatch] = []
-        for batch, (runs, _) in self._new.items():
-            held = [OffsetSpan(run.first, run.last) for run in batch.runs if run.state is DeliveryState.ACQUIRED]
-            found += _settled(runs, held)
+        for runs, spans, _ in self._new.values():
+            parts: list[RecordRun] = []
+
+            def note(run: RecordRun, _: int, parts: list[RecordRun] = parts) -> RecordRun:
+                parts.append(run)
+                return run
+
+            changed(runs, spans, note)
+            settled = joined(part for part in parts if part.state is not DeliveryState.ACQUIRED)
+            found += (StoredBatch(run.first, run.last, run.state, run.deliveries) for run in settled)
         return found
 
     def apply(self) -> None:
-        for batch, (runs, split) in self._new.items():
+        for batch, (runs, _, split) in self._new.items():
             batch.take(runs, split=split)
-
-
-def _settled(runs: Iterable[RecordRun], held: Iterable[OffsetSpan]) -> Iterator[StoredBatch]:
-    """Yield the parts of the runs that were held before, and are no longer."""
-    parts: list[RecordRun] = []
-
-    def note(run: RecordRun, _: int) -> RecordRun:
-        parts.append(run)
-        return run
-
-    changed(runs, held, note)
-    for run in joined(part for part in parts if part.state is not DeliveryState.ACQUIRED):
-        yield StoredBatch(run.first, run.last, run.state, run.deliveries)
 
 
 def _check_batch(run: RecordRun, member: str) -> None:
@@ -467,15 +462,15 @@ def _last(batch: InFlightBatch) -> int:
 
 
 def _without(acquired: Iterable[Acquired], dropped: Sequence[OffsetSpan]) -> Iterator[Acquired]:
-    """Yield the acquired records that are in none of the segments, which ascend."""
+    """Yield the acquired records that are in none of the spans, which ascend."""
     for each in acquired:
         first = each.first
-        for segment in dropped:
-            if segment.last < first or segment.first > each.last:
+        for span in dropped:
+            if span.last < first or span.first > each.last:
                 continue
-            if segment.first > first:
-                yield each._replace(first=first, last=segment.first - 1)
-            first = segment.last + 1
+            if span.first > first:
+                yield each._replace(first=first, last=span.first - 1)
+            first = span.last + 1
         if first <= each.last:
             yield each._replace(first=first)
 
@@ -558,8 +553,8 @@ class _Acquisition:
             return
         parts = list(self._parts(batch))
         if parts:
-            segments = [OffsetSpan(run.first, run.last) for run in parts]
-            batch.take(changed(batch.runs, segments, self._lock))
+            spans = [OffsetSpan(run.first, run.last) for run in parts]
+            batch.take(changed(batch.runs, spans, self._lock))
             self._note(joined(map(self._lock, parts)))
 
     def _parts(self, batch: InFlightBatch) -> Iterator[RecordRun]:

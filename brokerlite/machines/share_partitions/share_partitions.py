@@ -20,18 +20,16 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from ottla.brokerlite.machines.clock import Clock
-from ottla.brokerlite.machines.groups import group_configs
-from ottla.brokerlite.machines.groups.group_configs import GroupConfigs
 from ottla.brokerlite.machines.partitions.partition_log import PartitionLog
-from ottla.brokerlite.machines.share_partitions.share_partition import ShareLimits, SharePartition
-from ottla.brokerlite.machines.share_partitions.share_settings import ShareGroupSettings
+from ottla.brokerlite.machines.share_partitions.share_group_configs import ShareGroupConfigs
+from ottla.brokerlite.machines.share_partitions.share_partition import SharePartition
 from ottla.brokerlite.machines.share_partitions.stored_state import UNDECIDED, ShareKey, StoredBatch, StoredStates
 from ottla.brokerlite.machines.timers import Timers
 from ottla.brokerlite.machines.topics.topics import Topics
 from ottla.errors import BrokerError, CoordinatorNotAvailable, KafkaStorageError, UnknownTopicOrPartition
 
 if TYPE_CHECKING:
-    from uuid import UUID
+    pass
 
 log = logging.getLogger("ottla.brokerlite.groups")
 
@@ -41,22 +39,23 @@ class SharePartitions:
 
     Args:
         wake: called with the log of a partition in which records became available again.
+
+    Attributes:
+        states: the stored states of all share partitions, in memory or not.
     """
 
     def __init__(
         self,
-        settings: ShareGroupSettings,
-        configs: GroupConfigs,
+        configs: ShareGroupConfigs,
         topics: Topics,
         states: StoredStates,
         clock: Clock,
         timers: Timers,
         wake: Callable[[PartitionLog], None],
     ) -> None:
-        self._settings = settings
-        self._configs = configs
+        self.configs = configs
+        self.states = states
         self._topics = topics
-        self._states = states
         self._clock = clock
         self._timers = timers
         self._wake = wake
@@ -65,33 +64,16 @@ class SharePartitions:
         self._watched: dict[ShareKey, float] = {}
         """Share partition -> the deadline of its timer."""
 
-    def limits(self, group_id: str) -> ShareLimits:
-        """Return the limits that apply to a group now."""
-        configs, settings = self._configs, self._settings
-        return ShareLimits(
-            lock_duration=configs.seconds(group_id, group_configs.RECORD_LOCK_DURATION, settings.record_lock_duration),
-            delivery_count=configs.number(group_id, group_configs.DELIVERY_COUNT_LIMIT, settings.delivery_count_limit),
-            record_locks=configs.number(
-                group_id, group_configs.PARTITION_MAX_RECORD_LOCKS, settings.partition_max_record_locks
-            ),
-            renewable=configs.text(group_id, group_configs.RENEW_ACKNOWLEDGE_ENABLE) == "true",
-        )
-
-    def reads_committed(self, group_id: str) -> bool:
-        """Whether a group reads only committed records."""
-        return self._configs.text(group_id, group_configs.ISOLATION_LEVEL) == "read_committed"
-
     def find(self, key: ShareKey) -> SharePartition | None:
         """Return a share partition that is in memory."""
         return self._live.get(key.group_id, {}).get(key)
 
     def search_time(self, key: ShareKey) -> int | None:
         """Return the timestamp for which the start of a share partition must be searched; ``None``: it need not be."""
-        state = self._states.get(key)
-        reset, _, duration = self._configs.text(key.group_id, group_configs.AUTO_OFFSET_RESET).partition(":")
-        if state is None or state.start_offset != UNDECIDED or reset != group_configs.BY_DURATION:
+        state, age = self.states.get(key), self.configs.start_age(key.group_id)
+        if state is None or state.start_offset != UNDECIDED or age is None:
             return None
-        return self._clock.timestamp - round(group_configs.seconds_of(duration) * 1000)
+        return self._clock.timestamp - round(age * 1000)
 
     def start_at(self, key: ShareKey, partition: PartitionLog, offset: int) -> None:
         """Decide where a group starts.
@@ -109,17 +91,16 @@ class SharePartitions:
             CoordinatorNotAvailable: its start could not be stored.
         """
         if (known := self.find(key)) is None:
-            if (state := self._states.get(key)) is None:
+            if (state := self.states.get(key)) is None:
                 raise UnknownTopicOrPartition(f"group {key.group_id} does not read {partition.name}")
             if state.start_offset == UNDECIDED:
-                reset = self._configs.text(key.group_id, group_configs.AUTO_OFFSET_RESET)
-                earliest = reset == group_configs.EARLIEST
+                earliest = self.configs.starts_early(key.group_id)
                 self.start_at(key, partition, partition.start_offset if earliest else partition.high_watermark)
-                state = self._states.get(key) or state
-            known = SharePartition(self.limits(key.group_id), partial(self._store, key, partition), state)
+                state = self.states.get(key) or state
+            known = SharePartition(self.configs.limits(key.group_id), partial(self._store, key, partition), state)
             self._live.setdefault(key.group_id, {})[key] = known
         else:
-            known.configure(self.limits(key.group_id))
+            known.configure(self.configs.limits(key.group_id))
         known.trim(partition.start_offset)
         return known
 
@@ -127,7 +108,7 @@ class SharePartitions:
         self, key: ShareKey, partition: PartitionLog, start: int, final: int, batches: Sequence[StoredBatch]
     ) -> None:
         try:
-            self._states.update(key, start, final, batches, partition.epochs.current)
+            self.states.update(key, start, final, batches, partition.epochs.current)
         except KafkaStorageError as error:
             raise CoordinatorNotAvailable(error.detail) from error
 
@@ -148,7 +129,7 @@ class SharePartitions:
         self._watched.pop(key, None)
         if (known := self.find(key)) is None:
             return
-        known.configure(self.limits(key.group_id))
+        known.configure(self.configs.limits(key.group_id))
         if (error := known.expire(now)) is not None:
             log.warning("expired locks released, but not stored: %s", error.detail, extra={"group": key.group_id})
         self.watch(key)
@@ -193,23 +174,19 @@ class SharePartitions:
         if not live:
             self._live.pop(key.group_id, None)
 
-    def of_topic(self, topic_id: "UUID") -> list[ShareKey]:
-        """Return the share partitions of a topic, whether they are in memory or not."""
-        return [key for key in self._states if key.topic_id == topic_id]
-
     # -- after a start
 
     def resume(self) -> None:
         """Take back the stored results of records that the logs have lost in a power cut."""
         lost = {}
-        for key in self._states:
+        for key in self.states:
             topic = self._topics.by_id.get(key.topic_id)
             partition = topic.partition(key.partition) if topic else None
-            state = self._states.get(key)
+            state = self.states.get(key)
             if partition is None or state is None:
                 continue
             if max(state.end_offset, state.start_offset) > partition.end_offset:
                 lost[key] = state.cut(partition.end_offset)
         if lost:
             log.warning("share partitions are ahead of their logs, and are set back", extra={"partitions": len(lost)})
-            self._states.store(lost)
+            self.states.store(lost)

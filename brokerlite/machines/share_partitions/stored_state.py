@@ -14,6 +14,7 @@ PersisterStateBatchCombiner.java.
 """
 
 import logging
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -108,17 +109,34 @@ class StoredState:
 
 
 def merged(old: Sequence[StoredBatch], new: Sequence[StoredBatch], start_offset: int) -> tuple[StoredBatch, ...]:
-    """Lay new batches over old ones, drop records before the start offset, and join neighbours with the same state."""
-    joined: list[StoredBatch] = []
-    for each in sorted(_laid_over(old, sorted(new))):
-        if each.last < start_offset:
-            continue
-        batch = each._replace(first=max(each.first, start_offset))
-        if joined and joined[-1].last + 1 == batch.first and joined[-1][2:] == batch[2:]:
-            joined[-1] = joined[-1]._replace(last=batch.last)
-        else:
-            joined.append(batch)
+    """Lay new batches over old ones, drop records before the start offset, and join neighbours with the same state.
+
+    The old batches are in order, without overlaps, and joined. Most of them stay as they are.
+    """
+    latest = sorted(new)
+    begin = end = bisect_left(old, start_offset, key=_last)
+    if latest:
+        # From the neighbour before the new batches to the neighbour after them: those may be joined with them.
+        begin = max(begin, bisect_left(old, latest[0].first - 1, key=_last))
+        end = max(begin, bisect_right(old, max(each.last for each in latest) + 1, key=_first))
+    joined = list(old[bisect_left(old, start_offset, key=_last) : begin])
+    for each in sorted(_laid_over(old[begin:end], latest)):
+        if joined and joined[-1].last + 1 == each.first and joined[-1][2:] == each[2:]:
+            joined[-1] = joined[-1]._replace(last=each.last)
+        elif each.last >= start_offset:
+            joined.append(each)
+    joined += old[end:]
+    if joined and joined[0].first < start_offset:
+        joined[0] = joined[0]._replace(first=start_offset)
     return tuple(joined)
+
+
+def _first(batch: StoredBatch) -> int:
+    return batch.first
+
+
+def _last(batch: StoredBatch) -> int:
+    return batch.last
 
 
 def _laid_over(old: Iterable[StoredBatch], new: Sequence[StoredBatch]) -> Iterator[StoredBatch]:
@@ -136,7 +154,7 @@ def _laid_over(old: Iterable[StoredBatch], new: Sequence[StoredBatch]) -> Iterat
                 yield each._replace(first=first, last=over.first - 1)
             first = max(first, over.last + 1)
         if first <= each.last:
-            yield each._replace(first=first)
+            yield each if first == each.first else each._replace(first=first)
 
 
 def _final(batches: Iterable[StoredBatch]) -> int:
