@@ -102,8 +102,8 @@ class Broker:
         self._running: RunningBroker | None = None
         self._error: BaseException | None = None
         main = config.all_listeners[0]
-        if main.port == 0 and main.host == "127.0.0.1" and sys.platform == "linux":
-            self.config = config.at_port(self._reserve_port(main.host))
+        self._reserves = main.port == 0 and main.host == "127.0.0.1" and sys.platform == "linux"
+        self._free_port: weakref.finalize[..., Broker] | None = None
         self.start()
 
     def __repr__(self) -> str:
@@ -122,18 +122,24 @@ class Broker:
         try:
             self.stop()
         finally:
+            if self._free_port is not None:
+                self._free_port()
             if self._remove_data is not None:
                 self._remove_data()
 
-    def _reserve_port(self, host: str) -> int:
-        """A free port, bound until this object is freed, so that the system gives it to no other program meanwhile.
+    def _reserve_port(self, host: str, port: int) -> int:
+        """Bind a free port, or ``port``, until the block ends, so that no other program gets it meanwhile.
 
         Otherwise any program's outgoing connection could get it while the broker is down, even a client's connection
         to the broker: that would then be connected to itself, and the broker could not start again.
         """
         reserved = socket.socket()
-        weakref.finalize(self, reserved.close)
-        reserved.bind((host, 0))
+        # The finalizer is for brokers without a block. It must not be the usual way: an exception that a signal raises
+        # in the main thread, such as Ctrl-C, would be lost in it, and the socket would stay open.
+        self._free_port = weakref.finalize(self, reserved.close)
+        if port:  # connections of the block before may linger there
+            reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.bind((host, port))
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # otherwise the broker could not listen there
         return int(reserved.getsockname()[1])
 
@@ -143,6 +149,9 @@ class Broker:
             raise RuntimeError("the broker runs already")
         if self._remove_data is not None and not self._remove_data.alive:
             raise RuntimeError("this broker's block has ended, and its temporary folder is removed: create another one")
+        if self._reserves and (self._free_port is None or not self._free_port.alive):
+            main = self.config.all_listeners[0]
+            self.config = self.config.at_port(self._reserve_port(main.host, main.port))
         ready = threading.Event()
         self._error = None
         self._thread = threading.Thread(target=self._run, args=(ready,), name="ottla_broker", daemon=True)

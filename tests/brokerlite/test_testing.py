@@ -1,6 +1,7 @@
 """`ottla.testing.Broker` in a program of its own, without pytest."""
 
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -134,6 +135,26 @@ def test_a_stopped_broker_starts_again_for_a_block_unless_its_folder_is_removed(
     for name in ("a", "b"):
         with given:
             given.create_topic(name)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets the broker listen on a port that is reserved")
+def test_the_port_is_reserved_until_the_block_ends_and_again_in_the_next_block(tmp_path: Path) -> None:
+    def is_free() -> bool:
+        with socket.socket() as other:
+            try:
+                other.bind((broker.host, broker.port))
+            except OSError:
+                return False
+        return True
+
+    broker = Broker(BrokerConfig(port=0, data=tmp_path / "data"))
+    port = broker.port
+    for _ in range(2):
+        with broker:
+            broker.stop()
+            assert not is_free()
+        assert is_free()
+    assert broker.port == port
 
 
 def test_the_options_of_a_broker_belong_to_its_configuration() -> None:

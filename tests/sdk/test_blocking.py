@@ -210,13 +210,10 @@ def test_brokers_found_by_zeroconf_are_looked_for_again(ottla_broker: Broker, mo
     monkeypatch.setattr(mdns, "find", lambda name, timeout: list(announced))
     with BlockingClient("zeroconf://here") as client:
         ottla_broker.stop()
-        elsewhere = Broker(replace(ottla_broker.config, port=0))
-        try:
+        with Broker(replace(ottla_broker.config, port=0)) as elsewhere:
             elsewhere.create_topic("u")
             announced[:] = [elsewhere.bootstrap]
             assert list(client.topic_ids(None)) == ["u"]
-        finally:
-            elsewhere.stop()
 
 
 def test_it_goes_on_after_the_broker_was_killed(ottla_broker: Broker) -> None:

@@ -175,13 +175,10 @@ async def test_a_client_finds_a_cluster_that_came_back_elsewhere(
         async with ottla.connect("zeroconf://here") as client:
             await client.create_topic("t")
             ottla_broker.stop()
-            elsewhere = Broker(replace(ottla_broker.config, port=0))
-            try:
+            with Broker(replace(ottla_broker.config, port=0)) as elsewhere:
                 elsewhere.create_topic("u")
                 announced[:] = [elsewhere.bootstrap]
                 assert await client.list_topics() == ["t", "u"]
-            finally:
-                elsewhere.stop()
 
 
 async def test_a_loop_that_does_not_turn_is_reported_with_the_line_that_holds_it_up(ottla_broker: Broker) -> None:
