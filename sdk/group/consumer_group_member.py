@@ -233,10 +233,10 @@ class ConsumerGroupMember:
             self.state, self._since = state, now
         return True
 
-    def _begin(self) -> None:
+    def _begin(self, delay: float = 0.0) -> None:
         """Start to send heartbeats, the first of which joins."""
         self._stop()
-        self._living = LoneFlow(self._core, self._live())
+        self._living = LoneFlow(self._core, self._live(delay))
 
     def _stop(self) -> None:
         for flow in (self._living, self._reconciling):
@@ -290,11 +290,13 @@ class ConsumerGroupMember:
 
     # -- heartbeats --------------------------------------------------------------------------------------------------
 
-    def _live(self) -> Steps[None]:
+    def _live(self, delay: float) -> Steps[None]:
         """Join with the first heartbeat, then send one whenever it is due, until this flow is cancelled."""
         core = self._core
         if not self._leaving.done:
             yield any_of((self._leaving,))
+        if delay:
+            yield from sleep(core, delay)
         while True:
             sent, self._urgent = core.now, Outcome()
             if self._has_nothing_to_read:
@@ -341,6 +343,9 @@ class ConsumerGroupMember:
             what = f"ConsumerGroupHeartbeat of {self._group!r}"
             what += f": {answer.error_message}" if answer.error_message else ""
             raise broker_error(answer.error_code, what, repeatable=True)
+        if answer.member_epoch < 0:  # the next heartbeat would be a goodbye
+            what = f"ConsumerGroupHeartbeat of {self._group!r} was answered with member epoch {answer.member_epoch}"
+            raise RemoteProtocolError(what)
         return answer
 
     def _ask(self, node: Node, request: ConsumerGroupHeartbeatRequest) -> Steps[ConsumerGroupHeartbeatResponse]:
@@ -372,6 +377,8 @@ class ConsumerGroupMember:
         joined = self._enter(On.JOINED, now)
         if joined:
             self._metrics.join_time.record(now - self._since, now)
+        else:
+            self._trouble.confirmed()
         self._trouble.over()
         self._seen, self._interval = now, max(answer.heartbeat_interval_ms / 1000, _SHORTEST)
         moved, self.generation = answer.member_epoch != self.generation, answer.member_epoch
@@ -467,13 +474,13 @@ class ConsumerGroupMember:
         return 0.0
 
     def _expelled(self, error: UnknownMemberId | FencedMemberEpoch | GroupIdNotFound, now: float) -> None:
-        log.warning(
-            "the group continued without this member, rejoining", extra={"group": self._group, "why": error.name}
-        )
+        pause = self._trouble.sent_back(error)
+        say = log.info if pause else log.warning
+        say("the group continued without this member, rejoining", extra={"group": self._group, "why": error.name})
         self._there = isinstance(error, FencedMemberEpoch)
         self._enter(On.EXPELLED, now)
         self._forget(f"the group has continued without this member ({error.name})", now)
-        self._begin()
+        self._begin(pause)
 
 
 def _new_id(rng: "Random") -> str:
