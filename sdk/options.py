@@ -73,7 +73,7 @@ class Options:
             replicas.
         connect_timeout: for `connect` to reach any broker, and for a single connection attempt; if it was too short,
             the next attempt to the same broker may take twice as long, and after that three times.
-        request_timeout: for one request to one broker.
+        request_timeout: for one request to one broker; up to twenty times as long while a large response is arriving.
         api_timeout: for a whole call (admin, offsets), retries included. A topic that no broker knows is an error
             after 5 s.
         delivery_timeout: from `send` to the broker's acknowledgement, retries included.

@@ -20,7 +20,8 @@ Rules:
   meanwhile, so none is sent. If renewal needs a token and there is none, requests go on until the session ends, and
   then wait for the token.
 - Each request has a deadline. If a request that the driver has misses its deadline, the connection is closed, even if
-  TCP reports it alive; if a waiting request misses it, only that request fails.
+  TCP reports it alive; if a waiting request misses it, only that request fails. While the response to the oldest
+  request is arriving, that request gets more time; a call with a deadline of its own ends in time all the same.
 - A request that is cancelled before the driver has it is never sent; after that its response is ignored.
 - A response that does not parse fails only its own request: the length of the frame says where the next one begins.
 - A connection whose requests have no responses (acks=0) is finished rather than closed: closing it at once would lose
@@ -60,6 +61,10 @@ log = logger("ottla.sdk.connection")
 
 EXPLAIN_AFTER = 1.0
 """Seconds after which an unanswered request counts as missing its response, and `explain` mentions it."""
+LEAST_RATE = 2**10
+"""Bytes per second of a response that count as progress."""
+MOST_EXTENSIONS = 20
+"""How often a request may get another `request_timeout` while its response arrives."""
 SLOW_SECONDS = 1.0
 """A response that took longer may be logged as slow, depending on the request's timeout."""
 SLOW_LOG_INTERVAL = 10.0
@@ -150,11 +155,14 @@ class Connection:
         return self.requests.load if self.state is ConnectionState.READY else len(self.requests.waiting)
 
     def unanswered_for(self, now: float) -> float:
-        """Seconds since the oldest unanswered request was sent, less the time that the broker may hold it back."""
+        """Seconds since the oldest unanswered request was sent, less the time that the broker may hold it back; or
+        since the last bytes of the response, if it is arriving.
+        """
         in_flight = self.requests.in_flight
         if not in_flight or in_flight[0].name in WAIT_FOR_MEMBERS:
             return 0.0
-        return now - in_flight[0].sent_at - in_flight[0].wait
+        due = in_flight[0].sent_at + in_flight[0].wait
+        return now - (max(due, self.heard_at) if self._session.wire.arrived else due)
 
     def trouble(self, now: float) -> tuple[float, str] | None:
         """Since when requests cannot be sent, or are not answered, and why."""
@@ -435,11 +443,26 @@ class Connection:
             passed = f"within {now - exchange.since:.3g} s"
             why = self._obstacle(now)
             exchange.settle(TimeoutExpired(f"{exchange.name} could not be sent to {self.where} {passed}: {why}"), now)
-        else:
+        elif not self._extended(exchange, now):
             passed = f"within {now - exchange.sent_at:.3g} s"
             did_not = "take" if exchange.one_way else "answer"
             what = f"{self.where} did not {did_not} {exchange.name} v{exchange.version} {passed}"
             self._give_up(now, TimeoutExpired(f"{what}; the connection is closed"))
+
+    def _extended(self, exchange: Exchange, now: float) -> bool:
+        """Give a late request more time if its response is arriving steadily; return whether it is.
+
+        On a slow link the next attempt would be as late, because it asks for the same bytes. What only trickles is cut
+        off at the first look, and everything after `MOST_EXTENSIONS`, so a broken peer cannot hold a request for ever.
+        """
+        in_flight, arrived = self.requests.in_flight, self._session.wire.arrived
+        timeout = self.peer.options.request_timeout
+        is_oldest = bool(in_flight) and in_flight[0] is exchange  # the response under way is the oldest request's
+        steady = arrived - exchange.arrived >= LEAST_RATE * timeout
+        if self.state not in LIVE or not is_oldest or not steady or exchange.extensions >= MOST_EXTENSIONS:
+            return False
+        exchange.extend(self._timers.add(now + timeout, functools.partial(self._late, exchange)), arrived)
+        return True
 
     def _give_up(self, now: float, error: OttlaError, *, late: bool = False, last: tuple[Buffer, ...] = ()) -> None:
         """Close the connection.

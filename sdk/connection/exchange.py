@@ -49,6 +49,8 @@ class Exchange:
         sent_at: when it was handed to the driver.
         timer: ends it at its deadline.
         withdraw: removes it from the waiting requests; ``None`` once the driver has it.
+        extensions: how often it got more time, because its response was arriving.
+        arrived: bytes of its response when it last got more time.
     """
 
     message: Any
@@ -64,6 +66,8 @@ class Exchange:
     sent_at: float = math.nan
     timer: Timer | None = None
     withdraw: Callable[["Exchange"], None] | None = None
+    extensions: int = 0
+    arrived: int = 0
 
     @property
     def kind(self) -> type:
@@ -102,6 +106,11 @@ class Exchange:
     def sent(self, correlation_id: int, now: float) -> None:
         """Take note that the driver gets the request, which cannot be withdrawn any more."""
         self.correlation_id, self.sent_at, self.withdraw = correlation_id, now, None
+
+    def extend(self, timer: Timer, arrived: int) -> None:
+        """Give the request more time, until ``timer`` ends it: so many bytes of the response have arrived."""
+        self.timer, self.arrived = timer, arrived
+        self.extensions += 1
 
     def cancel(self) -> None:
         """Ignore the response: `ended` is not called, and a request that the driver does not have is never sent."""

@@ -124,6 +124,11 @@ class Wire:
         return self._inbox.needs
 
     @property
+    def arrived(self) -> int:
+        """Bytes so far of the frame under way."""
+        return self._inbox.arrived + self._inbox.pending
+
+    @property
     def pending(self) -> int:
         """Bytes of an incomplete small frame."""
         return self._inbox.pending

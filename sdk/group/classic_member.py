@@ -329,7 +329,7 @@ class ClassicMember:
             # (AbstractCoordinator.java, JoinGroupResponseHandler)
             # KIP-394: the first JoinGroup of a new member only returns its member id; the second contains the id.
             at_once = self.state is S.SYNCING or isinstance(error, MemberIdRequired)
-            self._retry(0.0 if at_once else self._trouble.pause, now)
+            self._retry(self._trouble.sent_back(error) if at_once else self._trouble.pause, now)
         else:
             self._on_error(error, now)
 
@@ -346,6 +346,7 @@ class ClassicMember:
     def alive(self, now: float) -> None:
         self._seen = now
         self._trouble.answered()
+        self._trouble.confirmed()
 
     def troubled(self, error: OttlaError, now: float) -> None:
         self._on_error(error, now)
@@ -369,10 +370,10 @@ class ClassicMember:
             self._fail(error, now)
 
     def _expelled(self, error: UnknownMemberId | IllegalGeneration, now: float) -> None:
-        log.warning(
-            "the group continued without this member, rejoining", extra={"group": self._seat.group, "why": error.name}
-        )
+        pause = self._trouble.sent_back(error)
+        say = log.info if pause else log.warning
+        say("the group continued without this member, rejoining", extra={"group": self._seat.group, "why": error.name})
         self._enter(On.EXPELLED, now)
         why = f"the group has continued without this member ({error.name})"
         self._forget(why, now, keep_id=isinstance(error, IllegalGeneration))
-        self._begin(now)
+        self._begin(now, pause)

@@ -240,10 +240,10 @@ class ConsumerGroupMember:
             self.state, self._since = state, now
         return True
 
-    def _begin(self) -> None:
+    def _begin(self, delay: float = 0.0) -> None:
         """Start to send heartbeats, the first of which joins."""
         self._stop()
-        self._living = LoneFlow(self._core, self._live())
+        self._living = LoneFlow(self._core, self._live(delay))
 
     def _stop(self) -> None:
         for flow in (self._living, self._reconciling):
@@ -297,11 +297,13 @@ class ConsumerGroupMember:
 
     # -- heartbeats --------------------------------------------------------------------------------------------------
 
-    def _live(self) -> Steps[None]:
+    def _live(self, delay: float) -> Steps[None]:
         """Join with the first heartbeat, then send one whenever it is due, until this flow is cancelled."""
         core = self._core
         if not self._leaving.done:
             yield any_of((self._leaving,))  # not `settled`: if this flow is cancelled, the goodbye goes on
+        if delay:
+            yield from sleep(core, delay)
         while True:
             sent, self._urgent = core.now, Outcome()
             if self._has_nothing_to_read:
@@ -350,6 +352,9 @@ class ConsumerGroupMember:
             what = f"ConsumerGroupHeartbeat of {self._group!r}"
             what += f": {answer.error_message}" if answer.error_message else ""
             raise broker_error(answer.error_code, what, repeatable=True)
+        if answer.member_epoch < 0:  # the next heartbeat would be a goodbye
+            what = f"ConsumerGroupHeartbeat of {self._group!r} was answered with member epoch {answer.member_epoch}"
+            raise RemoteProtocolError(what)
         return answer
 
     def _ask(self, node: Node, request: ConsumerGroupHeartbeatRequest) -> Steps[ConsumerGroupHeartbeatResponse]:
@@ -381,6 +386,8 @@ class ConsumerGroupMember:
         joined = self._enter(On.JOINED, now)
         if joined:
             self._metrics.join_time.record(now - self._since, now)
+        else:
+            self._trouble.confirmed()
         self._trouble.over()
         self._seen, self._interval = now, max(answer.heartbeat_interval_ms / 1000, _SHORTEST)
         moved, self.generation = answer.member_epoch != self.generation, answer.member_epoch
@@ -498,13 +505,13 @@ class ConsumerGroupMember:
         return 0.0
 
     def _expelled(self, error: UnknownMemberId | FencedMemberEpoch | GroupIdNotFound, now: float) -> None:
-        log.warning(
-            "the group continued without this member, rejoining", extra={"group": self._group, "why": error.name}
-        )
+        pause = self._trouble.sent_back(error)
+        say = log.info if pause else log.warning
+        say("the group continued without this member, rejoining", extra={"group": self._group, "why": error.name})
         self._may_be_registered = isinstance(error, FencedMemberEpoch)
         self._enter(On.EXPELLED, now)
         self._forget(f"the group has continued without this member ({error.name})", now)
-        self._begin()
+        self._begin(pause)
 
 
 def _new_id(rng: "Random") -> str:

@@ -3,9 +3,13 @@
 Rules:
 - The log gets a line if the coordinator does not answer, or answers with an error that may be permanent, and again
   every `STALL` seconds until a request succeeds.
+- An error that sends the member back to the beginning of a rebalance is expected now and then, and costs no time. The
+  second one of the same kind before the coordinator has confirmed the member is a fault: attempts without a pause would
+  be thousands a second.
 """
 
 import math
+from collections import Counter
 
 from ottla.errors import OttlaError, TimeoutExpired, UnknownErrorCode, UnknownServerError
 from ottla.sdk.core import ClientCore
@@ -25,6 +29,8 @@ class CoordinatorTrouble:
         self._core, self._group = core, group
         self.text = ""
         self._failures = 0
+        self._sent_back: Counter[type[OttlaError]] = Counter()
+        """How often each error has sent the member back since it was last confirmed."""
         self._told_at = -math.inf
         """When the log last got a line."""
 
@@ -48,6 +54,22 @@ class CoordinatorTrouble:
         pause = self.pause
         self._failures += 1
         return pause
+
+    def sent_back(self, error: OttlaError) -> float:
+        """Take note of an error after which the member has to begin again; return the seconds before that.
+
+        The first time it begins at once. If the coordinator goes on like that, it does so after pauses.
+        """
+        before = self._sent_back[type(error)]
+        self._sent_back[type(error)] += 1
+        if not before:
+            return 0.0
+        self.text = str(error)
+        return self._core.backoff(before - 1)
+
+    def confirmed(self) -> None:
+        """Take note that the coordinator knows the member: the next time it begins again at once."""
+        self._sent_back.clear()
 
     def answered(self) -> None:
         """Take note that the coordinator has answered a request of the member."""

@@ -136,7 +136,7 @@ class Broker:
                 self._remove_data()
 
     def _reserve_port(self, host: str, port: int) -> int:
-        """Bind a free port, or ``port``, until the block ends, so that the system gives it to no other program meanwhile.
+        """Bind a free port, or ``port``, until the block ends, so that no other program gets it meanwhile.
 
         Otherwise any program's outgoing connection could get it while the broker is down, even a client's connection
         to the broker: that would then be connected to itself, and the broker could not start again.

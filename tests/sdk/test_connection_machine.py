@@ -10,7 +10,7 @@ import pytest
 
 from ottla.codec import frames
 from ottla.codec.apis.api_versions import ApiVersion, ApiVersionsResponse
-from ottla.codec.apis.metadata import MetadataRequest, MetadataResponse
+from ottla.codec.apis.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
 from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.codec.apis.sasl_authenticate import SaslAuthenticateResponse
 from ottla.codec.apis.sasl_handshake import SaslHandshakeResponse
@@ -472,6 +472,60 @@ def test_an_answer_that_does_not_come_in_time_ends_the_connection() -> None:
     assert one.poll(30.0) == [Close(KEY)]
     assert isinstance(ends.all[0], TimeoutExpired) and "did not answer Metadata" in str(ends.all[0])
     assert one.state is ConnectionState.DOWN
+
+
+def arriving(ends: Ends, count: int = 1) -> tuple[Connection, bytes]:
+    """A connection with so many requests in flight until 30, and a large response to the first of them."""
+    one = ready({3: (0, 12)})
+    for _ in range(count):
+        one.submit(metadata(ends, deadline=30.0), 0)
+    request = frames.parse_request(cut(one.poll(0))[0])
+    brokers = tuple(MetadataResponseBroker(node_id=i, host="h" * 100, port=1) for i in range(10_000))
+    answer = MetadataResponse(brokers=brokers, topics=())
+    return one, frames.build_response(answer, request.header.api_version, request.header.correlation_id)
+
+
+def test_a_large_answer_that_arrives_steadily_on_a_slow_link_is_waited_for() -> None:
+    one, answer = arriving(ends := Ends())
+    second = 4096  # bytes
+    for start in range(0, len(answer), second):
+        assert not ends.all
+        now = 1.0 + start / second
+        assert one.received(answer[start : start + second], now) == []
+        assert one.deadline is not None and one.deadline >= now
+        assert one.trouble(now) is None, "a broker that is sending is available"
+    assert now > 250.0 and len(ends.all) == 1 and isinstance(ends.all[0], MetadataResponse)
+    assert one.state is ConnectionState.READY and one.poll(600.0) == []
+
+
+@pytest.mark.parametrize("rate", [0, 1, 1000])
+def test_an_answer_that_only_trickles_is_not_waited_for(rate: int) -> None:
+    one, answer = arriving(ends := Ends())
+    one.received(answer[:100_000], 0.5)
+    at, now = 100_000, 0.5
+    while one.state is ConnectionState.READY:
+        now += 1.0
+        assert now < 62.0
+        one.received(answer[at : at + rate], now) if rate else one.poll(now)
+        at += rate
+    assert now > 60.0, "the first 30 seconds were not slow"
+    assert isinstance(ends.all[0], TimeoutExpired)
+
+
+def test_even_a_steady_answer_is_not_waited_for_without_an_end() -> None:
+    one, answer = arriving(ends := Ends())
+    now = 0.0
+    while one.state is ConnectionState.READY:
+        now += 1.0
+        one.received(answer[int(now - 1) * 1100 : int(now) * 1100], now)
+    assert now == 30.0 * 21 and isinstance(ends.all[0], TimeoutExpired)
+
+
+def test_a_request_behind_a_slow_answer_ends_in_time() -> None:
+    one, answer = arriving(ends := Ends(), count=2)
+    one.received(answer[:500_000], 29.0)
+    assert one.poll(30.0) == [Close(KEY)]
+    assert [type(each) for each in ends.all] == [TimeoutExpired] * 2
 
 
 def test_a_connection_that_is_not_made_in_time_is_given_up() -> None:

@@ -289,6 +289,39 @@ def test_an_expelled_member_loses_everything_and_joins_again_with_the_same_id(er
     assert beat.member_epoch == JOIN and beat.member_id == before and beat.topic_partitions == ()
 
 
+@pytest.mark.parametrize("error", [UnknownMemberId, FencedMemberEpoch])
+def test_a_member_that_is_expelled_again_and_again_joins_ever_more_rarely(
+    error: type[BrokerError], caplog: pytest.LogCaptureFixture
+) -> None:
+    group = InGroup()
+    count, until = 0, group.world.now + 10.0
+    while group.world.now < until:
+        if not group.beats:
+            group.world.later(0.01)
+        elif group.beat.member_epoch == JOIN:
+            group.answer(7, [0])
+            while group.member.changes:
+                group.done()
+            count += 1
+            assert count < 100
+        else:
+            group.refuse(error)
+            assert count > 1 or group.beats, "the first time at once"
+    assert 8 < count < 25
+    assert sum(each.levelname == "WARNING" for each in caplog.records) == 1
+
+
+@pytest.mark.parametrize("epoch", [LEAVE, LEAVE_STATIC])
+def test_an_epoch_that_would_say_goodbye_is_the_brokers_mistake(epoch: int) -> None:
+    group = InGroup()
+    group.answer(epoch, [0])
+    assert group.changes == [] and group.beats == [], "a pause"
+    group.world.later(0.2)
+    assert group.beat.member_epoch == JOIN
+    group.settle(1, 0)
+    assert group.member.owned == (T0,)
+
+
 def test_a_coordinator_that_still_has_a_fenced_member_is_told_that_it_leaves() -> None:
     group = InGroup()
     group.settle(3, 0)

@@ -314,6 +314,50 @@ def test_a_member_that_the_group_left_behind_loses_everything_and_comes_as_a_new
     assert group.join.member_id == comes_as
 
 
+def joins_within(group: InGroup, seconds: float, answer: Callable[[], None]) -> int:
+    """Answer each JoinGroup at once for so long, and return how many there were."""
+    count, until = 0, group.world.now + seconds
+    while group.world.now < until:
+        if group.world.pending(JoinGroupRequest):
+            answer()
+            count += 1
+            assert count < 100
+        else:
+            group.world.later(0.01)
+    return count
+
+
+def refused_sync(group: InGroup, error: type[BrokerError]) -> None:
+    group.joined(1)
+    group.sync_refused(error)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda group: group.refuse(UnknownMemberId),
+        lambda group: group.refuse(IllegalGeneration),
+        lambda group: group.refuse(MemberIdRequired, ME),
+        lambda group: refused_sync(group, IllegalGeneration),
+        lambda group: refused_sync(group, RebalanceInProgress),
+    ],
+    ids=["unknown member", "illegal generation", "member id required", "illegal generation in sync", "rebalances"],
+)
+def test_a_coordinator_that_goes_on_to_send_a_member_back_is_asked_ever_more_rarely(
+    answer: Callable[[InGroup], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    group = InGroup()
+    answer(group)
+    assert group.join, "the first time at once"
+    assert 8 < joins_within(group, 10.0, lambda: answer(group)) < 25
+    assert sum(each.levelname == "WARNING" for each in caplog.records) <= 1
+    group.world.later(1.5)
+    group.settle(2, T0)
+    group.beat()
+    group.beat(UnknownMemberId)
+    assert group.join, "a confirmed member joins again at once"
+
+
 def test_news_that_a_loss_overtook_are_not_told() -> None:
     group = InGroup()
     group.joined(1)

@@ -889,6 +889,18 @@ def test_a_slow_replica_is_waited_for_as_long_as_something_arrives() -> None:
     assert leaders.now > 5.0 and near(leaders) == [1, 2]
 
 
+def test_a_slow_link_delays_records_longer_than_a_request_may_take() -> None:
+    leaders = Leaders({"t": 1}, options=Options(request_timeout=1.0))
+    for value in range(4):
+        leaders.logs[P].append(bytes([value]) * 2000)
+    fetcher = reader(leaders, {P: Offset(0)})
+    leaders.run(lambda: fetcher._positions.assigned[P].fetch_offset == 0 and leaders.now > 0.0)
+    leaders.drip = 0.02  # 2 kB a second
+    begun = leaders.now
+    assert len(read(leaders, fetcher, 4)[P]) == 4
+    assert leaders.now - begun > 3.0 and len(leaders.asked(FetchRequest)) <= 3
+
+
 def _read_soon(leaders: Leaders, fetcher: Fetcher) -> bool:
     """Whether a record arrives within a second."""
     fill(leaders, "x")
