@@ -18,7 +18,7 @@ from ottla.brokerlite.machines.partitions.partition_log import PartitionLog
 from ottla.brokerlite.machines.partitions.producers import end_marker
 from ottla.brokerlite.machines.requests.request_work import WorkFirst
 from ottla.brokerlite.machines.requests.waits import WaitUntil
-from ottla.brokerlite.machines.share_partitions.share_partition import Acquired, FoundBatch, SharePartition, Wanted
+from ottla.brokerlite.machines.share_partitions.share_partition import AcquiredRun, FoundBatch, SharePartition, Wanted
 from ottla.brokerlite.machines.share_partitions.share_sessions import Place, SessionName, ShareFetchTurn
 from ottla.brokerlite.machines.share_partitions.stored_state import ShareKey
 from ottla.codec.apis.share_fetch import (
@@ -115,7 +115,7 @@ class _Told(NamedTuple):
     """The part of the response about one partition."""
 
     records: bytes | memoryview = b""
-    acquired: Sequence[Acquired] = ()
+    acquired: Sequence[AcquiredRun] = ()
     error: BrokerError | None = None
 
 

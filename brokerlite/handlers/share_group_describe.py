@@ -10,7 +10,7 @@ from ottla.acl.rights import DESCRIBE_GROUP, DESCRIBE_TOPIC
 from ottla.brokerlite.handlers.describe_groups import MOST_BYTES, NOT_ASKED
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.share_groups import share_assignor
-from ottla.brokerlite.machines.share_groups.share_group import ShareGroup, ShareMember
+from ottla.brokerlite.machines.share_groups.share_group import ShareGroup, AssignedShareMember
 from ottla.codec.apis.create_acls import ResourceType
 from ottla.codec.apis.share_group_describe import (
     Assignment,
@@ -91,7 +91,7 @@ def _undescribed(group_id: str, error: BrokerError) -> DescribedGroup:
     )
 
 
-def _member(broker: BrokerCore, member: ShareMember) -> Member:
+def _member(broker: BrokerCore, member: AssignedShareMember) -> Member:
     known = broker.topics.by_id
     return Member(
         member_id=member.member_id,

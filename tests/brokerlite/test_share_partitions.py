@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from ottla.brokerlite.machines.share_partitions.delivery_states import TRANSITIONS, DeliveryInput, DeliveryState
 from ottla.brokerlite.machines.share_partitions.share_partition import (
-    Acquired,
+    AcquiredRun,
     FoundBatch,
     RecordResults,
     ShareLimits,
@@ -55,7 +55,7 @@ class Kept:
         together = merged(self.state.batches, batches, start_offset)
         self.state = StoredState(start_offset, final, together)
 
-    def fetch(self, member: str, most: int = 500, size: int = 500, *, strict: bool = False) -> list[Acquired]:
+    def fetch(self, member: str, most: int = 500, size: int = 500, *, strict: bool = False) -> list[AcquiredRun]:
         offset = self.share.fetch_offset
         found = [batch for batch in self.batches if batch.last_offset >= offset]
         return self.share.acquire(Wanted(member, offset, most, size, strict), found, self.now)
@@ -92,29 +92,29 @@ def test_a_final_record_stays_final_and_only_acquired_ones_have_results(
 
 def test_batches_of_the_log_are_acquired_whole() -> None:
     kept = Kept()
-    assert kept.fetch(ALICE, 15) == [Acquired(0, 19, 1)]
-    assert kept.fetch(BOB, 1) == [Acquired(20, 29, 1)]
+    assert kept.fetch(ALICE, 15) == [AcquiredRun(0, 19, 1)]
+    assert kept.fetch(BOB, 1) == [AcquiredRun(20, 29, 1)]
 
 
 def test_a_strict_limit_leaves_the_rest_of_the_batch_for_others() -> None:
     kept = Kept()
-    assert kept.fetch(ALICE, 3, strict=True) == [Acquired(0, 2, 1)]
-    assert kept.fetch(BOB, 4, strict=True) == [Acquired(3, 6, 1)]
-    assert kept.fetch(BOB) == [Acquired(7, 9, 1), Acquired(10, 99, 1)]
+    assert kept.fetch(ALICE, 3, strict=True) == [AcquiredRun(0, 2, 1)]
+    assert kept.fetch(BOB, 4, strict=True) == [AcquiredRun(3, 6, 1)]
+    assert kept.fetch(BOB) == [AcquiredRun(7, 9, 1), AcquiredRun(10, 99, 1)]
 
 
 def test_a_batch_size_divides_what_is_acquired_between_batches_of_the_log() -> None:
-    assert Kept().fetch(ALICE, 50, 15) == [Acquired(0, 19, 1), Acquired(20, 39, 1), Acquired(40, 49, 1)]
+    assert Kept().fetch(ALICE, 50, 15) == [AcquiredRun(0, 19, 1), AcquiredRun(20, 39, 1), AcquiredRun(40, 49, 1)]
 
 
 def test_records_in_flight_are_bounded_and_given_back_ones_do_not_count_twice() -> None:
     kept = Kept(limits=ShareLimits(record_locks=30))
-    assert kept.fetch(ALICE) == [Acquired(0, 29, 1)]
+    assert kept.fetch(ALICE) == [AcquiredRun(0, 29, 1)]
     assert not kept.share.may_acquire and kept.fetch(BOB) == []
     kept.tell(ALICE, 5, 5, RELEASE)
-    assert kept.share.may_acquire and kept.fetch(BOB) == [Acquired(5, 5, 2)]
+    assert kept.share.may_acquire and kept.fetch(BOB) == [AcquiredRun(5, 5, 2)]
     kept.tell(ALICE, 0, 4, ACCEPT)
-    assert kept.share.in_flight == 25 and kept.fetch(BOB) == [Acquired(30, 39, 1)]
+    assert kept.share.in_flight == 25 and kept.fetch(BOB) == [AcquiredRun(30, 39, 1)]
 
 
 def test_no_record_is_acquired_by_two_members() -> None:
@@ -129,14 +129,14 @@ def test_records_that_compaction_took_are_skipped() -> None:
     kept.fetch(ALICE, 20)
     kept.share.release(ALICE)
     kept.batches = [FoundBatch(12, 19), FoundBatch(20, 29)]
-    assert kept.fetch(BOB, 10) == [Acquired(12, 19, 2), Acquired(20, 29, 1)]
+    assert kept.fetch(BOB, 10) == [AcquiredRun(12, 19, 2), AcquiredRun(20, 29, 1)]
     assert kept.share.start_offset == 12
 
 
 def test_records_of_aborted_transactions_are_archived() -> None:
     kept = Kept()
     kept.batches = [FoundBatch(0, 9), FoundBatch(10, 14, aborted=True), FoundBatch(15, 19)]
-    assert kept.fetch(ALICE) == [Acquired(0, 9, 1), Acquired(15, 19, 1)]
+    assert kept.fetch(ALICE) == [AcquiredRun(0, 9, 1), AcquiredRun(15, 19, 1)]
     kept.tell(ALICE, 0, 9, ACCEPT)
     assert kept.share.start_offset == 15, "the start passes over them"
 
@@ -144,7 +144,7 @@ def test_records_of_aborted_transactions_are_archived() -> None:
 def test_a_batch_with_aborted_records_in_its_middle_can_be_acknowledged_piece_by_piece() -> None:
     kept = Kept()
     kept.batches = [FoundBatch(0, 2), FoundBatch(3, 4, True), FoundBatch(5, 6), FoundBatch(7, 7, True)]
-    assert kept.fetch(ALICE) == [Acquired(0, 2, 1), Acquired(5, 6, 1)]
+    assert kept.fetch(ALICE) == [AcquiredRun(0, 2, 1), AcquiredRun(5, 6, 1)]
     kept.tell(ALICE, 5, 6, ACCEPT)
     kept.tell(ALICE, 0, 2, ACCEPT)
     assert kept.share.start_offset == 8
@@ -237,7 +237,7 @@ def test_a_lock_that_expires_makes_the_record_available_again() -> None:
     kept.now = 30.0
     assert kept.share.expire(30.0) is None
     assert kept.states() == [(0, 4, "ACQUIRED", 1), (5, 9, "AVAILABLE", 1)] and kept.share.next_deadline == 50.0
-    assert kept.fetch(BOB, 10)[0] == Acquired(5, 9, 2)
+    assert kept.fetch(BOB, 10)[0] == AcquiredRun(5, 9, 2)
     with pytest.raises(InvalidRecordState):
         kept.tell(ALICE, 5, 9, ACCEPT)
 
@@ -247,7 +247,7 @@ def test_a_lock_expires_even_if_the_disk_refuses() -> None:
     kept.fetch(ALICE, 10)
     kept.full = True
     assert isinstance(kept.share.expire(30.0), CoordinatorNotAvailable)
-    assert kept.fetch(BOB, 10) == [Acquired(0, 9, 2)]
+    assert kept.fetch(BOB, 10) == [AcquiredRun(0, 9, 2)]
 
 
 def test_a_member_that_goes_gives_back_only_its_own_records() -> None:
@@ -261,7 +261,7 @@ def test_a_member_that_goes_gives_back_only_its_own_records() -> None:
 def test_a_record_is_delivered_as_often_as_the_group_allows_and_then_archived() -> None:
     kept = Kept(1, ShareLimits(delivery_count=5), batch=1)
     for count in range(1, 6):
-        assert kept.fetch(ALICE) == [Acquired(0, 0, count)]
+        assert kept.fetch(ALICE) == [AcquiredRun(0, 0, count)]
         kept.tell(ALICE, 0, 0, RELEASE)
     assert kept.fetch(ALICE) == [] and kept.share.start_offset == 1
 
@@ -272,9 +272,13 @@ def test_from_half_of_the_limit_on_a_batch_is_delivered_in_parts_and_at_last_rec
         kept.fetch(ALICE)
         kept.share.release(ALICE)
     parts = [kept.fetch(ALICE) for _ in range(2)]
-    assert parts == [[Acquired(0, 3, 4)], [Acquired(4, 7, 4)]]
+    assert parts == [[AcquiredRun(0, 3, 4)], [AcquiredRun(4, 7, 4)]]
     kept.share.release(ALICE)
-    assert [kept.fetch(ALICE) for _ in range(3)] == [[Acquired(0, 0, 5)], [Acquired(1, 1, 5)], [Acquired(2, 2, 5)]]
+    assert [kept.fetch(ALICE) for _ in range(3)] == [
+        [AcquiredRun(0, 0, 5)],
+        [AcquiredRun(1, 1, 5)],
+        [AcquiredRun(2, 2, 5)],
+    ]
 
 
 # -- after a crash, and with a log that changes
@@ -292,8 +296,8 @@ def test_after_a_crash_acquired_records_are_available_with_their_stored_count() 
         (10, 19, "AVAILABLE", 1),
         (20, 24, "ACKNOWLEDGED", 1),
     ]
-    assert kept.fetch(BOB, 20) == [Acquired(0, 9, 1), Acquired(10, 19, 2)]
-    assert kept.fetch(BOB, 5) == [Acquired(25, 29, 1)]
+    assert kept.fetch(BOB, 20) == [AcquiredRun(0, 9, 1), AcquiredRun(10, 19, 2)]
+    assert kept.fetch(BOB, 5) == [AcquiredRun(25, 29, 1)]
 
 
 def test_records_that_are_gone_from_the_log_are_done() -> None:
@@ -304,7 +308,7 @@ def test_records_that_are_gone_from_the_log_are_done() -> None:
     kept.tell(ALICE, 0, 19, ACCEPT)
     assert kept.share.start_offset == 20
     kept.share.trim(50)
-    assert kept.share.start_offset == kept.share.fetch_offset == 50 and kept.fetch(BOB, 5) == [Acquired(50, 59, 1)]
+    assert kept.share.start_offset == kept.share.fetch_offset == 50 and kept.fetch(BOB, 5) == [AcquiredRun(50, 59, 1)]
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ STATES = (EMPTY, STABLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShareMember:
+class AssignedShareMember:
     """A member of a share group; a request replaces it by another one.
 
     Attributes:
@@ -74,7 +74,7 @@ class ShareMember:
             f"({self.epoch}). The member must abandon all its partitions and rejoin."
         )
 
-    def follow(self, epoch: int, target: Partitions, subscribed: "frozenset[UUID]") -> "ShareMember":
+    def follow(self, epoch: int, target: Partitions, subscribed: "frozenset[UUID]") -> "AssignedShareMember":
         """Return the member with the target assignment of ``epoch``."""
         if self.epoch != epoch:
             return replace(self, epoch=epoch, previous_epoch=self.epoch, assigned=dict(target))
@@ -100,7 +100,7 @@ class ShareChange:
 
     def __init__(self, group: "ShareGroup") -> None:
         self.group = group
-        self.members: dict[str, ShareMember | None] = {}
+        self.members: dict[str, AssignedShareMember | None] = {}
         self.target: dict[str, Partitions | None] = {}
         self.epoch = group.epoch
         self.topics_hash = group.topics_hash
@@ -109,7 +109,7 @@ class ShareChange:
         self.topics_version = group.topics_version
         self.initialized: dict[UUID, InitializedTopic] = dict(group.initialized)
 
-    def put(self, member: ShareMember) -> None:
+    def put(self, member: AssignedShareMember) -> None:
         """Add a member, or replace it."""
         known = self.members if member.member_id in self.members else self.group.members
         if member != known.get(member.member_id):
@@ -156,14 +156,16 @@ class ShareChange:
         self.target_epoch, self.target_timestamp = epoch, timestamp
 
     def restore_member(self, member_id: str, **values: object) -> None:
-        """Take over a part of a member: fields of `ShareMember`."""
-        self.members[member_id] = replace(self.members.get(member_id) or ShareMember(member_id=member_id), **values)  # type: ignore[arg-type]
+        """Take over a part of a member: fields of `AssignedShareMember`."""
+        self.members[member_id] = replace(
+            self.members.get(member_id) or AssignedShareMember(member_id=member_id), **values
+        )  # type: ignore[arg-type]
 
     # -- the group after the change
 
-    def all_members(self) -> dict[str, ShareMember]:
+    def all_members(self) -> dict[str, AssignedShareMember]:
         """Return all members, as they will be."""
-        merged: dict[str, ShareMember | None] = {**self.group.members, **self.members}
+        merged: dict[str, AssignedShareMember | None] = {**self.group.members, **self.members}
         return {member_id: member for member_id, member in merged.items() if member is not None}
 
     def subscribed(self) -> frozenset[str]:
@@ -200,7 +202,7 @@ class ShareGroup:
         self.target_epoch = 0
         self.target_timestamp = 0
         self.topics_hash = 0
-        self.members: dict[str, ShareMember] = {}
+        self.members: dict[str, AssignedShareMember] = {}
         self.target: dict[str, Partitions] = {}
         self.topics_version = -1
         self.initialized: dict[UUID, InitializedTopic] = {}
@@ -228,7 +230,7 @@ class ShareGroup:
     def state_name(self) -> str:
         return STABLE if self.members else EMPTY
 
-    def member(self, member_id: str) -> ShareMember:
+    def member(self, member_id: str) -> AssignedShareMember:
         """Return a member.
 
         Raises:

@@ -12,7 +12,12 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from ottla.brokerlite.machines.consumer_groups.member import MemberProgress, Partitions, grouped
-from ottla.brokerlite.machines.share_groups.share_group import InitializedTopic, ShareChange, ShareGroup, ShareMember
+from ottla.brokerlite.machines.share_groups.share_group import (
+    InitializedTopic,
+    ShareChange,
+    ShareGroup,
+    AssignedShareMember,
+)
 from ottla.brokerlite.machines.topics.keyed_log import Loaded, Pair
 from ottla.codec import messages
 from ottla.codec.prefixed import SIZE, build_prefixed, parse_prefixed, version_of
@@ -209,7 +214,7 @@ def _gone(group_id: str, member_id: str) -> Iterator[Pair]:
     yield _record(ShareGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None)
 
 
-def _of_member(group_id: str, member: ShareMember) -> Pair:
+def _of_member(group_id: str, member: AssignedShareMember) -> Pair:
     value = ShareGroupMemberMetadataValue(
         rack_id=member.rack_id,
         client_id=member.client_id,
@@ -219,7 +224,7 @@ def _of_member(group_id: str, member: ShareMember) -> Pair:
     return _record(ShareGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id), value)
 
 
-def _of_progress(group_id: str, member: ShareMember) -> Pair:
+def _of_progress(group_id: str, member: AssignedShareMember) -> Pair:
     value = ShareGroupCurrentMemberAssignmentValue(
         member_epoch=member.epoch,
         previous_member_epoch=member.previous_epoch,

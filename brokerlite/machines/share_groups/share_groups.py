@@ -25,7 +25,12 @@ from ottla.brokerlite.machines.consumer_groups.member import Partitions
 from ottla.brokerlite.machines.consumer_groups.subscriptions import hash_of, ids_of
 from ottla.brokerlite.machines.groups.rebalances import as_coordinator_error
 from ottla.brokerlite.machines.share_groups import share_assignor
-from ottla.brokerlite.machines.share_groups.share_group import InitializedTopic, ShareChange, ShareGroup, ShareMember
+from ottla.brokerlite.machines.share_groups.share_group import (
+    InitializedTopic,
+    ShareChange,
+    ShareGroup,
+    AssignedShareMember,
+)
 from ottla.brokerlite.machines.share_groups.share_group_log import records_of, tombstones
 from ottla.brokerlite.machines.share_partitions.share_group_configs import ShareGroupConfigs
 from ottla.brokerlite.machines.share_partitions.share_partitions import SharePartitions
@@ -189,18 +194,18 @@ class ShareGroups:
             raise CoordinatorNotAvailable(f"this broker has {len(self.by_id)} share groups already")
         return ShareGroup(group_id)
 
-    def _find(self, group: ShareGroup, asked: ShareHeartbeat) -> ShareMember:
+    def _find(self, group: ShareGroup, asked: ShareHeartbeat) -> AssignedShareMember:
         """Return the member of a request, or a new one if it joins."""
         most = self._settings.max_members
         if asked.member_id not in group.members and len(group.members) >= most:
             raise GroupMaxSizeReached(f"The share group has reached its maximum capacity of {most} members.")
         if asked.epoch == JOIN:
-            return group.members.get(asked.member_id) or ShareMember(member_id=asked.member_id)
+            return group.members.get(asked.member_id) or AssignedShareMember(member_id=asked.member_id)
         member = group.member(asked.member_id)
         member.check_epoch(asked.epoch)
         return member
 
-    def _check_size(self, group: ShareGroup, told: ShareMember) -> None:
+    def _check_size(self, group: ShareGroup, told: AssignedShareMember) -> None:
         known = group.members.get(told.member_id)
         if group.size - (known.size if known else 0) + told.size > self._settings.max_group_bytes:
             raise GroupMaxSizeReached(f"the members of group {group.group_id} take more memory than this broker allows")

@@ -76,7 +76,7 @@ class FoundBatch(NamedTuple):
     aborted: bool = False
 
 
-class Acquired(NamedTuple):
+class AcquiredRun(NamedTuple):
     """Records that a member has acquired, both offsets inclusive.
 
     Attributes:
@@ -186,7 +186,7 @@ class SharePartition:
 
     # -- acquiring
 
-    def acquire(self, wanted: Wanted, found: Sequence[FoundBatch], now: float) -> list[Acquired]:
+    def acquire(self, wanted: Wanted, found: Sequence[FoundBatch], now: float) -> list[AcquiredRun]:
         """Let a member acquire records of the batches that were read at ``wanted.fetch_offset``.
 
         This stores no record. Records of aborted transactions are archived.
@@ -461,7 +461,7 @@ def _last(batch: InFlightBatch) -> int:
     return batch.last
 
 
-def _without(acquired: Iterable[Acquired], dropped: Sequence[OffsetSpan]) -> Iterator[Acquired]:
+def _without(acquired: Iterable[AcquiredRun], dropped: Sequence[OffsetSpan]) -> Iterator[AcquiredRun]:
     """Yield the acquired records that are in none of the spans, which ascend."""
     for each in acquired:
         first = each.first
@@ -496,14 +496,14 @@ class _Acquisition:
         self._partition, self._wanted, self._found = partition, wanted, found
         self._last, self._limit, self._deadline = last, limit, deadline
         self._base = found[0].base_offset
-        self._taken: list[Acquired] = []
+        self._taken: list[AcquiredRun] = []
         self._count = 0
 
     @property
     def _left(self) -> int:
         return self._limit - self._count
 
-    def run(self, batches: Sequence[InFlightBatch]) -> list[Acquired]:
+    def run(self, batches: Sequence[InFlightBatch]) -> list[AcquiredRun]:
         """Acquire, and return the acquired records in order."""
         known = [each for each in batches if each.last >= self._base and each.first <= self._last]
         for batch in known:
@@ -627,5 +627,5 @@ class _Acquisition:
 
     def _note(self, runs: Iterable[RecordRun]) -> None:
         for run in runs:
-            self._taken.append(Acquired(run.first, run.last, run.deliveries))
+            self._taken.append(AcquiredRun(run.first, run.last, run.deliveries))
             self._count += run.size

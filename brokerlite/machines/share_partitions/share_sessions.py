@@ -11,7 +11,7 @@ Rules:
 - A session belongs to the connection that opened it, and ends with it.
 - Sessions and their partitions are bounded.
 
-Source: SharePartitionManager.java (newContext, acknowledgeSessionUpdate, releaseSession), ShareSession.java,
+Source: SharePartitionManager.java (newContext, acknowledgeSessionUpdate, releaseSession), ServedShareSession.java,
 ShareSessionCache.java, ShareSessionContext.java.
 """
 
@@ -43,7 +43,7 @@ class SessionName(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class ShareSession:
+class ServedShareSession:
     """A share session.
 
     Attributes:
@@ -90,7 +90,7 @@ class ShareFetchTurn:
         places: the partitions to read, in the order of this request.
     """
 
-    def __init__(self, session: ShareSession, places: Sequence[Place], *, is_first: bool) -> None:
+    def __init__(self, session: ServedShareSession, places: Sequence[Place], *, is_first: bool) -> None:
         self.places = places
         self._session = session
         self._epoch = session.epoch
@@ -118,7 +118,7 @@ class ShareSessions:
 
     def __init__(self, max_sessions: int) -> None:
         self._max_sessions = max_sessions
-        self._sessions: dict[SessionName, ShareSession] = {}
+        self._sessions: dict[SessionName, ServedShareSession] = {}
         self._by_connection: dict[int, dict[SessionName, None]] = {}
         self._by_group: dict[str, int] = {}
         self._partitions = 0
@@ -200,7 +200,7 @@ class ShareSessions:
         """Return the sessions that belong to a connection."""
         return list(self._by_connection.get(connection, ()))
 
-    def _find(self, name: SessionName) -> ShareSession:
+    def _find(self, name: SessionName) -> ServedShareSession:
         if (session := self._sessions.get(name)) is None:
             raise ShareSessionNotFound(f"member {name.member_id} of group {name.group_id} has no share session")
         return session
@@ -209,7 +209,7 @@ class ShareSessions:
         self.close(name)
         if len(self._sessions) >= self._max_sessions or self._partitions + len(places) > MAX_PARTITIONS:
             raise ShareSessionLimitReached(f"this broker has {len(self._sessions)} share sessions already")
-        session = ShareSession(name, connection, places=dict.fromkeys(places, False))
+        session = ServedShareSession(name, connection, places=dict.fromkeys(places, False))
         self._sessions[name] = session
         self._by_connection.setdefault(connection, {})[name] = None
         self._by_group[name.group_id] = self._by_group.get(name.group_id, 0) + 1
