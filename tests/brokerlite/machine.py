@@ -225,7 +225,9 @@ class Machine:
         return action.message
 
     def log(self, topic: str = "t", partition: int = 0) -> PartitionLog:
-        return self.core.topics.by_name[topic].partitions[partition]
+        found = self.core.topics.find_own(topic)
+        assert found is not None
+        return found.partitions[partition]
 
     def produce(self, *records: bytes, topic: str = "t", partition: int = 0) -> None:
         """Append record sets, which the partition must accept."""

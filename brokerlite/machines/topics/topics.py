@@ -46,11 +46,11 @@ ACCESS_CONTROL = "__access_control"
 """The log of ACLs. Apache Kafka has them in `CLUSTER_METADATA`."""
 CLUSTER_METADATA = "__cluster_metadata"
 """The log of Apache Kafka's controllers. This broker has none, and allows no topic of that name."""
-INTERNAL = frozenset((CONSUMER_OFFSETS, TRANSACTION_STATE, ACCESS_CONTROL))
+INTERNAL = frozenset((CONSUMER_OFFSETS, TRANSACTION_STATE))
 """Topics that only the broker writes. Clients may read them."""
 USER_CREDENTIALS = "__user_credentials"
-HIDDEN = frozenset((USER_CREDENTIALS,))
-"""Topics that clients neither see nor read nor create."""
+HIDDEN = frozenset((USER_CREDENTIALS, ACCESS_CONTROL))
+"""Topics that clients neither see nor read nor create: Read on all topics must not be enough for their contents."""
 
 MAX_NAME = 249
 MAX_PARTITIONS = 10_000
