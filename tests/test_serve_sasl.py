@@ -57,10 +57,10 @@ async def ask(stream: trio.SocketStream, message: Any, version: int) -> bytes:
     return await received(stream, int.from_bytes(await received(stream, 4), "big"))
 
 
-async def log_in(stream: trio.SocketStream, password: str) -> int:
+async def log_in(stream: trio.SocketStream, password: str, user: str = ALICE) -> int:
     """Log in; return the error code."""
     await ask(stream, SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1)
-    exchange = ScramSha256(ALICE, password).exchange()
+    exchange = ScramSha256(user, password).exchange()
     token: bytes | None = exchange.begin()
     while token is not None:
         frame = await ask(stream, SaslAuthenticateRequest(auth_bytes=token), 2)
@@ -196,6 +196,25 @@ async def test_hosts_take_turns_while_passwords_are_checked(monkeypatch: pytest.
             await received(stream, 4)
             await stream.aclose()
     assert checked == ["bob", "alice", "bob", "bob"]
+
+
+async def test_many_odd_logins_do_not_hide_guesses_of_a_users_password(
+    clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with guarded(Desk(echo)) as (_, place):
+        for number in range(30):
+            odd = "x" * (number + 1)
+            async with peer(place) as stream:
+                await ask(stream, SaslHandshakeRequest(mechanism=odd), 1)
+            async with peer(place) as stream:
+                assert await log_in(stream, "wrong", odd) == 58
+        async with peer(place) as stream:
+            assert await log_in(stream, "wrong") == 58
+    assert [each for each in caplog.messages if " more from " not in each] == [
+        "authentication failed: a client wants 'x', and the listener has SCRAM-SHA-256, PLAIN",
+        "authentication failed: user 'x' is refused by SCRAM-SHA-256",
+        "authentication failed: user 'alice' is refused by SCRAM-SHA-256",
+    ]
 
 
 async def test_nobody_waits_for_the_passwords_of_strangers_that_have_left(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,6 +45,10 @@ class Users(Protocol):
         """A credential of the user for some mechanism, against which to check a password; else as `credential`."""
         ...
 
+    def knows(self, user: str) -> bool:
+        """Whether there is such a user."""
+        ...
+
 
 class UserTable:
     """Keeps the credentials of all users.
@@ -65,6 +69,10 @@ class UserTable:
 
     def __len__(self) -> int:
         return len(self._users)
+
+    def knows(self, user: str) -> bool:
+        """See `Users.knows`."""
+        return user in self._users
 
     def credentials(self, user: str) -> Mapping[str, ScramCredential]:
         """The user's credentials by mechanism; empty for unknown users."""

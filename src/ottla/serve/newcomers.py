@@ -9,11 +9,11 @@ Rules:
 """
 
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 import trio
 
+from ottla.addresses import network_of
 from ottla.serve.traffic import Refusal
 
 if TYPE_CHECKING:
@@ -102,13 +102,17 @@ class Newcomers:
             del self._hosts[host]
         return True
 
-    def failed(self, connection: "AcceptedConnection", why: str) -> None:
-        """Count a failed authentication, and log it; the connection is about to be closed."""
+    def failed(self, connection: "AcceptedConnection", why: str, kind: str = "") -> None:
+        """Count a failed authentication, and log it; the connection is about to be closed.
+
+        Args:
+            kind: what counts as the same failure; see `Complaints`.
+        """
         if (newcomer := self._hosts.get(host_of(connection), {}).get(connection)) is not None:
             newcomer.has_failed = True
         self._shared.traffic.refused(Refusal.SASL if connection.is_secured else Refusal.TLS)
         what = "authentication failed" if connection.is_secured else "connection refused"
-        self._shared.complain(f"{what}: {why}", connection.session)
+        self._shared.complain(f"{what}: {why}", connection.session, kind)
 
     def _make_room(self) -> None:
         theirs = max(self._hosts.values(), key=len)
@@ -127,6 +131,5 @@ class Newcomers:
 
 
 def host_of(connection: "AcceptedConnection") -> str:
-    """The client's address, or with IPv6 its network: one host has as many addresses as it likes."""
-    host = connection.session.peer_host
-    return host if ":" not in host else ip_address(host).packed[:8].hex()
+    """The host of a client, for limits."""
+    return network_of(connection.session.peer_host)

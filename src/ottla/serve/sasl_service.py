@@ -101,7 +101,10 @@ class SaslService(Service):
                 self._start(partial(self._check, connection, session, answer, step), connection)
             case SaslEnd():
                 connection.hold(True)
-                self._newcomers.failed(connection, step.why)
+                # Mechanisms and names are the client's choice: only a user's own name makes a kind of failure.
+                user = step.who if step.who is not None and self._server.users.knows(step.who) else ""
+                code = step.answer.errors if step.answer else ()
+                self._newcomers.failed(connection, step.why, f"authentication failed {code} {user}")
                 self._start(partial(self._close, connection, answer, step), connection)
 
     async def _check(
