@@ -27,7 +27,9 @@ from tests.serving import LIMITS, Desk, closed, echo, received, until
 from tests.steps import no_step_holds_the_loop  # noqa: F401 # applies to each test here
 from tests.test_sasl_server import ALICE, SECRET, USERS
 
-SETTINGS = SaslSettings(mechanisms=("SCRAM-SHA-256", "PLAIN"), failure_delay=2.0, max_receive=600)
+SETTINGS = SaslSettings(
+    mechanisms=("SCRAM-SHA-256", "PLAIN"), max_reauth={"SCRAM-SHA-256": 100.0}, failure_delay=2.0, max_receive=600
+)
 ROOMY = replace(LIMITS, max_connections=20, max_frame=100_000)
 REQUEST = b"\0\3" + b"request that is no SASL"
 
@@ -80,6 +82,7 @@ async def begin_plain(stream: trio.SocketStream, user: bytes) -> None:
 async def test_the_service_gets_requests_of_authenticated_clients_only(clock: MockClock) -> None:
     desk = Desk(echo)
     async with guarded(desk) as (_, place), peer(place) as stream, peer(place) as stranger:
+        began = trio.current_time()
         assert await log_in(stream, SECRET) == 0
         await stranger.send_all(frames.framed(REQUEST))
         await closed(stranger)
@@ -89,6 +92,7 @@ async def test_the_service_gets_requests_of_authenticated_clients_only(clock: Mo
         await received(stream, 8 + len(REQUEST) + len(large))
         assert desk.asked == [REQUEST, large]
         assert [each.session.principal for each in desk.connections] == ["User:alice", "User:ANONYMOUS"]
+        assert desk.connections[0].session.session_ends_at == began + 100.0
 
 
 async def test_a_failure_is_answered_late(clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:

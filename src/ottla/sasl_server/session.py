@@ -80,6 +80,7 @@ class SaslSession:
         login: the client has authenticated, as this user; ``None`` before.
         mechanism: by which it did.
         expects_token: the next frame is a token without a header.
+        ends_at: when the session ends, in monotonic seconds.
     """
 
     def __init__(self, mechanisms: Mapping[str, Mechanism], settings: SaslSettings) -> None:
@@ -90,7 +91,7 @@ class SaslSession:
         self._is_busy = False
         """An exchange is under way."""
         self._now = self._wall = 0.0
-        self._ends_at = math.inf
+        self.ends_at = math.inf
         self._renewed_at = -math.inf
         self._life = self._run()
         next(self._life)
@@ -103,7 +104,7 @@ class SaslSession:
 
     def is_open(self, now: float) -> bool:
         """Whether the service may get requests."""
-        return self.login is not None and now < self._ends_at and not self._is_busy
+        return self.login is not None and now < self.ends_at and not self._is_busy
 
     def take(self, frame: Buffer, now: float, wall: float) -> Step:
         """Take a request.
@@ -140,7 +141,7 @@ class SaslSession:
                     continue
                 refused = SaslHandshakeResponse(error_code=IllegalSaslState.code, mechanisms=tuple(self._mechanisms))
                 frame = yield _answer(refused, *self._parsed(frame, HANDSHAKE)[1:], (IllegalSaslState.code,))
-            elif self._now >= self._ends_at:
+            elif self._now >= self.ends_at:
                 raise RemoteProtocolError(f"the session of {self.principal!r:.200} has ended, and was not renewed")
             elif frames.asked(frame)[0] == AUTHENTICATE:
                 _, version, number = self._parsed(frame, AUTHENTICATE)
@@ -189,7 +190,7 @@ class SaslSession:
             lengths.append(most)
         if login.expires_at is not None:
             lengths.append(max(login.expires_at - self._wall, 0.0))
-        self._ends_at = self._now + min(lengths, default=math.inf)
+        self.ends_at = self._now + min(lengths, default=math.inf)
         return int(min(lengths) * 1000) if lengths else 0
 
     def _misfit(self, mechanism: str) -> str:

@@ -94,7 +94,7 @@ class SaslService(Service):
             case SaslAnswer(frame=frame, errors=errors):
                 if session.login is not None:
                     self._newcomers.authenticated(connection)
-                    connection.session.authenticated(session.principal)
+                    connection.session.authenticated(session.principal, session.ends_at)
                 answer.send(frame, errors=errors)
             case Check():
                 connection.hold(True)
