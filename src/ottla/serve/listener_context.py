@@ -75,7 +75,8 @@ class ListenerContext:
 
     def __post_init__(self) -> None:
         self.frames = Memory(self.limits.all_frames, self.budget)
-        self.newcomers = Newcomers(self)
+        limits = self.limits
+        self.newcomers = Newcomers(limits.max_connections, limits.handshake, self.traffic, self.complain)
 
     def observe(self, observer: ObserverThread) -> None:
         """Have an observer called for each request that is answered, until `ignore`."""
