@@ -355,6 +355,10 @@ class _BrokerService(Service):
         """See `ottla.sasl_server.users.Users.any_credential`."""
         return self.core.users.table.any_credential(user)
 
+    def knows(self, user: str) -> bool:
+        """See `ottla.sasl_server.users.Users.knows`."""
+        return self.core.users.table.knows(user)
+
     def connected(self, connection: AcceptedConnection) -> None:
         pass
 

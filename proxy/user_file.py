@@ -160,6 +160,10 @@ class UserFile:
         """See `ottla.sasl_server.users.Users`."""
         return self.table.any_credential(user)
 
+    def knows(self, user: str) -> bool:
+        """See `ottla.sasl_server.users.Users`."""
+        return self.table.knows(user)
+
     def changed(self) -> frozenset[str]:
         """The users who have other credentials than at the last call, or none any more; blocks."""
         before, now = self._compared, self.table

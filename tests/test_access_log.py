@@ -21,7 +21,7 @@ from tests.pairs import listening, peer
 from tests.patience import HUNG
 from tests.serving import Desk, received, until
 
-REQUEST = build_request(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 4, 7, 'sh"op\n')
+REQUEST = build_request(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 4, 7, 'sh"op\n\x9b2J\u202e')
 
 
 @pytest.fixture
@@ -46,7 +46,8 @@ async def test_a_request_has_a_line(clock: MockClock, tmp_path: Path) -> None:
             await received(stream, 2 * len(framed(b"answer")))
     first, second = lines(file)
     assert first["time"].endswith("Z") and first["milliseconds"] >= 0 and first["peer"]
-    expected = {"client_id": 'sh"op\n', "request": "Heartbeat", "version": 4}
+    expected = {"client_id": 'sh"op\n\x9b2J\u202e', "request": "Heartbeat", "version": 4}
+    assert file.read_text().isascii(), "a terminal that shows it obeys nobody"
     expected |= {"bytes": len(REQUEST) - 4, "response_bytes": 10, "error": "NOT_LEADER_OR_FOLLOWER, REQUEST_TIMED_OUT"}
     assert expected.items() <= first.items()
     assert (second["request"], second["client_id"], second["bytes"]) == ("unknown (-1)", None, 5)

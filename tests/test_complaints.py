@@ -1,6 +1,6 @@
 """Similar complaints from one host are logged once a minute, with their count."""
 
-from ottla.complaints import INTERVAL, KINDS, Complaints
+from ottla.complaints import INTERVAL, KINDS, OF_SOURCE, Complaints
 
 HOST = "192.0.2.7"
 
@@ -46,6 +46,26 @@ def test_many_kinds_are_counted_as_one_so_that_memory_and_lines_are_bounded() ->
     assert written == KINDS + 1
     [line] = complaints.counted(INTERVAL)
     assert f"{2 * KINDS - 1} more" in line
+
+
+def test_a_source_of_many_kinds_silences_only_itself() -> None:
+    complaints = Complaints()
+    written = sum(complaints.is_new(0, HOST, f"bad name {'x' * n}") for n in range(3 * KINDS))
+    assert written == OF_SOURCE
+    assert complaints.is_new(0, "192.0.2.8", "no Kafka")
+    assert complaints.is_new(0, HOST, "denied", source="User:alice") and complaints.is_new(
+        0, HOST, "denied", source="b"
+    )
+    [line] = complaints.counted(INTERVAL)
+    assert line == f"other complaints: {3 * KINDS - OF_SOURCE} more from {HOST} in 60 s"
+    complaints.counted(2 * INTERVAL), complaints.counted(3 * INTERVAL)
+    assert complaints.is_new(3 * INTERVAL, HOST, "bad name")
+
+
+def test_texts_of_clients_need_not_make_kinds() -> None:
+    complaints = Complaints()
+    assert [complaints.is_new(0, HOST, f"no user {each}", kind="no user") for each in "abc"] == [True, False, False]
+    assert complaints.is_new(0, HOST, "no user a")
 
 
 def test_at_the_end_everything_that_was_counted_is_told() -> None:

@@ -253,6 +253,17 @@ def test_a_request_that_cannot_be_read_does_not_show_its_bytes(key: int) -> None
     assert "cannot be read" in str(raised.value) and "secret" not in str(raised.value)
 
 
+@pytest.mark.parametrize("message", [ApiVersionsRequest(), SaslHandshakeRequest(mechanism="PLAIN")])
+def test_before_the_login_only_tokens_may_be_long(message: Any) -> None:
+    peer = Peer()
+    frame = frames.build_request(message, 0, 1, "me")[4:]
+    with pytest.raises(RemoteProtocolError, match="a request of 65537 bytes before the login; it may have 65536"):
+        peer.give(frame + bytes(2**16 + 1 - len(frame)))
+    again = Peer()
+    again.handshake("PLAIN")
+    assert again.authenticate(b"\0alice\0" + b"x" * 2**17).error_code == 58
+
+
 # -- sessions that end (KIP-368)
 
 SHORT = replace(SETTINGS, max_reauth={"PLAIN": 10.0, "SCRAM-SHA-256": 10.0})
@@ -310,6 +321,18 @@ def test_during_an_exchange_no_other_request_gets_in() -> None:
     peer.handshake("SCRAM-SHA-256")
     with pytest.raises(RemoteProtocolError, match="while it authenticates again"):
         peer.send(MetadataRequest(topics=None), 12)
+
+
+def test_a_request_while_a_password_is_checked_does_not_pass_for_the_result() -> None:
+    peer = Peer()
+    peer.handshake("PLAIN")
+    token = frames.build_request(SaslAuthenticateRequest(auth_bytes=b"\0alice\0wrong"), 2, 1, None)[4:]
+    check = peer.session.take(token, peer.now, peer.now)
+    assert isinstance(check, Check)
+    with pytest.raises(RemoteProtocolError, match="while the one before is still checked"):
+        peer.session.take(token, peer.now, peer.now)
+    assert isinstance(peer.session.checked("not True", peer.now, peer.now), SaslEnd)
+    assert peer.session.login is None
 
 
 def test_a_token_after_the_login_is_refused_and_the_session_goes_on() -> None:

@@ -27,7 +27,9 @@ from tests.serving import LIMITS, Desk, closed, echo, received, until
 from tests.steps import no_step_holds_the_loop  # noqa: F401 # applies to each test here
 from tests.test_sasl_server import ALICE, SECRET, USERS
 
-SETTINGS = SaslSettings(mechanisms=("SCRAM-SHA-256", "PLAIN"), failure_delay=2.0, max_receive=600)
+SETTINGS = SaslSettings(
+    mechanisms=("SCRAM-SHA-256", "PLAIN"), max_reauth={"SCRAM-SHA-256": 100.0}, failure_delay=2.0, max_receive=600
+)
 ROOMY = replace(LIMITS, max_connections=20, max_frame=100_000)
 REQUEST = b"\0\3" + b"request that is no SASL"
 
@@ -57,10 +59,10 @@ async def ask(stream: trio.SocketStream, message: Any, version: int) -> bytes:
     return await received(stream, int.from_bytes(await received(stream, 4), "big"))
 
 
-async def log_in(stream: trio.SocketStream, password: str) -> int:
+async def log_in(stream: trio.SocketStream, password: str, user: str = ALICE) -> int:
     """Log in; return the error code."""
     await ask(stream, SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1)
-    exchange = ScramSha256(ALICE, password).exchange()
+    exchange = ScramSha256(user, password).exchange()
     token: bytes | None = exchange.begin()
     while token is not None:
         frame = await ask(stream, SaslAuthenticateRequest(auth_bytes=token), 2)
@@ -80,6 +82,7 @@ async def begin_plain(stream: trio.SocketStream, user: bytes) -> None:
 async def test_the_service_gets_requests_of_authenticated_clients_only(clock: MockClock) -> None:
     desk = Desk(echo)
     async with guarded(desk) as (_, place), peer(place) as stream, peer(place) as stranger:
+        began = trio.current_time()
         assert await log_in(stream, SECRET) == 0
         await stranger.send_all(frames.framed(REQUEST))
         await closed(stranger)
@@ -89,6 +92,7 @@ async def test_the_service_gets_requests_of_authenticated_clients_only(clock: Mo
         await received(stream, 8 + len(REQUEST) + len(large))
         assert desk.asked == [REQUEST, large]
         assert [each.session.principal for each in desk.connections] == ["User:alice", "User:ANONYMOUS"]
+        assert desk.connections[0].session.session_ends_at == began + 100.0
 
 
 async def test_a_failure_is_answered_late(clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
@@ -196,6 +200,25 @@ async def test_hosts_take_turns_while_passwords_are_checked(monkeypatch: pytest.
             await received(stream, 4)
             await stream.aclose()
     assert checked == ["bob", "alice", "bob", "bob"]
+
+
+async def test_many_odd_logins_do_not_hide_guesses_of_a_users_password(
+    clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with guarded(Desk(echo)) as (_, place):
+        for number in range(30):
+            odd = "x" * (number + 1)
+            async with peer(place) as stream:
+                await ask(stream, SaslHandshakeRequest(mechanism=odd), 1)
+            async with peer(place) as stream:
+                assert await log_in(stream, "wrong", odd) == 58
+        async with peer(place) as stream:
+            assert await log_in(stream, "wrong") == 58
+    assert [each for each in caplog.messages if " more from " not in each] == [
+        "authentication failed: a client wants 'x', and the listener has SCRAM-SHA-256, PLAIN",
+        "authentication failed: user 'x' is refused by SCRAM-SHA-256",
+        "authentication failed: user 'alice' is refused by SCRAM-SHA-256",
+    ]
 
 
 async def test_nobody_waits_for_the_passwords_of_strangers_that_have_left(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """TLS between a client and a server that meet in memory: all bytes arrive, and each error names its cause."""
 
+import contextlib
 import datetime
 import ssl
 from collections.abc import Callable
@@ -10,8 +11,8 @@ import pytest
 import trustme
 
 from ottla.errors import AuthenticationFailed, ConfigurationError, ConnectionLost, OttlaError
-from ottla.tls import TLS, TlsConnection
-from tests.tls import without_subject
+from ottla.tls import TLS, ClientCertificates, TlsConnection
+from tests.tls import serving, without_subject
 
 HOST = "broker.example.com"
 
@@ -333,3 +334,29 @@ def test_no_secret_is_shown(ca: trustme.CA) -> None:
 def test_a_host_that_no_certificate_can_name_is_refused(ca: trustme.CA, host: str) -> None:
     with pytest.raises(AuthenticationFailed, match="no certificate can name the host"):
         client(ca, host)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=lambda each: each.name)
+@pytest.mark.parametrize("wanted", ["none", "requested", "required"])
+def test_a_client_with_a_certificate_shows_it_for_each_connection(
+    ca: trustme.CA, version: ssl.TLSVersion, wanted: ClientCertificates
+) -> None:
+    """A resumed session would let it in also when the certificate has expired."""
+    theirs = serving(ca, HOST, wanted)
+    context = ssl.create_default_context()
+    ca.configure_trust(context)
+    ca.issue_cert("a-service").configure_cert(context)
+    context.maximum_version = version
+    session, resumed = None, []
+    for _ in range(2):
+        server, (incoming, outgoing) = theirs.connection(), (ssl.MemoryBIO(), ssl.MemoryBIO())
+        client = context.wrap_bio(incoming, outgoing, False, HOST, session)
+        for _ in range(4):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                client.do_handshake()
+            incoming.write(server.feed(outgoing.read()))
+        incoming.write(b"".join(server.seal([b"a"])))
+        assert client.read(1) == b"a"  # with it come the tickets
+        session = client.session
+        resumed.append(client.session_reused)
+    assert resumed == [False, wanted == "none"]

@@ -64,7 +64,7 @@ def handle(broker: BrokerCore, call: Call) -> FetchResponse | Wait:
     if read.final or missing <= 0 or request.max_wait_ms <= 0 or not read.logs:
         return _response(fetch, read)
     return Wait(
-        call.now + request.max_wait_ms / 1000,
+        min(call.now + request.max_wait_ms / 1000, call.session.session_ends_at),
         read.logs,
         missing,
         lambda: _response(fetch, _read(broker, call, fetch)),

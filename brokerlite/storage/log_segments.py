@@ -33,22 +33,22 @@ class DamageReports:
 
     Args:
         name: of the partition's folder.
+
+    Attributes:
+        last_offset: the highest offset at which there was any; -1: there was none.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._told: set[_Place] = set()
-
-    @property
-    def any(self) -> bool:
-        """Whether there was any."""
-        return bool(self._told)
+        self.last_offset = -1
 
     def tell(self, segment: Segment, position: int, offset: int) -> None:
         """Log damage to the batch with ``offset``, once."""
         place = _Place(segment.base_offset, position)
         if place not in self._told:
             self._told.add(place)
+            self.last_offset = max(self.last_offset, offset)
             said = "%s is damaged: offset %d cannot be read: bad batch at byte %d of %s"
             log.error(said, self._name, offset, position, segment.log_path)
 
@@ -77,9 +77,9 @@ class LogSegments:
         return iter(self._segments)
 
     @property
-    def is_damaged(self) -> bool:
-        """Whether records are known to be damaged or missing."""
-        return bool(self._lost) or self._damage.any
+    def damaged_offset(self) -> int:
+        """See `ottla.brokerlite.machines.partitions.partition_log.Segments.damaged_offset`."""
+        return max(self._damage.last_offset, *self._lost, -1)
 
     # -- changes
 

@@ -139,9 +139,9 @@ class PartitionSegments:
         return sum(segment.size for segment in self._segments)
 
     @property
-    def is_damaged(self) -> bool:
-        """See `ottla.brokerlite.machines.partitions.partition_log.Segments.is_damaged`."""
-        return self._segments.is_damaged
+    def damaged_offset(self) -> int:
+        """See `ottla.brokerlite.machines.partitions.partition_log.Segments.damaged_offset`."""
+        return self._segments.damaged_offset
 
     @property
     def synced_offset(self) -> int:

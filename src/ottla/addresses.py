@@ -9,6 +9,8 @@ Rules:
 Source: RFC 3986, section 3.2.2; RFC 5952, section 6; Utils.java, getHost and getPort.
 """
 
+from ipaddress import ip_network
+
 from ottla.errors import ConfigurationError
 
 EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})
@@ -18,6 +20,11 @@ _EXAMPLE_PORT = 9092
 _HIGHEST = 65535
 _LONGEST = 20
 """Digits of a port, with zeros in front of it."""
+
+
+def network_of(host: str) -> str:
+    """The address of a host, for limits by host; with IPv6 its network, because a host has 2**64 addresses."""
+    return str(ip_network((host.partition("%")[0], 64), strict=False)) if ":" in host else host
 
 
 def parse_address(

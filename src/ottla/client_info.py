@@ -1,5 +1,6 @@
 """Facts about the other side of a connection; every request comes with them."""
 
+import math
 from dataclasses import dataclass
 
 from ottla.addresses import format_address
@@ -21,6 +22,7 @@ class ClientInfo:
         subjects: turns the subject of the client's certificate into its principal; ``None``: it has no effect.
         principal: the client's principal, in Kafka's form ``type:name``.
         awaits_login: the listener requires SASL, and the client has not authenticated yet.
+        session_ends_at: when its session of SASL ends, in the loop's seconds; nothing that waits may wait longer.
         certificate_subject: the distinguished name of the client's certificate (``CN=app,O=ottla``), if it has
             presented a trusted one.
         client_software_name, client_software_version: from ApiVersions v3+; empty until then.
@@ -34,6 +36,7 @@ class ClientInfo:
     subjects: SubjectMapping | None = None
     principal: str = ANONYMOUS
     awaits_login: bool = False
+    session_ends_at: float = math.inf
     certificate_subject: str | None = None
     client_software_name: str = ""
     client_software_version: str = ""
@@ -51,9 +54,9 @@ class ClientInfo:
                 raise AuthenticationFailed("the client's certificate has an empty subject, which names no user")
             self.principal = f"User:{self.subjects.name(certificate_subject)}"
 
-    def authenticated(self, principal: str) -> None:
-        """Notice that the client has authenticated by SASL."""
-        self.principal, self.awaits_login = principal, False
+    def authenticated(self, principal: str, ends_at: float = math.inf) -> None:
+        """Notice that the client has authenticated by SASL, for a session until ``ends_at``."""
+        self.principal, self.awaits_login, self.session_ends_at = principal, False, ends_at
 
     def runs(self, software: str, version: str) -> None:
         """Notice the client's software, as its ApiVersions request names it."""

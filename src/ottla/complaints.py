@@ -7,19 +7,23 @@
         log.warning(line)                           # "connection refused: …: 8999 more from 127.0.0.1 in 60 s"
 
 Rules:
-- Complaints are of one kind if they come from the same host and differ only in numbers.
+- Complaints are of one kind if they come from the same host and differ only in numbers, or in texts that the caller
+  leaves out of `kind`. Texts that clients choose belong there: each one would be a kind of its own.
 - The first of a kind is written, and then at most one line per `INTERVAL` with their number.
-- Memory is bounded, however many kinds there are: beyond `KINDS` all others count as one kind.
+- Memory is bounded, however many kinds there are. A source has `OF_SOURCE` kinds, the last one for all others, so a
+  client that causes many silences only itself. Beyond `KINDS` all others together count as one kind.
 """
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 
 INTERVAL = 60.0
 """Seconds between two lines about one kind."""
-KINDS = 200
+KINDS = 1000
+OF_SOURCE = 20
 _NUMBER = re.compile(r"\d+")
-_OTHERS = ("", "")
+_OTHERS = ("", "", "")
 
 
 @dataclass(slots=True)
@@ -28,15 +32,17 @@ class _Counted:
 
     since: float
     text: str
+    host: str
+    source: str
     more: int = 0
 
     def repeated(self) -> None:
         """Count a complaint that is not written."""
         self.more += 1
 
-    def line(self, host: str, now: float) -> str:
+    def line(self, now: float) -> str:
         """Return the line with the number, and count from 0 again."""
-        source = f" from {host}" if host else ""
+        source = f" from {self.host}" if self.host else ""
         line = f"{self.text}: {self.more} more{source} in {now - self.since:.0f} s"
         self.since, self.more = now, 0
         return line
@@ -46,29 +52,44 @@ class Complaints:
     """Decides which complaints are written, and counts the others; ``now`` is in seconds."""
 
     def __init__(self) -> None:
-        self._kinds: dict[tuple[str, str], _Counted] = {}
+        self._kinds: dict[tuple[str, str, str], _Counted] = {}
+        """By source, host and kind."""
+        self._of_sources: Counter[str] = Counter()
+        """Source -> the number of its kinds; no source is without one."""
 
-    def is_new(self, now: float, host: str, text: str) -> bool:
-        """Whether there was no complaint of this kind for a while; otherwise counts it."""
-        kind = host, _NUMBER.sub("0", text)
-        if len(self._kinds) >= KINDS and kind not in self._kinds:
-            kind = _OTHERS
-        if known := self._kinds.get(kind):
+    def is_new(self, now: float, host: str, text: str, *, kind: str = "", source: str = "") -> bool:
+        """Whether there was no complaint of this kind for a while; otherwise counts it.
+
+        Args:
+            kind: instead of the text without numbers.
+            source: who causes it, if that is not the host.
+        """
+        source = source or host
+        key = source, host, kind or _NUMBER.sub("0", text)
+        if key not in self._kinds and source and self._of_sources[source] >= OF_SOURCE - 1:
+            key, text = (source, host, ""), "other complaints" if source == host else f"other complaints about {source}"
+        if key not in self._kinds and len(self._kinds) >= KINDS:
+            key, host, source, text = _OTHERS, "", "", "other complaints, or from other hosts"
+        if known := self._kinds.get(key):
             known.repeated()
             return False
-        self._kinds[kind] = _Counted(now, text if kind is not _OTHERS else "other complaints, or from other hosts")
+        self._kinds[key] = _Counted(now, text, host, source)
+        self._of_sources[source] += 1
         return True
 
     def counted(self, now: float, after: float = INTERVAL) -> list[str]:
         """A line for each kind that has been counted for ``after`` seconds or longer since its last line."""
         lines = []
-        for kind, known in list(self._kinds.items()):
+        for key, known in list(self._kinds.items()):
             if now < known.since + after:  # the same sum as in `deadline`, so that rounding cannot differ
                 continue
             if known.more:
-                lines.append(known.line(kind[0], now))
+                lines.append(known.line(now))
             else:
-                del self._kinds[kind]
+                del self._kinds[key]
+                self._of_sources[known.source] -= 1
+                if not self._of_sources[known.source]:
+                    del self._of_sources[known.source]
         return lines
 
     @property

@@ -416,6 +416,9 @@ def _server_context(options: ServerTLS) -> ssl.SSLContext:
         _load_ca(context, options.ca)
         required = options.client_certificates == "required"
         context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
+        # A resumed session would not check the certificate again, also if it has expired meanwhile.
+        context.options |= ssl.OP_NO_TICKET
+        context.num_tickets = 0
     _load_own(context, options, options.certificate)
     return context
 

@@ -1,5 +1,6 @@
 """The broker's machine driven by hand: no socket, no clock, a folder of the test's own."""
 
+import math
 import uuid
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -182,8 +183,11 @@ class Machine:
         connection: int = 1,
         timestamp: int = TODAY,
         principal: str = ANONYMOUS,
+        session_ends_at: float = math.inf,
     ) -> int:
         """Hand in a request; return its ticket."""
+        session = a_session(principal)
+        session.session_ends_at = session_ends_at
         self._tickets += 1
         key = api(type(message)).key
         header = RequestHeader(
@@ -192,7 +196,7 @@ class Machine:
             correlation_id=self._tickets,
             client_id=None,
         )
-        self.core.handle(self._tickets, Call(connection, a_session(principal), header, message, self.now, timestamp))
+        self.core.handle(self._tickets, Call(connection, session, header, message, self.now, timestamp))
         return self._tickets
 
     def poll(self) -> list[Answer | CloseConnection]:
@@ -225,7 +229,9 @@ class Machine:
         return action.message
 
     def log(self, topic: str = "t", partition: int = 0) -> PartitionLog:
-        return self.core.topics.by_name[topic].partitions[partition]
+        found = self.core.topics.find_own(topic)
+        assert found is not None
+        return found.partitions[partition]
 
     def produce(self, *records: bytes, topic: str = "t", partition: int = 0) -> None:
         """Append record sets, which the partition must accept."""

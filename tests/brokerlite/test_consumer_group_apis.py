@@ -135,6 +135,21 @@ def test_an_invalid_pattern_is_refused_by_name(machine: Machine) -> None:
     assert not machine.core.consumer_groups.by_id
 
 
+@pytest.mark.parametrize(
+    ("pattern", "says"),
+    [(r"\pL{300}|x", "pattern too large"), ("a" * 2001, "has 2001 characters; this broker takes at most 2000")],
+)
+def test_a_pattern_that_would_take_much_memory_is_refused(machine: Machine, pattern: str, says: str) -> None:
+    answer = beat(machine, subscribed_topic_regex=pattern)
+    assert answer.error_code == InvalidRegularExpression.code and says in answer.error_message
+    assert subscriptions.compiled.cache_parameters()["maxsize"] == 100
+
+
+def test_a_pattern_may_name_many_topics(machine: Machine) -> None:
+    pattern = "|".join(f"a-topic-{number:03}" for number in range(140)) + "|t"
+    assert beat(machine, subscribed_topic_regex=pattern).error_code == 0
+
+
 def test_without_re2_a_pattern_is_refused_with_the_name_of_the_extra(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

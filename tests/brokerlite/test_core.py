@@ -45,6 +45,17 @@ def test_a_fetch_without_new_records_gets_an_empty_response_at_its_deadline(mach
     assert action.message.responses[0].partitions[0].records == b""
 
 
+def test_a_fetch_waits_no_longer_than_the_session_of_its_client(machine: Machine) -> None:
+    """Otherwise it would get records that are written after the end of the session, up to 24 days later."""
+    ticket = machine.send(fetching(wait=2**31 / 1000), session_ends_at=machine.now + 2.0)
+    machine.pass_time(1.9)
+    assert not machine.poll()
+    machine.now += 0.1
+    (answer,) = machine.poll()
+    assert isinstance(answer, Answer) and answer.ticket == ticket
+    assert machine.is_idle
+
+
 def test_a_fetch_waits_until_as_many_bytes_are_there_as_it_wants(machine: Machine) -> None:
     size = len(a_batch(b"a"))
     machine.produce(a_batch(b"a"))

@@ -111,6 +111,38 @@ def test_users_and_the_secret_behind_unknown_ones_survive_a_kill(machine: Machin
     machine.folder.abandon()
 
 
+@pytest.mark.parametrize("lost", ["a deletion", "a change", "a record that cannot be parsed"])
+def test_after_damage_credentials_from_before_it_are_worth_nothing(
+    machine: Machine, lost: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A user who was deleted would be there again, or an old password."""
+    altered(machine, upsertion("fired"), upsertion("admin", SHA_512_NUMBER))
+    altered(machine, deletion("fired"))
+    altered(machine, upsertion("admin", SHA_512_NUMBER, salt=b"another"))
+    unknown = machine.core.users.table.credential(SHA_256, "nobody")
+    if lost == "a record that cannot be parsed":
+        machine.core.users._log._log.write([(b"key", b"\0\0rubbish")])
+    altered(machine, upsertion("later"))
+    machine.folder.close()
+    (path,) = (machine.folder.path / f"{USER_CREDENTIALS}-0").glob("*.log")
+    data, at = bytearray(path.read_bytes()), 0
+    if lost != "a record that cannot be parsed":
+        for _ in range(1 if lost == "a deletion" else 2):
+            at += 12 + int.from_bytes(data[at + 8 : at + 12], "big")
+        data[at + 70] ^= 1
+        path.write_bytes(data)
+    again = Machine(machine.folder.path)
+    assert list(again.core.users.table) == (["admin", "later"] if lost == "a deletion" else ["later"])
+    assert again.core.users.table.any_credential("later").accepts("secret")
+    [record] = [each for each in caplog.records if "stored credentials are damaged" in each.message]
+    assert record.__dict__["users"] == ("fired" if lost == "a deletion" else "admin")
+    assert again.core.users.table.credential(SHA_256, "nobody").stored_key == unknown.stored_key
+    altered(again, upsertion("admin"))
+    third = again.restart()
+    assert list(third.core.users.table) == ["admin", "later"]
+    third.folder.abandon()
+
+
 def test_the_log_of_users_is_hidden_from_clients(machine: Machine) -> None:
     altered(machine, upsertion("a"))
     metadata = machine.ask(MetadataRequest(topics=None))

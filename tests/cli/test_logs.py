@@ -60,6 +60,8 @@ def test_a_json_line_has_everything_as_fields() -> None:
 
 def test_what_json_does_not_know_is_printed_as_text() -> None:
     assert json.loads(JsonFormatter().format(record("x", error=ValueError("why"))))["error"] == "why"
+    odd = JsonFormatter().format(record("x", client="\x9b2J\u202e"))
+    assert odd.isascii() and json.loads(odd)["client"] == "\x9b2J\u202e", "a terminal that shows it obeys nobody"
 
 
 def test_an_exception_brings_its_traceback_and_stays_on_one_json_line() -> None:

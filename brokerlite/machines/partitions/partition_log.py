@@ -75,8 +75,8 @@ class Segments(Protocol):
         """Bytes of all batches."""
 
     @property
-    def is_damaged(self) -> bool:
-        """Whether records are known to be damaged or missing; `batches` looks at all of them."""
+    def damaged_offset(self) -> int:
+        """The last offset at which records are known to be damaged or missing, -1 for none; `batches` looks at all."""
 
     def append(self, batch: RecordBatch) -> None:
         """Store the `parts` of a batch at the end.

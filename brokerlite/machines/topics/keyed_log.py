@@ -52,11 +52,14 @@ class Loaded:
     Attributes:
         entries: the last value of each key.
         complete: whether no record is known to be damaged or missing.
+        damaged_offset: the last offset at which one is, -1 for none: values before it may be outdated, those behind it
+            are not.
         pending: producer id -> the records of its open transaction.
     """
 
     entries: list[KeyedRecord] = field(default_factory=list)
     complete: bool = True
+    damaged_offset: int = -1
     pending: dict[int, list[KeyedRecord]] = field(default_factory=dict)
 
 
@@ -132,8 +135,8 @@ class KeyedLog:
                 _take(newest, _entries(batch))
         for producer_id, entries in pending.items():
             pending[producer_id] = [each for each in entries if not _is_forgotten(each, newest)]
-        complete = not topic.partitions[0].segments.is_damaged
-        return Loaded([each for each in newest.values() if each.value is not None], complete, pending)
+        damaged = topic.partitions[0].segments.damaged_offset
+        return Loaded([each for each in newest.values() if each.value is not None], damaged < 0, damaged, pending)
 
     def replay(self) -> Iterator[KeyedRecord]:
         """Yield each record in order: the values of this table build on each other. It has no transactions.

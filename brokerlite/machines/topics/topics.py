@@ -47,13 +47,13 @@ ACCESS_CONTROL = "__access_control"
 SHARE_GROUP_STATE = "__share_group_state"
 CLUSTER_METADATA = "__cluster_metadata"
 """The log of Apache Kafka's controllers. This broker has none, and allows no topic of that name."""
-INTERNAL = frozenset((CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE, ACCESS_CONTROL))
+INTERNAL = frozenset((CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE))
 """Topics that only the broker writes. Clients may read them."""
 USER_CREDENTIALS = "__user_credentials"
 GROUP_CONFIGS = "__group_configs"
 """The log of the configurations of single groups. Apache Kafka has them in `CLUSTER_METADATA`."""
-HIDDEN = frozenset((USER_CREDENTIALS, GROUP_CONFIGS))
-"""Topics that clients neither see nor read nor create."""
+HIDDEN = frozenset((USER_CREDENTIALS, GROUP_CONFIGS, ACCESS_CONTROL))
+"""Topics that clients neither see nor read nor create: Read on all topics must not be enough for their contents."""
 
 MAX_NAME = 249
 MAX_PARTITIONS = 10_000

@@ -4,6 +4,8 @@ Rules:
 - Clients cannot read this log (`HIDDEN`): its records help to guess passwords.
 - The record of the empty name, which no user can have, holds the secret from which the salts of unknown users are
   derived.
+- A damaged or lost record may have deleted a user or changed a password. So after damage only credentials that were
+  stored behind it are valid.
 
 Source: ScramImage.java, ScramControlManager.java; KIP-900.
 """
@@ -72,18 +74,27 @@ class UserLog:
         self._log.write([*pairs, *map(_pair, changes)])
 
     def load(self) -> LoadedUsers:
-        """Read the whole log; damaged records are skipped and logged."""
+        """Read the whole log; leave out damaged records, and credentials that may be outdated, and log that."""
         secret: bytes | None = None
         users: dict[str, dict[str, ScramCredential]] = {}
-        for entry in self._log.load().entries:
+        loaded = self._log.load()
+        damaged, values = loaded.damaged_offset, list[tuple[int, UserScramCredentialValue]]()
+        for entry in loaded.entries:
             try:
-                value = _value(entry)
+                values.append((entry.offset, _value(entry)))
             except DecodeError as error:
                 log.error("damaged record of %s skipped: %s", self._log.name, error.path or "value")
-                continue
+                damaged = max(damaged, entry.offset)
+        outdated = sorted({each.name for offset, each in values if offset < damaged} - {_SECRET_OF})
+        if outdated:
+            log.error(
+                "stored credentials are damaged, so users that were stored before cannot log in",
+                extra={"users": ", ".join(outdated)},
+            )
+        for offset, value in values:
             if value.name == _SECRET_OF:
                 secret = value.salt
-            else:
+            elif offset >= damaged:
                 mechanism = MECHANISMS[value.mechanism]
                 users.setdefault(value.name, {})[mechanism] = ScramCredential(
                     mechanism, value.salt, value.iterations, value.stored_key, value.server_key

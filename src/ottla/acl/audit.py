@@ -2,6 +2,7 @@
 
 Rules:
 - The first denial of a kind has a line; repeated ones are counted, and have one line a minute (`ottla.complaints`).
+  Denials of one principal leave the lines about others alone.
 - Clients choose the names of resources, so names are in lines only, and are no labels of metrics.
 """
 
@@ -12,7 +13,7 @@ from typing import Protocol
 
 from ottla.acl.acls import kafkas_name
 from ottla.acl.rights import Right
-from ottla.client_info import ClientInfo
+from ottla.client_info import ANONYMOUS, ClientInfo
 from ottla.complaints import Complaints
 
 log = logging.getLogger("ottla.acl")
@@ -50,7 +51,8 @@ class Audit:
         self.denials[right] += 1
         operation, resource = kafkas_name(right.operation), f"{kafkas_name(right.resource_type)}:{name[:LONGEST_NAME]}"
         text = f"access denied: {client.principal}, {operation} on {resource}"
-        if self._complaints.is_new(self._now(), client.peer_host, text):
+        source = client.principal if client.principal != ANONYMOUS else ""  # then its host
+        if self._complaints.is_new(self._now(), client.peer_host, text, source=source):
             log.warning(
                 "access denied",
                 extra={

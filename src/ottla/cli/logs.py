@@ -74,7 +74,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False, default=str)
+        return json.dumps(line, default=str)  # in ASCII: clients choose names, and terminals obey control characters
 
 
 def configure(format: LogFormat, level: LogLevel) -> None:

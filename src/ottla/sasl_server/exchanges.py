@@ -109,7 +109,7 @@ def plain(passwords: PasswordChecker, token: bytes) -> Exchange:
         raise Refused("Authentication failed: password not specified", user)
     if not passwords.known(user, password):
         right = yield Check(lambda: passwords.check(user, password))
-        if not right:
+        if right is not True:
             raise Refused("Authentication failed: Invalid username or password", user)
     _check_authorization(authorization, user)
     return Login(user)

@@ -28,7 +28,7 @@ class SaslServer:
 
     def __init__(self, settings: SaslSettings, users: Users, random: Callable[[int], bytes]) -> None:
         self.settings = settings
-        self._users, self._random = users, random
+        self.users, self._random = users, random
         self._mechanisms = {name: self._mechanism(name) for name in settings.mechanisms}
 
     def session(self) -> SaslSession:
@@ -37,7 +37,7 @@ class SaslServer:
 
     def _mechanism(self, name: str) -> Mechanism:
         if name == PLAIN:
-            return partial(plain, PasswordCheck(self._users, self._random(32)))
+            return partial(plain, PasswordCheck(self.users, self._random(32)))
         if name == OAUTHBEARER:
             assert self.settings.oauth is not None
             return partial(bearer, TokenCheck(self.settings.oauth))
@@ -45,4 +45,4 @@ class SaslServer:
 
     def _scram(self, name: str, token: bytes) -> Exchange:
         nonce = base64.b64encode(self._random(_NONCE)).decode()
-        return scram_exchange(name, self._users, nonce, token)
+        return scram_exchange(name, self.users, nonce, token)

@@ -31,6 +31,9 @@ from ottla.sasl_server.settings import SaslSettings
 HANDSHAKE, AUTHENTICATE = 17, 36
 _SERVED = {HANDSHAKE: 1, AUTHENTICATE: 2}
 """API key -> its highest version."""
+_LONGEST = 64 * 2**10
+"""Bytes of a request before the login that carries no token: its tagged fields take much more time than a token's
+bytes. The longest client id has half as many."""
 _SHORTEST = 1.0
 """Seconds between the beginnings of two exchanges on one connection."""
 
@@ -80,6 +83,7 @@ class SaslSession:
         login: the client has authenticated, as this user; ``None`` before.
         mechanism: by which it did.
         expects_token: the next frame is a token without a header.
+        ends_at: when the session ends, in monotonic seconds.
     """
 
     def __init__(self, mechanisms: Mapping[str, Mechanism], settings: SaslSettings) -> None:
@@ -89,8 +93,10 @@ class SaslSession:
         self.expects_token = False
         self._is_busy = False
         """An exchange is under way."""
+        self._is_checking = False
+        """It waits for the result of a `Check`; a frame in the place of the result would pass for one."""
         self._now = self._wall = 0.0
-        self._ends_at = math.inf
+        self.ends_at = math.inf
         self._renewed_at = -math.inf
         self._life = self._run()
         next(self._life)
@@ -103,7 +109,7 @@ class SaslSession:
 
     def is_open(self, now: float) -> bool:
         """Whether the service may get requests."""
-        return self.login is not None and now < self._ends_at and not self._is_busy
+        return self.login is not None and now < self.ends_at and not self._is_busy
 
     def take(self, frame: Buffer, now: float, wall: float) -> Step:
         """Take a request.
@@ -115,6 +121,8 @@ class SaslSession:
         Raises:
             RemoteProtocolError: the request is not allowed now; the connection is to be closed.
         """
+        if self._is_checking:
+            raise RemoteProtocolError("a request came while the one before is still checked")
         if self.is_open(now) and frames.asked(frame)[0] not in (HANDSHAKE, AUTHENTICATE):
             return PASS_ON
         return self._go_on(frame, now, wall)
@@ -126,11 +134,13 @@ class SaslSession:
     def _go_on(self, given: Any, now: float, wall: float) -> Step:
         self._now, self._wall = now, wall
         step: Step = self._life.send(given)
+        self._is_checking = isinstance(step, Check)
         return step
 
     def _run(self) -> Generator[Any, Any, Never]:
         frame: Buffer = yield None
         while frames.asked(frame)[0] == frames.API_VERSIONS:
+            _check_length(frame)
             frame = yield PASS_ON
         frame = yield from self._authenticate(frame)
         while True:
@@ -140,7 +150,7 @@ class SaslSession:
                     continue
                 refused = SaslHandshakeResponse(error_code=IllegalSaslState.code, mechanisms=tuple(self._mechanisms))
                 frame = yield _answer(refused, *self._parsed(frame, HANDSHAKE)[1:], (IllegalSaslState.code,))
-            elif self._now >= self._ends_at:
+            elif self._now >= self.ends_at:
                 raise RemoteProtocolError(f"the session of {self.principal!r:.200} has ended, and was not renewed")
             elif frames.asked(frame)[0] == AUTHENTICATE:
                 _, version, number = self._parsed(frame, AUTHENTICATE)
@@ -151,6 +161,7 @@ class SaslSession:
     def _authenticate(self, frame: Buffer) -> Generator[Step, Any, Buffer]:
         """Run one exchange, from the handshake to the last token; return the next request."""
         self._is_busy, self._renewed_at = True, self._now
+        _check_length(frame)
         request, version, number = self._parsed(frame, HANDSHAKE)
         name: str = request.mechanism
         if name not in self._mechanisms or (self.login is not None and name != self.mechanism):
@@ -189,7 +200,7 @@ class SaslSession:
             lengths.append(most)
         if login.expires_at is not None:
             lengths.append(max(login.expires_at - self._wall, 0.0))
-        self._ends_at = self._now + min(lengths, default=math.inf)
+        self.ends_at = self._now + min(lengths, default=math.inf)
         return int(min(lengths) * 1000) if lengths else 0
 
     def _misfit(self, mechanism: str) -> str:
@@ -237,6 +248,11 @@ class SaslSession:
         except DecodeError:  # whose text may show a secret
             raise RemoteProtocolError(f"{name} cannot be read") from None
         return request.message, version, request.header.correlation_id
+
+
+def _check_length(frame: Buffer) -> None:
+    if len(frame) > _LONGEST:
+        raise RemoteProtocolError(f"a request of {len(frame)} bytes before the login; it may have {_LONGEST}")
 
 
 def misplaced_token() -> SaslAuthenticateResponse:

@@ -45,6 +45,10 @@ class Users(Protocol):
         """A credential of the user for some mechanism, against which to check a password; else as `credential`."""
         ...
 
+    def knows(self, user: str) -> bool:
+        """Whether there is such a user."""
+        ...
+
 
 class UserTable:
     """Keeps the credentials of all users.
@@ -52,19 +56,30 @@ class UserTable:
     Args:
         secret: random bytes of this server.
         credentials: user -> mechanism -> credential.
+        circle: the users by a number that only this server can compute; ``None``: compute it.
     """
 
-    def __init__(self, secret: bytes, credentials: Mapping[str, Mapping[str, ScramCredential]]) -> None:
+    def __init__(
+        self,
+        secret: bytes,
+        credentials: Mapping[str, Mapping[str, ScramCredential]],
+        circle: list[tuple[bytes, str]] | None = None,
+    ) -> None:
         self.secret = secret
         self._users = {user: dict(theirs) for user, theirs in credentials.items() if theirs}
-        self._circle = sorted((self._point("model", user), user) for user in self._users)
-        """Users by a number that only this server can compute."""
+        if circle is None:
+            circle = sorted((self._point("model", user), user) for user in self._users)
+        self._circle = circle
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._users))
 
     def __len__(self) -> int:
         return len(self._users)
+
+    def knows(self, user: str) -> bool:
+        """See `Users.knows`."""
+        return user in self._users
 
     def credentials(self, user: str) -> Mapping[str, ScramCredential]:
         """The user's credentials by mechanism; empty for unknown users."""
@@ -75,16 +90,12 @@ class UserTable:
         theirs = {name: each for name, each in self.credentials(user).items() if name != mechanism}
         if credential is not None:
             theirs[mechanism] = credential
-        copy = UserTable(self.secret, {})
-        copy._users = {name: each for name, each in self._users.items() if name != user}
-        copy._circle = self._circle
-        if theirs:
-            copy._users[user] = theirs
+        circle = self._circle
         if bool(theirs) != (user in self._users):
-            copy._circle = [each for each in self._circle if each[1] != user]
+            circle = [each for each in circle if each[1] != user]
             if theirs:
-                insort(copy._circle, (self._point("model", user), user))
-        return copy
+                insort(circle, (self._point("model", user), user))
+        return UserTable(self.secret, {**self._users, user: theirs}, circle)
 
     def credential(self, mechanism: str, user: str) -> ScramCredential:
         """See `Users.credential`."""

@@ -78,7 +78,7 @@ def text_of(request: AnsweredRequest) -> str:
     elif codes := sorted({code for code in request.errors if code}):
         names = (BY_CODE[code].name if code in BY_CODE else str(code) for code in codes[:_MOST_ERRORS])
         facts["error"] = ", ".join(names)
-    return json.dumps(facts, ensure_ascii=False)
+    return json.dumps(facts)  # in ASCII: a client chooses its id, and terminals obey control characters
 
 
 def _time(at: float) -> str:

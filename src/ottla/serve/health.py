@@ -26,8 +26,10 @@ log = logging.getLogger("ottla.serve")
 Reload = Callable[[], Reloaded]
 """Reads the configuration file again; raises `ConfigurationError` if it cannot be used."""
 
+_READ_TIMEOUT = 1.0
+"""Seconds for a request. Silent connections take the places of probes until then."""
 _REQUEST_TIMEOUT = 5.0
-"""Seconds for a request, and its response of a few bytes."""
+"""Seconds for a response of a few bytes."""
 _SCRAPE_TIMEOUT = 10.0
 """Seconds for ``/metrics``: Prometheus' own default."""
 _SCRAPES = 4
@@ -56,8 +58,9 @@ class HealthServer:
     async def answer(self, stream: trio.abc.HalfCloseableStream) -> None:
         """Answer the request of one connection, within a few seconds, and close the connection."""
         try:
-            with trio.move_on_after(_REQUEST_TIMEOUT) as scope:
+            with trio.move_on_after(_READ_TIMEOUT) as scope:
                 method, path = await read_request(stream)
+                scope.deadline = trio.current_time() + _REQUEST_TIMEOUT
                 if path == b"/reload":
                     await send_response(stream, self._reloaded(method, near=is_near(stream)))
                 elif path == b"/metrics":

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import trio
 
+from ottla.addresses import network_of
 from ottla.client_info import ClientInfo
 from ottla.codec.frames import MAX_FRAME
 from ottla.codec.inbox import Blocks
@@ -74,7 +75,8 @@ class ListenerContext:
 
     def __post_init__(self) -> None:
         self.frames = Memory(self.limits.all_frames, self.budget)
-        self.newcomers = Newcomers(self)
+        limits = self.limits
+        self.newcomers = Newcomers(limits.max_connections, limits.handshake, self.traffic, self.complain)
 
     def observe(self, observer: ObserverThread) -> None:
         """Have an observer called for each request that is answered, until `ignore`."""
@@ -115,6 +117,8 @@ class ListenerContext:
         limit = self.limits.all_unsent
         return self.unsent > limit and unsent * len(self.connections) > limit
 
-    def complain(self, text: str, session: ClientInfo) -> None:
-        if self.complaints.is_new(trio.current_time(), session.peer_host, text):
+    def complain(self, text: str, session: ClientInfo, kind: str = "") -> None:
+        """Log a complaint about a client, if it is new; see `Complaints`."""
+        host = session.peer_host
+        if self.complaints.is_new(trio.current_time(), host, text, kind=kind, source=network_of(host)):
             log.warning("%s", text, extra={"peer": session.peer})

@@ -9,19 +9,33 @@ Rules:
 """
 
 from dataclasses import dataclass
-from ipaddress import ip_address
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import trio
 
-from ottla.serve.traffic import Refusal
-
-if TYPE_CHECKING:
-    from ottla.serve.connection import AcceptedConnection
-    from ottla.serve.listener_context import ListenerContext
+from ottla.addresses import network_of
+from ottla.client_info import ClientInfo
+from ottla.serve.traffic import ListenerTraffic, Refusal
 
 _LOOK = 1.0
 """Seconds between two checks for clients that do not authenticate."""
+
+
+class Arrival(Protocol):
+    """A connection, as far as it matters here."""
+
+    session: ClientInfo
+
+    @property
+    def is_secured(self) -> bool: ...
+    def limit_frames(self, size: int | None = None) -> None: ...
+    def close(self, why: str) -> None: ...
+
+
+class Complain(Protocol):
+    """Logs a complaint about a client, if it is new; see `Complaints`."""
+
+    def __call__(self, text: str, session: ClientInfo, kind: str = "") -> None: ...
 
 
 @dataclass(slots=True)
@@ -38,22 +52,35 @@ class _Newcomer:
     logs_in: bool = False
     has_failed: bool = False
 
+    def needs_login(self) -> None:
+        """The TLS handshake is not enough."""
+        self.logs_in = True
+
+    def fails(self) -> None:
+        """Its authentication has failed."""
+        self.has_failed = True
+
 
 class Newcomers:
-    """Closes connections that do not authenticate."""
+    """Closes connections that do not authenticate.
 
-    def __init__(self, shared: "ListenerContext") -> None:
-        self._shared = shared
-        self._hosts: dict[str, dict[AcceptedConnection, _Newcomer]] = {}
+    Args:
+        max_connections: of the listener.
+        handshake: seconds until a client must have authenticated.
+    """
+
+    def __init__(self, max_connections: int, handshake: float, traffic: ListenerTraffic, complain: Complain) -> None:
+        self._handshake, self._traffic, self._complain = handshake, traffic, complain
+        self._hosts: dict[str, dict[Arrival, _Newcomer]] = {}
         """Host -> its newcomers, the oldest first; no host is without one."""
         self._count = 0
-        self._most = max(shared.limits.max_connections // 4, 1)
+        self._most = max(max_connections // 4, 1)
 
     async def run(self) -> None:
         """Close connections that take too long, until cancelled."""
         while True:
             await trio.sleep(_LOOK)
-            now, limit = trio.current_time(), f"{self._shared.limits.handshake:g} s"
+            now, limit = trio.current_time(), f"{self._handshake:g} s"
             late = [
                 connection
                 for theirs in self._hosts.values()
@@ -64,7 +91,7 @@ class Newcomers:
                 done = "no authentication" if connection.is_secured else "TLS handshake not complete"
                 self._close(connection, f"{done} within {limit}")
 
-    def arrived(self, connection: "AcceptedConnection", max_receive: int | None = None) -> None:
+    def arrived(self, connection: Arrival, max_receive: int | None = None) -> None:
         """Take a new connection; again, if a service finds out that it authenticates its client.
 
         Args:
@@ -74,25 +101,25 @@ class Newcomers:
         if (newcomer := theirs.get(connection)) is None:
             if self._count >= self._most:
                 self._make_room()
-            newcomer = _Newcomer(trio.current_time() + self._shared.limits.handshake)
+            newcomer = _Newcomer(trio.current_time() + self._handshake)
             self._hosts.setdefault(host_of(connection), {})[connection] = newcomer
             self._count += 1
         if max_receive is not None:
-            newcomer.logs_in = True
+            newcomer.needs_login()
             connection.limit_frames(max_receive)
 
-    def secured(self, connection: "AcceptedConnection") -> None:
+    def secured(self, connection: Arrival) -> None:
         """The TLS handshake is done."""
         newcomer = self._hosts.get(host_of(connection), {}).get(connection)
         if newcomer is not None and not newcomer.logs_in:
             self.left(connection)
 
-    def authenticated(self, connection: "AcceptedConnection") -> None:
+    def authenticated(self, connection: Arrival) -> None:
         """The client has authenticated: from now on its requests may have `ListenerLimits.max_frame` bytes."""
         if self.left(connection):
             connection.limit_frames()
 
-    def left(self, connection: "AcceptedConnection") -> bool:
+    def left(self, connection: Arrival) -> bool:
         """Forget a connection; return whether it was a newcomer."""
         theirs = self._hosts.get(host := host_of(connection), {})
         if theirs.pop(connection, None) is None:
@@ -102,13 +129,17 @@ class Newcomers:
             del self._hosts[host]
         return True
 
-    def failed(self, connection: "AcceptedConnection", why: str) -> None:
-        """Count a failed authentication, and log it; the connection is about to be closed."""
+    def failed(self, connection: Arrival, why: str, kind: str = "") -> None:
+        """Count a failed authentication, and log it; the connection is about to be closed.
+
+        Args:
+            kind: what counts as the same failure; see `Complaints`.
+        """
         if (newcomer := self._hosts.get(host_of(connection), {}).get(connection)) is not None:
-            newcomer.has_failed = True
-        self._shared.traffic.refused(Refusal.SASL if connection.is_secured else Refusal.TLS)
+            newcomer.fails()
+        self._traffic.refused(Refusal.SASL if connection.is_secured else Refusal.TLS)
         what = "authentication failed" if connection.is_secured else "connection refused"
-        self._shared.complain(f"{what}: {why}", connection.session)
+        self._complain(f"{what}: {why}", connection.session, kind)
 
     def _make_room(self) -> None:
         theirs = max(self._hosts.values(), key=len)
@@ -120,13 +151,12 @@ class Newcomers:
         else:
             self._close(connection, why)
 
-    def _close(self, connection: "AcceptedConnection", why: str) -> None:
+    def _close(self, connection: Arrival, why: str) -> None:
         self.failed(connection, why)
         self.left(connection)
         connection.close(why)
 
 
-def host_of(connection: "AcceptedConnection") -> str:
-    """The client's address, or with IPv6 its network: one host has as many addresses as it likes."""
-    host = connection.session.peer_host
-    return host if ":" not in host else ip_address(host).packed[:8].hex()
+def host_of(connection: Arrival) -> str:
+    """The host of a client, for limits."""
+    return network_of(connection.session.peer_host)

@@ -94,14 +94,17 @@ class SaslService(Service):
             case SaslAnswer(frame=frame, errors=errors):
                 if session.login is not None:
                     self._newcomers.authenticated(connection)
-                    connection.session.authenticated(session.principal)
+                    connection.session.authenticated(session.principal, session.ends_at)
                 answer.send(frame, errors=errors)
             case Check():
                 connection.hold(True)
                 self._start(partial(self._check, connection, session, answer, step), connection)
             case SaslEnd():
                 connection.hold(True)
-                self._newcomers.failed(connection, step.why)
+                # Mechanisms and names are the client's choice: only a user's own name makes a kind of failure.
+                user = step.who if step.who is not None and self._server.users.knows(step.who) else ""
+                code = step.answer.errors if step.answer else ()
+                self._newcomers.failed(connection, step.why, f"authentication failed {code} {user}")
                 self._start(partial(self._close, connection, answer, step), connection)
 
     async def _check(
