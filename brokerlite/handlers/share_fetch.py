@@ -185,7 +185,7 @@ class _ShareFetch:
         self._most = self._room(found)
         if not found or any(self._is_ready(each.log) for each in found):
             return self.finish()
-        deadline = self._call.now + request.max_wait_ms / 1000
+        deadline = min(self._call.now + request.max_wait_ms / 1000, self._call.session.session_ends_at)
         return WaitUntil(deadline, tuple(self._waiting), 0, self.finish, ready=self._is_ready)
 
     def _is_ready(self, log: PartitionLog) -> bool:

@@ -10,7 +10,7 @@ from ottla.acl.rights import DESCRIBE_GROUP, DESCRIBE_TOPIC
 from ottla.brokerlite.handlers.describe_groups import MOST_BYTES, NOT_ASKED
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.share_groups import share_assignor
-from ottla.brokerlite.machines.share_groups.share_group import ShareGroup, AssignedShareMember
+from ottla.brokerlite.machines.share_groups.share_group import AssignedShareMember, ShareGroup
 from ottla.codec.apis.create_acls import ResourceType
 from ottla.codec.apis.share_group_describe import (
     Assignment,

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from ottla.brokerlite.machines.consumer_groups.member import MemberProgress, Partitions, grouped
 from ottla.brokerlite.machines.share_groups.share_group import (
+    AssignedShareMember,
     InitializedTopic,
     ShareChange,
     ShareGroup,
-    AssignedShareMember,
 )
 from ottla.brokerlite.machines.topics.keyed_log import Loaded, Pair
 from ottla.codec import messages

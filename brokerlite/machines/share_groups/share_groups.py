@@ -26,10 +26,10 @@ from ottla.brokerlite.machines.consumer_groups.subscriptions import hash_of, ids
 from ottla.brokerlite.machines.groups.rebalances import as_coordinator_error
 from ottla.brokerlite.machines.share_groups import share_assignor
 from ottla.brokerlite.machines.share_groups.share_group import (
+    AssignedShareMember,
     InitializedTopic,
     ShareChange,
     ShareGroup,
-    AssignedShareMember,
 )
 from ottla.brokerlite.machines.share_groups.share_group_log import records_of, tombstones
 from ottla.brokerlite.machines.share_partitions.share_group_configs import ShareGroupConfigs
