@@ -64,8 +64,8 @@ class Reading(Protocol):
         """The number of records to ask the node for now; 0: none."""
         ...
 
-    def patience(self) -> float:
-        """Seconds for which the broker may hold back the response."""
+    def patience(self, reader: "NodeReader") -> float:
+        """Seconds for which the node may hold back the response."""
         ...
 
     def acquired(self, reader: "NodeReader", lock: Lock, records: Sequence[LockedRecord]) -> None:
@@ -179,7 +179,7 @@ class NodeReader:
     def _fetch(self, most: int) -> Steps[None]:
         """Ask for records, and take over the locked ones."""
         core, options = self._core, self._core.options
-        limits = ShareFetchLimits(self._reading.patience(), options.fetch_max_bytes, most, self._exact)
+        limits = ShareFetchLimits(self._reading.patience(self), options.fetch_max_bytes, most, self._exact)
         self.reserved, self.asked_at = most, core.now
         sent = core.now
 

@@ -8,6 +8,8 @@ Rules:
   others are buffered, at the pace of the loop (`Pace`), and not twice without a record taken between: a loop that is
   stuck must not fetch records, and let their locks expire, until the broker archives them. So a loop that works on its
   last record also leaves the connection free for its acknowledgement.
+- If `max_records` is less than the number of nodes, they take turns. A node that is asked while another one probably
+  has records may not hold back its response.
 - While records are in the user's hands, a broker holds back a ShareFetch only briefly. Otherwise their
   acknowledgements would wait for its response.
 - The error of a partition that cannot be read is raised once, by the next call; other partitions are not affected.
@@ -185,14 +187,16 @@ class ShareReader:
             self._pace.dropped(lock)
         self.changed()
 
-    def patience(self) -> float:
-        """Seconds for which a broker may hold back a response."""
+    def patience(self, reader: NodeReader) -> float:
+        """Seconds for which the node may hold back a response."""
         if self._waiting <= self.tally[RecordState.BUFFERED]:
             return 0.0
         wait = min(self._core.options.fetch_max_wait, self._lock * _WAIT)
-        reading = sum(1 for each in self._readers.values() if each.wanted)
-        short = self._options.max_records < reading or self.tally[RecordState.HANDED_OUT] > 0
-        return min(wait, _BRIEFLY) if short else wait
+        others = [each for each in self._readers.values() if each.wanted and each is not reader]
+        in_turn = self._options.max_records <= len(others)
+        if in_turn and any(each.has_more for each in others):
+            return 0.0  # another node, which waits for its turn, probably has records
+        return min(wait, _BRIEFLY) if in_turn or self.tally[RecordState.HANDED_OUT] else wait
 
     def acquired(self, reader: NodeReader, lock: Lock, records: Sequence[LockedRecord]) -> None:
         """Take over new records, in order."""

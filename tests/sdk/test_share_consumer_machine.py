@@ -209,6 +209,23 @@ def test_a_loop_that_keeps_up_gets_more_records_ahead_and_a_stuck_one_less() -> 
     assert group.fetch.max_records == 50, "records were dropped, because nobody asked for them"
 
 
+def test_nodes_take_turns_and_an_empty_one_does_not_hold_up_another() -> None:
+    group = Sharing(max_records=1, joins=False, leaders={("t", 1): 2})
+    group.assign(0, 1)
+    asked = group.next()
+    first = group.fetch
+    assert first.max_wait_ms == 100
+    partition = asked_partitions(first)[0]
+    group.answer_fetch(numbered(0, 0), (0, 0, 1), partition=partition)
+    record = asked.go_on().result
+    assert record is not None
+    group.world.core.call(lambda: group.core.accept_soon(record), group.world.now)
+    group.next("again")
+    group.answer_acknowledgement()
+    second = group.fetch
+    assert asked_partitions(second) == [1 - partition] and second.max_wait_ms == 0
+
+
 def test_a_cancelled_call_takes_no_record() -> None:
     group = Sharing()
     asked = group.next()
