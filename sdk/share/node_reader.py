@@ -242,6 +242,7 @@ class NodeReader:
             self._metrics.sent(len(acknowledgements), core.now)
             if result is None or result.error_code:
                 pause = max(pause, self._refused(partition, result, acknowledgements, nodes))
+                self._metrics.failed(sum(each.outcome.error is not None for each in acknowledgements), core.now)
                 continue
             for each in acknowledgements:
                 if each.kind == RENEW and each.locked is not None:
@@ -343,6 +344,7 @@ class NodeReader:
         """Act on an error of a whole request: end the session, and wait before the next one."""
         why = f"the share session with node {self.node.id} is lost: {error}"
         lost = self.session.end(why, unknown=not isinstance(error, _NOT_STORED))
+        self._metrics.failed(sum(each.kind is not None for each in lost), self._core.now)
         if lost:
             log.warning(
                 "share session lost with locked records, which will be delivered again",

@@ -301,6 +301,9 @@ def test_acknowledgements_that_are_refused_together_are_sent_again_in_halves() -
     assert sent == [[(0, 1, 3, (ACCEPT,))], [(0, 1, 1, (ACCEPT,))], [(0, 2, 3, (ACCEPT,))]]
     group.answer_acknowledgement(error=InvalidRecordState.code)
     group.answer_acknowledgement()
+    metrics = group.world.core.metrics
+    assert metrics.value("acknowledgements-send-total", group.world.now) == 1 + 3 + 1 + 2 + 1 + 1
+    assert metrics.value("acknowledgements-error-total", group.world.now) == 1
     errors = [each.go_on().error for each in calls]
     assert [type(each) for each in errors] == [type(None), type(None), AcknowledgementFailed, type(None)]
     assert errors[2].records == {("t", 0, 2): False}  # type: ignore[union-attr] # of the assertion above
