@@ -547,6 +547,21 @@ def test_an_error_ends_the_block_within_a_moment_and_names_what_failed() -> None
     assert ["1 acknowledgement(s) failed" in each for each in error.__notes__] == [True]
 
 
+def test_a_client_that_closes_first_leaves_the_group() -> None:
+    group = Sharing()
+    [record] = group.take(0, 0)
+    accepting = group.call(group.core.accept(record))
+    closing = group.call(group.world.core.leave_groups())
+    group.world.run()
+    group.answer_acknowledgement()
+    assert accepting.go_on().over and accepting.error is None
+    assert group.acknowledgement.share_session_epoch == -1
+    group.answer_acknowledgement()
+    assert group.beat.member_epoch == LEAVE
+    group.confirm(LEAVE)
+    assert closing.go_on().over
+
+
 def test_a_call_that_waits_ends_with_the_block() -> None:
     group = Sharing()
     asked = group.next("another")
