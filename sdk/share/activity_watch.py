@@ -1,8 +1,7 @@
 """Watches that the user's code is active: otherwise the member leaves, so that others get its partitions.
 
 Rules:
-- A share group may assign a partition to one member only. If the code behind that member hangs, nobody reads the
-  partition.
+- A share group may assign a partition to one member only, and reads it no further if the code behind that member hangs.
 - Asking for a record counts as activity, and so does each acknowledgement and renewal: a record may take long. The time
   of a wait for a record does not count.
 - After `max_poll_interval` without activity the member leaves; the next request for a record joins again. Locks and

@@ -76,8 +76,8 @@ class Reading(Protocol):
         """Take note that the record at this offset is about to be delivered, perhaps not for the first time."""
         ...
 
-    def renewed(self, lock: Lock, records: Sequence[LockedRecord]) -> None:
-        """Take note of new locks."""
+    def renewed(self, lock: Lock) -> None:
+        """Take note of a new lock, which renewed records have."""
         ...
 
     def refused(
@@ -235,7 +235,7 @@ class NodeReader:
         self.session.answered()
         seconds = answer.acquisition_lock_timeout_ms / 1000
         lock = Lock(sent + seconds, core.now + seconds, seconds)
-        renewed: list[LockedRecord] = []
+        renewed = False
         pause = 0.0
         nodes = [Node(each.node_id, each.host, each.port, each.rack) for each in answer.node_endpoints]
         for partition, result, acknowledgements in list(self.session.results(answer)):
@@ -245,11 +245,10 @@ class NodeReader:
                 self._metrics.failed(sum(each.outcome.error is not None for each in acknowledgements), core.now)
                 continue
             for each in acknowledgements:
-                if each.kind == RENEW and each.locked is not None:
-                    renewed.append(each.locked)
+                renewed |= each.kind == RENEW
                 each.stored(lock)
         if renewed:
-            self._reading.renewed(lock, renewed)
+            self._reading.renewed(lock)
         self._reading.changed()
         if pause:
             yield from sleep(core, pause)

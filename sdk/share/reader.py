@@ -20,6 +20,7 @@ Source: ShareConsumerImpl.java, ShareConsumeRequestManager.java.
 import math
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
 from ottla.errors import OttlaError
 from ottla.sdk.cluster.cluster import is_another
@@ -52,7 +53,7 @@ class ShareReader:
         self._session = (options.group, member_id, channel, options.acquire_mode == "record_limit")
         self.tally = RecordTally()
         self._pace = Pace(options.max_records)
-        self._watch = LockWatch(core, options.group, self._expired)
+        self._watch = LockWatch(core, options.group, self._locked, self._expired)
         self._metrics = ShareMetrics(core.metrics)
         self._readers: dict[int, NodeReader] = {}
         self._assigned: tuple[SharedPartition, ...] = ()
@@ -181,6 +182,10 @@ class ShareReader:
         """Whether some records are buffered, and at most half of the limit."""
         return 0 < self.tally[RecordState.BUFFERED] <= self._pace.limit // 2
 
+    def _locked(self) -> Iterator[LockedRecord]:
+        """All locked records, of all sessions."""
+        return chain.from_iterable(each.session.locked() for each in self._readers.values())
+
     def _expired(self, lock: Lock, unseen: bool) -> None:
         """Use the room of records whose lock has expired; fetch less ahead if nobody asked for them in time."""
         if unseen:
@@ -205,7 +210,7 @@ class ShareReader:
             self._troubles.pop(each, None)
         if records:
             self._metrics.acquired(len(records), self._core.now)
-            self._watch.watch(lock, records)
+            self._watch.watch(lock)
             self._buffer.extend(records)
             self._notify()
 
@@ -216,9 +221,9 @@ class ShareReader:
             if before is not None:
                 before.lose("its lock had expired, and the record is delivered to this consumer again")
 
-    def renewed(self, lock: Lock, records: Sequence[LockedRecord]) -> None:
-        """Watch new locks."""
-        self._watch.watch(lock, records)
+    def renewed(self, lock: Lock) -> None:
+        """Watch a new lock."""
+        self._watch.watch(lock)
 
     def refused(
         self, partition: SharedPartition, error: OttlaError, leader: tuple[int, int], nodes: Iterable[Node]

@@ -1,4 +1,4 @@
-"""The parts of a share consumer that decide about records: what a response has acquired, states, sessions, the pace."""
+"""The parts of a share consumer that decide about records: acquired records, states, sessions, the pace."""
 
 import uuid
 
@@ -38,7 +38,7 @@ def ranged(*ranges: tuple[int, int, int]) -> list[AcquiredRecords]:
     return [AcquiredRecords(first_offset=a, last_offset=b, delivery_count=n) for a, b, n in ranges]
 
 
-# -- what a response has acquired --------------------------------------------------------------------------------------
+# -- acquired records --------------------------------------------------------------------------------------------------
 
 
 @given(
