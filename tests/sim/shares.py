@@ -87,7 +87,7 @@ class Sharing:
             self.world.features["a member leaves because its user is not active"] += 1
             leave(now)
 
-        machine._watch._leave = left
+        machine.watch._leave = left
         process.checks.append(self._check_held)
         self.tasks = self.chance.choice((1, 1, 2, 4)) if self.options.acknowledge == "explicit" else 1
         for number in range(self.tasks):
