@@ -240,6 +240,7 @@ class ShareReader:
             self._plan(core.now)
         else:
             self._dead.add(partition)
+            self._troubles[partition] = str(error)
             self.failed(error)
             self._plan(core.now)
 

@@ -500,6 +500,7 @@ def test_a_partition_that_cannot_be_read_is_raised_once() -> None:
     group.answer_fetch(error=TopicAuthorizationFailed.code)
     assert isinstance(asked.go_on().error, TopicAuthorizationFailed)
     assert not group.next().over
+    assert "t-0: TOPIC_AUTHORIZATION_FAILED" in "".join(group.core.explain(group.world.now))
 
 
 # -- the end of the block ----------------------------------------------------------------------------------------------
