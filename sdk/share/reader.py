@@ -83,6 +83,7 @@ class ShareReader:
         """Read these partitions from now on, and no others."""
         self._assigned = tuple(sorted(partitions))
         self._dead.intersection_update(self._assigned)
+        self._troubles = {each: why for each, why in self._troubles.items() if each in self._assigned}
         self._plan(now)
 
     @property
@@ -207,7 +208,8 @@ class ShareReader:
         """Take over new records, in order."""
         self._lock = lock.seconds
         for each in reader.session.partitions:
-            self._troubles.pop(each, None)
+            if each not in self._paused and each not in self._dead:
+                self._troubles.pop(each, None)
         if records:
             self._metrics.acquired(len(records), self._core.now)
             self._watch.watch(lock)
