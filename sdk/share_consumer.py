@@ -166,11 +166,13 @@ class ShareConsumer(Suggesting, AsyncBlock):
             raise LocalProtocolError(
                 "a share consumer can be opened only once: create another one with client.share_consumer(...)"
             )
-        from ottla.sdk.share.core import ShareConsumerCore  # only here: most clients share no records
+        from ottla.sdk.share.activity_watch import BLOCKED_AFTER  # only here: most clients share no records
+        from ottla.sdk.share.core import ShareConsumerCore
 
         driver = self._driver
         core = self._opened = driver.do(lambda: ShareConsumerCore(driver.core, self._topics, self._options))
         await driver.run(core.enter())
+        core.ended.when_done(driver.watch(BLOCKED_AFTER, core.watch.report_blocked))
         return self
 
     async def __aexit__(

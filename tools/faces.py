@@ -96,9 +96,9 @@ WORDS = {
         ("a commit that was not awaited was refused.", "a commit that no call waited for was refused."),
     ],
     "share_consumer": [
-        ("An error or a cancellation releases the record", "An error, such as Ctrl-C, releases the record"),
+        ("An error or a cancellation releases the record", "An error (Ctrl-C, too) releases the record"),
         ("Any number of tasks may ask one consumer", "Any number of threads may ask one consumer"),
-        ("When an error or a cancellation ends the block", "When an error, such as Ctrl-C, ends the block"),
+        ("When an error or a cancellation ends the block", "When an error (Ctrl-C, too) ends the block"),
         ("If another task waits for a record when", "If another thread waits for a record when"),
         ('``acknowledge="implicit"``, another task waits', '``acknowledge="implicit"``, another thread waits'),
     ],

@@ -1,12 +1,12 @@
 """Watches that the user's code is active: otherwise the member leaves, so that others get its partitions.
 
 Rules:
-- A share group may assign a partition to one member only. If the code behind that member hangs, nobody reads the
-  partition.
+- A share group may assign a partition to one member only, and reads it no further if the code behind that member hangs.
 - Asking for a record counts as activity, and so does each acknowledgement and renewal: a record may take long. The time
   of a wait for a record does not count.
 - After `max_poll_interval` without activity the member leaves; the next request for a record joins again. Locks and
   share sessions belong to the leaders, so records in the user's hands can still be acknowledged.
+- If the whole event loop is blocked, no heartbeats are sent: a thread of the driver reports that.
 
 Source: AbstractHeartbeatRequestManager.java, pollTimer.
 """
@@ -18,6 +18,10 @@ from ottla.sdk.logs import logger
 from ottla.sdk.timers import Timer
 
 log = logger("ottla.sdk.consumer")
+
+
+BLOCKED_AFTER = 15.0
+"""Seconds after which a blocked event loop is reported: a third of the broker's default for sessions of members."""
 
 
 class ActivityWatch:
@@ -59,6 +63,13 @@ class ActivityWatch:
         """Stop watching."""
         if self._timer is not None:
             self._timer.cancel()
+
+    def report_blocked(self, seconds: float, stack: str) -> None:
+        """Report a blocked event loop, which sends no heartbeats; called from a thread."""
+        log.error(
+            "blocking code keeps the event loop from sending heartbeats: run it in a thread",
+            extra={"group": self._group, "seconds": round(seconds, 1), "handler": stack},
+        )
 
     def _look_at(self, when: float) -> None:
         self.stop()

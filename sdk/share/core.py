@@ -48,6 +48,7 @@ class ShareConsumerCore:
 
     Attributes:
         ended: settled when the consumer is closed, or its client.
+        watch: makes the member leave if the user's code hangs.
     """
 
     def __init__(self, core: ClientCore, topics: tuple[str, ...], options: ShareConsumerOptions) -> None:
@@ -68,7 +69,7 @@ class ShareConsumerCore:
         """With ``"implicit"``: the record that the next call accepts."""
         self._task: Any = None
         """With ``"implicit"``: the task that waits for a record."""
-        self._watch = ActivityWatch(core, options.group, options.max_poll_interval, self._member.leave)
+        self.watch = ActivityWatch(core, options.group, options.max_poll_interval, self._member.leave)
         self._others_ran_at = -math.inf
         """When other tasks last ran."""
         self._left = False
@@ -89,7 +90,7 @@ class ShareConsumerCore:
         except BaseException:  # a cancellation included
             self.close()
             raise
-        self._watch.begin(self._core.now)
+        self.watch.begin(self._core.now)
         self._core.members[self._leave_group] = None
         self._member.join(self._core.now)
 
@@ -100,7 +101,7 @@ class ShareConsumerCore:
             AcknowledgementFailed, TimeoutExpired: the block ended normally, but some of the work failed.
         """
         self._left = True
-        self._watch.stop()
+        self.watch.stop()
         self._reader.wake_waiting()
         try:
             if self._core.closed is not None:
@@ -149,7 +150,7 @@ class ShareConsumerCore:
             return
         self.ended.succeed(None)
         self._forget_end()
-        self._watch.stop()
+        self.watch.stop()
         self._core.members.pop(self._leave_group, None)
         self._reader.stop(_CLOSED)
         self._member.close(self._core.now)
@@ -202,9 +203,9 @@ class ShareConsumerCore:
                 self._others_ran_at = core.now
             while True:
                 self._refuse_closed()
-                self._watch.active(core.now)
-                if self._watch.absent:
-                    self._watch.begin(core.now)
+                self.watch.active(core.now)
+                if self.watch.absent:
+                    self.watch.begin(core.now)
                     self._member.join(core.now)
                 if self._failed is not None:
                     raise self._failed
@@ -217,13 +218,13 @@ class ShareConsumerCore:
                     return None
                 if not waits:
                     waits = True
-                    self._watch.begin_wait()
+                    self.watch.begin_wait()
                     self._reader.begin_wait()
                 yield any_of((self._reader.news, over)) if over is not None else own(self._reader.news)
                 self._others_ran_at = core.now
         finally:
             if waits:
-                self._watch.end_wait(core.now)
+                self.watch.end_wait(core.now)
                 self._reader.end_wait()
             if over is not None:
                 over.succeed(None)
@@ -335,7 +336,7 @@ class ShareConsumerCore:
 
     def _refuse(self, locked: LockedRecord) -> None:
         """Refuse a record that cannot be acknowledged."""
-        self._watch.active(self._core.now)
+        self.watch.active(self._core.now)
         if locked.kind is not None:
             where = f"{locked.partition} at offset {locked.offset}"
             raise LocalProtocolError(f"the record {where} is {_DONE[locked.kind]} already: acknowledge it once")

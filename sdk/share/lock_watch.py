@@ -6,7 +6,8 @@
 
 Rules:
 - An acknowledgement in flight is left to the leader, whose clock decides.
-- All records of a response have the same lock, so there are three timers for each response, not for each record.
+- All records of a response have the same lock, so there are three timers for each response, not for each record. They
+  look for the records that still have the lock: a list of them would keep processed records in memory until then.
 - The log gets at most one warning of a kind for the duration of a lock.
 """
 
@@ -29,22 +30,29 @@ class LockWatch:
     """Watches the locks of the records of one member of ``group``.
 
     Args:
+        locked: returns all locked records.
         expired: called with a lock that has expired, and whether that was before its records were handed out.
     """
 
-    def __init__(self, core: ClientCore, group: str, expired: Callable[[Lock, bool], None]) -> None:
-        self._core, self._group, self._expired = core, group, expired
+    def __init__(
+        self,
+        core: ClientCore,
+        group: str,
+        locked: Callable[[], Iterable[LockedRecord]],
+        expired: Callable[[Lock, bool], None],
+    ) -> None:
+        self._core, self._group, self._locked, self._expired = core, group, locked, expired
         self._warned_at = self._dropped_at = -math.inf
 
-    def watch(self, lock: Lock, records: Sequence[LockedRecord]) -> None:
-        """Watch records that have got this lock."""
+    def watch(self, lock: Lock) -> None:
+        """Watch the records that have this lock."""
         later = self._core.later
-        later(lock.safe_until - _WARNING * lock.seconds, partial(self._warn, lock, records))
-        later(lock.safe_until, partial(self._drop, lock, records))
-        later(lock.gone_at, partial(self._end, lock, records))
+        later(lock.safe_until - _WARNING * lock.seconds, partial(self._warn, lock))
+        later(lock.safe_until, partial(self._drop, lock))
+        later(lock.gone_at, partial(self._end, lock))
 
-    def _warn(self, lock: Lock, records: Sequence[LockedRecord], now: float) -> None:
-        late = _with(lock, records, RecordState.HANDED_OUT)
+    def _warn(self, lock: Lock, now: float) -> None:
+        late = self._with(lock, RecordState.HANDED_OUT)
         if late and now - self._warned_at >= lock.seconds:
             self._warned_at = now
             log.warning(
@@ -52,8 +60,8 @@ class LockWatch:
                 extra={**self._facts(late), "seconds_left": round(lock.safe_until - now, 1)},
             )
 
-    def _drop(self, lock: Lock, records: Sequence[LockedRecord], now: float) -> None:
-        old = _with(lock, records, RecordState.BUFFERED)
+    def _drop(self, lock: Lock, now: float) -> None:
+        old = self._with(lock, RecordState.BUFFERED)
         for each in old:
             each.lose(f"its lock expired after {lock.seconds:g} s, before the consumer's loop asked for it")
         if old:
@@ -65,13 +73,17 @@ class LockWatch:
                 extra={**self._facts(old), "seconds": lock.seconds},
             )
 
-    def _end(self, lock: Lock, records: Sequence[LockedRecord], now: float) -> None:
-        late = _with(lock, records, RecordState.HANDED_OUT, RecordState.ACKNOWLEDGED)
+    def _end(self, lock: Lock, now: float) -> None:
+        late = self._with(lock, RecordState.HANDED_OUT, RecordState.ACKNOWLEDGED)
         gone = [each for each in late if not each.in_flight]
         for each in gone:
             each.lose(f"its lock has expired after {lock.seconds:g} s: {ADVICE}")
         if gone:
             self._expired(lock, False)
+
+    def _with(self, lock: Lock, *states: RecordState) -> list[LockedRecord]:
+        """The records with this lock, in one of these states."""
+        return [each for each in self._locked() if each.lock is lock and each.state in states]
 
     def _facts(self, records: Sequence[LockedRecord]) -> dict[str, object]:
         first = records[0]
@@ -82,8 +94,3 @@ class LockWatch:
             "partition": first.place[1],
             "offset": first.offset,
         }
-
-
-def _with(lock: Lock, records: Iterable[LockedRecord], *states: RecordState) -> list[LockedRecord]:
-    """The records that still have this lock, in one of these states."""
-    return [each for each in records if each.lock is lock and each.state in states]

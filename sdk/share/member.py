@@ -131,7 +131,7 @@ class ShareMember:
             self._living = LoneFlow(self._core, self._live())
 
     def leave(self, now: float) -> None:
-        """Leave the group until `join`; nothing is assigned any more."""
+        """Leave the group until `join`, and drop the assignment."""
         if self._enter(On.LEAVE, now):
             self._say_good_bye(now + _LEAVE_TIMEOUT)
             self._stop()

@@ -64,8 +64,8 @@ class Reading(Protocol):
         """The number of records to ask the node for now; 0: none."""
         ...
 
-    def patience(self) -> float:
-        """Seconds for which the broker may hold back the response."""
+    def patience(self, reader: "NodeReader") -> float:
+        """Seconds for which the node may hold back the response."""
         ...
 
     def acquired(self, reader: "NodeReader", lock: Lock, records: Sequence[LockedRecord]) -> None:
@@ -76,8 +76,8 @@ class Reading(Protocol):
         """Take note that the record at this offset is about to be delivered, perhaps not for the first time."""
         ...
 
-    def renewed(self, lock: Lock, records: Sequence[LockedRecord]) -> None:
-        """Take note of new locks."""
+    def renewed(self, lock: Lock) -> None:
+        """Take note of a new lock, which renewed records have."""
         ...
 
     def refused(
@@ -179,7 +179,7 @@ class NodeReader:
     def _fetch(self, most: int) -> Steps[None]:
         """Ask for records, and take over the locked ones."""
         core, options = self._core, self._core.options
-        limits = ShareFetchLimits(self._reading.patience(), options.fetch_max_bytes, most, self._exact)
+        limits = ShareFetchLimits(self._reading.patience(self), options.fetch_max_bytes, most, self._exact)
         self.reserved, self.asked_at = most, core.now
         sent = core.now
 
@@ -235,20 +235,20 @@ class NodeReader:
         self.session.answered()
         seconds = answer.acquisition_lock_timeout_ms / 1000
         lock = Lock(sent + seconds, core.now + seconds, seconds)
-        renewed: list[LockedRecord] = []
+        renewed = False
         pause = 0.0
         nodes = [Node(each.node_id, each.host, each.port, each.rack) for each in answer.node_endpoints]
         for partition, result, acknowledgements in list(self.session.results(answer)):
             self._metrics.sent(len(acknowledgements), core.now)
             if result is None or result.error_code:
                 pause = max(pause, self._refused(partition, result, acknowledgements, nodes))
+                self._metrics.failed(sum(each.outcome.error is not None for each in acknowledgements), core.now)
                 continue
             for each in acknowledgements:
-                if each.kind == RENEW and each.locked is not None:
-                    renewed.append(each.locked)
+                renewed |= each.kind == RENEW
                 each.stored(lock)
         if renewed:
-            self._reading.renewed(lock, renewed)
+            self._reading.renewed(lock)
         self._reading.changed()
         if pause:
             yield from sleep(core, pause)
@@ -343,6 +343,7 @@ class NodeReader:
         """Act on an error of a whole request: end the session, and wait before the next one."""
         why = f"the share session with node {self.node.id} is lost: {error}"
         lost = self.session.end(why, unknown=not isinstance(error, _NOT_STORED))
+        self._metrics.failed(sum(each.kind is not None for each in lost), self._core.now)
         if lost:
             log.warning(
                 "share session lost with locked records, which will be delivered again",

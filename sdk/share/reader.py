@@ -8,6 +8,8 @@ Rules:
   others are buffered, at the pace of the loop (`Pace`), and not twice without a record taken between: a loop that is
   stuck must not fetch records, and let their locks expire, until the broker archives them. So a loop that works on its
   last record also leaves the connection free for its acknowledgement.
+- If `max_records` is less than the number of nodes, they take turns. A node that is asked while another one probably
+  has records may not hold back its response.
 - While records are in the user's hands, a broker holds back a ShareFetch only briefly. Otherwise their
   acknowledgements would wait for its response.
 - The error of a partition that cannot be read is raised once, by the next call; other partitions are not affected.
@@ -18,6 +20,7 @@ Source: ShareConsumerImpl.java, ShareConsumeRequestManager.java.
 import math
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
 from ottla.errors import OttlaError
 from ottla.sdk.cluster.cluster import is_another
@@ -50,7 +53,7 @@ class ShareReader:
         self._session = (options.group, member_id, channel, options.acquire_mode == "record_limit")
         self.tally = RecordTally()
         self._pace = Pace(options.max_records)
-        self._watch = LockWatch(core, options.group, self._expired)
+        self._watch = LockWatch(core, options.group, self._locked, self._expired)
         self._metrics = ShareMetrics(core.metrics)
         self._readers: dict[int, NodeReader] = {}
         self._assigned: tuple[SharedPartition, ...] = ()
@@ -80,6 +83,7 @@ class ShareReader:
         """Read these partitions from now on, and no others."""
         self._assigned = tuple(sorted(partitions))
         self._dead.intersection_update(self._assigned)
+        self._troubles = {each: why for each, why in self._troubles.items() if each in self._assigned}
         self._plan(now)
 
     @property
@@ -179,29 +183,36 @@ class ShareReader:
         """Whether some records are buffered, and at most half of the limit."""
         return 0 < self.tally[RecordState.BUFFERED] <= self._pace.limit // 2
 
+    def _locked(self) -> Iterator[LockedRecord]:
+        """All locked records, of all sessions."""
+        return chain.from_iterable(each.session.locked() for each in self._readers.values())
+
     def _expired(self, lock: Lock, unseen: bool) -> None:
         """Use the room of records whose lock has expired; fetch less ahead if nobody asked for them in time."""
         if unseen:
             self._pace.dropped(lock)
         self.changed()
 
-    def patience(self) -> float:
-        """Seconds for which a broker may hold back a response."""
+    def patience(self, reader: NodeReader) -> float:
+        """Seconds for which the node may hold back a response."""
         if self._waiting <= self.tally[RecordState.BUFFERED]:
             return 0.0
         wait = min(self._core.options.fetch_max_wait, self._lock * _WAIT)
-        reading = sum(1 for each in self._readers.values() if each.wanted)
-        short = self._options.max_records < reading or self.tally[RecordState.HANDED_OUT] > 0
-        return min(wait, _BRIEFLY) if short else wait
+        others = [each for each in self._readers.values() if each.wanted and each is not reader]
+        in_turn = self._options.max_records <= len(others)
+        if in_turn and any(each.has_more for each in others):
+            return 0.0  # another node, which waits for its turn, probably has records
+        return min(wait, _BRIEFLY) if in_turn or self.tally[RecordState.HANDED_OUT] else wait
 
     def acquired(self, reader: NodeReader, lock: Lock, records: Sequence[LockedRecord]) -> None:
         """Take over new records, in order."""
         self._lock = lock.seconds
         for each in reader.session.partitions:
-            self._troubles.pop(each, None)
+            if each not in self._paused and each not in self._dead:
+                self._troubles.pop(each, None)
         if records:
             self._metrics.acquired(len(records), self._core.now)
-            self._watch.watch(lock, records)
+            self._watch.watch(lock)
             self._buffer.extend(records)
             self._notify()
 
@@ -212,9 +223,9 @@ class ShareReader:
             if before is not None:
                 before.lose("its lock had expired, and the record is delivered to this consumer again")
 
-    def renewed(self, lock: Lock, records: Sequence[LockedRecord]) -> None:
-        """Watch new locks."""
-        self._watch.watch(lock, records)
+    def renewed(self, lock: Lock) -> None:
+        """Watch a new lock."""
+        self._watch.watch(lock)
 
     def refused(
         self, partition: SharedPartition, error: OttlaError, leader: tuple[int, int], nodes: Iterable[Node]
@@ -231,6 +242,7 @@ class ShareReader:
             self._plan(core.now)
         else:
             self._dead.add(partition)
+            self._troubles[partition] = str(error)
             self.failed(error)
             self._plan(core.now)
 

@@ -18,7 +18,7 @@ class ShareMetrics:
         self._latency = metrics.timing("fetch-latency", type=_TYPE)
         self._sent = metrics.meter("acknowledgements-send", type=_TYPE)
         self._errors = metrics.meter("acknowledgements-error", type=_TYPE)
-        self._records = metrics.meter("records-fetched", type=_TYPE)
+        self._records = metrics.meter("records-consumed", type=_TYPE)
         self._handles: tuple[Handle, ...] = (self._fetches, self._latency, self._sent, self._errors, self._records)
 
     def fetched(self, seconds: float, now: float) -> None:
@@ -27,7 +27,7 @@ class ShareMetrics:
         self._latency.record(seconds, now)
 
     def acquired(self, records: int, now: float) -> None:
-        """Record new records."""
+        """Record the records of a ShareFetch response."""
         self._records.add(records, now)
 
     def sent(self, acknowledgements: int, now: float) -> None:

@@ -22,7 +22,7 @@ class SharedRecord(Suggesting, BlockingBlock):
         with record:
             work(record.value)
 
-    When the block ends normally, it accepts the record. An error, such as Ctrl-C, releases the record, and any member
+    When the block ends normally, it accepts the record. An error (Ctrl-C, too) releases the record, and any member
     gets it again. If you acknowledge the record inside the block, the block's end does nothing.
 
     Attributes:
@@ -138,9 +138,9 @@ class ShareConsumer(Suggesting, BlockingBlock):
     acknowledges it. Any number of threads may ask one consumer for records.
 
     When the block ends normally, it waits for all acknowledgements, releases the records that are not acknowledged, and
-    leaves the group. That takes at most 30 s, and raises failed acknowledgements. When an error, such as Ctrl-C, ends
-    the block, all this takes only a moment, and the error carries a note about failed acknowledgements. If another
-    thread waits for a record when the block ends, it gets `Closed` at once.
+    leaves the group. That takes at most 30 s, and raises failed acknowledgements. When an error (Ctrl-C, too) ends the
+    block, all this takes only a moment, and the error carries a note about failed acknowledgements. If another thread
+    waits for a record when the block ends, it gets `Closed` at once.
     """
 
     def __init__(self, driver: ThreadDriver, topics: tuple[str, ...], options: ShareConsumerOptions) -> None:
@@ -160,11 +160,13 @@ class ShareConsumer(Suggesting, BlockingBlock):
             raise LocalProtocolError(
                 "a share consumer can be opened only once: create another one with client.share_consumer(...)"
             )
-        from ottla.sdk.share.core import ShareConsumerCore  # only here: most clients share no records
+        from ottla.sdk.share.activity_watch import BLOCKED_AFTER  # only here: most clients share no records
+        from ottla.sdk.share.core import ShareConsumerCore
 
         driver = self._driver
         core = self._opened = driver.do(lambda: ShareConsumerCore(driver.core, self._topics, self._options))
         driver.run(core.enter())
+        core.ended.when_done(driver.watch(BLOCKED_AFTER, core.watch.report_blocked))
         return self
 
     def __exit__(

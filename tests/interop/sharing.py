@@ -49,7 +49,7 @@ class ShareMember(Running):
     """A running member.
 
     Attributes:
-        delivered, accepted, failed: what it has printed.
+        delivered, accepted, failed: the deliveries in its lines of this kind.
     """
 
     def __init__(self, name: str, bootstrap: str, topic: str, group: str, **more: str) -> None:

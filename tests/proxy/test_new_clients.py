@@ -10,6 +10,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 
+import ottla.sync
 from ottla.codec.apis import APIS
 from ottla.codec.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.codec.apis.delete_share_group_offsets import (
@@ -154,6 +155,20 @@ def test_librdkafkas_share_consumer_reads_every_record(upstream: ApacheKafka, pr
     )
     deleted = ask(proxy.bootstrap, delete)
     assert [deleted.error_code, *(each.error_code for each in deleted.responses)] == [0, 0]
+
+
+def test_ottlas_share_consumer_accepts_every_record(proxy: ProxyThread) -> None:
+    values = filled(proxy.bootstrap, "shared-ottla", 50)
+    read_from_the_beginning(proxy.bootstrap, "sharing-ottla")
+    found: list[bytes] = []
+    with (
+        ottla.sync.connect(proxy.bootstrap) as client,
+        client.share_consumer("shared-ottla", group="sharing-ottla") as consumer,
+    ):
+        while len(found) < len(values) and (record := consumer.poll(HUNG)) is not None:
+            with record:
+                found.append(record.value or b"")
+    assert sorted(found) == values
 
 
 def test_a_java_consumer_of_the_consumer_protocol_is_a_member(proxy: ProxyThread) -> None:

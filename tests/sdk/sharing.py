@@ -41,9 +41,18 @@ def numbered(first: int, last: int) -> bytes:
 class Sharing:
     """One share consumer of topic ``t``, which has three partitions."""
 
-    def __init__(self, *, served: dict[int, tuple[int, int]] | None = None, joins: bool = True, **options: Any) -> None:
+    def __init__(
+        self,
+        *,
+        served: dict[int, tuple[int, int]] | None = None,
+        joins: bool = True,
+        leaders: dict[tuple[str, int], int] | None = None,
+        **options: Any,
+    ) -> None:
         self.world = Coordinator({"t": 3}, Options(), more=SHARE_APIS if served is None else served)
         self.world.ids["t"] = T_ID
+        self.world.leaders |= leaders or {}
+        self.world.racks |= dict.fromkeys((leaders or {}).values())
         self.core = ShareConsumerCore(self.world.core, ("t",), ShareConsumerOptions(group="g", **options))
         self._asked: list[Call[Any]] = []
         """The garbage collector would end other calls."""

@@ -103,6 +103,28 @@ async def test_locks_expire_and_are_renewed(kafka: ApacheKafka) -> None:
                 await again.accept()
 
 
+async def test_renewals_and_acknowledgements_go_together(kafka: ApacheKafka) -> None:
+    async with ottla.connect(kafka.bootstrap) as client:
+        await filled(client, "together", 6, partitions=1)
+        await share_from_the_beginning(client, "togetherness")
+        with trio.fail_after(HUNG):
+            async with client.share_consumer("together", group="togetherness") as jobs:
+                records = [await jobs.__anext__() for _ in range(6)]
+                async with trio.open_nursery() as nursery:
+                    for renewed in (records[1], records[4]):
+                        nursery.start_soon(renewed.renew)
+                    for accepted in (records[0], records[2]):
+                        nursery.start_soon(accepted.accept)
+                    nursery.start_soon(records[3].reject)
+                    nursery.start_soon(records[5].release)
+                for each in (records[1], records[4]):
+                    await each.accept()
+                again = await jobs.__anext__()
+                await again.accept()
+        assert (again.offset, again.delivery_count) == (5, 2)
+        assert sum(each.lag or 0 for each in (await client.share_offsets("togetherness")).values()) == 0
+
+
 async def test_leaving_the_block_sends_what_waits_and_releases_the_rest(kafka: ApacheKafka) -> None:
     async with ottla.connect(kafka.bootstrap) as client:
         await filled(client, "leaving", 10, partitions=1)

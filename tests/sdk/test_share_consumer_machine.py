@@ -209,6 +209,23 @@ def test_a_loop_that_keeps_up_gets_more_records_ahead_and_a_stuck_one_less() -> 
     assert group.fetch.max_records == 50, "records were dropped, because nobody asked for them"
 
 
+def test_nodes_take_turns_and_an_empty_one_does_not_hold_up_another() -> None:
+    group = Sharing(max_records=1, joins=False, leaders={("t", 1): 2})
+    group.assign(0, 1)
+    asked = group.next()
+    first = group.fetch
+    assert first.max_wait_ms == 100
+    partition = asked_partitions(first)[0]
+    group.answer_fetch(numbered(0, 0), (0, 0, 1), partition=partition)
+    record = asked.go_on().result
+    assert record is not None
+    group.world.core.call(lambda: group.core.accept_soon(record), group.world.now)
+    group.next("again")
+    group.answer_acknowledgement()
+    second = group.fetch
+    assert asked_partitions(second) == [1 - partition] and second.max_wait_ms == 0
+
+
 def test_a_cancelled_call_takes_no_record() -> None:
     group = Sharing()
     asked = group.next()
@@ -284,6 +301,9 @@ def test_acknowledgements_that_are_refused_together_are_sent_again_in_halves() -
     assert sent == [[(0, 1, 3, (ACCEPT,))], [(0, 1, 1, (ACCEPT,))], [(0, 2, 3, (ACCEPT,))]]
     group.answer_acknowledgement(error=InvalidRecordState.code)
     group.answer_acknowledgement()
+    metrics = group.world.core.metrics
+    assert metrics.value("acknowledgements-send-total", group.world.now) == 1 + 3 + 1 + 2 + 1 + 1
+    assert metrics.value("acknowledgements-error-total", group.world.now) == 1
     errors = [each.go_on().error for each in calls]
     assert [type(each) for each in errors] == [type(None), type(None), AcknowledgementFailed, type(None)]
     assert errors[2].records == {("t", 0, 2): False}  # type: ignore[union-attr] # of the assertion above
@@ -480,6 +500,7 @@ def test_a_partition_that_cannot_be_read_is_raised_once() -> None:
     group.answer_fetch(error=TopicAuthorizationFailed.code)
     assert isinstance(asked.go_on().error, TopicAuthorizationFailed)
     assert not group.next().over
+    assert "t-0: TOPIC_AUTHORIZATION_FAILED" in "".join(group.core.explain(group.world.now))
 
 
 # -- the end of the block ----------------------------------------------------------------------------------------------
@@ -525,6 +546,21 @@ def test_an_error_ends_the_block_within_a_moment_and_names_what_failed() -> None
     group.world.run(lambda: leaving.go_on().over)
     assert leaving.error is None and group.world.now - began <= 1.51, "no broker has answered"
     assert ["1 acknowledgement(s) failed" in each for each in error.__notes__] == [True]
+
+
+def test_a_client_that_closes_first_leaves_the_group() -> None:
+    group = Sharing()
+    [record] = group.take(0, 0)
+    accepting = group.call(group.core.accept(record))
+    closing = group.call(group.world.core.leave_groups())
+    group.world.run()
+    group.answer_acknowledgement()
+    assert accepting.go_on().over and accepting.error is None
+    assert group.acknowledgement.share_session_epoch == -1
+    group.answer_acknowledgement()
+    assert group.beat.member_epoch == LEAVE
+    group.confirm(LEAVE)
+    assert closing.go_on().over
 
 
 def test_a_call_that_waits_ends_with_the_block() -> None:

@@ -81,6 +81,13 @@ class Sharing:
             self.say(f"cannot open: {failed!r}")
             return
         self.machine = machine
+        leave = machine._member.leave
+
+        def left(now: float) -> None:
+            self.world.features["a member leaves because its user is not active"] += 1
+            leave(now)
+
+        machine.watch._leave = left
         process.checks.append(self._check_held)
         self.tasks = self.chance.choice((1, 1, 2, 4)) if self.options.acknowledge == "explicit" else 1
         for number in range(self.tasks):
@@ -320,7 +327,10 @@ class Shares:
         self.processes[name] = process
         implicit = chance.random() < 0.2
         options = ShareConsumerOptions(
-            group=GROUP, max_records=self.most, acknowledge="implicit" if implicit else "explicit"
+            group=GROUP,
+            max_records=self.most,
+            acknowledge="implicit" if implicit else "explicit",
+            max_poll_interval=chance.choice((300.0, 300.0, 0.5)),
         )
         sharing = Sharing(self, process, options, chance)
         self.sharing[name] = sharing

@@ -13,6 +13,7 @@ QUICK = 5
 SLOW = 400
 FEATURES = {
     "a lock expires",
+    "a member leaves because its user is not active",
     "a lock is gone with its leader",
     "a lock is renewed",
     "a record is forgotten",

@@ -108,6 +108,19 @@ def explained(frame: bytes) -> str:
     return f"{request.header.correlation_id + 1}: {type(request.message).__name__}"
 
 
+async def shared(client: ottla.Client) -> list[bytes | None]:
+    done: list[bytes | None] = []
+    async with client.share_consumer("jobs", group="workers", max_records=10) as jobs:
+        async for record in jobs:
+            async with record:
+                done.append(record.value)
+            if record.delivery_count > 1 and record.lock_left < 5:
+                await record.renew()
+                record.reject_soon()
+        await jobs.flush()
+    return done
+
+
 async def copied(broker: Broker, topic: str) -> int:
     count = 0
     async with ottla.connect(broker.bootstrap) as client, client.producer(compression="lz4") as producer:

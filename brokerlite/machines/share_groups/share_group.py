@@ -157,9 +157,8 @@ class ShareChange:
 
     def restore_member(self, member_id: str, **values: object) -> None:
         """Take over a part of a member: fields of `AssignedShareMember`."""
-        self.members[member_id] = replace(
-            self.members.get(member_id) or AssignedShareMember(member_id=member_id), **values
-        )  # type: ignore[arg-type]
+        member = self.members.get(member_id) or AssignedShareMember(member_id=member_id)
+        self.members[member_id] = replace(member, **values)  # type: ignore[arg-type]
 
     # -- the group after the change
 

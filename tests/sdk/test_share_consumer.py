@@ -1,0 +1,63 @@
+"""The faces of a share consumer, where no broker with share groups is needed."""
+
+import pytest
+import trio
+
+import ottla
+import ottla.sync
+from ottla.errors import ConfigurationError, LocalProtocolError, UnsupportedVersion
+from ottla.testing import Broker
+from tests.patience import HUNG
+
+
+async def test_a_broker_without_share_groups_is_refused(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("jobs")
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        with pytest.raises(
+            UnsupportedVersion, match=r"this cluster has no share groups: they need Kafka 4\.2 or newer"
+        ):
+            async with client.share_consumer("jobs", group="workers") as jobs:
+                with trio.fail_after(HUNG):
+                    async for _ in jobs:
+                        pass
+
+
+async def test_options_are_checked_at_once(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        for options, says in (
+            ({"group": ""}, "needs a group"),
+            ({"group": "g", "max_records": 0}, "max_records must be 1 or more"),
+            ({"group": "g", "acknowledge": "later"}, "acknowledge must be 'explicit' or 'implicit'"),
+            ({"group": "g", "acquire_mode": "all"}, "acquire_mode must be"),
+        ):
+            with pytest.raises(ConfigurationError, match=says):
+                client.share_consumer("jobs", **options)
+        with pytest.raises(ConfigurationError, match="name the topics to read"):
+            client.share_consumer(group="g")
+        with pytest.raises(TypeError, match="do you mean max_records"):
+            client.share_consumer("jobs", group="g", max_record=1)  # type: ignore[call-arg] # of the test
+
+
+async def test_misused_blocks_are_explained(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("jobs")
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        jobs = client.share_consumer("jobs", group="g")
+        with pytest.raises(LocalProtocolError, match="was not opened"):
+            await jobs.flush()
+        with pytest.raises(TypeError, match="needs 'async with'"), jobs:  # type: ignore[attr-defined] # of the test
+            pass
+        async with jobs:
+            pass
+        with pytest.raises(LocalProtocolError, match="opened only once"):
+            async with jobs:
+                pass
+
+
+def test_a_blocking_share_consumer_of_a_broker_without_share_groups(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("jobs")
+    with (
+        ottla.sync.connect(ottla_broker.bootstrap) as client,
+        client.share_consumer("jobs", group="workers") as jobs,
+        pytest.raises(UnsupportedVersion),
+    ):
+        jobs.poll(HUNG)
