@@ -25,7 +25,7 @@ from tests.packaging import extension
 from tests.patience import WHOLE
 from tests.zeroconf_threads import loops
 
-pytest_plugins = ["tests.kafka"]
+pytest_plugins = ["tests.kafka", "tests.sdk.shared_topics"]
 
 gc.disable()  # until all tests are collected: nothing of them is garbage, and every worker collects all
 

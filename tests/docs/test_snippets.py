@@ -19,13 +19,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.kafka import ApacheKafka, free_ports
+from tests.kafka import free_ports
 from tests.patience import HUNG, PROGRAM
 
 ROOT = Path(__file__).parents[2]
 ELSEWHERE = {"recipes.md": "tests/sdk/test_recipes.py, which kills them"}
-IN_KAFKA = {"howto-share-groups.md"}
-"""Pages about features that brokerlite lacks: their snippets run against Apache Kafka."""
+ON_BOTH = "howto-share-groups.md"
+"""A page that starts no broker: its snippets run against Apache Kafka and against brokerlite."""
 FILES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SERVERS = ("ottla broker", "ottla proxy")
 END = "-- the snippet has ended --"
@@ -145,7 +145,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "path", [each for each in FILES if each.name not in {*ELSEWHERE, *IN_KAFKA}], ids=lambda path: path.name
+    "path", [each for each in FILES if each.name not in {*ELSEWHERE, ON_BOTH}], ids=lambda path: path.name
 )
 def test_the_snippets_run(path: Path, bench: Bench) -> None:
     printed = [bench.run(language, code) for language, code in snippets(path)]
@@ -163,10 +163,9 @@ def test_the_snippets_run(path: Path, bench: Bench) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(IN_KAFKA))
-def test_the_snippets_run_in_kafka(name: str, bench: Bench, kafka: ApacheKafka) -> None:
-    bench.addresses["localhost:9092"] = kafka.bootstrap
-    for language, code in snippets(ROOT / "docs" / name):
+def test_the_snippets_about_share_groups_run(bench: Bench, sharing: str) -> None:
+    bench.addresses["localhost:9092"] = sharing
+    for language, code in snippets(ROOT / "docs" / ON_BOTH):
         bench.run(language, code)
 
 

@@ -1,4 +1,8 @@
-"""Share groups on Apache Kafka for tests: topics with records, and groups that begin with the first record."""
+"""Share groups for tests: the brokers, topics with records, and groups that begin with the first record."""
+
+from collections.abc import Iterator
+
+import pytest
 
 import ottla
 from ottla.codec.apis.incremental_alter_configs import (
@@ -9,6 +13,20 @@ from ottla.codec.apis.incremental_alter_configs import (
 )
 from ottla.sdk.calls.task import Task
 from ottla.sdk.steps import Steps
+from ottla.testing import Broker
+
+BROKERS = [pytest.param("kafka", marks=pytest.mark.slow), "brokerlite"]
+
+
+@pytest.fixture(scope="module", params=BROKERS)
+def sharing(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The address of each kind of broker."""
+    if request.param == "kafka":
+        yield request.getfixturevalue("kafka").bootstrap
+    else:
+        with Broker() as broker:
+            yield broker.bootstrap
+
 
 GROUP_CONFIG = 32
 """The type of the resource that has a group's configuration."""

@@ -1,4 +1,4 @@
-"""The share consumer against Apache Kafka, under trio, on asyncio, and in blocking code."""
+"""The share consumer against Apache Kafka and brokerlite, under trio, on asyncio, and in blocking code."""
 
 import asyncio
 from collections import Counter
@@ -11,16 +11,13 @@ import ottla
 import ottla.aio
 import ottla.sync
 from ottla.errors import AcknowledgementFailed, UnknownTopicOrPartition
-from tests.kafka import ApacheKafka
 from tests.patience import HUNG
 from tests.sdk.shared_topics import filled, share_from_the_beginning
 
-pytestmark = pytest.mark.slow
 
-
-async def test_every_record_is_accepted_once_by_a_pool_of_tasks(kafka: ApacheKafka) -> None:
+async def test_every_record_is_accepted_once_by_a_pool_of_tasks(sharing: str) -> None:
     seen: Counter[bytes | None] = Counter()
-    async with ottla.connect(kafka.bootstrap) as client:
+    async with ottla.connect(sharing) as client:
         values = await filled(client, "pool", 500)
         await share_from_the_beginning(client, "pool-workers")
 
@@ -41,9 +38,9 @@ async def test_every_record_is_accepted_once_by_a_pool_of_tasks(kafka: ApacheKaf
     assert seen == Counter(values)
 
 
-async def test_released_records_come_again_and_rejected_ones_do_not(kafka: ApacheKafka) -> None:
+async def test_released_records_come_again_and_rejected_ones_do_not(sharing: str) -> None:
     counts: dict[bytes | None, list[int]] = {}
-    async with ottla.connect(kafka.bootstrap) as client:
+    async with ottla.connect(sharing) as client:
         values = await filled(client, "verdicts", 30, partitions=1)
         await share_from_the_beginning(client, "judges")
         with trio.fail_after(HUNG):
@@ -63,8 +60,8 @@ async def test_released_records_come_again_and_rejected_ones_do_not(kafka: Apach
     assert {tuple(seen) for offset, seen in by_offset.items() if offset % 3} == {(1, 2)}
 
 
-async def test_a_record_whose_block_raises_is_released(kafka: ApacheKafka) -> None:
-    async with ottla.connect(kafka.bootstrap) as client:
+async def test_a_record_whose_block_raises_is_released(sharing: str) -> None:
+    async with ottla.connect(sharing) as client:
         await filled(client, "raising", 1)
         await share_from_the_beginning(client, "raisers")
         counts = []
@@ -82,8 +79,8 @@ async def test_a_record_whose_block_raises_is_released(kafka: ApacheKafka) -> No
     assert counts == [1, 2, 3]
 
 
-async def test_locks_expire_and_are_renewed(kafka: ApacheKafka) -> None:
-    async with ottla.connect(kafka.bootstrap) as client:
+async def test_locks_expire_and_are_renewed(sharing: str) -> None:
+    async with ottla.connect(sharing) as client:
         await filled(client, "locked", 2, partitions=1)
         await share_from_the_beginning(client, "lockers", share_record_lock_duration_ms="15000")
         with trio.fail_after(HUNG):
@@ -103,8 +100,8 @@ async def test_locks_expire_and_are_renewed(kafka: ApacheKafka) -> None:
                 await again.accept()
 
 
-async def test_renewals_and_acknowledgements_go_together(kafka: ApacheKafka) -> None:
-    async with ottla.connect(kafka.bootstrap) as client:
+async def test_renewals_and_acknowledgements_go_together(sharing: str) -> None:
+    async with ottla.connect(sharing) as client:
         await filled(client, "together", 6, partitions=1)
         await share_from_the_beginning(client, "togetherness")
         with trio.fail_after(HUNG):
@@ -125,8 +122,8 @@ async def test_renewals_and_acknowledgements_go_together(kafka: ApacheKafka) -> 
         assert sum(each.lag or 0 for each in (await client.share_offsets("togetherness")).values()) == 0
 
 
-async def test_leaving_the_block_sends_what_waits_and_releases_the_rest(kafka: ApacheKafka) -> None:
-    async with ottla.connect(kafka.bootstrap) as client:
+async def test_leaving_the_block_sends_what_waits_and_releases_the_rest(sharing: str) -> None:
+    async with ottla.connect(sharing) as client:
         await filled(client, "leaving", 10, partitions=1)
         await share_from_the_beginning(client, "leavers")
         with trio.fail_after(HUNG):
@@ -148,8 +145,8 @@ async def first(jobs: ottla.ShareConsumer, count: int):  # type: ignore[no-untyp
         yield record
 
 
-async def test_with_implicit_acknowledgement_the_last_record_comes_again(kafka: ApacheKafka) -> None:
-    async with ottla.connect(kafka.bootstrap) as client:
+async def test_with_implicit_acknowledgement_the_last_record_comes_again(sharing: str) -> None:
+    async with ottla.connect(sharing) as client:
         await filled(client, "implicit", 5, partitions=1)
         await share_from_the_beginning(client, "implied")
         with trio.fail_after(HUNG):
@@ -163,16 +160,16 @@ async def test_with_implicit_acknowledgement_the_last_record_comes_again(kafka: 
                 assert await jobs.poll(0.5) is None
 
 
-async def test_a_topic_that_does_not_exist_is_named(kafka: ApacheKafka) -> None:
-    async with ottla.connect(kafka.bootstrap) as client:
+async def test_a_topic_that_does_not_exist_is_named(sharing: str) -> None:
+    async with ottla.connect(sharing) as client:
         with pytest.raises(UnknownTopicOrPartition):
             async with client.share_consumer("nowhere-to-be-found", group="lost"):
                 pass
 
 
-def test_a_share_consumer_on_asyncio(kafka: ApacheKafka) -> None:
+def test_a_share_consumer_on_asyncio(sharing: str) -> None:
     async def main() -> None:
-        async with ottla.aio.connect(kafka.bootstrap) as client:
+        async with ottla.aio.connect(sharing) as client:
             values = await filled(client, "on-asyncio", 50)
             await share_from_the_beginning(client, "asyncio-workers")
             seen: Counter[bytes | None] = Counter()
@@ -187,16 +184,16 @@ def test_a_share_consumer_on_asyncio(kafka: ApacheKafka) -> None:
     asyncio.run(main())
 
 
-def test_threads_share_a_consumer(kafka: ApacheKafka) -> None:
+def test_threads_share_a_consumer(sharing: str) -> None:
     async def prepare() -> set[bytes]:
-        async with ottla.connect(kafka.bootstrap) as client:
+        async with ottla.connect(sharing) as client:
             await share_from_the_beginning(client, "threads")
             return await filled(client, "in-threads", 100)
 
     values = trio.run(prepare)
     seen: Counter[bytes | None] = Counter()
     with (
-        ottla.sync.connect(kafka.bootstrap) as client,
+        ottla.sync.connect(sharing) as client,
         client.share_consumer("in-threads", group="threads", max_records=10) as jobs,
     ):
 
@@ -213,8 +210,8 @@ def test_threads_share_a_consumer(kafka: ApacheKafka) -> None:
     assert seen == Counter(values)
 
 
-async def test_what_a_lost_connection_held_is_delivered_again(kafka: ApacheKafka) -> None:
-    async with ottla.connect(kafka.bootstrap) as client:
+async def test_what_a_lost_connection_held_is_delivered_again(sharing: str) -> None:
+    async with ottla.connect(sharing) as client:
         await filled(client, "cut", 4, partitions=1)
         await share_from_the_beginning(client, "cutters")
         core = client._driver.core
