@@ -15,7 +15,7 @@ from ottla.sdk.drivers.threads import ThreadDriver
 from ottla.sdk.produce.records import K, V
 from ottla.sdk.steps import Steps
 from ottla.sdk.sync.consumer import Batch, Consumer
-from ottla.sdk.sync.producer import Producer, Transaction
+from ottla.sdk.sync.producer import Producer, Transaction, Unopened
 from ottla.sdk.transaction.options import TransformOptions
 
 if TYPE_CHECKING:
@@ -103,16 +103,27 @@ class Transform(Suggesting, BlockingBlock, Generic[K, V]):
     def __enter__(self) -> Self:
         if self._opened is not None:
             raise LocalProtocolError("a transform can be opened only once: create another with client.transform(...)")
-        driver, producer = self._driver, self._producer.__enter__()
-        try:
-            consumer = self._consumer.__enter__()
-        except BaseException as error:  # a cancellation included
-            self._producer.__exit__(type(error), error, error.__traceback__)
-            raise
         from ottla.sdk.transaction.transform import TransformCore  # only here: most clients transform nothing
 
-        self._opened = driver.do(lambda: TransformCore(driver.core, consumer._core, producer._core, self._options))
+        driver = self._driver
+        try:
+            producer = self._producer.__enter__()
+            consumer = self._consumer.__enter__()
+            self._opened = driver.do(lambda: TransformCore(driver.core, consumer._core, producer._core, self._options))
+        except BaseException as error:  # a cancellation included, wherever it comes
+            self._undo(error)
+            raise
         return self
+
+    def _undo(self, error: BaseException) -> None:
+        """Leave what was opened: no block will, and the member would keep its partitions and read nothing."""
+        consumer, producer = self._consumer, self._producer
+        try:
+            if consumer._opened is not None and not consumer._opened.closed:
+                consumer.__exit__(type(error), error, error.__traceback__)
+        finally:
+            if not isinstance(producer._core, Unopened):
+                producer.__exit__(type(error), error, error.__traceback__)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
