@@ -1112,3 +1112,29 @@ def test_a_transaction_with_offsets_of_a_recreated_topic_is_doomed() -> None:
     assert assignment is not None
     _recreated(reader)
     assert assignment.ended.done and "recreated" in assignment.over
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_consumer_whose_client_is_left_first_commits_or_says_that_it_did_not(answered: bool) -> None:
+    reader = Reader()
+    reader.assign(1, T0)
+    reader.stands(7)
+    reader.tell()
+    reader.machine.committer.commit_soon({T0: 9})
+    leaving = reader.call(reader.world.core.leave_groups())
+    if answered:
+        reader.committed()
+        assert reader.world.pending(LeaveGroupRequest)
+        reader.world.answer(reader.world.asked(LeaveGroupRequest), LeaveGroupResponse(error_code=0, members=()))
+    else:
+        assert not reader.world.pending(LeaveGroupRequest), "the commit comes first"
+        reader.world.later(0.4)
+        assert reader.world.pending(LeaveGroupRequest)
+        reader.world.later(0.4)
+    assert leaving.go_on().over
+    reader.world.core.close(reader.world.now)
+    left = reader.call(reader.machine.leave(None, "task"))
+    if not left.over:
+        assert left.awaits is not None and left.awaits.function.__name__ == "lost"
+        left.answer()
+    assert left.over and (left.error is None if answered else "t-0 at 9" in str(left.error))

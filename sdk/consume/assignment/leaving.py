@@ -9,6 +9,8 @@ Rules:
   may have them already.
 - An error that ends the block is raised unchanged; whatever could not be done is added to it as a note.
 - Pending commits are not dropped when `revoked` raises, or when the end of the block is cancelled.
+- If the client is left before its consumer, the consumer commits and leaves the group with it, within a moment. The end
+  of the block reports what was not committed.
 - LeaveGroup needs the group's coordinator, which is looked up within the same deadline. If that fails, the group waits
   until the session times out, but no record is lost: the log gets a line, and no error is raised.
 
@@ -54,6 +56,8 @@ class Leaving:
     ) -> None:
         self._core, self._committing, self._commits = core, committing, commits
         self._membership, self._notices, self._explain = membership, notices, explain
+        self._failed: OttlaError | None = None
+        """Why not everything was committed when the client was left; raised when the block is."""
 
     def leave(self, error: BaseException | None) -> Steps[None]:
         """End the block.
@@ -66,6 +70,7 @@ class Leaving:
         """
         if self._core.closed is not None:
             yield from self._lost(error)
+            self._report_failure(error)
             return
         self._committing.end(self._core.now)
         if error is None:
@@ -80,6 +85,21 @@ class Leaving:
                 yield from self._at_once(cancelled)
                 raise
         yield from self._at_once(error)
+
+    def with_client(self, why: str, until: float) -> Steps[None]:
+        """Commit and leave the group by the time ``until``, because the client is left before the block."""
+        self._committing.end(self._core.now)
+        self._failed = yield from self._commit((self._core.now + until) / 2)
+        if self._membership is not None:
+            yield from self._until(self._membership.close(why, self._core.now, until), until)
+
+    def _report_failure(self, error: BaseException | None) -> None:
+        """Report what was not committed, because the client was left first."""
+        failed = self._failed or (None if self._commits is None else self._commits.take_failure())
+        if failed is not None and error is None:
+            raise failed
+        if failed is not None and error is not None:
+            error.add_note(f"ottla: {failed}")
 
     # -- normally ----------------------------------------------------------------------------------------------------
 
