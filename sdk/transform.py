@@ -25,7 +25,7 @@ from ottla.errors import LocalProtocolError
 from ottla.sdk.arguments import seconds
 from ottla.sdk.blocks import AsyncBlock, Suggesting
 from ottla.sdk.consume.core import Taken
-from ottla.sdk.consumer import Batch, Consumer
+from ottla.sdk.consumer import Batch, Consumer, counted
 from ottla.sdk.drivers.driver import Driver
 from ottla.sdk.produce.records import K, V
 from ottla.sdk.producer import Producer, Transaction, Unopened
@@ -64,7 +64,8 @@ class Batches:
         return sum(map(len, self.batches))
 
     def __repr__(self) -> str:
-        return f"<Batches: {', '.join(f'{each.topic}-{each.partition}' for each in self.batches)}, {len(self)} records>"
+        places = ", ".join(f"{each.topic}-{each.partition}" for each in self.batches)
+        return f"<Batches: {places}, {counted(self.batches)}>"
 
 
 class TransformTransaction(Transaction[K, V]):
