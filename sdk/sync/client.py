@@ -108,6 +108,7 @@ class Client(Suggesting, ClientParts):
         if driver.is_gone(error):
             return
         driver.refuse_another_loop()
+        driver.refuse_in_own_thread()
         self._finalizer.detach()
         try:
             driver.run(driver.core.leave_groups())
