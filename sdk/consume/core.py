@@ -178,10 +178,11 @@ class ConsumerCore:
         self.polls.stop()
         self._subscription.stop()
         self.committing.stop()
+        within_listener = self._asking.asks(task)
         self._asking.leave(task)
         self._notify()
         try:
-            yield from self._leaving.leave(error)
+            yield from self._leaving.leave(error, within_listener=within_listener)
         finally:
             self.close()
 

@@ -59,11 +59,12 @@ class Leaving:
         self._failed: OttlaError | None = None
         """Why not everything was committed when the client was left; raised when the block is."""
 
-    def leave(self, error: BaseException | None) -> Steps[None]:
+    def leave(self, error: BaseException | None, *, within_listener: bool = False) -> Steps[None]:
         """End the block.
 
         Args:
             error: the error or cancellation that ends the block; ``None``: it ends normally.
+            within_listener: a method of the listener ends it, so its end cannot be waited for.
 
         Raises:
             CommitFailed, TimeoutExpired: the block ended normally, but some of the work failed.
@@ -75,7 +76,7 @@ class Leaving:
         self._committing.end(self._core.now)
         if error is None:
             try:
-                yield from self._normally()
+                yield from self._normally(within_listener=within_listener)
                 return
             except Exception:
                 raise
@@ -103,15 +104,17 @@ class Leaving:
 
     # -- normally ----------------------------------------------------------------------------------------------------
 
-    def _normally(self) -> Steps[None]:
+    def _normally(self, *, within_listener: bool) -> Steps[None]:
         """Give up all owned partitions, as if a rebalance revoked them."""
         limit = min(LEAVE_TIMEOUT, self._core.options.api_timeout)
         deadline = self._core.now + limit
         raised: Exception | None = None
         stuck = ""
+        if not within_listener:
+            yield from self._until(self._notices.returned, self._core.now + limit / 2)
         notify = self._notices.lost if self._notices.gone else self._notices.revoked
         try:
-            stuck = yield from notify(self._notices.known, limit)
+            stuck = yield from notify(self._notices.known, deadline - self._core.now)
         except Exception as error:  # the listener's own error; raised below, after the commits
             raised = error
         failed = yield from self._commit(deadline)
