@@ -7,7 +7,7 @@ Rules:
 - Leaving the block commits all requested offsets, and leaves the group, within a deadline.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from functools import partial
 from itertools import chain
 from types import TracebackType
@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar
 
 from ottla.codec.columns import Columns
 from ottla.codec.records import Record, Records
-from ottla.errors import LocalProtocolError
+from ottla.errors import LocalProtocolError, OttlaError
 from ottla.late_dataclass import dataclass
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.arguments import by_topic_partition, derived, listed, seconds
@@ -54,7 +54,11 @@ class RebalanceListener:
     """
 
     async def assigned(self, consumer: "Consumer", places: Sequence[TopicPartition]) -> None:
-        """The partitions now belong to this consumer; positions are known, and no record has been handed out yet."""
+        """The partitions now belong to this consumer, and no record of them has been handed out yet.
+
+        Their positions are known, unless the lookup takes longer than a second, for example because a partition has no
+        leader: until then `Consumer.position` raises `LocalProtocolError`, and the partition waits.
+        """
 
     async def revoked(self, consumer: "Consumer", places: Sequence[TopicPartition]) -> None:
         """The partitions are about to be given up: finish and commit; the next owner continues from there."""
@@ -211,7 +215,15 @@ class Batch(BatchNames):
         return self._count
 
     def __repr__(self) -> str:
-        return f"<Batch of {self.topic}-{self.partition}, {len(self)} records>"
+        return f"<Batch of {self.topic}-{self.partition}, {counted([self])}>"
+
+
+def counted(batches: Iterable[Sized]) -> str:
+    """The number of records in the batches, for people; also if they cannot be opened."""
+    try:
+        return f"{sum(map(len, batches))} records"
+    except OttlaError as error:
+        return f"records that cannot be opened ({type(error).__name__})"
 
 
 class Consumer(Suggesting, ConsumerNames, AsyncBlock):

@@ -127,7 +127,7 @@ class ClientCore:
         self.parts: dict[Explains, None] = {}
         """Parts that `explain` asks, in this order: a part adds itself, and removes itself when it closes."""
         self.members: dict[Callable[[str, float, float], Outcome[None]], None] = {}
-        """For each group member, the function that makes it leave the group for good."""
+        """For each consumer with a group, the function that makes it commit, and leave the group for good."""
         self._closers: dict[Callable[[OttlaError], None], None] = {}
         self._numbered = 0
         self.metrics.gauge("metadata-age", lambda now: now - self.metadata.all_updated_at)
@@ -202,7 +202,7 @@ class ClientCore:
         return -math.inf if self._actions or self.connections.busy else self.timers.next
 
     def leave_groups(self) -> Steps[None]:
-        """Before the client closes: members whose consumers are still open leave their groups, within a moment."""
+        """Before the client closes: consumers that are still open commit and leave their groups, within a moment."""
         if self.closed or not self.members:
             return
         log.warning("client closed before its consumers", extra={"consumers": len(self.members)})

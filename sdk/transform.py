@@ -25,10 +25,10 @@ from ottla.errors import LocalProtocolError
 from ottla.sdk.arguments import seconds
 from ottla.sdk.blocks import AsyncBlock, Suggesting
 from ottla.sdk.consume.core import Taken
-from ottla.sdk.consumer import Batch, Consumer
+from ottla.sdk.consumer import Batch, Consumer, counted
 from ottla.sdk.drivers.driver import Driver
 from ottla.sdk.produce.records import K, V
-from ottla.sdk.producer import Producer, Transaction
+from ottla.sdk.producer import Producer, Transaction, Unopened
 from ottla.sdk.steps import Steps
 from ottla.sdk.transaction.options import TransformOptions
 
@@ -64,7 +64,8 @@ class Batches:
         return sum(map(len, self.batches))
 
     def __repr__(self) -> str:
-        return f"<Batches: {', '.join(f'{each.topic}-{each.partition}' for each in self.batches)}, {len(self)} records>"
+        places = ", ".join(f"{each.topic}-{each.partition}" for each in self.batches)
+        return f"<Batches: {places}, {counted(self.batches)}>"
 
 
 class TransformTransaction(Transaction[K, V]):
@@ -119,16 +120,27 @@ class Transform(Suggesting, AsyncBlock, Generic[K, V]):
     async def __aenter__(self) -> Self:
         if self._opened is not None:
             raise LocalProtocolError("a transform can be opened only once: create another with client.transform(...)")
-        driver, producer = self._driver, await self._producer.__aenter__()
-        try:
-            consumer = await self._consumer.__aenter__()
-        except BaseException as error:  # a cancellation included
-            await self._producer.__aexit__(type(error), error, error.__traceback__)
-            raise
         from ottla.sdk.transaction.transform import TransformCore  # only here: most clients transform nothing
 
-        self._opened = driver.do(lambda: TransformCore(driver.core, consumer._core, producer._core, self._options))
+        driver = self._driver
+        try:
+            producer = await self._producer.__aenter__()
+            consumer = await self._consumer.__aenter__()
+            self._opened = driver.do(lambda: TransformCore(driver.core, consumer._core, producer._core, self._options))
+        except BaseException as error:  # a cancellation included, wherever it comes
+            await self._undo(error)
+            raise
         return self
+
+    async def _undo(self, error: BaseException) -> None:
+        """Leave what was opened: no block will, and the member would keep its partitions and read nothing."""
+        consumer, producer = self._consumer, self._producer
+        try:
+            if consumer._opened is not None and not consumer._opened.closed:
+                await consumer.__aexit__(type(error), error, error.__traceback__)
+        finally:
+            if not isinstance(producer._core, Unopened):
+                await producer.__aexit__(type(error), error, error.__traceback__)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

@@ -4,6 +4,7 @@ The clock is trio's `MockClock`, and `tests.pairs` makes the connections, so tha
 tests the behaviour that needs a network.
 """
 
+import errno
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -427,6 +428,21 @@ async def test_a_fault_of_the_service_costs_one_connection_and_is_logged(
     [record] = caplog.records
     assert record.levelname == "ERROR"
     assert record.exc_info
+
+
+class NoDescriptor(OSError):
+    def __init__(self, what: str) -> None:
+        super().__init__(errno.EMFILE, what)
+
+
+async def test_a_process_without_file_descriptors_is_not_reported_as_a_bug(
+    clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with listening(Faulty("request", NoDescriptor)) as (_, place), peer(place) as bad:
+        await bad.send_all(framed(b"a"))
+        await closed(bad)
+    [record] = caplog.records
+    assert record.getMessage().startswith("the process may open no more files: NoDescriptor(24")
 
 
 @pytest.mark.parametrize("bad", ["no bytes", None], ids=["text", "nothing"])

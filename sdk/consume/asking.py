@@ -77,6 +77,10 @@ class Asking:
         if self._state is AskingState.ASKING:
             self._state = AskingState.IDLE
 
+    def asks(self, task: Any) -> bool:
+        """Whether ``task`` waits for a batch: it can only call from within the listener."""
+        return self._state is AskingState.ASKING and self._task is task
+
     def leave(self, task: Any) -> None:
         """Hand out no more batches, because ``task`` leaves the block."""
         self._state, self._task = AskingState.LEFT, task

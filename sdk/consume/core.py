@@ -42,6 +42,7 @@ from ottla.sdk.consume.poll_watch import PollWatch
 from ottla.sdk.consume.reading.fetcher import Fetched, Fetcher, Start
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import RunMode
+from ottla.sdk.flow import Flow
 from ottla.sdk.group.commits import Commits
 from ottla.sdk.group.membership import AssignmentChange, Lose, Membership, Receive, Revoke
 from ottla.sdk.logs import logger, named
@@ -154,8 +155,8 @@ class ConsumerCore:
             self.close()
             raise
         self.polls.away(core.now)
-        if self.membership is not None:
-            core.members[self.membership.close] = None
+        if self.commits is not None:
+            core.members[self._leave_with_client] = None
 
     def _assign(self, starts: Mapping[TopicPartition, Start | None], now: float) -> Outcome[None]:
         for place in starts:
@@ -175,12 +176,17 @@ class ConsumerCore:
         self.polls.stop()
         self._subscription.stop()
         self.committing.stop()
+        within_listener = self._asking.asks(task)
         self._asking.leave(task)
         self._notify()
         try:
-            yield from self._leaving.leave(error)
+            yield from self._leaving.leave(error, within_listener=within_listener)
         finally:
             self.close()
+
+    def _leave_with_client(self, why: str, now: float, until: float) -> Outcome[None]:
+        """Commit and leave the group, because the client is left before this consumer."""
+        return Flow(self._core, self._leaving.with_client(why, until)).outcome
 
     @property
     def closed(self) -> bool:
@@ -195,8 +201,8 @@ class ConsumerCore:
         self.polls.stop()
         self._subscription.stop()
         self.committing.stop()
+        self._core.members.pop(self._leave_with_client, None)
         if self.membership is not None:
-            self._core.members.pop(self.membership.close, None)
             self.membership.close(CLOSED, self._core.now)
         if self.commits is not None:
             self.commits.close()

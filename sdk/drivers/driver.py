@@ -107,6 +107,9 @@ class Driver(Pump[L]):
         """Whether the running task may have its record appended: in the client's own loop, and not cancelled."""
         return self._runs_here() and not self._is_cancelled()
 
+    def refuse_in_own_thread(self) -> None:
+        """Nothing to refuse: no thread belongs to the client."""
+
     def refuse_within_callback(self) -> None:
         """Nothing to refuse: in a loop, a callback cannot await a call."""
 

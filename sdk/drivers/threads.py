@@ -156,14 +156,18 @@ class ThreadDriver(IoThread):
         """Whether this thread may append a record itself: a forked child never may."""
         return not self._refusal
 
+    def refuse_in_own_thread(self) -> None:
+        """Raise `LocalProtocolError` in the I/O thread, which calls log handlers and assignors, and must not wait."""
+        if self._runs_here() and not self._stopped:
+            raise LocalProtocolError(_IN_THE_IO_THREAD)
+
     def refuse_within_callback(self) -> None:
         """Refuse a call that will wait for callbacks before it has any effect: a refused record must not be sent.
 
         Raises:
             LocalProtocolError: the call would wait for itself; it was made within a callback, or in the I/O thread.
         """
-        if self._runs_here() and not self._stopped:
-            raise LocalProtocolError(_IN_THE_IO_THREAD)
+        self.refuse_in_own_thread()
         if self._callers.calls_back(threading.get_ident()):  # perhaps: an interrupt may not be posted yet
             self._perform(UserCall(None, partial(self._callers.refuse_within_callback, threading.get_ident())))
 

@@ -65,7 +65,7 @@ class Commits:
     def close(self) -> None:
         """End all assignments, and send nothing more: a late commit could overwrite one of the next reader."""
         for place in list(self._assignments):
-            self.disown(place, "the consumer is closed")
+            self.disown(place, "the consumer is closed", quiet=False)
         self._sender.close()
         self._metrics.close()
 
@@ -79,14 +79,14 @@ class Commits:
     def assignment(self, place: TopicPartition) -> Assignment | None:
         return self._assignments.get(place)
 
-    def disown(self, place: TopicPartition, why: str) -> None:
-        """End the partition's assignment; commits that are not acknowledged fail."""
+    def disown(self, place: TopicPartition, why: str, *, quiet: bool = True) -> None:
+        """End the partition's assignment; commits that are not acknowledged fail, ``quiet`` or not as in `_fail`."""
         assignment = self._assignments.pop(place, None)
         if assignment is None:
             return
         assignment.end(why)
         if (last := self._queue.drop(place)) is not None:
-            self._fail({place: last}, f"{_NOT_COMMITTED}, because {why}", quiet=True)
+            self._fail({place: last}, f"{_NOT_COMMITTED}, because {why}", quiet=quiet)
 
     def rewind(self, place: TopicPartition) -> None:
         """Take note of the user's seek: from now on, lower offsets may be committed."""

@@ -112,6 +112,7 @@ class Client(Suggesting, ClientNames, ClientParts):
         if driver.is_gone(error):
             return
         driver.refuse_another_loop()
+        driver.refuse_in_own_thread()
         self._finalizer.detach()
         try:
             driver.run(driver.core.leave_groups())

@@ -20,7 +20,7 @@ from ottla.sdk.consume.core import ConsumerCore, Taken
 from ottla.sdk.consume.options import ConsumerPlan
 from ottla.sdk.consume.partitions.starts import Where, start_at
 from ottla.sdk.consume.reading.fetcher import Fetched, Fetcher, Start
-from ottla.sdk.consumer import _guarded
+from ottla.sdk.consumer import _guarded, counted
 from ottla.sdk.drivers.threads import ThreadDriver
 from ottla.sdk.steps import Outside, Steps
 
@@ -39,7 +39,11 @@ class RebalanceListener:
     """
 
     def assigned(self, consumer: "Consumer", places: Sequence[TopicPartition]) -> None:
-        """The partitions now belong to this consumer; positions are known, and no record has been handed out yet."""
+        """The partitions now belong to this consumer, and no record of them has been handed out yet.
+
+        Their positions are known, unless the lookup takes longer than a second, for example because a partition has no
+        leader: until then `Consumer.position` raises `LocalProtocolError`, and the partition waits.
+        """
 
     def revoked(self, consumer: "Consumer", places: Sequence[TopicPartition]) -> None:
         """The partitions are about to be given up: finish and commit; the next owner continues from there."""
@@ -196,7 +200,7 @@ class Batch(BatchNames):
         return self._count
 
     def __repr__(self) -> str:
-        return f"<Batch of {self.topic}-{self.partition}, {len(self)} records>"
+        return f"<Batch of {self.topic}-{self.partition}, {counted([self])}>"
 
 
 class Consumer(Suggesting, ConsumerNames, BlockingBlock):

@@ -11,11 +11,12 @@ from ottla.errors import LocalProtocolError
 from ottla.sdk.arguments import seconds
 from ottla.sdk.blocks import BlockingBlock, Suggesting
 from ottla.sdk.consume.core import Taken
+from ottla.sdk.consumer import counted
 from ottla.sdk.drivers.threads import ThreadDriver
 from ottla.sdk.produce.records import K, V
 from ottla.sdk.steps import Steps
 from ottla.sdk.sync.consumer import Batch, Consumer
-from ottla.sdk.sync.producer import Producer, Transaction
+from ottla.sdk.sync.producer import Producer, Transaction, Unopened
 from ottla.sdk.transaction.options import TransformOptions
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ class Batches:
         return sum(map(len, self.batches))
 
     def __repr__(self) -> str:
-        return f"<Batches: {', '.join(f'{each.topic}-{each.partition}' for each in self.batches)}, {len(self)} records>"
+        places = ", ".join(f"{each.topic}-{each.partition}" for each in self.batches)
+        return f"<Batches: {places}, {counted(self.batches)}>"
 
 
 class TransformTransaction(Transaction[K, V]):
@@ -103,16 +105,27 @@ class Transform(Suggesting, BlockingBlock, Generic[K, V]):
     def __enter__(self) -> Self:
         if self._opened is not None:
             raise LocalProtocolError("a transform can be opened only once: create another with client.transform(...)")
-        driver, producer = self._driver, self._producer.__enter__()
-        try:
-            consumer = self._consumer.__enter__()
-        except BaseException as error:  # a cancellation included
-            self._producer.__exit__(type(error), error, error.__traceback__)
-            raise
         from ottla.sdk.transaction.transform import TransformCore  # only here: most clients transform nothing
 
-        self._opened = driver.do(lambda: TransformCore(driver.core, consumer._core, producer._core, self._options))
+        driver = self._driver
+        try:
+            producer = self._producer.__enter__()
+            consumer = self._consumer.__enter__()
+            self._opened = driver.do(lambda: TransformCore(driver.core, consumer._core, producer._core, self._options))
+        except BaseException as error:  # a cancellation included, wherever it comes
+            self._undo(error)
+            raise
         return self
+
+    def _undo(self, error: BaseException) -> None:
+        """Leave what was opened: no block will, and the member would keep its partitions and read nothing."""
+        consumer, producer = self._consumer, self._producer
+        try:
+            if consumer._opened is not None and not consumer._opened.closed:
+                consumer.__exit__(type(error), error, error.__traceback__)
+        finally:
+            if not isinstance(producer._core, Unopened):
+                producer.__exit__(type(error), error, error.__traceback__)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

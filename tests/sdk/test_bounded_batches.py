@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import ottla
 from ottla.codec._engine import ENGINE
 from ottla.codec.columns import Columns
 from ottla.codec.compression import Compression
@@ -363,3 +364,19 @@ async def test_a_consumer_hands_out_so_many_records_at_once(loop: Loop, ottla_br
         for wrong in (0, -1, 1.5, True):
             with pytest.raises(ConfigurationError, match="max_records"):
                 client.consumer("t", max_records=wrong)  # type: ignore[arg-type] # on purpose
+
+
+async def test_a_batch_that_takes_too_much_memory_can_be_printed(ottla_broker: Broker) -> None:
+    async with (
+        ottla.connect(ottla_broker.bootstrap, fetch_batch_memory=200_000) as client,
+        client.producer(compression="zstd", batch_size=2**20, linger=0.1) as producer,
+    ):
+        await client.create_topic("t", partitions=1)
+        await producer.send_many("t", [bytes(100_000)] * 9)
+        await producer.flush()
+        async with client.transform("t", group="g", transactional_id="x") as transform:
+            batches = await anext(transform)
+            assert repr(batches) == "<Batches: t-0, records that cannot be opened (MemoryLimitExceeded)>"
+            assert repr(batches.batches[0]) == "<Batch of t-0, records that cannot be opened (MemoryLimitExceeded)>"
+            async with transform.transaction(batches):
+                pass

@@ -48,6 +48,7 @@ from ottla.errors import (
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.assignment.committing import BatchAssignment
+from ottla.sdk.consume.assignment.leaving import LEAVE_TIMEOUT
 from ottla.sdk.consume.assignment.subscription import PATTERN_AGE
 from ottla.sdk.consume.core import ConsumerCore
 from ottla.sdk.consume.options import ConsumerOptions, ConsumerPlan, TopicFilter
@@ -1112,3 +1113,56 @@ def test_a_transaction_with_offsets_of_a_recreated_topic_is_doomed() -> None:
     assert assignment is not None
     _recreated(reader)
     assert assignment.ended.done and "recreated" in assignment.over
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_consumer_whose_client_is_left_first_commits_or_says_that_it_did_not(answered: bool) -> None:
+    reader = Reader()
+    reader.assign(1, T0)
+    reader.stands(7)
+    reader.tell()
+    reader.machine.committer.commit_soon({T0: 9})
+    leaving = reader.call(reader.world.core.leave_groups())
+    if answered:
+        reader.committed()
+        assert reader.world.pending(LeaveGroupRequest)
+        reader.world.answer(reader.world.asked(LeaveGroupRequest), LeaveGroupResponse(error_code=0, members=()))
+    else:
+        assert not reader.world.pending(LeaveGroupRequest), "the commit comes first"
+        reader.world.later(0.4)
+        assert reader.world.pending(LeaveGroupRequest)
+        reader.world.later(0.4)
+    assert leaving.go_on().over
+    reader.world.core.close(reader.world.now)
+    left = reader.call(reader.machine.leave(None, "task"))
+    if not left.over:
+        assert left.awaits is not None and left.awaits.function.__name__ == "lost"
+        left.answer()
+    assert left.over and (left.error is None if answered else "t-0 at 9" in str(left.error))
+
+
+def test_the_end_of_a_block_waits_for_the_listener_that_another_task_calls() -> None:
+    reader = Reader()
+    reader.assign(1, T0)
+    reader.stands(7)
+    assert reader.news == ("assigned", (T0,))
+    leaving = reader.call(reader.machine.leave(None, "another task"))
+    assert not leaving.over and leaving.awaits is None, "one method at a time"
+    reader.loop.answer()
+    assert leaving.awaits is not None and leaving.awaits.function.__name__ == "revoked"
+
+
+def test_the_end_of_a_block_waits_for_the_listener_no_longer_than_for_the_rest() -> None:
+    reader = Reader()
+    reader.assign(1, T0)
+    reader.stands(7)
+    assert reader.news == ("assigned", (T0,))
+    leaving = reader.call(reader.machine.leave(None, "another task"))
+    reader.world.later(LEAVE_TIMEOUT / 2)
+    assert leaving.awaits is not None and leaving.awaits.seconds == LEAVE_TIMEOUT / 2
+    mine = Reader()
+    mine.assign(1, T0)
+    mine.stands(7)
+    assert mine.news == ("assigned", (T0,))
+    leaving = mine.call(mine.machine.leave(None, "task"))
+    assert leaving.awaits is not None, "a listener that leaves the block does not wait for itself"

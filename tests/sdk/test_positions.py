@@ -20,6 +20,7 @@ from ottla.codec.apis.metadata import MetadataRequest
 from ottla.codec.apis.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from ottla.codec.records import BatchBuilder
 from ottla.errors import (
+    ConfigurationError,
     DataLoss,
     KafkaStorageError,
     LogTruncated,
@@ -1193,3 +1194,10 @@ def test_a_time_before_1970_is_the_beginning() -> None:
     long_ago = datetime(1900, 1, 1, tzinfo=UTC)
     assert start_at(long_ago) == fixed_start_at(timedelta(days=100 * 366), 1.7e9) == Time(EARLIEST)
     assert start_at(datetime(1970, 1, 1, tzinfo=UTC)) == Time(0)
+
+
+@pytest.mark.parametrize("where", [-1, 2**63, 2**70, True])
+def test_an_offset_that_no_log_can_have_is_refused(where: int) -> None:
+    with pytest.raises(ConfigurationError, match="is not a place in a partition"):
+        start_at(where)
+    assert start_at(2**63 - 1) == Offset(2**63 - 1)

@@ -445,6 +445,27 @@ def test_a_record_that_a_handler_of_the_log_may_not_send_is_not_sent(ottla_broke
         assert client.offsets({("t", 0): "end"})["t", 0] == 1
 
 
+def test_a_client_that_is_left_in_its_own_thread_refuses_and_goes_on(ottla_broker: Broker) -> None:
+    refused: list[Exception] = []
+    with ottla.sync.connect(ottla_broker.bootstrap) as client:
+
+        class Leaving(logging.Handler):
+            def emit(self, record: logging.LogRecord) -> None:
+                try:
+                    client.__exit__(None, None, None)
+                except LocalProtocolError as error:
+                    refused.append(error)
+
+        handler = Leaving()
+        logging.getLogger("ottla.sdk").addHandler(handler)
+        try:
+            client._driver.do(lambda: logging.getLogger("ottla.sdk").warning("in the client's own thread"))
+        finally:
+            logging.getLogger("ottla.sdk").removeHandler(handler)
+        assert len(refused) == 1 and "in the client's own thread" in str(refused[0])
+        client.list_topics()
+
+
 def test_a_call_that_nothing_ends_ends_with_the_client(ottla_broker: Broker) -> None:
     ended: list[Exception] = []
     waits = threading.Event()

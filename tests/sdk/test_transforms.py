@@ -10,6 +10,9 @@ import pytest
 import trio
 
 import ottla
+import ottla.sdk.sync.consumer
+import ottla.sdk.sync.producer
+import ottla.sdk.transaction.transform
 import ottla.sync
 from ottla.brokerlite.machines.partitions.partition_log import Appended, PartitionLog
 from ottla.codec.records import RecordBatch
@@ -126,6 +129,33 @@ def test_in_code_that_blocks_it_is_the_same(ottla_broker: Broker) -> None:
 
 
 # -- offsets in a transaction of one's own -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("opened", ["nothing", "producer", "consumer"])
+def test_a_transform_whose_opening_is_interrupted_leaves_no_member(
+    opened: str, ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupted(BaseException):
+        """Like Ctrl-C, but it may be raised in the client's own thread."""
+
+    def interrupted(*_: object) -> None:
+        raise Interrupted
+
+    where = {
+        "nothing": (ottla.sdk.sync.producer.Producer, "__enter__"),
+        "producer": (ottla.sdk.sync.consumer.Consumer, "__enter__"),
+        "consumer": (ottla.sdk.transaction.transform.TransformCore, "__init__"),
+    }
+    with ottla.sync.connect(ottla_broker.bootstrap) as client:
+        client.create_topic("t", partitions=1)
+        transform = client.transform("t", group="g", transactional_id="t-1")
+        with monkeypatch.context() as patch, pytest.raises(Interrupted):
+            patch.setattr(*where[opened], interrupted)
+            transform.__enter__()
+        core = client._driver.core
+        assert not core.members and not core.parts, "neither a consumer nor a producer is left"
+        with client.transform("t", group="g", transactional_id="t-1") as another:
+            assert another.poll(0.1) is None
 
 
 async def test_offsets_go_with_the_transaction_or_not_at_all(loop: Loop, ottla_broker: Broker) -> None:

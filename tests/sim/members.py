@@ -575,11 +575,17 @@ class Consuming:
         process.do(lambda: core.close(process.clock.now))
         if not machine.closed:
             raise Violation("a consumer outlives its client", self.name)
+        try:
+            yield from process.perform(machine.leave(None, self.name), "leaving a closed consumer", within=MOMENT)
+        except (CommitFailed, TimeoutExpired) as failed:
+            process.history.add("·", self.name, f"leaves with records that are not committed: {failed}")
+        else:
+            self._check_committed("the client was closed", "the consumer is closed")
         if said:
             self.ledger.left(self.name, member, self.instance)
 
-    def _check_committed(self) -> None:
-        """The listener raised, and no commit failed: every requested commit has arrived."""
+    def _check_committed(self, *ends: str) -> None:
+        """No commit failed, so every requested commit has arrived, unless the assignment ended before the consumer."""
         for assignment, offset in self.asked.items():
-            if assignment.over in ("", CLOSED):
+            if assignment.over in ("", CLOSED, *ends):
                 self.ledger.acknowledged(self.name, {assignment.place: offset})

@@ -14,6 +14,7 @@ Source: ConsumerCoordinator.java.
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from ottla.codec.records import BEYOND
 from ottla.errors import CommitFailed, LocalProtocolError
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.cluster.cluster import TopicPartition
@@ -308,7 +309,7 @@ def given(
 
 def _check(at: CommittedOffset) -> None:
     """Raise at the call for a value that no request can hold: in a request, it would fail other partitions' commits."""
-    if type(at.offset) is not int or not 0 <= at.offset < 2**63:
+    if type(at.offset) is not int or not 0 <= at.offset < BEYOND:
         raise LocalProtocolError(f"an offset to commit must be an integer from 0 to 2**63 - 1, not {at.offset!r}")
     if type(at.leader_epoch) is not int or not -1 <= at.leader_epoch < 2**31:
         raise LocalProtocolError(

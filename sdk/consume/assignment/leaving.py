@@ -9,6 +9,8 @@ Rules:
   may have them already.
 - An error that ends the block is raised unchanged; whatever could not be done is added to it as a note.
 - Pending commits are not dropped when `revoked` raises, or when the end of the block is cancelled.
+- If the client is left before its consumer, the consumer commits and leaves the group with it, within a moment. The end
+  of the block reports what was not committed.
 - LeaveGroup needs the group's coordinator, which is looked up within the same deadline. If that fails, the group waits
   until the session times out, but no record is lost: the log gets a line, and no error is raised.
 
@@ -55,23 +57,27 @@ class Leaving:
     ) -> None:
         self._core, self._committing, self._commits = core, committing, commits
         self._membership, self._notices, self._explain = membership, notices, explain
+        self._failed: OttlaError | None = None
+        """Why not everything was committed when the client was left; raised when the block is."""
 
-    def leave(self, error: BaseException | None) -> Steps[None]:
+    def leave(self, error: BaseException | None, *, within_listener: bool = False) -> Steps[None]:
         """End the block.
 
         Args:
             error: the error or cancellation that ends the block; ``None``: it ends normally.
+            within_listener: a method of the listener ends it, so its end cannot be waited for.
 
         Raises:
             CommitFailed, TimeoutExpired: the block ended normally, but some of the work failed.
         """
         if self._core.closed is not None:
             yield from self._lost(error)
+            self._report_failure(error)
             return
         self._committing.end(self._core.now)
         if error is None:
             try:
-                yield from self._normally()
+                yield from self._normally(within_listener=within_listener)
                 return
             except Exception:
                 raise
@@ -82,17 +88,34 @@ class Leaving:
                 raise
         yield from self._at_once(error)
 
+    def with_client(self, why: str, until: float) -> Steps[None]:
+        """Commit and leave the group by the time ``until``, because the client is left before the block."""
+        self._committing.end(self._core.now)
+        self._failed = yield from self._commit((self._core.now + until) / 2)
+        if self._membership is not None:
+            yield from self._until(self._membership.close(why, self._core.now, until), until)
+
+    def _report_failure(self, error: BaseException | None) -> None:
+        """Report what was not committed, because the client was left first."""
+        failed = self._failed or (None if self._commits is None else self._commits.take_failure())
+        if failed is not None and error is None:
+            raise failed
+        if failed is not None and error is not None:
+            error.add_note(f"ottla: {failed}")
+
     # -- normally ----------------------------------------------------------------------------------------------------
 
-    def _normally(self) -> Steps[None]:
+    def _normally(self, *, within_listener: bool) -> Steps[None]:
         """Give up all owned partitions, as if a rebalance revoked them."""
         limit = min(LEAVE_TIMEOUT, self._core.options.api_timeout)
         deadline = self._core.now + limit
         raised: Exception | None = None
         stuck = ""
+        if not within_listener:
+            yield from self._until(self._notices.returned, self._core.now + limit / 2)
         notify = self._notices.lost if self._notices.gone else self._notices.revoked
         try:
-            stuck = yield from notify(self._notices.known, limit)
+            stuck = yield from notify(self._notices.known, deadline - self._core.now)
         except Exception as error:  # the listener's own error; raised below, after the commits
             raised = error
         failed = yield from self._commit(deadline)

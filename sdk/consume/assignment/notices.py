@@ -6,6 +6,8 @@
 Rules:
 - Every assigned partition is revoked or lost exactly once. Notified means that the listener's method was called: if
   `revoked` or `lost` raises or is cancelled, the user has to finish its work; the method is not called again.
+- The listener's methods run one after the other: the normal end of the block waits for a call that another task is
+  making, for half of its time at most.
 - If `assigned` raised or was cancelled, it is called again before records of its partitions are handed out.
 - A `Receive` waits until its positions are known, but at most a second. Later changes do not wait for that, and
   overtake it. If the listener was not notified of a partition's assignment, it is not notified of the end either.
@@ -17,6 +19,7 @@ from typing import Any, NamedTuple, Protocol
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.group.commits import Commits
 from ottla.sdk.group.membership import AssignmentChange, Lose, Membership, Receive
+from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Await, Steps
 
 
@@ -59,6 +62,9 @@ class Notices:
         self._readable: dict[TopicPartition, None] = {}
         self._going: tuple[TopicPartition, ...] = ()
         """Partitions whose `revoked` or `lost` call is running."""
+        self.returned: Outcome[None] = Outcome()
+        """Settled when the listener's last call has returned, and before the first."""
+        self.returned.succeed(None)
 
     @property
     def known(self) -> tuple[TopicPartition, ...]:
@@ -98,7 +104,11 @@ class Notices:
         """Call `assigned`; afterwards the partitions are readable, unless they were revoked or lost meanwhile."""
         self._known.update(dict.fromkeys(notice.places))
         if self._listener is not None and notice.places:
-            yield Await(self._listener.assigned, (notice.places,))
+            returned = self.returned = Outcome()
+            try:
+                yield Await(self._listener.assigned, (notice.places,))
+            finally:
+                returned.succeed(None)
         if self._membership is not None and notice.change in self._membership.changes:
             self._readable.update(dict.fromkeys(notice.places))
 
@@ -121,9 +131,11 @@ class Notices:
         if self._listener is None or not places:
             return ""
         function: Callable[[Sequence[TopicPartition]], Any] = getattr(self._listener, method)
-        self._going = tuple(places)
+        self._going, over = tuple(places), Outcome[None]()
+        self.returned = over
         try:
             returned = yield Await(function, (tuple(places),), seconds, shield)
         finally:
             self._going = ()
+            over.succeed(None)
         return "" if returned else f"{self._listener.name}.{method}"

@@ -4,6 +4,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
+from ottla.codec.records import BEYOND
 from ottla.errors import ConfigurationError
 from ottla.sdk.consume.partitions.position import Ago, Offset, Time
 
@@ -28,7 +29,7 @@ def start_at(where: Where) -> Offset | Time | Ago:
                     f"a timedelta counts backwards from now and cannot be negative: {where.total_seconds():g} s"
                 )
             return Ago(where.total_seconds())
-        case int() if where >= 0 and not isinstance(where, bool):
+        case int() if 0 <= where < BEYOND and not isinstance(where, bool):
             return Offset(where)
     near = {"earliest": "; do you mean 'beginning'?", "latest": "; do you mean 'end'?"}.get(str(where), "")
     choices = "'beginning', 'end', a datetime, a timedelta (before now) or an offset"

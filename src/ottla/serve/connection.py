@@ -1,5 +1,6 @@
 """One accepted connection: passes frames to the service, and its answers back, in order and within limits."""
 
+import errno
 import itertools
 import logging
 import math
@@ -236,7 +237,10 @@ class AcceptedConnection:
 
     def _failed(self, error: Exception) -> None:
         """Close the connection, so that a bug of the service does not affect other connections."""
-        text = f"a bug, please report it: {error!r:.200} closed its connection"
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+            text = f"the process may open no more files: {error!r:.200} closed its connection"
+        else:
+            text = f"a bug, please report it: {error!r:.200} closed its connection"
         if self._shared.complaints.is_new(trio.current_time(), self.session.peer_host, text):
             log.error("%s", text, exc_info=error, extra={"peer": self.peer})
         self.close("internal error")
