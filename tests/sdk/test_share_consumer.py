@@ -1,18 +1,31 @@
-"""The faces of a share consumer, where no broker with share groups is needed."""
+"""The faces of a share consumer: options, blocks, and brokers without share groups."""
+
+from collections.abc import Iterator
 
 import pytest
 import trio
 
 import ottla
 import ottla.sync
+from ottla.brokerlite.handlers import SERVED
+from ottla.codec.apis.share_group_heartbeat import ShareGroupHeartbeatRequest
+from ottla.codec.wire import api
 from ottla.errors import ConfigurationError, LocalProtocolError, UnsupportedVersion
 from ottla.testing import Broker
 from tests.patience import HUNG
 
 
-async def test_a_broker_without_share_groups_is_refused(ottla_broker: Broker) -> None:
-    ottla_broker.create_topic("jobs")
-    async with ottla.connect(ottla_broker.bootstrap) as client:
+@pytest.fixture
+def older_broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
+    """A broker that does not know ShareGroupHeartbeat."""
+    monkeypatch.delitem(SERVED, api(ShareGroupHeartbeatRequest).key)
+    with Broker() as broker:
+        broker.create_topic("jobs")
+        yield broker
+
+
+async def test_a_broker_without_share_groups_is_refused(older_broker: Broker) -> None:
+    async with ottla.connect(older_broker.bootstrap) as client:
         with pytest.raises(
             UnsupportedVersion, match=r"this cluster has no share groups: they need Kafka 4\.2 or newer"
         ):
@@ -53,10 +66,9 @@ async def test_misused_blocks_are_explained(ottla_broker: Broker) -> None:
                 pass
 
 
-def test_a_blocking_share_consumer_of_a_broker_without_share_groups(ottla_broker: Broker) -> None:
-    ottla_broker.create_topic("jobs")
+def test_a_blocking_share_consumer_of_a_broker_without_share_groups(older_broker: Broker) -> None:
     with (
-        ottla.sync.connect(ottla_broker.bootstrap) as client,
+        ottla.sync.connect(older_broker.bootstrap) as client,
         client.share_consumer("jobs", group="workers") as jobs,
         pytest.raises(UnsupportedVersion),
     ):

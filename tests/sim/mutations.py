@@ -394,7 +394,7 @@ def _once_more_later(judge: Any) -> Any:
 
 
 def _commits_stay(_: Any) -> Any:
-    return lambda self, place, why: None
+    return lambda self, place, why, *, quiet=True: None
 
 
 def _what_is_in_hand_is_done(hand_out: Any) -> Any:
