@@ -721,9 +721,9 @@ def _silent_if_it_has_to_ask(leave: Any) -> Any:
 
 
 def _raises_before_the_commits(normally: Any) -> Any:
-    def broken(self: Leaving) -> Any:
+    def broken(self: Leaving, *, within_listener: bool) -> Any:
         yield from self._notices.revoked(self._notices.known)
-        yield from normally(self)
+        yield from normally(self, within_listener=within_listener)
 
     return broken
 
