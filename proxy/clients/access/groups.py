@@ -3,9 +3,10 @@
 Source: KafkaApis.scala (handleJoinGroupRequest and others, listGroups, consumerGroupDescribe, shareGroupDescribe).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from ottla.acl.rights import (
@@ -143,14 +144,32 @@ def consumer_group_describe(asked: Asked) -> Verdict:
 
 
 def share_group_describe(asked: Asked) -> Verdict:
-    return _described(asked, of_shares.ShareGroupDescribeResponse, of_shares.DescribedGroup)
+    return _described(asked, of_shares.ShareGroupDescribeResponse, of_shares.DescribedGroup, hidden=_NOTHING)
 
 
-def _described(asked: Asked, answer: type[Any], group: type[Any]) -> Verdict:
-    """Describe groups whose topics the client may describe, too."""
+_NOTHING: Mapping[str, Any] = MappingProxyType(
+    {
+        "group_state": "",
+        "group_epoch": 0,
+        "assignment_epoch": 0,
+        "assignor_name": "",
+        "members": (),
+        "authorized_operations": -(2**31),
+    }
+)
+"""The fields of a group that is not described."""
+
+
+def _described(
+    asked: Asked, answer: type[Any], group: type[Any], hidden: Mapping[str, Any] = MappingProxyType({"members": ()})
+) -> Verdict:
+    """Describe groups whose topics the client may describe, too.
+
+    Args:
+        hidden: what Kafka answers about a group with other topics.
+    """
     kept, denied = sorted_out(asked.message.group_ids, lambda name: asked.refusal(DESCRIBE_GROUP, name))
-    nothing = {"group_state": "", "group_epoch": 0, "assignment_epoch": 0, "assignor_name": "", "members": ()}
-    results = tuple(group(group_id=name, error_code=code, **nothing) for name, code in denied)
+    results = tuple(group(group_id=name, error_code=code, **_NOTHING) for name, code in denied)
     if not kept:
         return Verdict(answer=answer(groups=results))
 
@@ -158,7 +177,7 @@ def _described(asked: Asked, answer: type[Any], group: type[Any]) -> Verdict:
         groups = (
             each
             if all(asked.shows(DESCRIBE_TOPIC, name) for name in _topics_of(each.members))
-            else replace(each, error_code=TopicAuthorizationFailed.code, error_message=_HIDDEN, members=())
+            else replace(each, error_code=TopicAuthorizationFailed.code, error_message=_HIDDEN, **hidden)
             for each in response.groups
         )
         return replace(response, groups=(*groups, *results))
