@@ -122,6 +122,15 @@ def test_an_unchanged_heartbeat_tells_nothing_and_writes_nothing(machine: Machin
     assert machine.log("__consumer_offsets").end_offset == before
 
 
+def test_a_member_that_repeats_a_lost_heartbeat_gets_its_partitions(machine: Machine) -> None:
+    machine.core.create_topic("t", 1, {})
+    epoch = machine.ask(beat()).member_epoch
+    machine.core.add_partitions(machine.core.topics.by_name["t"], 2)
+    machine.ask(beat(epoch=epoch))  # the member does not get this answer
+    repeated = machine.ask(beat(epoch=epoch, subscribed_topic_names=("t",)))
+    assert repeated.member_epoch == epoch + 1 and assigned(machine, repeated) == {"t": (0, 1)}
+
+
 def test_a_topic_that_comes_later_is_assigned_with_the_next_heartbeat(machine: Machine) -> None:
     joined = machine.ask(beat())
     assert joined.assignment.topic_partitions == ()

@@ -168,13 +168,14 @@ class ShareGroups:
         change.put(led)
         self._commit(change)
         self._renew(asked.group_id, told.member_id, now)
-        differs = led.assigned != member.assigned
+        # A member that did not get the last answer repeats the heartbeat with its topics.
+        tells = asked.epoch == JOIN or asked.topics is not None or led.assigned != member.assigned
         interval = self._configs.heartbeat_interval(asked.group_id)
         return ShareBeaten(
             led.member_id,
             led.epoch,
             round(interval * 1000),
-            led.assigned if asked.epoch == JOIN or differs else None,
+            led.assigned if tells else None,
         )
 
     def open(self, group_id: str) -> ShareGroup:
