@@ -368,6 +368,23 @@ def test_a_lost_connection_gives_back_its_records_and_acquires_nothing_more(mach
     assert acquired(machine.ask(fetch(known, member="q"))) == {0: [(15, 15, 1)]}
 
 
+@pytest.mark.parametrize(("epoch", "left"), [(-1, [(0, 14, 2), (15, 15, 1)]), (0, [(15, 15, 1)])])
+def test_a_fetch_of_a_session_that_is_closed_or_replaced_acquires_nothing(
+    machine: Machine, epoch: int, left: list[tuple[int, int, int]]
+) -> None:
+    known = ready(machine)
+    machine.ask(fetch(known))
+    ticket = machine.send(fetch(known, 1, wait=5.0))
+    assert machine.poll() == []
+    machine.send(fetch(known, epoch, records=0), connection=2)
+    actions = machine.poll()
+    machine.send(producing(a_batch(b"new")), connection=2)
+    actions += machine.poll()
+    answers = {each.ticket: each.message for each in actions if isinstance(each, Answer)}
+    assert answers[ticket].error_code == ShareSessionNotFound.code
+    assert acquired(machine.ask(fetch(known, member="n"))) == {0: left}
+
+
 def test_acknowledgements_travel_with_a_fetch(machine: Machine) -> None:
     known = ready(machine)
     machine.ask(fetch(known, records=5))

@@ -50,12 +50,14 @@ class ServedShareSession:
         connection: the connection that opened it.
         epoch: the epoch that its next request must have.
         places: the partitions; ``True``: the next response must have it.
+        closed: whether it was closed or replaced.
     """
 
     name: SessionName
     connection: int
     epoch: int = 1
     places: dict[Place, bool] = field(default_factory=dict)
+    closed: bool = False
 
     def check_epoch(self, epoch: int) -> None:
         """Check the epoch of a request."""
@@ -97,11 +99,14 @@ class ShareFetchTurn:
         self._is_first = is_first
 
     def check(self) -> None:
-        """Check that the session has had no other request meanwhile.
+        """Check that the session is still open, and has had no other request meanwhile.
 
         Raises:
-            InvalidShareSessionEpoch: it has.
+            ShareSessionNotFound: it was closed or replaced.
+            InvalidShareSessionEpoch: it has had another request.
         """
+        if self._session.closed:
+            raise _not_found(self._session.name)
         self._session.check_epoch(self._epoch)
 
     def tells(self, place: Place, *, records: bool, error: bool) -> bool:
@@ -186,6 +191,7 @@ class ShareSessions:
         session = self._sessions.pop(name, None)
         if session is None:
             return []
+        session.closed = True
         self._partitions -= len(session.places)
         mine = self._by_connection[session.connection]
         del mine[name]
@@ -202,7 +208,7 @@ class ShareSessions:
 
     def _find(self, name: SessionName) -> ServedShareSession:
         if (session := self._sessions.get(name)) is None:
-            raise ShareSessionNotFound(f"member {name.member_id} of group {name.group_id} has no share session")
+            raise _not_found(name)
         return session
 
     def _open(self, name: SessionName, connection: int, places: Sequence[Place]) -> ShareFetchTurn:
@@ -215,6 +221,10 @@ class ShareSessions:
         self._by_group[name.group_id] = self._by_group.get(name.group_id, 0) + 1
         self._partitions += len(session.places)
         return ShareFetchTurn(session, list(session.places), is_first=True)
+
+
+def _not_found(name: SessionName) -> ShareSessionNotFound:
+    return ShareSessionNotFound(f"member {name.member_id} of group {name.group_id} has no share session")
 
 
 def _rotated(items: list[A], by: int) -> Iterator[A]:
