@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.acl.rights import READ_GROUP, READ_TOPIC
-from ottla.brokerlite.handlers.share_results import Results, acknowledge, readable, session_name
+from ottla.brokerlite.handlers.share_results import Results, acknowledge, by_place, readable, session_name
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.jobs import Work
 from ottla.brokerlite.machines.partitions.partition_log import PartitionLog
@@ -54,13 +54,9 @@ _SEARCH = 2**20
 
 def handle(broker: BrokerCore, call: Call) -> ShareFetchResponse | WaitUntil | WorkFirst:
     request: ShareFetchRequest = call.message
-    batches = [
-        ((topic.topic_id, each.partition_index), each.acknowledgement_batches)
-        for topic in request.topics
-        for each in topic.partitions
-    ]
+    batches = by_place(request.topics)
     removed = [(topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions]
-    acknowledges = any(each for _, each in batches)
+    acknowledges = any(batches.values())
     try:
         name = session_name(request.group_id, request.member_id)
         broker.access.require(call.session, READ_GROUP, name.group_id)
@@ -69,14 +65,13 @@ def handle(broker: BrokerCore, call: Call) -> ShareFetchResponse | WaitUntil | W
             name,
             request.share_session_epoch,
             call.connection,
-            [place for place, _ in batches],
+            list(batches),
             removed,
             acknowledges=acknowledges,
         )
     except BrokerError as error:
         return _refused(error)
-    given = [(place, each) for place, each in batches if each]
-    results = acknowledge(broker, call, name, given, READ_TOPIC, renews=request.is_renew_ack)
+    results = acknowledge(broker, call, name, batches, READ_TOPIC, renews=request.is_renew_ack)
     if turn is None:
         broker.close_share_session(name)
         return _response(broker, name, {}, results)

@@ -404,6 +404,17 @@ def test_acknowledgements_that_make_no_sense(machine: Machine, batch: tuple[int,
     assert errors(machine.ask(acknowledge(known, 1, {0: [batch]}))) == {0: (InvalidRequest.code, 0)}
 
 
+@pytest.mark.parametrize("request_of", [acknowledge, lambda known, epoch, results: fetch(known, epoch, results=results)])
+def test_of_a_partition_that_a_request_repeats_the_last_results_count(machine: Machine, request_of: Any) -> None:
+    known = ready(machine)
+    machine.ask(fetch(known))
+    first = request_of(known, 1, {0: [(0, 4, [ACCEPT])]})
+    last = request_of(known, 1, {0: [(5, 9, [ACCEPT])]})
+    assert errors(machine.ask(replace(last, topics=first.topics + last.topics))) == {0: (0, 0)}
+    assert errors(machine.ask(acknowledge(known, 2, {0: [(5, 9, [ACCEPT])]}))) == {0: (InvalidRecordState.code, 0)}
+    assert errors(machine.ask(acknowledge(known, 3, {0: [(0, 4, [ACCEPT])]}))) == {0: (0, 0)}
+
+
 def test_a_renewed_lock_lasts_longer(machine: Machine) -> None:
     known = ready(machine)
     machine.ask(fetch(known))
