@@ -40,6 +40,7 @@ from ottla.errors import (
     DecodeError,
     InvalidRequest,
     KafkaStorageError,
+    ShareSessionLimitReached,
 )
 
 if TYPE_CHECKING:
@@ -69,6 +70,9 @@ def handle(broker: BrokerCore, call: Call) -> ShareFetchResponse | WaitUntil | W
             removed,
             acknowledges=acknowledges,
         )
+    except ShareSessionLimitReached as error:
+        broker.close_share_session(name)
+        return _refused(error)
     except BrokerError as error:
         return _refused(error)
     results = acknowledge(broker, call, name, batches, READ_TOPIC, renews=request.is_renew_ack)

@@ -435,7 +435,9 @@ class BrokerCore:
         self.waits.gone(topic.partitions)
 
     def close_share_session(self, name: SessionName) -> None:
-        """Close a share session, and release the records that its member has."""
+        """Close a share session, if there is one, and release the records that its member has."""
+        if name not in self.share_sessions:
+            return
         keys = [ShareKey(name.group_id, *place) for place in self.share_sessions.close(name)]
         self.share_partitions.release(name.member_id, keys)
         if not self.share_sessions.has_group(name.group_id):

@@ -12,7 +12,7 @@ from ottla.acl.acls import Acl
 from ottla.brokerlite.machines.acls.acl_settings import AclSettings
 from ottla.brokerlite.machines.core import Answer
 from ottla.brokerlite.machines.share_groups import share_assignor
-from ottla.brokerlite.machines.share_partitions import stored_state
+from ottla.brokerlite.machines.share_partitions import share_sessions, stored_state
 from ottla.brokerlite.machines.share_partitions.share_settings import ShareGroupSettings
 from ottla.brokerlite.machines.share_partitions.stored_state import ShareKey
 from ottla.brokerlite.machines.topics.topics import SHARE_GROUP_STATE
@@ -404,7 +404,9 @@ def test_acknowledgements_that_make_no_sense(machine: Machine, batch: tuple[int,
     assert errors(machine.ask(acknowledge(known, 1, {0: [batch]}))) == {0: (InvalidRequest.code, 0)}
 
 
-@pytest.mark.parametrize("request_of", [acknowledge, lambda known, epoch, results: fetch(known, epoch, results=results)])
+@pytest.mark.parametrize(
+    "request_of", [acknowledge, lambda known, epoch, results: fetch(known, epoch, results=results)]
+)
 def test_of_a_partition_that_a_request_repeats_the_last_results_count(machine: Machine, request_of: Any) -> None:
     known = ready(machine)
     machine.ask(fetch(known))
@@ -470,6 +472,29 @@ def test_sessions_are_bounded(tmp_path: Path) -> None:
     assert machine.ask(fetch(known)).error_code == 0, "the same member opens it again"
     assert machine.ask(fetch(known, member="n")).error_code == ShareSessionLimitReached.code
     machine.folder.abandon()
+
+
+def test_a_session_with_too_many_partitions_gives_back_its_records(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(share_sessions, "MAX_PARTITIONS", 1)
+    known = ready(machine, partitions=2)
+    machine.ask(fetch(known))
+    assert machine.ask(fetch(known, 1, partitions=(1,))).error_code == ShareSessionLimitReached.code
+    assert machine.ask(fetch(known, 2)).error_code == ShareSessionNotFound.code
+    assert acquired(machine.ask(fetch(known, member="n"))) == {0: [(0, 14, 2)]}
+    assert machine.ask(fetch(known, member="n", partitions=(0, 1))).error_code == ShareSessionLimitReached.code
+
+
+def test_a_session_that_is_refused_lets_its_group_leave_the_memory(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = ready(machine, partitions=2)
+    machine.ask(fetch(known))
+    monkeypatch.setattr(share_sessions, "MAX_PARTITIONS", 1)
+    assert machine.ask(fetch(known, partitions=(0, 1))).error_code == ShareSessionLimitReached.code
+    machine.pass_time(600.0)
+    assert machine.core.share_partitions.find(ShareKey("g", known, 0)) is None
 
 
 def test_partitions_that_cannot_be_read(machine: Machine) -> None:

@@ -131,6 +131,9 @@ class ShareSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def __contains__(self, name: SessionName) -> bool:
+        return name in self._sessions
+
     def has_group(self, group_id: str) -> bool:
         """Whether a member of the group has a session."""
         return group_id in self._by_group
@@ -152,7 +155,8 @@ class ShareSessions:
             acknowledges: it has acknowledgements.
 
         Raises:
-            ShareSessionNotFound, InvalidShareSessionEpoch, ShareSessionLimitReached: the member must open a session.
+            ShareSessionNotFound, InvalidShareSessionEpoch: the member must open a session.
+            ShareSessionLimitReached: there is no room; the caller must close the member's session, if it has one.
             InvalidRequest: acknowledgements in the request that opens the session.
         """
         if epoch == OPEN:
@@ -168,7 +172,6 @@ class ShareSessions:
         self._partitions += len(session.places)
         session.next_epoch()
         if self._partitions > MAX_PARTITIONS:
-            self.close(name)
             raise ShareSessionLimitReached("the share sessions of this broker have too many partitions")
         return ShareFetchTurn(session, list(_rotated(list(session.places), epoch)), is_first=False)
 
@@ -212,9 +215,12 @@ class ShareSessions:
         return session
 
     def _open(self, name: SessionName, connection: int, places: Sequence[Place]) -> ShareFetchTurn:
-        self.close(name)
-        if len(self._sessions) >= self._max_sessions or self._partitions + len(places) > MAX_PARTITIONS:
+        replaced = self._sessions.get(name)
+        sessions = len(self._sessions) - (replaced is not None)
+        partitions = self._partitions - (len(replaced.places) if replaced else 0)
+        if sessions >= self._max_sessions or partitions + len(places) > MAX_PARTITIONS:
             raise ShareSessionLimitReached(f"this broker has {len(self._sessions)} share sessions already")
+        self.close(name)
         session = ServedShareSession(name, connection, places=dict.fromkeys(places, False))
         self._sessions[name] = session
         self._by_connection.setdefault(connection, {})[name] = None
