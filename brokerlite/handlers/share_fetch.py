@@ -246,7 +246,7 @@ class _ShareFetch:
         shown = {
             place: each
             for place, each in told.items()
-            if self._turn.tells(place, records=bool(each.records), error=each.error is not None)
+            if self._turn.tells(place, records=bool(each.acquired), error=each.error is not None)
         }
         return _response(self._broker, self._name, shown, self._results)
 

@@ -42,6 +42,7 @@ from ottla.codec.apis.offset_commit import (
 from ottla.codec.apis.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from ottla.codec.apis.share_fetch import ACCEPT, RECORD_LIMIT, REJECT, RELEASE, RENEW
 from ottla.codec.apis.share_group_describe import ShareGroupDescribeRequest
+from ottla.codec.records import read_batches
 from ottla.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -548,6 +549,21 @@ def test_read_committed_leaves_out_aborted_and_undecided_records(machine: Machin
     assert acquired(machine.ask(fetch(known))) == {0: [(0, 4, 1)]}
     log.end_transaction(8, 0, commit=True, coordinator_epoch=0, timestamp=TODAY)
     assert acquired(machine.ask(fetch(known, 1))) == {0: [(6, 8, 1)]}
+
+
+def test_a_response_has_acquired_offsets_without_records_too(machine: Machine) -> None:
+    """The member must acknowledge them: compaction took their records, and those before were aborted."""
+    known = ready(machine, batches=0)
+    machine.ask(configure(isolation_level="read_committed", partition_max_record_locks="100"))
+    assert acquired(machine.ask(fetch(known))) == {0: []}
+    log = machine.log()
+    values = (b"%d" % i for i in range(5))
+    log.append_own(a_batch(*values, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True), machine.now)
+    (batch,) = read_batches(a_batch(b"after the gap"))
+    batch.base_offset = 200
+    log.segments.append(batch)
+    log.end_transaction(7, 0, commit=False, coordinator_epoch=0, timestamp=TODAY)
+    assert acquired(machine.ask(fetch(known, 1))) == {0: [(5, 99, 1)]}
 
 
 def test_records_that_were_deleted_are_skipped(machine: Machine) -> None:
