@@ -1,5 +1,6 @@
 """Share groups: members, sessions, deliveries, and the state after a crash."""
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -210,6 +211,21 @@ def test_many_members_get_about_as_many_partitions_each() -> None:
     subscriptions[members[0]] = frozenset((other,))
     mixed = share_assignor.assign(subscriptions, many, {topic: range(6), other: range(2)})
     assert mixed[members[0]] == {other: {0, 1}} and all(len(mixed[each][topic]) == 1 for each in members[1:])
+
+
+def test_members_that_keep_their_partitions_take_linear_time() -> None:
+    topic = UUID(int=1)
+
+    def taken(members: int) -> float:
+        subscriptions = {f"m{i}": frozenset((topic,)) for i in range(members)}
+        places = {topic: range(10 * members)}
+        present = share_assignor.assign(subscriptions, {}, places)
+        start = time.process_time()
+        assert share_assignor.assign(subscriptions, present, places) == present
+        return time.process_time() - start
+
+    few, many = (min(taken(members) for _ in range(2)) for members in (100, 800))
+    assert many < 30 * few, "eight times as many members: 64 times as long, if it were quadratic"
 
 
 # -- other kinds of groups

@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -139,6 +140,19 @@ def test_records_of_aborted_transactions_are_archived() -> None:
     assert kept.fetch(ALICE) == [AcquiredRun(0, 9, 1), AcquiredRun(15, 19, 1)]
     kept.tell(ALICE, 0, 9, ACCEPT)
     assert kept.share.start_offset == 15, "the start passes over them"
+
+
+def test_many_aborted_batches_take_linear_time() -> None:
+    def taken(records: int) -> float:
+        kept = Kept(records, ShareLimits(record_locks=records), batch=1)
+        kept.batches = [each._replace(aborted=each.base_offset % 2 == 1) for each in kept.batches]
+        start = time.process_time()
+        acquired = kept.fetch(ALICE, records, 1)
+        assert acquired == [AcquiredRun(offset, offset, 1) for offset in range(0, records, 2)]
+        return time.process_time() - start
+
+    few, many = (min(taken(records) for _ in range(2)) for records in (500, 4000))
+    assert many < 30 * few, "eight times as many batches: 64 times as long, if it were quadratic"
 
 
 def test_a_batch_with_aborted_records_in_its_middle_can_be_acknowledged_piece_by_piece() -> None:
