@@ -733,6 +733,23 @@ def test_offsets_whose_deletion_a_kill_interrupted_are_deleted(
     machine.folder.abandon()
 
 
+def test_states_whose_group_a_kill_left_unstored_are_deleted(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.core.create_topic("t", 2, {})
+    machine.ask(beat(group="other", subscribed_topic_names=("none",)))
+
+    def kill(*arguments: Any) -> None:
+        raise KafkaStorageError("killed here")
+
+    with monkeypatch.context() as killed:
+        killed.setattr(machine.log("__consumer_offsets"), "append_own", kill)
+        assert machine.ask(beat()).error_code == CoordinatorLoadInProgress.code
+    assert len(machine.core.share_states) == 2
+    for _ in range(2):
+        machine = machine.restart(clean=False)
+        assert len(machine.core.share_states) == 0
+    machine.folder.abandon()
+
+
 def test_a_partition_whose_state_is_damaged_begins_again_and_the_others_go_on(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
