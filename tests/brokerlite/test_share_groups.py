@@ -514,6 +514,19 @@ def test_a_session_that_is_refused_lets_its_group_leave_the_memory(
     assert machine.core.share_partitions.find(ShareKey("g", known, 0)) is None
 
 
+def test_a_group_without_sessions_leaves_the_memory_once_its_last_lock_has_expired(machine: Machine) -> None:
+    known = ready(machine)
+    machine.ask(configure(record_lock_duration_ms="400000"))
+    machine.ask(fetch(known))
+    machine.ask(fetch(known, partitions=()))  # replaces the session by one without the partition
+    machine.ask(fetch(known, -1))
+    key = ShareKey("g", known, 0)
+    machine.pass_time(399.0)
+    assert machine.core.share_partitions.find(key) is not None
+    machine.pass_time(301.0)
+    assert machine.core.share_partitions.find(key) is None
+
+
 def test_partitions_that_cannot_be_read(machine: Machine) -> None:
     known = ready(machine)
     assert errors(machine.ask(fetch(UUID(int=9)))) == {0: (UnknownTopicId.code, 0)}
