@@ -132,6 +132,8 @@ class _ShareFetch:
         self._turn, self._results = turn, results
         self._request: ShareFetchRequest = call.message
         self._stable = broker.share_configs.reads_committed(name.group_id)
+        self._failed: dict[Place, _Told] = {}
+        """Partitions whose start could not be searched."""
         self._waiting: dict[PartitionLog, _Readable] = {}
         self._most = 0
         self._sizes: dict[PartitionLog, int] = {}
@@ -164,13 +166,19 @@ class _ShareFetch:
                     offset = log.high_watermark if record is None else record.offset
                     self._broker.share_partitions.start_at(key, log, offset)
             except DecodeError as error:
-                return _refused(CorruptMessage(f"a stored batch of {log.name} cannot be read: {error}"))
+                self._fail(key, CorruptMessage(f"a stored batch of {log.name} cannot be read: {error}"))
             except BrokerError as error:
-                return _refused(error)
+                self._fail(key, error)
         return self.begin()
 
     def refuse(self) -> ShareFetchResponse:
-        return _refused(CoordinatorNotAvailable("too many requests wait for a search"))
+        """Answer without a search."""
+        for key, _, _ in self.searches():
+            self._fail(key, CoordinatorNotAvailable("too many requests wait for a search"))
+        return self.finish()
+
+    def _fail(self, key: ShareKey, error: BrokerError) -> None:
+        self._failed[key.topic_id, key.partition] = _Told(error=error)
 
     # -- waiting, and answering
 
@@ -205,8 +213,10 @@ class _ShareFetch:
     def _readable(self) -> tuple[Sequence[_Readable], Mapping[Place, _Told]]:
         """Return the partitions that the client may read, and the errors of the others."""
         broker = self._broker
-        found, errors = [], {}
+        found, errors = [], dict(self._failed)
         for place in self._turn.places:
+            if place in errors:
+                continue
             try:
                 log = readable(broker, self._call, place, READ_TOPIC)
                 key = ShareKey(self._name.group_id, *place)
@@ -232,6 +242,8 @@ class _ShareFetch:
         try:
             self._turn.check()
         except BrokerError as error:
+            if self._results:  # they are stored, so the member must get them
+                return _response(self._broker, self._name, {}, self._results)
             return _refused(error)
         told: dict[Place, _Told] = {}
         left = self._request.max_records if self._request.max_bytes > 0 else 0

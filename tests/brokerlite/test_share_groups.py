@@ -12,6 +12,7 @@ import pytest
 from ottla.acl.acls import Acl
 from ottla.brokerlite.machines.acls.acl_settings import AclSettings
 from ottla.brokerlite.machines.core import Answer
+from ottla.brokerlite.machines.requests import request_work
 from ottla.brokerlite.machines.share_groups import share_assignor
 from ottla.brokerlite.machines.share_partitions import share_sessions, stored_state
 from ottla.brokerlite.machines.share_partitions.share_settings import ShareGroupSettings
@@ -47,6 +48,8 @@ from ottla.codec.records import read_batches
 from ottla.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
+    CorruptMessage,
+    DecodeError,
     FencedMemberEpoch,
     GroupAuthorizationFailed,
     GroupIdNotFound,
@@ -432,6 +435,40 @@ def test_of_a_partition_that_a_request_repeats_the_last_results_count(machine: M
     assert errors(machine.ask(replace(last, topics=first.topics + last.topics))) == {0: (0, 0)}
     assert errors(machine.ask(acknowledge(known, 2, {0: [(5, 9, [ACCEPT])]}))) == {0: (InvalidRecordState.code, 0)}
     assert errors(machine.ask(acknowledge(known, 3, {0: [(0, 4, [ACCEPT])]}))) == {0: (0, 0)}
+
+
+def test_results_are_told_if_the_session_is_closed_while_the_fetch_waits(machine: Machine) -> None:
+    known = ready(machine)
+    machine.ask(fetch(known))
+    ticket = machine.send(fetch(known, 1, results={0: [(0, 4, [ACCEPT])]}, wait=5.0))
+    assert machine.poll() == []
+    machine.send(fetch(known, -1), connection=2)
+    answers = {each.ticket: each.message for each in machine.poll() if isinstance(each, Answer)}
+    assert (acquired(answers[ticket]), errors(answers[ticket])) == ({0: []}, {0: (0, 0)})
+
+
+@pytest.mark.parametrize("error", [KafkaStorageError, CorruptMessage, CoordinatorNotAvailable])
+def test_results_are_told_if_the_start_of_another_partition_is_not_found(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, error: Any
+) -> None:
+    def fail(*arguments: Any) -> Iterator[Any]:
+        if error is CorruptMessage:
+            raise DecodeError("damaged")
+        raise error("not now")
+        yield
+
+    known = ready(machine, partitions=2)
+    machine.ask(fetch(known))
+    machine.ask(configure(auto_offset_reset="by_duration:PT1H"))
+    with monkeypatch.context() as failing:
+        if error is CoordinatorNotAvailable:
+            failing.setattr(request_work, "MOST_BYTES", 0)
+        failing.setattr(machine.log(partition=1), "first_at", fail)
+        answer = machine.ask(fetch(known, 1, partitions=(1,), results={0: [(0, 4, [RELEASE])]}))
+    assert errors(answer) == {0: (0, 0), 1: (error.code, 0)}
+    assert acquired(answer) == {0: [(0, 4, 2)], 1: []}
+    assert progress(machine.ask(describe()))["t", 1] == (-1, -1), "its start is searched again"
+    assert acquired(machine.ask(fetch(known, 2))) == {1: []}
 
 
 def test_a_renewed_lock_lasts_longer(machine: Machine) -> None:
