@@ -377,6 +377,23 @@ def test_merged_batches_are_those_of_single_offsets(old: list[Any], new: list[An
     assert not any(one.last + 1 == two.first and one[2:] == two[2:] for one, two in pairs), "neighbours are joined"
 
 
+OVERLAPPING = st.lists(
+    st.tuples(st.integers(0, 20), st.integers(1, 8), st.sampled_from((0, 2, 4)), st.integers(1, 2)), max_size=8
+)
+
+
+@given(old=PIECES, new=OVERLAPPING, start=st.integers(0, 30))
+def test_of_batches_that_overlap_within_a_record_the_later_one_counts(
+    old: list[Any], new: list[Any], start: int
+) -> None:
+    later = [StoredBatch(first, first + size - 1, *rest) for first, size, *rest in new]
+    before = merged((), _in_order(old), 0)
+    one_by_one = merged(before, (), start)
+    for each in later:
+        one_by_one = merged(one_by_one, [each], start)
+    assert merged(before, later, start) == one_by_one
+
+
 MEMBERS = st.sampled_from(["a", "b", "c"])
 
 
