@@ -4,8 +4,8 @@
     told = fetch.tell(answers)                   # the partitions that the response must have
 
 Rules:
-- Epoch 0 opens a session, and replaces the member's last one. Epoch -1 closes it. Otherwise the epochs count up from 1,
-  over ShareFetch and ShareAcknowledge together, and wrap from 2**31-1 to 1.
+- Epoch 0 opens a session, and replaces the member's last one, whose records stay locked. Epoch -1 closes it. Otherwise
+  the epochs count up from 1, over ShareFetch and ShareAcknowledge together, and wrap from 2**31-1 to 1.
 - Within a session the response has a partition if it has records, an error, or acknowledgements, or if this is the
   first response since it was added. A partition that had records moves to the end, so that each gets its turn.
 - A session belongs to the connection that opened it, and ends with it.
