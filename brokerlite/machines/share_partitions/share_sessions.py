@@ -59,6 +59,10 @@ class ServedShareSession:
     places: dict[Place, bool] = field(default_factory=dict)
     closed: bool = False
 
+    def close(self) -> None:
+        """Notice that the session was closed or replaced."""
+        self.closed = True
+
     def check_epoch(self, epoch: int) -> None:
         """Check the epoch of a request."""
         if epoch != self.epoch:
@@ -194,7 +198,7 @@ class ShareSessions:
         session = self._sessions.pop(name, None)
         if session is None:
             return []
-        session.closed = True
+        session.close()
         self._partitions -= len(session.places)
         mine = self._by_connection[session.connection]
         del mine[name]
