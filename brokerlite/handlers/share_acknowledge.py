@@ -8,7 +8,7 @@ Source: KafkaApis.scala (handleShareAcknowledgeRequest).
 from typing import TYPE_CHECKING
 
 from ottla.acl.rights import READ_GROUP, READ_TOPIC
-from ottla.brokerlite.handlers.share_results import acknowledge, session_name
+from ottla.brokerlite.handlers.share_results import acknowledge, by_place, session_name
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.codec.apis.share_acknowledge import (
     LeaderIdAndEpoch,
@@ -35,13 +35,7 @@ def handle(broker: BrokerCore, call: Call) -> ShareAcknowledgeResponse:
         return ShareAcknowledgeResponse(
             error_code=error.code, error_message=error.detail or None, responses=(), node_endpoints=()
         )
-    batches = [
-        ((topic.topic_id, each.partition_index), each.acknowledgement_batches)
-        for topic in request.topics
-        for each in topic.partitions
-        if each.acknowledgement_batches
-    ]
-    results = acknowledge(broker, call, name, batches, READ_TOPIC, renews=request.is_renew_ack)
+    results = acknowledge(broker, call, name, by_place(request.topics), READ_TOPIC, renews=request.is_renew_ack)
     topics: dict[UUID, list[PartitionData]] = {}
     for (topic_id, index), failed in results.items():
         topics.setdefault(topic_id, []).append(

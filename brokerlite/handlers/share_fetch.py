@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.acl.rights import READ_GROUP, READ_TOPIC
-from ottla.brokerlite.handlers.share_results import Results, acknowledge, readable, session_name
+from ottla.brokerlite.handlers.share_results import Results, acknowledge, by_place, readable, session_name
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.jobs import Work
 from ottla.brokerlite.machines.partitions.partition_log import PartitionLog
@@ -40,6 +40,7 @@ from ottla.errors import (
     DecodeError,
     InvalidRequest,
     KafkaStorageError,
+    ShareSessionLimitReached,
 )
 
 if TYPE_CHECKING:
@@ -54,13 +55,9 @@ _SEARCH = 2**20
 
 def handle(broker: BrokerCore, call: Call) -> ShareFetchResponse | WaitUntil | WorkFirst:
     request: ShareFetchRequest = call.message
-    batches = [
-        ((topic.topic_id, each.partition_index), each.acknowledgement_batches)
-        for topic in request.topics
-        for each in topic.partitions
-    ]
+    batches = by_place(request.topics)
     removed = [(topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions]
-    acknowledges = any(each for _, each in batches)
+    acknowledges = any(batches.values())
     try:
         name = session_name(request.group_id, request.member_id)
         broker.access.require(call.session, READ_GROUP, name.group_id)
@@ -69,14 +66,16 @@ def handle(broker: BrokerCore, call: Call) -> ShareFetchResponse | WaitUntil | W
             name,
             request.share_session_epoch,
             call.connection,
-            [place for place, _ in batches],
+            list(batches),
             removed,
             acknowledges=acknowledges,
         )
+    except ShareSessionLimitReached as error:
+        broker.close_share_session(name)
+        return _refused(error)
     except BrokerError as error:
         return _refused(error)
-    given = [(place, each) for place, each in batches if each]
-    results = acknowledge(broker, call, name, given, READ_TOPIC, renews=request.is_renew_ack)
+    results = acknowledge(broker, call, name, batches, READ_TOPIC, renews=request.is_renew_ack)
     if turn is None:
         broker.close_share_session(name)
         return _response(broker, name, {}, results)
@@ -133,6 +132,8 @@ class _ShareFetch:
         self._turn, self._results = turn, results
         self._request: ShareFetchRequest = call.message
         self._stable = broker.share_configs.reads_committed(name.group_id)
+        self._failed: dict[Place, _Told] = {}
+        """Partitions whose start could not be searched."""
         self._waiting: dict[PartitionLog, _Readable] = {}
         self._most = 0
         self._sizes: dict[PartitionLog, int] = {}
@@ -165,13 +166,19 @@ class _ShareFetch:
                     offset = log.high_watermark if record is None else record.offset
                     self._broker.share_partitions.start_at(key, log, offset)
             except DecodeError as error:
-                return _refused(CorruptMessage(f"a stored batch of {log.name} cannot be read: {error}"))
+                self._fail(key, CorruptMessage(f"a stored batch of {log.name} cannot be read: {error}"))
             except BrokerError as error:
-                return _refused(error)
+                self._fail(key, error)
         return self.begin()
 
     def refuse(self) -> ShareFetchResponse:
-        return _refused(CoordinatorNotAvailable("too many requests wait for a search"))
+        """Answer without a search."""
+        for key, _, _ in self.searches():
+            self._fail(key, CoordinatorNotAvailable("too many requests wait for a search"))
+        return self.finish()
+
+    def _fail(self, key: ShareKey, error: BrokerError) -> None:
+        self._failed[key.topic_id, key.partition] = _Told(error=error)
 
     # -- waiting, and answering
 
@@ -206,8 +213,10 @@ class _ShareFetch:
     def _readable(self) -> tuple[Sequence[_Readable], Mapping[Place, _Told]]:
         """Return the partitions that the client may read, and the errors of the others."""
         broker = self._broker
-        found, errors = [], {}
+        found, errors = [], dict(self._failed)
         for place in self._turn.places:
+            if place in errors:
+                continue
             try:
                 log = readable(broker, self._call, place, READ_TOPIC)
                 key = ShareKey(self._name.group_id, *place)
@@ -233,6 +242,8 @@ class _ShareFetch:
         try:
             self._turn.check()
         except BrokerError as error:
+            if self._results:  # they are stored, so the member must get them
+                return _response(self._broker, self._name, {}, self._results)
             return _refused(error)
         told: dict[Place, _Told] = {}
         left = self._request.max_records if self._request.max_bytes > 0 else 0
@@ -247,7 +258,7 @@ class _ShareFetch:
         shown = {
             place: each
             for place, each in told.items()
-            if self._turn.tells(place, records=bool(each.records), error=each.error is not None)
+            if self._turn.tells(place, records=bool(each.acquired), error=each.error is not None)
         }
         return _response(self._broker, self._name, shown, self._results)
 

@@ -1,9 +1,10 @@
 """Takes the acknowledgements in ShareFetch and ShareAcknowledge requests.
 
 The batches of a partition must ascend, and have one type for all offsets or one for each; otherwise none of them
-counts.
+counts. If a request repeats a partition, the last one counts: that bounds the work, and Kafka does the same.
 
-Source: KafkaApis.scala (handleAcknowledgements, validateAcknowledgementBatches).
+Source: KafkaApis.scala (handleAcknowledgements, validateAcknowledgementBatches,
+getAcknowledgeBatchesFromShareFetchRequest).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +16,8 @@ from ottla.brokerlite.machines.partitions.partition_log import PartitionLog
 from ottla.brokerlite.machines.share_partitions.share_partition import RecordResults
 from ottla.brokerlite.machines.share_partitions.share_sessions import Place, SessionName
 from ottla.brokerlite.machines.share_partitions.stored_state import ShareKey
-from ottla.codec.apis.share_fetch import GAP, REJECT, RENEW
+from ottla.codec.apis.share_acknowledge import AcknowledgeTopic
+from ottla.codec.apis.share_fetch import GAP, REJECT, RENEW, FetchTopic
 from ottla.errors import BrokerError, InvalidRequest, UnknownTopicId, UnknownTopicOrPartition
 
 
@@ -47,6 +49,15 @@ def session_name(group_id: str | None, member_id: str | None) -> SessionName:
     return SessionName(group_id, member_id)
 
 
+def by_place(topics: Iterable[FetchTopic | AcknowledgeTopic]) -> dict[Place, Sequence[AcknowledgementBatch]]:
+    """Map each partition of a request to its batches of acknowledgements, which may be empty."""
+    return {
+        (topic.topic_id, each.partition_index): each.acknowledgement_batches
+        for topic in topics
+        for each in topic.partitions
+    }
+
+
 def readable(broker: BrokerCore, call: Call, place: Place, right: Right) -> PartitionLog:
     """Return the log of a partition for which the client has the right.
 
@@ -66,7 +77,7 @@ def acknowledge(
     broker: BrokerCore,
     call: Call,
     name: SessionName,
-    batches: Iterable[tuple[Place, Sequence[AcknowledgementBatch]]],
+    batches: Mapping[Place, Sequence[AcknowledgementBatch]],
     right: Right,
     *,
     renews: bool,
@@ -74,15 +85,18 @@ def acknowledge(
     """Take acknowledgements; each partition by itself.
 
     Args:
+        batches: the batches of each partition; partitions without batches have no result.
         right: the right that the client needs on the topics.
         renews: the request says that it has renewals.
     """
     results: dict[Place, BrokerError | None] = {}
-    for place, each in batches:
+    for place, each in batches.items():
+        if not each:
+            continue
         try:
             readable(broker, call, place, right)
             _take(broker, call, name, place, _checked(each, renews=renews))
-            results.setdefault(place, None)
+            results[place] = None
         except BrokerError as error:
             results[place] = error
     return results

@@ -435,19 +435,21 @@ class BrokerCore:
         self.waits.gone(topic.partitions)
 
     def close_share_session(self, name: SessionName) -> None:
-        """Close a share session, and release the records that its member has."""
+        """Close a share session, if there is one, and release the records that its member has."""
+        if name not in self.share_sessions:
+            return
         keys = [ShareKey(name.group_id, *place) for place in self.share_sessions.close(name)]
         self.share_partitions.release(name.member_id, keys)
         if not self.share_sessions.has_group(name.group_id):
-            self.timers.set(
-                ("share sessions", name.group_id),
-                self.clock.now + SHARE_PARTITION_IDLE,
-                lambda now: self._drop_idle_share_partitions(name.group_id),
-            )
+            self._drop_share_partitions_later(name.group_id)
 
-    def _drop_idle_share_partitions(self, group_id: str) -> None:
-        if not self.share_sessions.has_group(group_id):
-            self.share_partitions.drop_idle(group_id)
+    def _drop_share_partitions_later(self, group_id: str) -> None:
+        deadline = self.clock.now + SHARE_PARTITION_IDLE
+        self.timers.set(("share sessions", group_id), deadline, lambda now: self._drop_share_partitions(group_id))
+
+    def _drop_share_partitions(self, group_id: str) -> None:
+        if not self.share_sessions.has_group(group_id) and not self.share_partitions.drop_idle(group_id):
+            self._drop_share_partitions_later(group_id)
 
     def assign_producer_id(self) -> int:
         """Assign a producer id, as `Storage.assign_producer_ids`."""

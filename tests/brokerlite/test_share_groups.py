@@ -1,5 +1,6 @@
 """Share groups: members, sessions, deliveries, and the state after a crash."""
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +12,9 @@ import pytest
 from ottla.acl.acls import Acl
 from ottla.brokerlite.machines.acls.acl_settings import AclSettings
 from ottla.brokerlite.machines.core import Answer
+from ottla.brokerlite.machines.requests import request_work
 from ottla.brokerlite.machines.share_groups import share_assignor
-from ottla.brokerlite.machines.share_partitions import stored_state
+from ottla.brokerlite.machines.share_partitions import share_sessions, stored_state
 from ottla.brokerlite.machines.share_partitions.share_settings import ShareGroupSettings
 from ottla.brokerlite.machines.share_partitions.stored_state import ShareKey
 from ottla.brokerlite.machines.topics.topics import SHARE_GROUP_STATE
@@ -42,9 +44,12 @@ from ottla.codec.apis.offset_commit import (
 from ottla.codec.apis.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from ottla.codec.apis.share_fetch import ACCEPT, RECORD_LIMIT, REJECT, RELEASE, RENEW
 from ottla.codec.apis.share_group_describe import ShareGroupDescribeRequest
+from ottla.codec.records import read_batches
 from ottla.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
+    CorruptMessage,
+    DecodeError,
     FencedMemberEpoch,
     GroupAuthorizationFailed,
     GroupIdNotFound,
@@ -120,6 +125,15 @@ def test_an_unchanged_heartbeat_tells_nothing_and_writes_nothing(machine: Machin
     answer = machine.ask(beat(epoch=epoch))
     assert (answer.member_epoch, answer.assignment) == (epoch, None)
     assert machine.log("__consumer_offsets").end_offset == before
+
+
+def test_a_member_that_repeats_a_lost_heartbeat_gets_its_partitions(machine: Machine) -> None:
+    machine.core.create_topic("t", 1, {})
+    epoch = machine.ask(beat()).member_epoch
+    machine.core.add_partitions(machine.core.topics.by_name["t"], 2)
+    machine.ask(beat(epoch=epoch))  # the member does not get this answer
+    repeated = machine.ask(beat(epoch=epoch, subscribed_topic_names=("t",)))
+    assert repeated.member_epoch == epoch + 1 and assigned(machine, repeated) == {"t": (0, 1)}
 
 
 def test_a_topic_that_comes_later_is_assigned_with_the_next_heartbeat(machine: Machine) -> None:
@@ -200,6 +214,21 @@ def test_many_members_get_about_as_many_partitions_each() -> None:
     subscriptions[members[0]] = frozenset((other,))
     mixed = share_assignor.assign(subscriptions, many, {topic: range(6), other: range(2)})
     assert mixed[members[0]] == {other: {0, 1}} and all(len(mixed[each][topic]) == 1 for each in members[1:])
+
+
+def test_members_that_keep_their_partitions_take_linear_time() -> None:
+    topic = UUID(int=1)
+
+    def taken(members: int) -> float:
+        subscriptions = {f"m{i}": frozenset((topic,)) for i in range(members)}
+        places = {topic: range(10 * members)}
+        present = share_assignor.assign(subscriptions, {}, places)
+        start = time.process_time()
+        assert share_assignor.assign(subscriptions, present, places) == present
+        return time.process_time() - start
+
+    few, many = (min(taken(members) for _ in range(2)) for members in (100, 800))
+    assert many < 30 * few, "eight times as many members: 64 times as long, if it were quadratic"
 
 
 # -- other kinds of groups
@@ -359,6 +388,23 @@ def test_a_lost_connection_gives_back_its_records_and_acquires_nothing_more(mach
     assert acquired(machine.ask(fetch(known, member="q"))) == {0: [(15, 15, 1)]}
 
 
+@pytest.mark.parametrize(("epoch", "left"), [(-1, [(0, 14, 2), (15, 15, 1)]), (0, [(15, 15, 1)])])
+def test_a_fetch_of_a_session_that_is_closed_or_replaced_acquires_nothing(
+    machine: Machine, epoch: int, left: list[tuple[int, int, int]]
+) -> None:
+    known = ready(machine)
+    machine.ask(fetch(known))
+    ticket = machine.send(fetch(known, 1, wait=5.0))
+    assert machine.poll() == []
+    machine.send(fetch(known, epoch, records=0), connection=2)
+    actions = machine.poll()
+    machine.send(producing(a_batch(b"new")), connection=2)
+    actions += machine.poll()
+    answers = {each.ticket: each.message for each in actions if isinstance(each, Answer)}
+    assert answers[ticket].error_code == ShareSessionNotFound.code
+    assert acquired(machine.ask(fetch(known, member="n"))) == {0: left}
+
+
 def test_acknowledgements_travel_with_a_fetch(machine: Machine) -> None:
     known = ready(machine)
     machine.ask(fetch(known, records=5))
@@ -376,6 +422,53 @@ def test_acknowledgements_that_make_no_sense(machine: Machine, batch: tuple[int,
     known = ready(machine)
     machine.ask(fetch(known))
     assert errors(machine.ask(acknowledge(known, 1, {0: [batch]}))) == {0: (InvalidRequest.code, 0)}
+
+
+@pytest.mark.parametrize(
+    "request_of", [acknowledge, lambda known, epoch, results: fetch(known, epoch, results=results)]
+)
+def test_of_a_partition_that_a_request_repeats_the_last_results_count(machine: Machine, request_of: Any) -> None:
+    known = ready(machine)
+    machine.ask(fetch(known))
+    first = request_of(known, 1, {0: [(0, 4, [ACCEPT])]})
+    last = request_of(known, 1, {0: [(5, 9, [ACCEPT])]})
+    assert errors(machine.ask(replace(last, topics=first.topics + last.topics))) == {0: (0, 0)}
+    assert errors(machine.ask(acknowledge(known, 2, {0: [(5, 9, [ACCEPT])]}))) == {0: (InvalidRecordState.code, 0)}
+    assert errors(machine.ask(acknowledge(known, 3, {0: [(0, 4, [ACCEPT])]}))) == {0: (0, 0)}
+
+
+def test_results_are_told_if_the_session_is_closed_while_the_fetch_waits(machine: Machine) -> None:
+    known = ready(machine)
+    machine.ask(fetch(known))
+    ticket = machine.send(fetch(known, 1, results={0: [(0, 4, [ACCEPT])]}, wait=5.0))
+    assert machine.poll() == []
+    machine.send(fetch(known, -1), connection=2)
+    answers = {each.ticket: each.message for each in machine.poll() if isinstance(each, Answer)}
+    assert (acquired(answers[ticket]), errors(answers[ticket])) == ({0: []}, {0: (0, 0)})
+
+
+@pytest.mark.parametrize("error", [KafkaStorageError, CorruptMessage, CoordinatorNotAvailable])
+def test_results_are_told_if_the_start_of_another_partition_is_not_found(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, error: Any
+) -> None:
+    def fail(*arguments: Any) -> Iterator[Any]:
+        if error is CorruptMessage:
+            raise DecodeError("damaged")
+        raise error("not now")
+        yield
+
+    known = ready(machine, partitions=2)
+    machine.ask(fetch(known))
+    machine.ask(configure(auto_offset_reset="by_duration:PT1H"))
+    with monkeypatch.context() as failing:
+        if error is CoordinatorNotAvailable:
+            failing.setattr(request_work, "MOST_BYTES", 0)
+        failing.setattr(machine.log(partition=1), "first_at", fail)
+        answer = machine.ask(fetch(known, 1, partitions=(1,), results={0: [(0, 4, [RELEASE])]}))
+    assert errors(answer) == {0: (0, 0), 1: (error.code, 0)}
+    assert acquired(answer) == {0: [(0, 4, 2)], 1: []}
+    assert progress(machine.ask(describe()))["t", 1] == (-1, -1), "its start is searched again"
+    assert acquired(machine.ask(fetch(known, 2))) == {1: []}
 
 
 def test_a_renewed_lock_lasts_longer(machine: Machine) -> None:
@@ -435,6 +528,42 @@ def test_sessions_are_bounded(tmp_path: Path) -> None:
     machine.folder.abandon()
 
 
+def test_a_session_with_too_many_partitions_gives_back_its_records(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(share_sessions, "MAX_PARTITIONS", 1)
+    known = ready(machine, partitions=2)
+    machine.ask(fetch(known))
+    assert machine.ask(fetch(known, 1, partitions=(1,))).error_code == ShareSessionLimitReached.code
+    assert machine.ask(fetch(known, 2)).error_code == ShareSessionNotFound.code
+    assert acquired(machine.ask(fetch(known, member="n"))) == {0: [(0, 14, 2)]}
+    assert machine.ask(fetch(known, member="n", partitions=(0, 1))).error_code == ShareSessionLimitReached.code
+
+
+def test_a_session_that_is_refused_lets_its_group_leave_the_memory(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = ready(machine, partitions=2)
+    machine.ask(fetch(known))
+    monkeypatch.setattr(share_sessions, "MAX_PARTITIONS", 1)
+    assert machine.ask(fetch(known, partitions=(0, 1))).error_code == ShareSessionLimitReached.code
+    machine.pass_time(600.0)
+    assert machine.core.share_partitions.find(ShareKey("g", known, 0)) is None
+
+
+def test_a_group_without_sessions_leaves_the_memory_once_its_last_lock_has_expired(machine: Machine) -> None:
+    known = ready(machine)
+    machine.ask(configure(record_lock_duration_ms="400000"))
+    machine.ask(fetch(known))
+    machine.ask(fetch(known, partitions=()))  # replaces the session by one without the partition
+    machine.ask(fetch(known, -1))
+    key = ShareKey("g", known, 0)
+    machine.pass_time(399.0)
+    assert machine.core.share_partitions.find(key) is not None
+    machine.pass_time(301.0)
+    assert machine.core.share_partitions.find(key) is None
+
+
 def test_partitions_that_cannot_be_read(machine: Machine) -> None:
     known = ready(machine)
     assert errors(machine.ask(fetch(UUID(int=9)))) == {0: (UnknownTopicId.code, 0)}
@@ -486,6 +615,21 @@ def test_read_committed_leaves_out_aborted_and_undecided_records(machine: Machin
     assert acquired(machine.ask(fetch(known))) == {0: [(0, 4, 1)]}
     log.end_transaction(8, 0, commit=True, coordinator_epoch=0, timestamp=TODAY)
     assert acquired(machine.ask(fetch(known, 1))) == {0: [(6, 8, 1)]}
+
+
+def test_a_response_has_acquired_offsets_without_records_too(machine: Machine) -> None:
+    """The member must acknowledge them: compaction took their records, and those before were aborted."""
+    known = ready(machine, batches=0)
+    machine.ask(configure(isolation_level="read_committed", partition_max_record_locks="100"))
+    assert acquired(machine.ask(fetch(known))) == {0: []}
+    log = machine.log()
+    values = (b"%d" % i for i in range(5))
+    log.append_own(a_batch(*values, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True), machine.now)
+    (batch,) = read_batches(a_batch(b"after the gap"))
+    batch.base_offset = 200
+    log.segments.append(batch)
+    log.end_transaction(7, 0, commit=False, coordinator_epoch=0, timestamp=TODAY)
+    assert acquired(machine.ask(fetch(known, 1))) == {0: [(5, 99, 1)]}
 
 
 def test_records_that_were_deleted_are_skipped(machine: Machine) -> None:
@@ -636,6 +780,23 @@ def test_offsets_whose_deletion_a_kill_interrupted_are_deleted(
     assert progress(machine.ask(describe())) == {}
     machine.ask(beat())
     assert acquired(machine.ask(fetch(known))) == {0: [(0, 14, 1)]}
+    machine.folder.abandon()
+
+
+def test_states_whose_group_a_kill_left_unstored_are_deleted(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.core.create_topic("t", 2, {})
+    machine.ask(beat(group="other", subscribed_topic_names=("none",)))
+
+    def kill(*arguments: Any) -> None:
+        raise KafkaStorageError("killed here")
+
+    with monkeypatch.context() as killed:
+        killed.setattr(machine.log("__consumer_offsets"), "append_own", kill)
+        assert machine.ask(beat()).error_code == CoordinatorLoadInProgress.code
+    assert len(machine.core.share_states) == 2
+    for _ in range(2):
+        machine = machine.restart(clean=False)
+        assert len(machine.core.share_states) == 0
     machine.folder.abandon()
 
 

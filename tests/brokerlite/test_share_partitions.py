@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -139,6 +140,19 @@ def test_records_of_aborted_transactions_are_archived() -> None:
     assert kept.fetch(ALICE) == [AcquiredRun(0, 9, 1), AcquiredRun(15, 19, 1)]
     kept.tell(ALICE, 0, 9, ACCEPT)
     assert kept.share.start_offset == 15, "the start passes over them"
+
+
+def test_many_aborted_batches_take_linear_time() -> None:
+    def taken(records: int) -> float:
+        kept = Kept(records, ShareLimits(record_locks=records), batch=1)
+        kept.batches = [each._replace(aborted=each.base_offset % 2 == 1) for each in kept.batches]
+        start = time.process_time()
+        acquired = kept.fetch(ALICE, records, 1)
+        assert acquired == [AcquiredRun(offset, offset, 1) for offset in range(0, records, 2)]
+        return time.process_time() - start
+
+    few, many = (min(taken(records) for _ in range(2)) for records in (500, 4000))
+    assert many < 30 * few, "eight times as many batches: 64 times as long, if it were quadratic"
 
 
 def test_a_batch_with_aborted_records_in_its_middle_can_be_acknowledged_piece_by_piece() -> None:
@@ -361,6 +375,23 @@ def test_merged_batches_are_those_of_single_offsets(old: list[Any], new: list[An
     pairs = list(itertools.pairwise(after))
     assert all(one.last < two.first for one, two in pairs)
     assert not any(one.last + 1 == two.first and one[2:] == two[2:] for one, two in pairs), "neighbours are joined"
+
+
+OVERLAPPING = st.lists(
+    st.tuples(st.integers(0, 20), st.integers(1, 8), st.sampled_from((0, 2, 4)), st.integers(1, 2)), max_size=8
+)
+
+
+@given(old=PIECES, new=OVERLAPPING, start=st.integers(0, 30))
+def test_of_batches_that_overlap_within_a_record_the_later_one_counts(
+    old: list[Any], new: list[Any], start: int
+) -> None:
+    later = [StoredBatch(first, first + size - 1, *rest) for first, size, *rest in new]
+    before = merged((), _in_order(old), 0)
+    one_by_one = merged(before, (), start)
+    for each in later:
+        one_by_one = merged(one_by_one, [each], start)
+    assert merged(before, later, start) == one_by_one
 
 
 MEMBERS = st.sampled_from(["a", "b", "c"])

@@ -34,18 +34,21 @@ def assign(
         present: member id -> its partitions until now.
         assignable: topic id -> the partitions that may be assigned.
     """
-    had = {
-        member: {(topic_id, index) for topic_id, indexes in present.get(member, {}).items() for index in indexes}
-        for member in subscriptions
-    }
     places = {topic_id: [(topic_id, index) for index in sorted(indexes)] for topic_id, indexes in assignable.items()}
     given: dict[str, list[Place]] = {member: [] for member in subscriptions}
     if len(set(subscriptions.values())) == 1:
         topics = sorted(next(iter(subscriptions.values())), key=str)
+        had = {
+            member: [(topic_id, index) for topic_id, indexes in present.get(member, {}).items() for index in indexes]
+            for member in subscriptions
+        }
         _divide([place for topic_id in topics for place in places.get(topic_id, ())], sorted(subscriptions), had, given)
     else:
         for topic_id in sorted({topic_id for each in subscriptions.values() for topic_id in each}, key=str):
             members = [member for member in sorted(subscriptions) if topic_id in subscriptions[member]]
+            had = {
+                member: [(topic_id, index) for index in present.get(member, {}).get(topic_id, ())] for member in members
+            }
             _divide(places.get(topic_id, ()), members, had, given)
     return {member: grouped((topic_id, (index,)) for topic_id, index in each) for member, each in given.items()}
 
@@ -53,7 +56,7 @@ def assign(
 def _divide(
     places: Sequence[Place],
     members: Sequence[str],
-    had: Mapping[str, set[Place]],
+    had: Mapping[str, Iterable[Place]],
     given: Mapping[str, list[Place]],
 ) -> None:
     """Give each member its share of the partitions."""
@@ -71,9 +74,10 @@ def _divide(
         room[member] -= 1
         wanted[place] -= 1
 
+    rank = {place: i for i, place in enumerate(places)}
     for member in members:
-        for place in places:
-            if place in had[member] and room[member] > 0 and wanted[place] > 0:
+        for place in sorted((place for place in had[member] if place in rank), key=rank.__getitem__):
+            if room[member] > 0 and wanted[place] > 0:
                 give(member, place)
     waiting = [member for member in members if room[member] > 0]
     for place in places:

@@ -168,13 +168,14 @@ class ShareGroups:
         change.put(led)
         self._commit(change)
         self._renew(asked.group_id, told.member_id, now)
-        differs = led.assigned != member.assigned
+        # A member that did not get the last answer repeats the heartbeat with its topics.
+        tells = asked.epoch == JOIN or asked.topics is not None or led.assigned != member.assigned
         interval = self._configs.heartbeat_interval(asked.group_id)
         return ShareBeaten(
             led.member_id,
             led.epoch,
             round(interval * 1000),
-            led.assigned if asked.epoch == JOIN or differs else None,
+            led.assigned if tells else None,
         )
 
     def open(self, group_id: str) -> ShareGroup:
@@ -329,6 +330,7 @@ class ShareGroups:
             lost = [key for key in group.share_keys() if self._states.get(key) is None]
             if lost:
                 self._forget(group, lost)
+        self._delete_unused_states()
 
     def _is_deleted(self, topic_id: "UUID") -> bool:
         unserved = self._topics.unserved.values()
@@ -353,6 +355,19 @@ class ShareGroups:
         except BrokerError as error:
             extra = {"group": group.group_id}
             log.error("removing the progress of a share group failed: %s", error.detail, extra=extra)
+
+    def _delete_unused_states(self) -> None:
+        """Delete states that were initialized before a kill, without the record of their group.
+
+        States with progress stay: if the group's records are damaged, the group goes on there once a member joins.
+        """
+        known = {key for group in self.by_id.values() for key in group.share_keys()}
+        states = [(key, self._states.get(key)) for key in self._states if key not in known]
+        unused = [key for key, state in states if state is not None and state.start_offset == UNDECIDED]
+        try:
+            self._delete_states(unused)
+        except BrokerError as error:
+            log.error("deleting %d unused states of share partitions failed: %s", len(unused), error.detail)
 
     # -- the progress of a group
 

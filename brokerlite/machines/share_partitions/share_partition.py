@@ -242,7 +242,8 @@ class SharePartition:
 
         first, last = spans[0].first, spans[-1].last
         for batch in self._between(first, last):
-            batch.take(changed(batch.runs, spans, drop), split=False)
+            begin, end = bisect_left(spans, batch.first, key=_last), bisect_right(spans, batch.last, key=_first)
+            batch.take(changed(batch.runs, spans[begin:end], drop), split=False)
 
     def _between(self, first: int, last: int) -> list[InFlightBatch]:
         return [batch for batch in self._batches if batch.last >= first and batch.first <= last]
@@ -453,24 +454,27 @@ def _spans(asked: RecordResults, first: int, last: int) -> Iterator[OffsetSpan]:
             begun = offset + 1
 
 
-def _first(batch: InFlightBatch) -> int:
+def _first(batch: InFlightBatch | OffsetSpan) -> int:
     return batch.first
 
 
-def _last(batch: InFlightBatch) -> int:
+def _last(batch: InFlightBatch | OffsetSpan) -> int:
     return batch.last
 
 
-def _without(acquired: Iterable[AcquiredRun], dropped: Sequence[OffsetSpan]) -> Iterator[AcquiredRun]:
-    """Yield the acquired records that are in none of the spans, which ascend."""
+def _without(acquired: Iterable[AcquiredRun], dropped: Iterable[OffsetSpan]) -> Iterator[AcquiredRun]:
+    """Yield the acquired records that are in none of the spans; both ascend."""
+    rest = iter(dropped)
+    span = next(rest, None)
     for each in acquired:
         first = each.first
-        for span in dropped:
-            if span.last < first or span.first > each.last:
-                continue
+        while span is not None and span.first <= each.last:
             if span.first > first:
                 yield each._replace(first=first, last=span.first - 1)
-            first = span.last + 1
+            first = max(first, span.last + 1)
+            if span.last > each.last:
+                break
+            span = next(rest, None)
         if first <= each.last:
             yield each._replace(first=first)
 

@@ -155,11 +155,12 @@ class SharePartitions:
 
     # -- forgetting
 
-    def drop_idle(self, group_id: str) -> None:
-        """Take the share partitions of a group out of the memory whose records no member has."""
+    def drop_idle(self, group_id: str) -> bool:
+        """Forget the share partitions of a group whose records no member has; return whether none is left."""
         for key, known in list(self._live.get(group_id, {}).items()):
             if known.is_idle:
                 self._forget(key)
+        return group_id not in self._live
 
     def forget(self, keys: Iterable[ShareKey]) -> None:
         """Take share partitions out of the memory because their state is replaced or deleted."""

@@ -4,8 +4,8 @@
     told = fetch.tell(answers)                   # the partitions that the response must have
 
 Rules:
-- Epoch 0 opens a session, and replaces the member's last one. Epoch -1 closes it. Otherwise the epochs count up from 1,
-  over ShareFetch and ShareAcknowledge together, and wrap from 2**31-1 to 1.
+- Epoch 0 opens a session, and replaces the member's last one, whose records stay locked. Epoch -1 closes it. Otherwise
+  the epochs count up from 1, over ShareFetch and ShareAcknowledge together, and wrap from 2**31-1 to 1.
 - Within a session the response has a partition if it has records, an error, or acknowledgements, or if this is the
   first response since it was added. A partition that had records moves to the end, so that each gets its turn.
 - A session belongs to the connection that opened it, and ends with it.
@@ -50,12 +50,18 @@ class ServedShareSession:
         connection: the connection that opened it.
         epoch: the epoch that its next request must have.
         places: the partitions; ``True``: the next response must have it.
+        closed: whether it was closed or replaced.
     """
 
     name: SessionName
     connection: int
     epoch: int = 1
     places: dict[Place, bool] = field(default_factory=dict)
+    closed: bool = False
+
+    def close(self) -> None:
+        """Notice that the session was closed or replaced."""
+        self.closed = True
 
     def check_epoch(self, epoch: int) -> None:
         """Check the epoch of a request."""
@@ -97,11 +103,14 @@ class ShareFetchTurn:
         self._is_first = is_first
 
     def check(self) -> None:
-        """Check that the session has had no other request meanwhile.
+        """Check that the session is still open, and has had no other request meanwhile.
 
         Raises:
-            InvalidShareSessionEpoch: it has.
+            ShareSessionNotFound: it was closed or replaced.
+            InvalidShareSessionEpoch: it has had another request.
         """
+        if self._session.closed:
+            raise _not_found(self._session.name)
         self._session.check_epoch(self._epoch)
 
     def tells(self, place: Place, *, records: bool, error: bool) -> bool:
@@ -126,6 +135,9 @@ class ShareSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def __contains__(self, name: SessionName) -> bool:
+        return name in self._sessions
+
     def has_group(self, group_id: str) -> bool:
         """Whether a member of the group has a session."""
         return group_id in self._by_group
@@ -147,7 +159,8 @@ class ShareSessions:
             acknowledges: it has acknowledgements.
 
         Raises:
-            ShareSessionNotFound, InvalidShareSessionEpoch, ShareSessionLimitReached: the member must open a session.
+            ShareSessionNotFound, InvalidShareSessionEpoch: the member must open a session.
+            ShareSessionLimitReached: there is no room; the caller must close the member's session, if it has one.
             InvalidRequest: acknowledgements in the request that opens the session.
         """
         if epoch == OPEN:
@@ -163,7 +176,6 @@ class ShareSessions:
         self._partitions += len(session.places)
         session.next_epoch()
         if self._partitions > MAX_PARTITIONS:
-            self.close(name)
             raise ShareSessionLimitReached("the share sessions of this broker have too many partitions")
         return ShareFetchTurn(session, list(_rotated(list(session.places), epoch)), is_first=False)
 
@@ -186,6 +198,7 @@ class ShareSessions:
         session = self._sessions.pop(name, None)
         if session is None:
             return []
+        session.close()
         self._partitions -= len(session.places)
         mine = self._by_connection[session.connection]
         del mine[name]
@@ -202,19 +215,26 @@ class ShareSessions:
 
     def _find(self, name: SessionName) -> ServedShareSession:
         if (session := self._sessions.get(name)) is None:
-            raise ShareSessionNotFound(f"member {name.member_id} of group {name.group_id} has no share session")
+            raise _not_found(name)
         return session
 
     def _open(self, name: SessionName, connection: int, places: Sequence[Place]) -> ShareFetchTurn:
-        self.close(name)
-        if len(self._sessions) >= self._max_sessions or self._partitions + len(places) > MAX_PARTITIONS:
+        replaced = self._sessions.get(name)
+        sessions = len(self._sessions) - (replaced is not None)
+        partitions = self._partitions - (len(replaced.places) if replaced else 0)
+        if sessions >= self._max_sessions or partitions + len(places) > MAX_PARTITIONS:
             raise ShareSessionLimitReached(f"this broker has {len(self._sessions)} share sessions already")
+        self.close(name)
         session = ServedShareSession(name, connection, places=dict.fromkeys(places, False))
         self._sessions[name] = session
         self._by_connection.setdefault(connection, {})[name] = None
         self._by_group[name.group_id] = self._by_group.get(name.group_id, 0) + 1
         self._partitions += len(session.places)
         return ShareFetchTurn(session, list(session.places), is_first=True)
+
+
+def _not_found(name: SessionName) -> ShareSessionNotFound:
+    return ShareSessionNotFound(f"member {name.member_id} of group {name.group_id} has no share session")
 
 
 def _rotated(items: list[A], by: int) -> Iterator[A]:

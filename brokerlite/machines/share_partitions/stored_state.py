@@ -17,6 +17,8 @@ import logging
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.brokerlite.machines.clock import Clock
@@ -113,7 +115,7 @@ def merged(old: Sequence[StoredBatch], new: Sequence[StoredBatch], start_offset:
 
     The old batches are in order, without overlaps, and joined. Most of them stay as they are.
     """
-    latest = sorted(new)
+    latest = _without_overlaps(new)
     begin = end = bisect_left(old, start_offset, key=_last)
     if latest:
         # From the neighbour before the new batches to the neighbour after them: those may be joined with them.
@@ -137,6 +139,26 @@ def _first(batch: StoredBatch) -> int:
 
 def _last(batch: StoredBatch) -> int:
     return batch.last
+
+
+def _without_overlaps(batches: Sequence[StoredBatch]) -> list[StoredBatch]:
+    """Return batches in order; where they overlap, the later one counts. This broker stores none that overlap."""
+    found = sorted(batches)
+    if all(one.last < two.first for one, two in pairwise(found)):
+        return found
+    begun = sorted(enumerate(batches), key=lambda each: each[1].first, reverse=True)
+    bounds = sorted({each.first for each in batches} | {each.last + 1 for each in batches})
+    found = []
+    latest: list[tuple[int, StoredBatch]] = []  # a heap
+    for first, after in pairwise(bounds):
+        while begun and begun[-1][1].first == first:
+            position, batch = begun.pop()
+            heappush(latest, (-position, batch))
+        while latest and latest[0][1].last < first:
+            heappop(latest)
+        if latest:
+            found.append(latest[0][1]._replace(first=first, last=after - 1))
+    return found
 
 
 def _laid_over(old: Iterable[StoredBatch], new: Sequence[StoredBatch]) -> Iterator[StoredBatch]:
