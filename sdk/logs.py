@@ -83,7 +83,7 @@ def about(place: tuple[str, int]) -> dict[str, object]:
 
 
 def named(places: Iterable[tuple[str, int]]) -> list[str]:
-    """The value of the field ``partitions``: names such as ``orders-3``."""
+    """The value of the field ``partitions``: for example ``orders-3``."""
     return [f"{topic}-{partition}" for topic, partition in places]
 
 

@@ -21,7 +21,7 @@ Rules:
   then wait for the token.
 - Each request has a deadline. If a request that the driver has misses its deadline, the connection is closed, even if
   TCP reports it alive; if a waiting request misses it, only that request fails. While the response to the oldest
-  request is arriving, that request gets more time; a call with a deadline of its own ends in time all the same.
+  request is arriving, that request gets more time; a call with its own deadline still ends in time.
 - A request that is cancelled before the driver has it is never sent; after that its response is ignored.
 - A response that does not parse fails only its own request: the length of the frame says where the next one begins.
 - A connection whose requests have no responses (acks=0) is finished rather than closed: closing it at once would lose

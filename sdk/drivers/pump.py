@@ -97,7 +97,7 @@ class Pump(ABC, Generic[L]):
         self._reached: dict[tuple[str, int], str] = {}
         """Per name and port, the address of the last connection."""
         self._runs: deque[Callable[[], object]] = deque()
-        """What has to be called outside of the gate: the user's callbacks, and what settles outcomes after them."""
+        """Calls that must run outside of the gate: the user's callbacks, and outcomes that are settled after them."""
         self._pumping = False
         self._exit: BaseException | None = None
         """The exception by which user code wants to end the program."""

@@ -202,7 +202,7 @@ class ConsumerGroupMember:
 
     def refused(self, error: OttlaError, identity: CommittingMember, now: float) -> bool:
         if identity != self.identity:
-            return True  # the error concerns an epoch that is over
+            return True  # the error concerns an earlier epoch
         if isinstance(error, _OLD_EPOCH):
             # The response with the new epoch is in flight, or was lost: the next heartbeat brings it.
             self._fields.send_all()

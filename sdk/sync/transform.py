@@ -118,7 +118,7 @@ class Transform(Suggesting, BlockingBlock, Generic[K, V]):
         return self
 
     def _undo(self, error: BaseException) -> None:
-        """Leave what was opened: no block will, and the member would keep its partitions and read nothing."""
+        """Leave the opened blocks: otherwise the member would keep its partitions and read nothing."""
         consumer, producer = self._consumer, self._producer
         try:
             if consumer._opened is not None and not consumer._opened.closed:

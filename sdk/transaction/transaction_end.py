@@ -175,7 +175,7 @@ class TransactionEnd:
             self._repeated |= task.repeated
 
     def _leave_unknown(self, error: OttlaError) -> None:
-        """Tell the caller that nobody knows whether the transaction is committed, and never will."""
+        """Tell the caller that the outcome of the transaction stays unknown."""
         why = "an EndTxn without an answer may have committed the transaction, and another one is refused"
         self._ended.fail(TransactionOutcomeUnknown(f"{why}: {error}"))
 

@@ -55,7 +55,7 @@ class ClientInfo:
             self.principal = f"User:{self.subjects.name(certificate_subject)}"
 
     def authenticated(self, principal: str, ends_at: float = math.inf) -> None:
-        """Notice that the client has authenticated by SASL, for a session until ``ends_at``."""
+        """Note that the client has authenticated by SASL. Its session ends at ``ends_at``."""
         self.principal, self.awaits_login, self.session_ends_at = principal, False, ends_at
 
     def runs(self, software: str, version: str) -> None:

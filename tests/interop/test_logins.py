@@ -1,6 +1,6 @@
 """Clients of other languages log in to brokerlite, to the proxy, and to brokerlite through a relay, by each mechanism.
 
-With a wrong password each of them hears of it, in its own words.
+With a wrong password each of them reports that, in its own words.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -121,7 +121,7 @@ def _trusting(client: Client, home: Path) -> Config:
 
 
 def _refused(client: Client, bootstrap: str, config: Config) -> str:
-    """What a client says that cannot log in."""
+    """The output of a client that cannot log in."""
     with client.producing(bootstrap, config) as producer:
         try:
             producer.send(_MESSAGE)

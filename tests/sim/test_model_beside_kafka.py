@@ -257,7 +257,7 @@ def _assignment(parts: Any) -> describing.Assignment:
 
 
 def _compared(said: Any) -> Any:
-    """An answer; of a refusal only its error code, because clients look at nothing else."""
+    """An answer, or the error code of a refusal: clients ignore the rest of it."""
     refused = isinstance(said, list) and said and isinstance(said[0], int) and said[0]
     return said[0] if (refused and not isinstance(said[1], int)) or (refused and len(said) == 5) else said
 

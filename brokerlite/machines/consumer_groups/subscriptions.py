@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 _LONGEST = 2000
-"""Characters of a pattern; RE2 takes 50 microseconds for a class of characters such as `\\pL`."""
+"""Characters of a pattern; RE2 takes 50 microseconds for a character class like `\\pL`."""
 _MEMORY = 256 * 2**10
 """Bytes that RE2 may use for a pattern: enough for a list of a thousand topics."""
 _KEPT = 100

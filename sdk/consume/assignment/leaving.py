@@ -96,7 +96,7 @@ class Leaving:
             yield from self._until(self._membership.close(why, self._core.now, until), until)
 
     def _report_failure(self, error: BaseException | None) -> None:
-        """Report what was not committed, because the client was left first."""
+        """Report the offsets that were not committed because the client was left first."""
         failed = self._failed or (None if self._commits is None else self._commits.take_failure())
         if failed is not None and error is None:
             raise failed

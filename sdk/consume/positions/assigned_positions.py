@@ -54,7 +54,7 @@ class PositionObserver(Protocol):
     """Learns of positions that move without the user."""
 
     def log_changed(self, place: TopicPartition) -> None:
-        """The log is another, or was truncated: what was read before must not be committed, unless the user seeks."""
+        """The log changed or was truncated: offsets read before must not be committed, unless the user seeks."""
         ...
 
     def reset(self, place: TopicPartition) -> None:

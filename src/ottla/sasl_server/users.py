@@ -30,7 +30,7 @@ _ALPHABETS = tuple(
         "".join(map(chr, range(32, 127))),
     )
 )
-"""Of the salts of tools that write text; the first that has all bytes of a salt is its alphabet."""
+"""Alphabets of tools that write salts as text; a salt's alphabet is the first with all of its bytes."""
 _EVERY_BYTE = bytes(range(256))
 
 
