@@ -18,6 +18,8 @@ from ottla.errors import (
     ShareSessionNotFound,
     TopicAuthorizationFailed,
     UnknownMemberId,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
     UnsupportedVersion,
 )
 from ottla.sdk.share.locked_record import RecordState
@@ -307,6 +309,83 @@ def test_acknowledgements_that_are_refused_together_are_sent_again_in_halves() -
     errors = [each.go_on().error for each in calls]
     assert [type(each) for each in errors] == [type(None), type(None), AcknowledgementFailed, type(None)]
     assert errors[2].records == {("t", 0, 2): False}  # type: ignore[union-attr] # of the assertion above
+
+
+def test_reports_of_gaps_are_not_sent_again() -> None:
+    """They have no lock, so nothing would end that: their topic may be deleted. Another delivery reports them."""
+    group = Sharing()
+    group.next()
+    group.answer_fetch(b"", (0, 8, 1))
+    assert told(group.acknowledgement) == [(0, 0, 8, (GAP,))]
+    group.answer_acknowledgement(error=UnknownTopicId.code)
+    group.world.later(5.0)
+    assert group.acknowledgements == [] and group.fetch
+
+
+def test_an_acknowledgement_that_the_leader_refuses_for_now_is_sent_again_and_fetches_go_on() -> None:
+    group = Sharing()
+    [record] = group.take(0, 0)
+    accepting = group.call(group.core.accept(record))
+    group.world.run()
+    asked = group.next("another")
+    for number in range(3):
+        assert told(group.acknowledgement) == [(0, 0, 0, (ACCEPT,))]
+        group.answer_acknowledgement(error=UnknownTopicOrPartition.code)
+        assert group.acknowledgements == [], "it waits"
+        group.answer_fetch(numbered(1 + number, 1 + number), (1 + number, 1 + number, 1))
+        assert asked.go_on().over
+        asked = group.next("another")
+        group.world.later(1.5)
+        group.answer_fetch()
+    group.answer_acknowledgement()
+    assert accepting.go_on().over and accepting.error is None
+
+
+def test_later_acknowledgements_of_a_troubled_partition_wait_with_the_refused_one() -> None:
+    group = Sharing()
+    first, second = group.take(0, 1)
+    group.call(group.core.accept(first))
+    group.world.run()
+    group.answer_acknowledgement(error=UnknownTopicOrPartition.code)
+    group.call(group.core.accept(second))
+    group.world.run()
+    assert group.acknowledgements == []
+    group.world.later(1.5)
+    assert told(group.acknowledgement) == [(0, 0, 0, (ACCEPT,))]
+    group.answer_acknowledgement()
+    assert told(group.acknowledgement) == [(0, 1, 1, (ACCEPT,))]
+
+
+def test_the_block_ends_behind_acknowledgements_that_are_sent_again() -> None:
+    group = Sharing()
+    [record] = group.take(0, 0)
+    accepting = group.call(group.core.accept(record))
+    leaving = group.call(group.core.leave(None))
+    group.world.run()
+    group.answer_acknowledgement(error=UnknownTopicOrPartition.code)
+    group.world.later(1.5)
+    assert told(group.acknowledgement) == [(0, 0, 0, (ACCEPT,))]
+    group.answer_acknowledgement()
+    assert accepting.go_on().over and accepting.error is None
+    assert group.acknowledgement.share_session_epoch == -1
+    group.answer_acknowledgement()
+    leaving.go_on()
+    group.confirm(LEAVE)
+    assert leaving.go_on().over and leaving.error is None
+
+
+def test_an_acknowledgement_that_is_refused_for_now_after_its_lock_has_expired_has_an_unknown_outcome() -> None:
+    group = Sharing()
+    [record] = group.take(0, 0)
+    group.world.later(LOCK - 0.5)
+    accepting = group.call(group.core.accept(record))
+    group.world.run()
+    group.world.later(1.0)
+    assert not accepting.go_on().over, "the leader decides"
+    group.answer_acknowledgement(error=UnknownTopicOrPartition.code)
+    assert failure(accepting).outcome_unknown and "its lock has expired" in str(accepting.error)
+    group.world.later(5.0)
+    assert group.acknowledgements == []
 
 
 def test_a_failure_that_no_call_waits_for_is_raised_by_the_next_one_and_once() -> None:
