@@ -4,8 +4,9 @@ Rules:
 - The response has whole batches of the log: only the records within the acquired ranges belong to this member.
 - An acquired offset without a record is a gap: compaction removed it, or it is a control record. The member has to
   acknowledge it, too.
-- From a damaged batch on, the member reads no record of the response and releases the offsets, because the network may
-  have caused the damage. If the log is damaged, the leader archives the records after some deliveries.
+- From a batch on that is damaged, or needs too much memory, the member reads no record of the response and releases the
+  offsets, because other members may be able to read them. It then reads the partition no more: each attempt would use
+  up a delivery, until the leader archives the records.
 
 Source: ShareCompletedFetch.java, fetchRecords.
 """

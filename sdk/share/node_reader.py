@@ -9,7 +9,7 @@ Rules:
 - INVALID_RECORD_STATE: one of the records is not locked any more, and no acknowledgement of the partition counts. They
   are sent again in halves.
 - Other retriable errors of a partition: its acknowledgements are sent again after a pause, in which ShareFetches go on,
-  until the locks have expired. A report of a gap has no lock, and is not sent again: the next delivery has the gap, too.
+  until the locks have expired. A report of a gap has no lock, and is not sent again: another delivery has the gap.
 
 Source: ShareConsumeRequestManager.java; SharePartition.java, acknowledge.
 """
@@ -320,7 +320,7 @@ class NodeReader:
             for first, last in ranges:
                 self.session.queue_for(partition, RecordAcknowledgement(first, last, kind, Outcome()))
         if found.damage is not None:
-            self._reading.failed(located(found.damage, str(partition)))
+            self._reading.refused(partition, located(found.damage, str(partition)), (-1, -1), ())
         return new
 
     def _refused(

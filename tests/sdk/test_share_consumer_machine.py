@@ -14,6 +14,7 @@ from ottla.errors import (
     InvalidRecordState,
     InvalidShareSessionEpoch,
     LocalProtocolError,
+    MemoryLimitExceeded,
     NotLeaderOrFollower,
     ShareSessionNotFound,
     TopicAuthorizationFailed,
@@ -22,6 +23,7 @@ from ottla.errors import (
     UnknownTopicOrPartition,
     UnsupportedVersion,
 )
+from ottla.sdk.options import Options
 from ottla.sdk.share.locked_record import RecordState
 from tests.sdk.sharing import LOCK, SHARE_APIS, Sharing, asked_partitions, batch, failure, numbered, told, values
 
@@ -168,6 +170,20 @@ def test_a_damaged_batch_is_raised_and_its_records_are_released() -> None:
     assert isinstance(asked.go_on().error, ChecksumMismatch) and "t-0" in str(asked.error)
     assert told(group.acknowledgement) == [(0, 1, 2, (RELEASE,))]
     assert values([group.next().result]) == [b"0"]
+
+
+def test_a_partition_that_this_client_cannot_decode_is_not_read_again() -> None:
+    """Each attempt would use up a delivery, until the leader archives records that other members can read."""
+    group = Sharing(client=Options(fetch_batch_memory=1000))
+    asked = group.next()
+    group.answer_fetch(numbered(0, 99), (0, 99, 1))
+    assert isinstance(asked.go_on().error, MemoryLimitExceeded)
+    asked = group.next()
+    assert told(group.acknowledgement) == [(0, 0, 99, (RELEASE,))]
+    group.answer_acknowledgement()
+    group.world.later(4.0)
+    assert not asked.go_on().over and group.fetches == []
+    assert "t-0: " in "".join(group.core.explain(group.world.now))
 
 
 def test_no_more_records_are_held_than_the_limit() -> None:
