@@ -5,7 +5,7 @@
     `Lock.gone_at`                  records in the user's hands, and acknowledgements not sent yet, are lost
 
 Rules:
-- An acknowledgement in flight is left to the leader, whose clock decides.
+- An acknowledgement or a renewal in flight is left to the leader, whose clock decides.
 - All records of a response have the same lock, so there are three timers for each response, not for each record. They
   look for the records that still have the lock: a list of them would keep processed records in memory until then.
 - The log gets at most one warning of a kind for the duration of a lock.

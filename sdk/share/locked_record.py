@@ -211,8 +211,8 @@ class LockedRecord:
 
     @property
     def in_flight(self) -> bool:
-        """Whether its acknowledgement is in a request without a response."""
-        return self._acknowledgement is not None and self._acknowledgement.in_flight
+        """Whether its acknowledgement or its renewal is in a request without a response."""
+        return any(each is not None and each.in_flight for each in (self._acknowledgement, self._renewal))
 
     def take(self) -> bool:
         """Hand it out; return whether it can be."""

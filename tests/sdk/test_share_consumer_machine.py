@@ -474,6 +474,33 @@ def test_a_renewed_lock_lasts_from_the_renewal_on() -> None:
     assert told(group.acknowledgement) == [(0, 0, 0, (ACCEPT,))]
 
 
+def test_a_renewal_in_flight_at_the_end_of_the_lock_counts() -> None:
+    group = Sharing()
+    [record] = group.take(0, 0)
+    group.world.later(LOCK - 0.5)
+    renewing = group.call(group.core.renew(record))
+    group.world.run()
+    group.world.later(1.0)
+    assert not renewing.go_on().over, "the leader decides"
+    group.answer_acknowledgement()
+    assert renewing.go_on().over and renewing.error is None
+    assert group.core.lock_left(record, group.world.now) > LOCK - 2
+
+
+@pytest.mark.parametrize("error", [InvalidRecordState, UnknownTopicOrPartition])
+def test_a_renewal_that_fails_after_the_end_of_the_lock_loses_the_record(error: type[InvalidRecordState]) -> None:
+    group = Sharing()
+    [record] = group.take(0, 0)
+    group.world.later(LOCK - 0.5)
+    renewing = group.call(group.core.renew(record))
+    group.world.run()
+    group.world.later(1.0)
+    accepting = group.call(group.core.accept(record))
+    group.answer_acknowledgement(error=error.code)
+    assert not failure(renewing).outcome_unknown and not failure(accepting).outcome_unknown
+    assert record.state is RecordState.LOST
+
+
 def test_a_broker_that_cannot_renew_says_so() -> None:
     group = Sharing(served=SHARE_APIS | {79: (1, 1)})
     [record] = group.take(0, 0)
