@@ -24,6 +24,7 @@ from ottla.errors import (
     UnsupportedVersion,
 )
 from ottla.sdk.options import Options
+from ottla.sdk.share.lock_watch import LockWatch
 from ottla.sdk.share.locked_record import RecordState
 from tests.sdk.sharing import LOCK, SHARE_APIS, Sharing, asked_partitions, batch, failure, numbered, told, values
 
@@ -531,6 +532,34 @@ def test_a_delivery_ends_the_one_before() -> None:
     group.answer_fetch(numbered(0, 0), (0, 0, 2))
     assert isinstance(accepting.go_on().error, AcknowledgementFailed)
     assert "delivered to this consumer again" in str(accepting.error) and group.acknowledgements == []
+
+
+def timers_of_locks(group: Sharing) -> int:
+    calls = [entry[2].call for entry in group.world.core.timers._heap]
+    return sum(isinstance(getattr(getattr(each, "func", None), "__self__", None), LockWatch) for each in calls)
+
+
+def test_the_timers_of_a_lock_end_with_its_last_record() -> None:
+    group = Sharing()
+    first, second = group.take(0, 1)
+    renewing = group.call(group.core.renew(first))
+    group.world.run()
+    group.answer_acknowledgement()
+    assert renewing.go_on().over and timers_of_locks(group) == 6
+    for left, record in ((3, second), (0, first)):
+        group.call(group.core.accept(record))
+        group.world.run()
+        group.answer_acknowledgement()
+        assert timers_of_locks(group) == left
+
+
+def test_a_closed_consumer_keeps_neither_records_nor_timers() -> None:
+    group = Sharing()
+    group.next()
+    group.answer_fetch(numbered(0, 3), (0, 3, 1))
+    assert timers_of_locks(group) == 3
+    group.core.close()
+    assert timers_of_locks(group) == 0 and not group.core._reader._buffer
 
 
 # -- sessions and leaders ----------------------------------------------------------------------------------------------
