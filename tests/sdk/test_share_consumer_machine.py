@@ -714,6 +714,34 @@ def test_a_client_that_closes_first_leaves_the_group() -> None:
     assert closing.go_on().over
 
 
+def closed_first(group: Sharing) -> None:
+    """The client closes first, and the leader refuses an acknowledgement for which no call waits."""
+    [record] = group.take(0, 0)
+    group.world.core.call(lambda: group.core.accept_soon(record), group.world.now)
+    closing = group.call(group.world.core.leave_groups())
+    group.world.run()
+    group.answer_acknowledgement(error=InvalidRecordState.code)
+    group.answer_acknowledgement()
+    group.confirm(LEAVE)
+    assert closing.go_on().over
+    group.world.core.close(group.world.now)
+
+
+def test_the_end_of_the_block_raises_a_failed_acknowledgement_after_the_client_was_closed() -> None:
+    group = Sharing()
+    closed_first(group)
+    leaving = group.call(group.core.leave(None))
+    assert failure(leaving).records == {("t", 0, 0): False}
+
+
+def test_an_error_that_ends_the_block_after_the_client_was_closed_names_what_failed() -> None:
+    group = Sharing()
+    closed_first(group)
+    error = ValueError("the user's")
+    assert group.call(group.core.leave(error)).error is None
+    assert ["1 acknowledgement(s) failed" in each for each in error.__notes__] == [True]
+
+
 def test_a_call_that_waits_ends_with_the_block() -> None:
     group = Sharing()
     asked = group.next("another")
