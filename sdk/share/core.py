@@ -129,7 +129,8 @@ class ShareConsumerCore:
         stuck = len(self._open)
         waits = "; ".join(self.explain(core.now)) if stuck else ""
         self._reader.stop(_CLOSED)
-        yield core.bounded(self._member.close(core.now, max(until, core.now + CLOSE_TIMEOUT / 2)), math.inf)
+        until = max(until, core.now + CLOSE_TIMEOUT / 2)
+        yield core.bounded(self._member.close(core.now, until), until)  # an earlier goodbye has a deadline of its own
         if stuck:
             raise TimeoutExpired(f"{stuck} acknowledgement(s) had no result within {limit:g} s: {waits}")
         self._raise_failures()
@@ -138,7 +139,8 @@ class ShareConsumerCore:
         core = self._core
         yield Shielded(core.bounded(self._reader.finish(), core.now + CLOSE_TIMEOUT / 2))
         self._reader.stop(_CLOSED)
-        yield Shielded(core.bounded(self._member.close(core.now, core.now + CLOSE_TIMEOUT / 2), math.inf))
+        until = core.now + CLOSE_TIMEOUT / 2
+        yield Shielded(core.bounded(self._member.close(core.now, until), until))
         self._note_failures(error)
 
     @property

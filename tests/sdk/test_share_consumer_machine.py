@@ -699,6 +699,17 @@ def test_an_error_ends_the_block_within_a_moment_and_names_what_failed() -> None
     assert ["1 acknowledgement(s) failed" in each for each in error.__notes__] == [True]
 
 
+def test_an_error_ends_the_block_within_a_moment_while_an_earlier_goodbye_has_no_answer() -> None:
+    group = Sharing(max_poll_interval=1.0)
+    group.take(0, 0)
+    group.world.later(1.5)
+    assert group.beat.member_epoch == LEAVE
+    leaving = group.call(group.core.leave(ValueError("the user's")))
+    began = group.world.now
+    group.world.run(lambda: leaving.go_on().over)
+    assert leaving.error is None and group.world.now - began <= 1.51
+
+
 def test_a_client_that_closes_first_leaves_the_group() -> None:
     group = Sharing()
     [record] = group.take(0, 0)
