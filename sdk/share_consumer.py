@@ -73,12 +73,13 @@ class SharedRecord(Suggesting, AsyncBlock):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._locked.kind is not None:
-            return
-        if error is None:
-            await self.accept()
-        elif self.lock_left:
-            self.release_soon()
+        try:
+            if error is None and self._locked.kind is None:
+                await self.accept()
+        finally:
+            # Also if a cancellation was pending, and `accept` had no effect.
+            if self._locked.kind is None and self.lock_left:
+                self.release_soon()
 
     async def accept(self) -> None:
         """The record is processed: no member gets it again. Waits until its leader has stored that.

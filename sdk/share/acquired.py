@@ -4,8 +4,9 @@ Rules:
 - The response has whole batches of the log: only the records within the acquired ranges belong to this member.
 - An acquired offset without a record is a gap: compaction removed it, or it is a control record. The member has to
   acknowledge it, too.
-- From a damaged batch on, the member reads no record of the response and releases the offsets, because the network may
-  have caused the damage. If the log is damaged, the leader archives the records after some deliveries.
+- From a batch on that is damaged, or needs too much memory, the member reads no record of the response and releases the
+  offsets, because other members may be able to read them. It then reads the partition no more: each attempt would use
+  up a delivery, until the leader archives the records.
 
 Source: ShareCompletedFetch.java, fetchRecords.
 """
@@ -40,35 +41,36 @@ def acquired(data: Buffer | None, ranges: Sequence[AcquiredRecords], memory: int
     Args:
         memory: the most bytes that a batch may take, decompressed and as objects.
     """
-    last = ranges[-1].last_offset
     found = Acquired([], [], [], None)
     at = ranges[0].first_offset
     """The first acquired offset that is not looked at yet."""
+    index = 0
+    """The range in which it is, or the one behind it."""
     damage: DecodeError | None = None
     try:
         for batch in read_batches(data or b""):
-            if batch.next_offset > at and not batch.control:
-                records = batch.records(memory)
-                for each in ranges:
-                    if each.last_offset >= at and each.first_offset < batch.next_offset:
-                        for record in records.between(max(at, each.first_offset), each.last_offset + 1):
-                            _skip(found.gaps, ranges, at, record.offset)
-                            found.records.append((record, each.delivery_count))
-                            at = record.offset + 1
-            if batch.next_offset > last:
-                break
-            if batch.next_offset > at:
-                _skip(found.gaps, ranges, at, batch.next_offset)
-                at = batch.next_offset
+            if batch.next_offset <= at:
+                continue
+            records = None if batch.control else batch.records(memory)
+            while ranges[index].first_offset < batch.next_offset:
+                each = ranges[index]
+                at = max(at, each.first_offset)
+                stop = min(each.last_offset + 1, batch.next_offset)
+                for record in records.between(at, stop) if records is not None else ():
+                    if record.offset > at:
+                        found.gaps.append((at, record.offset - 1))
+                    found.records.append((record, each.delivery_count))
+                    at = record.offset + 1
+                if at < stop:
+                    found.gaps.append((at, stop - 1))
+                    at = stop
+                if each.last_offset >= batch.next_offset:
+                    break
+                index += 1
+                if index == len(ranges):
+                    return found
     except DecodeError as error:
         damage = error
-    _skip(found.unread if damage is not None else found.gaps, ranges, at, last + 1)
+    rest = found.gaps if damage is None else found.unread
+    rest += [(max(at, each.first_offset), each.last_offset) for each in ranges[index:] if each.last_offset >= at]
     return found._replace(damage=damage)
-
-
-def _skip(into: list[tuple[int, int]], ranges: Sequence[AcquiredRecords], start: int, stop: int) -> None:
-    """Add the acquired offsets from ``start`` up to, not including, ``stop``."""
-    for each in ranges:
-        first, last = max(start, each.first_offset), min(stop - 1, each.last_offset)
-        if first <= last:
-            into.append((first, last))

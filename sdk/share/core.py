@@ -106,6 +106,8 @@ class ShareConsumerCore:
         try:
             if self._core.closed is not None:
                 self.close()
+                self._note_failures(error)
+                self._raise_failures()
             elif error is None:
                 try:
                     yield from self._finish(min(LEAVE_TIMEOUT, self._core.options.api_timeout))
@@ -127,7 +129,8 @@ class ShareConsumerCore:
         stuck = len(self._open)
         waits = "; ".join(self.explain(core.now)) if stuck else ""
         self._reader.stop(_CLOSED)
-        yield core.bounded(self._member.close(core.now, max(until, core.now + CLOSE_TIMEOUT / 2)), math.inf)
+        until = max(until, core.now + CLOSE_TIMEOUT / 2)
+        yield core.bounded(self._member.close(core.now, until), until)  # an earlier goodbye has a deadline of its own
         if stuck:
             raise TimeoutExpired(f"{stuck} acknowledgement(s) had no result within {limit:g} s: {waits}")
         self._raise_failures()
@@ -136,9 +139,9 @@ class ShareConsumerCore:
         core = self._core
         yield Shielded(core.bounded(self._reader.finish(), core.now + CLOSE_TIMEOUT / 2))
         self._reader.stop(_CLOSED)
-        yield Shielded(core.bounded(self._member.close(core.now, core.now + CLOSE_TIMEOUT / 2), math.inf))
-        if self._failures:
-            error.add_note(f"ottla: {self._taken_failures()}")
+        until = core.now + CLOSE_TIMEOUT / 2
+        yield Shielded(core.bounded(self._member.close(core.now, until), until))
+        self._note_failures(error)
 
     @property
     def closed(self) -> bool:
@@ -157,8 +160,8 @@ class ShareConsumerCore:
         for release in self._held:
             release()
         self._core.parts.pop(self, None)
-        if self._failures:  # no call is left to raise them
-            failed = self._taken_failures()
+        if self._failures:  # if the client closes first, `leave` may raise them, but perhaps it is never called
+            failed = self._all_failures()
             log.error(
                 "acknowledgements failed when the consumer was closed, and the records will be delivered again",
                 extra={"group": self._options.group, "records": len(failed.records), "why": failed.reason},
@@ -368,9 +371,20 @@ class ShareConsumerCore:
         if self._failures:
             raise self._taken_failures()
 
+    def _note_failures(self, error: BaseException | None) -> None:
+        """Add the failures to the error that ends the block."""
+        if error is not None and self._failures:
+            error.add_note(f"ottla: {self._taken_failures()}")
+
     def _taken_failures(self) -> AcknowledgementFailed:
+        """All failures that no call knows yet, as one error, for a call that knows them now."""
+        failed = self._all_failures()
+        self._failures = {}
+        return failed
+
+    def _all_failures(self) -> AcknowledgementFailed:
         """All failures that no call knows yet, as one error."""
-        failures, self._failures = self._failures, {}
+        failures = self._failures
         reasons = list(dict.fromkeys(each.reason for each in failures.values()))
         more = f" (and {len(reasons) - 1} other reason(s))" if len(reasons) > 1 else ""
         records = {each: failures[each].records[each] for each in failures}

@@ -5,9 +5,10 @@
     `Lock.gone_at`                  records in the user's hands, and acknowledgements not sent yet, are lost
 
 Rules:
-- An acknowledgement in flight is left to the leader, whose clock decides.
+- An acknowledgement or a renewal in flight is left to the leader, whose clock decides.
 - All records of a response have the same lock, so there are three timers for each response, not for each record. They
-  look for the records that still have the lock: a list of them would keep processed records in memory until then.
+  look for the records that still have the lock: a list of them would keep processed records in memory until then. The
+  timers end with the last of these records.
 - The log gets at most one warning of a kind for the duration of a lock.
 """
 
@@ -47,9 +48,11 @@ class LockWatch:
     def watch(self, lock: Lock) -> None:
         """Watch the records that have this lock."""
         later = self._core.later
-        later(lock.safe_until - _WARNING * lock.seconds, partial(self._warn, lock))
-        later(lock.safe_until, partial(self._drop, lock))
-        later(lock.gone_at, partial(self._end, lock))
+        lock.watch(
+            later(lock.safe_until - _WARNING * lock.seconds, partial(self._warn, lock)),
+            later(lock.safe_until, partial(self._drop, lock)),
+            later(lock.gone_at, partial(self._end, lock)),
+        )
 
     def _warn(self, lock: Lock, now: float) -> None:
         late = self._with(lock, RecordState.HANDED_OUT)

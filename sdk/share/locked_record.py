@@ -27,6 +27,7 @@ from ottla.errors import AcknowledgementFailed
 from ottla.late_dataclass import dataclass
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.outcome import Outcome
+from ottla.sdk.timers import Timer
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -43,12 +44,30 @@ class SharedPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-class Lock(NamedTuple):
+class Lock:
     """How long records stay locked: for ``seconds``, which began between the request and the response."""
 
-    safe_until: float
-    gone_at: float
-    seconds: float
+    __slots__ = ("_records", "_timers", "gone_at", "safe_until", "seconds")
+
+    def __init__(self, safe_until: float, gone_at: float, seconds: float) -> None:
+        self.safe_until, self.gone_at, self.seconds = safe_until, gone_at, seconds
+        self._records = 0
+        self._timers: tuple[Timer, ...] = ()
+
+    def watch(self, *timers: Timer) -> None:
+        """Cancel these timers once no record has the lock any more."""
+        self._timers = timers
+
+    def hold(self) -> None:
+        """Take note of a record that has the lock."""
+        self._records += 1
+
+    def let_go(self) -> None:
+        """Take note that a record has ended, or has another lock."""
+        self._records -= 1
+        if not self._records:
+            for each in self._timers:
+                each.cancel()
 
 
 class RecordState(Enum):
@@ -77,6 +96,7 @@ TRANSITIONS: dict[tuple[RecordState, RecordInput], RecordState] = {
     (S.ACKNOWLEDGED, On.STORE): S.STORED,
     **{(state, On.LOSE): S.LOST for state in (S.BUFFERED, S.HANDED_OUT, S.ACKNOWLEDGED)},
 }
+_ENDED = (S.STORED, S.LOST)
 
 
 class RecordTally:
@@ -194,6 +214,7 @@ class LockedRecord:
         self.lost: AcknowledgementFailed | None = None
         self._acknowledgement: RecordAcknowledgement | None = None
         self._renewal: RecordAcknowledgement | None = None
+        lock.hold()
         tally.changed(None, self.state)
 
     @property
@@ -211,8 +232,8 @@ class LockedRecord:
 
     @property
     def in_flight(self) -> bool:
-        """Whether its acknowledgement is in a request without a response."""
-        return self._acknowledgement is not None and self._acknowledgement.in_flight
+        """Whether its acknowledgement or its renewal is in a request without a response."""
+        return any(each is not None and each.in_flight for each in (self._acknowledgement, self._renewal))
 
     def take(self) -> bool:
         """Hand it out; return whether it can be."""
@@ -242,7 +263,10 @@ class LockedRecord:
 
     def renewed(self, lock: Lock) -> None:
         """Take note of the new lock."""
-        self.lock = lock
+        if self.state not in _ENDED:
+            lock.hold()
+            self.lock.let_go()
+            self.lock = lock
 
     def stored(self) -> None:
         """Take note that the leader has stored the acknowledgement."""
@@ -273,4 +297,6 @@ class LockedRecord:
             return False
         self._tally.changed(self.state, state)
         self.state = state
+        if state in _ENDED:
+            self.lock.let_go()
         return True

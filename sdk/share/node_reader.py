@@ -8,6 +8,8 @@ Rules:
 - NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH: the locks are gone with the leader, so the records are lost.
 - INVALID_RECORD_STATE: one of the records is not locked any more, and no acknowledgement of the partition counts. They
   are sent again in halves.
+- Other retriable errors of a partition: its acknowledgements are sent again after a pause, in which ShareFetches go on,
+  until the locks have expired. A report of a gap has no lock, and is not sent again: another delivery has the gap.
 
 Source: ShareConsumeRequestManager.java; SharePartition.java, acknowledge.
 """
@@ -38,11 +40,13 @@ from ottla.sdk.flow import LoneFlow, ask, sleep
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome, own
 from ottla.sdk.share.acquired import acquired
+from ottla.sdk.share.lock_watch import ADVICE
 from ottla.sdk.share.locked_record import Lock, LockedRecord, RecordAcknowledgement, RecordTally, SharedPartition
 from ottla.sdk.share.member import NO_SHARE_GROUPS
 from ottla.sdk.share.share_metrics import ShareMetrics
 from ottla.sdk.share.share_session import ShareFetchLimits, ShareSession
 from ottla.sdk.steps import Steps, settled
+from ottla.sdk.timers import Timer
 
 log = logger("ottla.sdk.consumer")
 
@@ -119,6 +123,9 @@ class NodeReader:
         self.session = ShareSession(group, member_id, self.wake)
         self._metrics = ShareMetrics(core.metrics)
         self._failures = 0
+        self._refusals = 0
+        """The number of pauses of acknowledgements, one after the other."""
+        self._resuming: Timer | None = None
         self._closing = False
         self._news: Outcome[None] = Outcome()
         """Settled if there may be something to send; replaced before each look."""
@@ -148,6 +155,8 @@ class NodeReader:
         """Send nothing more in the session; let the broker close it, if it is connected."""
         was_open = self.session.is_open
         self._serving.cancel()
+        if self._resuming is not None:
+            self._resuming.cancel()
         self._metrics.close()
         self.session.end(why, unknown=True)
         if was_open:
@@ -166,6 +175,8 @@ class NodeReader:
             self._news = Outcome()
             if self.session.is_due:
                 yield from self._acknowledge()
+            elif self._closing and self.session.is_paused:
+                yield own(self._news)
             elif self._closing or not (self.wanted or self.session.is_locking):
                 yield from self._close()
                 if self._closing:
@@ -236,12 +247,11 @@ class NodeReader:
         seconds = answer.acquisition_lock_timeout_ms / 1000
         lock = Lock(sent + seconds, core.now + seconds, seconds)
         renewed = False
-        pause = 0.0
         nodes = [Node(each.node_id, each.host, each.port, each.rack) for each in answer.node_endpoints]
         for partition, result, acknowledgements in list(self.session.results(answer)):
             self._metrics.sent(len(acknowledgements), core.now)
             if result is None or result.error_code:
-                pause = max(pause, self._refused(partition, result, acknowledgements, nodes))
+                self._refused(partition, result, acknowledgements, nodes)
                 self._metrics.failed(sum(each.outcome.error is not None for each in acknowledgements), core.now)
                 continue
             for each in acknowledgements:
@@ -250,8 +260,16 @@ class NodeReader:
         if renewed:
             self._reading.renewed(lock)
         self._reading.changed()
-        if pause:
-            yield from sleep(core, pause)
+        if not self.session.is_paused:
+            self._refusals = 0
+        elif self._resuming is None:
+            self._resuming = core.later(core.now + core.backoff(self._refusals), self._resume)
+            self._refusals += 1
+
+    def _resume(self, now: float) -> None:
+        """Send acknowledgements again, after their pause."""
+        self._resuming = None
+        self.session.resume()
 
     def _close(self) -> Steps[None]:
         """Close the session, if the broker has it."""
@@ -302,7 +320,7 @@ class NodeReader:
             for first, last in ranges:
                 self.session.queue_for(partition, RecordAcknowledgement(first, last, kind, Outcome()))
         if found.damage is not None:
-            self._reading.failed(located(found.damage, str(partition)))
+            self._reading.refused(partition, located(found.damage, str(partition)), (-1, -1), ())
         return new
 
     def _refused(
@@ -311,28 +329,41 @@ class NodeReader:
         result: AcknowledgedPartition | None,
         acknowledgements: list[RecordAcknowledgement],
         nodes: Sequence[Node],
-    ) -> float:
-        """Act on refused acknowledgements of a partition; return the seconds before the next request."""
+    ) -> None:
+        """Act on refused acknowledgements of a partition."""
         if result is None:
             for each in acknowledgements:
                 each.failed("the leader's response lacks the partition")
-            return 0.0
+            return
         error = broker_error(result.error_code, result.error_message or str(partition))
         if isinstance(error, InvalidRecordState) and len(acknowledgements) > 1:
             self.session.refused(partition, acknowledgements)
-            return 0.0
-        if isinstance(error, _LEADER_MOVED):
+        elif isinstance(error, _LEADER_MOVED):
             self._lose(partition, error)
             hint = result.current_leader
             self._reading.refused(partition, error, (hint.leader_id, hint.leader_epoch), nodes)
-            return 0.0
-        if error.retriable:
-            self.session.again(partition, acknowledgements)
-            self._failures += 1
-            return self._core.backoff(self._failures - 1)
+        elif error.retriable:
+            self._send_again(partition, error, acknowledgements)
+        else:
+            for each in acknowledgements:
+                each.failed(f"the leader refuses it: {error}")
+
+    def _send_again(
+        self, partition: SharedPartition, error: OttlaError, acknowledgements: list[RecordAcknowledgement]
+    ) -> None:
+        """Send acknowledgements again later, except for those without a lock."""
+        again: list[RecordAcknowledgement] = []
         for each in acknowledgements:
-            each.failed(f"the leader refuses it: {error}")
-        return 0.0
+            if each.locked is None:
+                continue
+            lock = each.locked.lock
+            if lock.gone_at > self._core.now:
+                again.append(each)
+            else:  # its timer has left it to the leader, because it was in flight
+                each.refused(unsure=True)
+                each.locked.lose(f"its lock has expired after {lock.seconds:g} s: {ADVICE} (the leader said: {error})")
+        if again:
+            self.session.again(partition, again)
 
     def _lose(self, partition: SharedPartition, error: OttlaError) -> None:
         """Lose the records of a partition whose leader has moved: the new leader knows no locks."""

@@ -141,6 +141,7 @@ class ShareReader:
             self._again.cancel()
         for each in self._readers.values():
             each.stop(why)
+        self._buffer.clear()
         self._metrics.close()
         self._core.retire(self._channel)
         self._notify()

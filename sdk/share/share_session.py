@@ -64,6 +64,8 @@ class ShareSession:
         """The acknowledgements for the next request, by their first offsets."""
         self._halves: dict[SharedPartition, deque[list[RecordAcknowledgement]]] = {}
         """Refused acknowledgements, each part for a request of its own."""
+        self._paused: dict[SharedPartition, list[RecordAcknowledgement]] = {}
+        """Acknowledgements to send again after a pause; the others of their partitions wait behind them."""
         self._in_flight: dict[SharedPartition, list[RecordAcknowledgement]] = {}
         """The acknowledgements in the request without a response."""
 
@@ -75,7 +77,12 @@ class ShareSession:
     @property
     def is_due(self) -> bool:
         """Whether there are acknowledgements to send."""
-        return bool(self._pending or self._halves)
+        return bool(self._halves) or any(each not in self._paused for each in self._pending)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether acknowledgements wait until `resume`."""
+        return bool(self._paused)
 
     @property
     def is_locking(self) -> bool:
@@ -168,7 +175,7 @@ class ShareSession:
             chosen[partition] = halves.popleft()
             if not halves:
                 del self._halves[partition]
-        for partition in [each for each in self._pending if each not in chosen]:
+        for partition in [each for each in self._pending if each not in chosen and each not in self._paused]:
             chosen[partition] = list(self._pending.pop(partition).values())
         for partition, acknowledgements in chosen.items():
             live = [each for each in acknowledgements if not each.outcome.done and _is_known(each, version)]
@@ -231,10 +238,17 @@ class ShareSession:
             halves.appendleft(half)
 
     def again(self, partition: SharedPartition, acknowledgements: list[RecordAcknowledgement]) -> None:
-        """Send acknowledgements again, all together, after an error that may not last."""
+        """Send acknowledgements again, all together, with the first request after `resume`."""
         for each in acknowledgements:
             each.refused(unsure=True)
-        self._halves.setdefault(partition, deque()).append(acknowledgements)
+        self._paused.setdefault(partition, []).extend(acknowledgements)
+
+    def resume(self) -> None:
+        """End the pause of the acknowledgements that are to be sent again."""
+        paused, self._paused = self._paused, {}
+        for partition, acknowledgements in paused.items():
+            self._halves.setdefault(partition, deque()).append(acknowledgements)
+        self._wake()
 
     def end(self, why: str, *, unknown: bool) -> list[LockedRecord]:
         """End the session, which is lost or closed; return the records that were locked in it.
@@ -248,6 +262,7 @@ class ShareSession:
             each.lose(why, unknown=unknown)
         self._pending.clear()
         self._halves.clear()
+        self._paused.clear()
         self._in_flight.clear()
         return lost
 

@@ -67,12 +67,13 @@ class SharedRecord(Suggesting, BlockingBlock):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._locked.kind is not None:
-            return
-        if error is None:
-            self.accept()
-        elif self.lock_left:
-            self.release_soon()
+        try:
+            if error is None and self._locked.kind is None:
+                self.accept()
+        finally:
+            # Also if a cancellation was pending, and `accept` had no effect.
+            if self._locked.kind is None and self.lock_left:
+                self.release_soon()
 
     def accept(self) -> None:
         """The record is processed: no member gets it again. Waits until its leader has stored that.

@@ -47,9 +47,10 @@ class Sharing:
         served: dict[int, tuple[int, int]] | None = None,
         joins: bool = True,
         leaders: dict[tuple[str, int], int] | None = None,
+        client: Options | None = None,
         **options: Any,
     ) -> None:
-        self.world = Coordinator({"t": 3}, Options(), more=SHARE_APIS if served is None else served)
+        self.world = Coordinator({"t": 3}, client or Options(), more=SHARE_APIS if served is None else served)
         self.world.ids["t"] = T_ID
         self.world.leaders |= leaders or {}
         self.world.racks |= dict.fromkeys((leaders or {}).values())

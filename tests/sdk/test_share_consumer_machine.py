@@ -14,12 +14,17 @@ from ottla.errors import (
     InvalidRecordState,
     InvalidShareSessionEpoch,
     LocalProtocolError,
+    MemoryLimitExceeded,
     NotLeaderOrFollower,
     ShareSessionNotFound,
     TopicAuthorizationFailed,
     UnknownMemberId,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
     UnsupportedVersion,
 )
+from ottla.sdk.options import Options
+from ottla.sdk.share.lock_watch import LockWatch
 from ottla.sdk.share.locked_record import RecordState
 from tests.sdk.sharing import LOCK, SHARE_APIS, Sharing, asked_partitions, batch, failure, numbered, told, values
 
@@ -168,6 +173,20 @@ def test_a_damaged_batch_is_raised_and_its_records_are_released() -> None:
     assert values([group.next().result]) == [b"0"]
 
 
+def test_a_partition_that_this_client_cannot_decode_is_not_read_again() -> None:
+    """Each attempt would use up a delivery, until the leader archives records that other members can read."""
+    group = Sharing(client=Options(fetch_batch_memory=1000))
+    asked = group.next()
+    group.answer_fetch(numbered(0, 99), (0, 99, 1))
+    assert isinstance(asked.go_on().error, MemoryLimitExceeded)
+    asked = group.next()
+    assert told(group.acknowledgement) == [(0, 0, 99, (RELEASE,))]
+    group.answer_acknowledgement()
+    group.world.later(4.0)
+    assert not asked.go_on().over and group.fetches == []
+    assert "t-0: " in "".join(group.core.explain(group.world.now))
+
+
 def test_no_more_records_are_held_than_the_limit() -> None:
     group = Sharing(max_records=2)
     first, second = group.take(0, 1)
@@ -309,6 +328,83 @@ def test_acknowledgements_that_are_refused_together_are_sent_again_in_halves() -
     assert errors[2].records == {("t", 0, 2): False}  # type: ignore[union-attr] # of the assertion above
 
 
+def test_reports_of_gaps_are_not_sent_again() -> None:
+    """They have no lock, so nothing would end that: their topic may be deleted. Another delivery reports them."""
+    group = Sharing()
+    group.next()
+    group.answer_fetch(b"", (0, 8, 1))
+    assert told(group.acknowledgement) == [(0, 0, 8, (GAP,))]
+    group.answer_acknowledgement(error=UnknownTopicId.code)
+    group.world.later(5.0)
+    assert group.acknowledgements == [] and group.fetch
+
+
+def test_an_acknowledgement_that_the_leader_refuses_for_now_is_sent_again_and_fetches_go_on() -> None:
+    group = Sharing()
+    [record] = group.take(0, 0)
+    accepting = group.call(group.core.accept(record))
+    group.world.run()
+    asked = group.next("another")
+    for number in range(3):
+        assert told(group.acknowledgement) == [(0, 0, 0, (ACCEPT,))]
+        group.answer_acknowledgement(error=UnknownTopicOrPartition.code)
+        assert group.acknowledgements == [], "it waits"
+        group.answer_fetch(numbered(1 + number, 1 + number), (1 + number, 1 + number, 1))
+        assert asked.go_on().over
+        asked = group.next("another")
+        group.world.later(1.5)
+        group.answer_fetch()
+    group.answer_acknowledgement()
+    assert accepting.go_on().over and accepting.error is None
+
+
+def test_later_acknowledgements_of_a_troubled_partition_wait_with_the_refused_one() -> None:
+    group = Sharing()
+    first, second = group.take(0, 1)
+    group.call(group.core.accept(first))
+    group.world.run()
+    group.answer_acknowledgement(error=UnknownTopicOrPartition.code)
+    group.call(group.core.accept(second))
+    group.world.run()
+    assert group.acknowledgements == []
+    group.world.later(1.5)
+    assert told(group.acknowledgement) == [(0, 0, 0, (ACCEPT,))]
+    group.answer_acknowledgement()
+    assert told(group.acknowledgement) == [(0, 1, 1, (ACCEPT,))]
+
+
+def test_the_block_ends_behind_acknowledgements_that_are_sent_again() -> None:
+    group = Sharing()
+    [record] = group.take(0, 0)
+    accepting = group.call(group.core.accept(record))
+    leaving = group.call(group.core.leave(None))
+    group.world.run()
+    group.answer_acknowledgement(error=UnknownTopicOrPartition.code)
+    group.world.later(1.5)
+    assert told(group.acknowledgement) == [(0, 0, 0, (ACCEPT,))]
+    group.answer_acknowledgement()
+    assert accepting.go_on().over and accepting.error is None
+    assert group.acknowledgement.share_session_epoch == -1
+    group.answer_acknowledgement()
+    leaving.go_on()
+    group.confirm(LEAVE)
+    assert leaving.go_on().over and leaving.error is None
+
+
+def test_an_acknowledgement_that_is_refused_for_now_after_its_lock_has_expired_has_an_unknown_outcome() -> None:
+    group = Sharing()
+    [record] = group.take(0, 0)
+    group.world.later(LOCK - 0.5)
+    accepting = group.call(group.core.accept(record))
+    group.world.run()
+    group.world.later(1.0)
+    assert not accepting.go_on().over, "the leader decides"
+    group.answer_acknowledgement(error=UnknownTopicOrPartition.code)
+    assert failure(accepting).outcome_unknown and "its lock has expired" in str(accepting.error)
+    group.world.later(5.0)
+    assert group.acknowledgements == []
+
+
 def test_a_failure_that_no_call_waits_for_is_raised_by_the_next_one_and_once() -> None:
     group = Sharing()
     [record] = group.take(0, 0)
@@ -379,6 +475,33 @@ def test_a_renewed_lock_lasts_from_the_renewal_on() -> None:
     assert told(group.acknowledgement) == [(0, 0, 0, (ACCEPT,))]
 
 
+def test_a_renewal_in_flight_at_the_end_of_the_lock_counts() -> None:
+    group = Sharing()
+    [record] = group.take(0, 0)
+    group.world.later(LOCK - 0.5)
+    renewing = group.call(group.core.renew(record))
+    group.world.run()
+    group.world.later(1.0)
+    assert not renewing.go_on().over, "the leader decides"
+    group.answer_acknowledgement()
+    assert renewing.go_on().over and renewing.error is None
+    assert group.core.lock_left(record, group.world.now) > LOCK - 2
+
+
+@pytest.mark.parametrize("error", [InvalidRecordState, UnknownTopicOrPartition])
+def test_a_renewal_that_fails_after_the_end_of_the_lock_loses_the_record(error: type[InvalidRecordState]) -> None:
+    group = Sharing()
+    [record] = group.take(0, 0)
+    group.world.later(LOCK - 0.5)
+    renewing = group.call(group.core.renew(record))
+    group.world.run()
+    group.world.later(1.0)
+    accepting = group.call(group.core.accept(record))
+    group.answer_acknowledgement(error=error.code)
+    assert not failure(renewing).outcome_unknown and not failure(accepting).outcome_unknown
+    assert record.state is RecordState.LOST
+
+
 def test_a_broker_that_cannot_renew_says_so() -> None:
     group = Sharing(served=SHARE_APIS | {79: (1, 1)})
     [record] = group.take(0, 0)
@@ -409,6 +532,34 @@ def test_a_delivery_ends_the_one_before() -> None:
     group.answer_fetch(numbered(0, 0), (0, 0, 2))
     assert isinstance(accepting.go_on().error, AcknowledgementFailed)
     assert "delivered to this consumer again" in str(accepting.error) and group.acknowledgements == []
+
+
+def timers_of_locks(group: Sharing) -> int:
+    calls = [entry[2].call for entry in group.world.core.timers._heap]
+    return sum(isinstance(getattr(getattr(each, "func", None), "__self__", None), LockWatch) for each in calls)
+
+
+def test_the_timers_of_a_lock_end_with_its_last_record() -> None:
+    group = Sharing()
+    first, second = group.take(0, 1)
+    renewing = group.call(group.core.renew(first))
+    group.world.run()
+    group.answer_acknowledgement()
+    assert renewing.go_on().over and timers_of_locks(group) == 6
+    for left, record in ((3, second), (0, first)):
+        group.call(group.core.accept(record))
+        group.world.run()
+        group.answer_acknowledgement()
+        assert timers_of_locks(group) == left
+
+
+def test_a_closed_consumer_keeps_neither_records_nor_timers() -> None:
+    group = Sharing()
+    group.next()
+    group.answer_fetch(numbered(0, 3), (0, 3, 1))
+    assert timers_of_locks(group) == 3
+    group.core.close()
+    assert timers_of_locks(group) == 0 and not group.core._reader._buffer
 
 
 # -- sessions and leaders ----------------------------------------------------------------------------------------------
@@ -548,6 +699,17 @@ def test_an_error_ends_the_block_within_a_moment_and_names_what_failed() -> None
     assert ["1 acknowledgement(s) failed" in each for each in error.__notes__] == [True]
 
 
+def test_an_error_ends_the_block_within_a_moment_while_an_earlier_goodbye_has_no_answer() -> None:
+    group = Sharing(max_poll_interval=1.0)
+    group.take(0, 0)
+    group.world.later(1.5)
+    assert group.beat.member_epoch == LEAVE
+    leaving = group.call(group.core.leave(ValueError("the user's")))
+    began = group.world.now
+    group.world.run(lambda: leaving.go_on().over)
+    assert leaving.error is None and group.world.now - began <= 1.51
+
+
 def test_a_client_that_closes_first_leaves_the_group() -> None:
     group = Sharing()
     [record] = group.take(0, 0)
@@ -561,6 +723,34 @@ def test_a_client_that_closes_first_leaves_the_group() -> None:
     assert group.beat.member_epoch == LEAVE
     group.confirm(LEAVE)
     assert closing.go_on().over
+
+
+def closed_first(group: Sharing) -> None:
+    """The client closes first, and the leader refuses an acknowledgement for which no call waits."""
+    [record] = group.take(0, 0)
+    group.world.core.call(lambda: group.core.accept_soon(record), group.world.now)
+    closing = group.call(group.world.core.leave_groups())
+    group.world.run()
+    group.answer_acknowledgement(error=InvalidRecordState.code)
+    group.answer_acknowledgement()
+    group.confirm(LEAVE)
+    assert closing.go_on().over
+    group.world.core.close(group.world.now)
+
+
+def test_the_end_of_the_block_raises_a_failed_acknowledgement_after_the_client_was_closed() -> None:
+    group = Sharing()
+    closed_first(group)
+    leaving = group.call(group.core.leave(None))
+    assert failure(leaving).records == {("t", 0, 0): False}
+
+
+def test_an_error_that_ends_the_block_after_the_client_was_closed_names_what_failed() -> None:
+    group = Sharing()
+    closed_first(group)
+    error = ValueError("the user's")
+    assert group.call(group.core.leave(error)).error is None
+    assert ["1 acknowledgement(s) failed" in each for each in error.__notes__] == [True]
 
 
 def test_a_call_that_waits_ends_with_the_block() -> None:

@@ -79,6 +79,21 @@ async def test_a_record_whose_block_raises_is_released(sharing: str) -> None:
     assert counts == [1, 2, 3]
 
 
+async def test_a_record_whose_block_is_cancelled_at_its_end_is_released(sharing: str) -> None:
+    async with ottla.connect(sharing) as client:
+        await filled(client, "cancelled", 1)
+        await share_from_the_beginning(client, "cancellers")
+        with trio.fail_after(HUNG):
+            async with client.share_consumer("cancelled", group="cancellers") as jobs:
+                record = await anext(jobs)
+                with trio.CancelScope() as scope:
+                    async with record:
+                        scope.cancel()
+                again = await jobs.poll(10.0)
+                assert again is not None and again.delivery_count == 2
+                await again.accept()
+
+
 async def test_locks_expire_and_are_renewed(sharing: str) -> None:
     async with ottla.connect(sharing) as client:
         await filled(client, "locked", 2, partitions=1)

@@ -1,6 +1,8 @@
 """The parts of a share consumer that decide about records: acquired records, states, sessions, the pace."""
 
 import uuid
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -87,6 +89,29 @@ def test_bytes_that_are_no_batch_are_damage() -> None:
 
 def test_a_gap_of_a_billion_offsets_costs_nothing() -> None:
     assert acquired(batch(0, 1), ranged((0, 10**9, 1)), LIMIT).gaps == [(1, 10**9)]
+
+
+class Counted(list[AcquiredRecords]):
+    """Ranges that count how often they are looked at."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[AcquiredRecords]:
+        for each in super().__iter__():
+            self.looks += 1
+            yield each
+
+    def __getitem__(self, index: Any) -> Any:
+        self.looks += 1
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("size", [1, 10, 500])
+def test_each_range_is_looked_at_a_few_times_however_many_there_are(size: int) -> None:
+    ranges = Counted(ranged(*((n, n, 1 + n % 2) for n in range(0, 1000, 2))))
+    data = b"".join(batch(base, size) for base in range(0, 1000, size))
+    assert [record.offset for record, _ in acquired(data, ranges, LIMIT).records] == list(range(0, 1000, 2))
+    assert ranges.looks < 5 * 1000
 
 
 # -- the tables --------------------------------------------------------------------------------------------------------

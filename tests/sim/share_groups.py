@@ -50,6 +50,7 @@ from ottla.codec.apis.share_group_heartbeat import (
 )
 from ottla.errors import (
     CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
     FencedMemberEpoch,
     InvalidRecordState,
     InvalidRequest,
@@ -139,6 +140,7 @@ class ShareGroups:
         interval: `group.share.heartbeat.interval.ms` in seconds.
         lock: `group.share.record.lock.duration.ms` in seconds.
         gaps: the offsets of each partition that have no record.
+        troubled: until when leaders cannot store acknowledgements of a partition, or do not know that they have.
         seen: called with every acquisition and every stored acknowledgement: place, offset, member, delivery, what.
     """
 
@@ -151,6 +153,7 @@ class ShareGroups:
         self.seen: Seen = lambda place, offset, member, delivery, what: None
         self.features = cluster.data.features
         self._chance = Random("share groups")
+        self.troubled: dict[Place, float] = {}
         self._loading: dict[Place, float] = {}
         """Until when a new coordinator loads its groups."""
         self._current: Link | None = None
@@ -401,7 +404,13 @@ class ShareGroups:
         for topic in message.topics:
             for each in topic.partitions:
                 place = (named.get(topic.topic_id, ""), each.partition_index)
-                code = self._store(node, group, member, place, each.acknowledgement_batches, message.is_renew_ack)
+                code, batches = 0, each.acknowledgement_batches
+                troubled = self._clock.now < self.troubled.get(place, 0.0)
+                if not troubled or self._chance.random() < 0.3:
+                    code = self._store(node, group, member, place, batches, message.is_renew_ack)
+                if troubled and code == 0:
+                    self.features["an acknowledgement is refused for now"] += 1
+                    code = CoordinatorNotAvailable.code
                 found.append(
                     share_acknowledge.ShareAcknowledgeTopicResponse(
                         topic_id=topic.topic_id,

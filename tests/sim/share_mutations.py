@@ -32,6 +32,7 @@ def _keeps_what_waits(end: Any) -> Any:
         for partition, acknowledgements in self._in_flight.items():
             self.again(partition, acknowledgements)
         self._in_flight.clear()
+        self.resume()
         return []
 
     return broken
@@ -78,11 +79,10 @@ _mutation("an unknown outcome counts as a success", (NodeReader, "_failed", _as_
 
 
 def _refused_is_stored(refused: Any) -> Any:
-    def broken(self: NodeReader, partition: Any, result: Any, acknowledgements: list[Any], nodes: Any) -> float:
+    def broken(self: NodeReader, partition: Any, result: Any, acknowledgements: list[Any], nodes: Any) -> None:
         for each in acknowledgements:
             if each.locked is not None:
                 each.locked.stored()
-        return 0.0
 
     return broken
 

@@ -571,6 +571,11 @@ def _forget_sessions(world: Shares, fault: Fault) -> None:
     world.cluster.shares.forget_sessions()
 
 
+def _trouble(world: Shares, fault: Fault) -> None:
+    place = world.chance.choice([each for each in world.cluster.leaders if each[0] in world.topics])
+    world.cluster.shares.troubled[place] = world.clock.now + fault.seconds
+
+
 FAULTS = {
     "cut": _cut,
     "move": _move,
@@ -586,6 +591,7 @@ FAULTS = {
     "leave": _leave,
     "expel": _expel,
     "forget sessions": _forget_sessions,
+    "trouble": _trouble,
 }
 
 

@@ -22,6 +22,7 @@ FEATURES = {
     "accepted: failed",
     "accepted: unknown",
     "an acknowledgement is refused",
+    "an acknowledgement is refused for now",
     "rejected: failed",
     "released: failed",
     *(f"fault: {kind}" for kind in FAULTS),
