@@ -26,7 +26,7 @@ from ottla.sdk.transaction.explicit_joining import ExplicitJoining
 from ottla.sdk.transaction.fencing import FENCING
 from ottla.sdk.transaction.participants import Participants
 from ottla.sdk.transaction.producer_transactions import ProducerTransactions
-from ottla.sdk.transaction.states import IMPLICIT, TransactionalProducerInput, TransactionalProducerState
+from ottla.sdk.transaction.states import TransactionalProducerInput, TransactionalProducerState
 from ottla.sdk.transaction.transaction_end import TransactionEnd
 from tests.sim.mutations import Mutations
 
@@ -261,25 +261,6 @@ def _unplaced_dooms_nothing(refused: Any) -> Any:
     return broken
 
 
-def _begun_by_being_sent(admits: Any) -> Any:
-    def broken(self: Participants, queue: PartitionQueue) -> bool:
-        produced = self._produced
-        admitted = bool(admits(self, queue))
-        if self._version >= IMPLICIT:
-            self._produced = produced
-        return admitted
-
-    return broken
-
-
-def _begun_once_stored(stored: Any) -> Any:
-    def broken(self: Results, *others: Any) -> None:
-        self._identity._participants._produced = True  # type: ignore[union-attr]
-        stored(self, *others)
-
-    return broken
-
-
 def _concurrent_is_done(judge: Any) -> Any:
     def broken(request: Any, what: str, answer: Any) -> Any:
         error = judge(request, what, answer)
@@ -346,11 +327,6 @@ _mutation("sequences begin again with each transaction", (ProducerTransactions, 
 _mutation("sequences go on in another epoch", (PartitionQueue, "adopt", _sequences_go_on))
 _mutation("a failed record whose caller is called back dooms nothing", (Deliveries, "failed", _its_caller_knows))
 _mutation("a record that fails before it has a batch dooms nothing", (Deliveries, "refused", _unplaced_dooms_nothing))
-_mutation(
-    "nothing is to be ended before something is stored",
-    (Participants, "admits", _begun_by_being_sent),
-    (Results, "stored", _begun_once_stored),
-)
 _mutation("a transaction that is being ended counts as ended", (transaction_requests, "_judge", _concurrent_is_done))
 _mutation(
     "a commit that is not answered in time is aborted",
