@@ -75,7 +75,7 @@ class Accumulator:
         batch = queue.open
         try:
             batch.add(record.size, record.timestamp, record.key, record.value, record.headers, record.callback)
-        except BaseException:
+        except BaseException:  # whatever it is: the batch may not stay
             if not batch.count:  # it was opened for this record; brokers refuse an empty batch
                 self._sender.drop(queue, batch)
             raise

@@ -158,7 +158,7 @@ class ShareChange:
     def restore_member(self, member_id: str, **values: object) -> None:
         """Take over a part of a member: fields of `AssignedShareMember`."""
         member = self.members.get(member_id) or AssignedShareMember(member_id=member_id)
-        self.members[member_id] = replace(member, **values)  # type: ignore[arg-type]
+        self.members[member_id] = replace(member, **values)  # type: ignore[arg-type] # fields of a stored record
 
     # -- the group after the change
 

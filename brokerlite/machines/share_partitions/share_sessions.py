@@ -1,7 +1,9 @@
 """The sessions of share group members with this broker, which remember the partitions that a member reads.
 
-    fetch = sessions.begin_fetch(asked)          # the partitions to read, as the session knows them now
-    told = fetch.tell(answers)                   # the partitions that the response must have
+    turn = sessions.fetch(name, epoch, connection, added, removed, acknowledges=False)
+    turn.places                                                                         # the partitions to read now
+    turn.check()                                                                        # before the response is built
+    turn.tells(place, records=True, error=False)                                        # whether the response has it
 
 Rules:
 - Epoch 0 opens a session, and replaces the member's last one, whose records stay locked. Epoch -1 closes it. Otherwise
@@ -11,7 +13,7 @@ Rules:
 - A session belongs to the connection that opened it, and ends with it.
 - Sessions and their partitions are bounded.
 
-Source: SharePartitionManager.java (newContext, acknowledgeSessionUpdate, releaseSession), ServedShareSession.java,
+Source: SharePartitionManager.java (newContext, acknowledgeSessionUpdate, releaseSession), ShareSession.java,
 ShareSessionCache.java, ShareSessionContext.java.
 """
 

@@ -140,7 +140,7 @@ async def _send_all(
         end = sent.count + len(read)
 
         def given_up() -> str:
-            left = end - sent.count  # noqa: B023
+            left = end - sent.count  # noqa: B023 # called within this turn of the loop only
             return f"ottla: stopped by a signal: {counted(left, 'line')} may have been read but not sent"
 
         with exits.finished_within(_GRACE, given_up):
