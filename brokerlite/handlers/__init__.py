@@ -15,6 +15,7 @@ from ottla.acl.rights import (
     ALTER_CLUSTER,
     ALTER_GROUP_CONFIGS,
     ALTER_TOPIC,
+    ALTER_TOPIC_CONFIGS,
     CLUSTER_ACTION,
     CREATE_ON_CLUSTER,
     CREATE_TOPIC,
@@ -87,10 +88,11 @@ SERVED: dict[int, ServedApi] = {
     32: ServedApi(
         1, 4, _in("describe_configs"), (DESCRIBE_CLUSTER_CONFIGS, DESCRIBE_GROUP_CONFIGS, DESCRIBE_TOPIC_CONFIGS)
     ),
+    33: ServedApi(0, 2, _in("alter_configs"), (ALTER_GROUP_CONFIGS, ALTER_TOPIC_CONFIGS)),
     36: ServedApi(0, 2, _in("sasl_authenticate"), ()),
     37: ServedApi(0, 3, _in("create_partitions"), (ALTER_TOPIC,)),
     42: ServedApi(0, 2, _in("delete_groups"), (DELETE_GROUP,)),
-    44: ServedApi(0, 1, _in("incremental_alter_configs"), (ALTER_GROUP_CONFIGS,)),
+    44: ServedApi(0, 1, _in("incremental_alter_configs"), (ALTER_GROUP_CONFIGS, ALTER_TOPIC_CONFIGS)),
     47: ServedApi(0, 0, _in("offset_delete"), (DELETE_GROUP, READ_TOPIC)),
     50: ServedApi(0, 0, _in("describe_user_scram_credentials"), (DESCRIBE_CLUSTER,)),
     51: ServedApi(0, 0, _in("alter_user_scram_credentials"), (ALTER_CLUSTER,)),

@@ -425,6 +425,13 @@ class BrokerCore:
         self._sync_waits.wrote()
         log.info("partitions added", extra={"topic": topic.name, "partitions": partitions})
 
+    def configure_topic(self, topic: TopicLogs, configs: Mapping[str, str]) -> None:
+        """Replace the configurations of a topic, as `Topics.configure`."""
+        changed = sorted(dict(topic.configs.items() ^ configs.items()))
+        self.topics.configure(topic, configs)
+        self._sync_waits.wrote()
+        log.info("topic configuration changed: %s", ", ".join(changed), extra={"topic": topic.name})
+
     def delete_topic(self, topic: TopicLogs) -> None:
         """Delete a topic, as `Topics.delete`, and answer the requests that wait for its records."""
         self.topics.delete(topic)

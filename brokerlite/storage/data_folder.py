@@ -198,6 +198,15 @@ class DataFolder:
         self._chores.later(topic.drop_older_files())
         return topic.stored.partitions[first:]
 
+    def configure_topic(self, name: str, configs: Mapping[str, str]) -> None:
+        topic = self._topics[name]
+        try:
+            topic.configure(configs)
+        except OSError as error:
+            raise self._refused(f"change the configuration of {name}", error) from error
+        self._flushes.made([topic.partitions[0]])
+        self._chores.later(topic.drop_older_files())
+
     def assign_producer_ids(self, count: int = 1) -> int:
         try:
             return self._numbers.assign_producer_ids(count)

@@ -119,6 +119,10 @@ class PartitionSegments:
         """Whether its records help to guess passwords, so that other users of the machine may not read them."""
         return self.folder.name.rpartition("-")[0] in HIDDEN
 
+    def index_every(self, interval: int) -> None:
+        """Give the indexes of new segments an entry for so many bytes of log."""
+        self._interval = interval
+
     # -- called by the machines
 
     @property

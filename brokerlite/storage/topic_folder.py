@@ -79,6 +79,10 @@ class TopicFolder:
         """The folder with the topic's file."""
         return self.partitions[0].folder
 
+    @property
+    def _index_interval(self) -> int:
+        return int(self._file.configs.get("index.interval.bytes", self._context.index_interval_bytes))
+
     def create(self, leader_epoch: int) -> None:
         """Create the folders; after an `OSError` the caller must call `discard`."""
         for segments in self.partitions:  # the folder of partition 0 comes first, the topic's file in it last
@@ -91,7 +95,7 @@ class TopicFolder:
 
     def grow(self, count: int, leader_epoch: int) -> list[PartitionSegments]:
         """Add partitions up to ``count`` in total; return the new ones. An `OSError` leaves everything as it was."""
-        file = TopicFile(self._file.number + 1, self._file.topic_id, count, self.stored.configs)
+        file = self._file._replace(number=self._file.number + 1, partitions=count)
         disk, new = self._context.disk, self._build(range(len(self.partitions), count))
         try:
             self.partitions[0].note(write_topic(disk, self._folder, file))
@@ -105,6 +109,14 @@ class TopicFolder:
         self.partitions = [*self.partitions, *new]  # a thread may iterate over the old list
         self._file = file
         return new
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        """Replace the topic's configurations. An `OSError` leaves everything as it was."""
+        file = self._file._replace(number=self._file.number + 1, configs=dict(configs))
+        self.partitions[0].note(write_topic(self._context.disk, self._folder, file))
+        self._file = file
+        for segments in self.partitions:
+            segments.index_every(self._index_interval)
 
     def drop_older_files(self) -> Work:
         """Return work that removes the topic's files that its present one replaces."""
@@ -186,7 +198,7 @@ class TopicFolder:
 
     def _build(self, indexes: Iterable[int]) -> list[PartitionSegments]:
         """Build partitions that are not opened yet."""
-        interval = int(self._file.configs.get("index.interval.bytes", self._context.index_interval_bytes))
+        interval = self._index_interval
         path, refusals = self._context.path, self._context.refusals
         return [
             PartitionSegments(path / f"{self._name}-{i}", interval, self._flushes, self._disk, refusals)

@@ -14,6 +14,7 @@ from typing import Any
 
 import lz4.frame
 
+from ottla.codec.apis import alter_configs, incremental_alter_configs
 from ottla.codec.apis.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from ottla.codec.apis.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.codec.apis.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -21,6 +22,7 @@ from ottla.codec.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.codec.apis.describe_configs import BROKER, TOPIC, DescribeConfigsRequest, DescribeConfigsResource
 from ottla.codec.apis.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.codec.apis.find_coordinator import FindCoordinatorRequest
+from ottla.codec.apis.incremental_alter_configs import APPEND, DELETE, SET, SUBTRACT
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest
 from ottla.codec.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic
@@ -290,6 +292,113 @@ def configurations(asking: Asking) -> Iterator[Said]:
     yield "no such key", len(described(TOPIC, name, "no-such").configs)
 
 
+Operation = tuple[str, int, str | None]
+"""A configuration, what is done to it, and a value."""
+
+
+def changed_configurations(asking: Asking) -> Iterator[Said]:
+    """A topic's configurations, changed one by one and all together."""
+    ask, name = asking.broker.ask, asking.topic(retention_ms="5", cleanup_policy="compact")[0]
+
+    def own() -> dict[str, str | None]:
+        resource = DescribeConfigsResource(resource_type=TOPIC, resource_name=name, configuration_keys=None)
+        (result,) = ask(DescribeConfigsRequest(resources=(resource,)), 4).results
+        return {
+            each.name: each.value
+            for each in sorted(result.configs, key=lambda each: each.name)
+            if each.config_source == 1
+        }
+
+    def settled(before: dict[str, str | None]) -> dict[str, str | None]:
+        """The topic's own configurations; a change takes effect a little after the response."""
+        deadline = time.monotonic() + asking.broker.config_delay
+        while (found := own()) == before and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return found
+
+    def change(*operations: Operation, topic: str = name, kind: int = TOPIC, validate_only: bool = False) -> Any:
+        resource = incremental_alter_configs.AlterConfigsResource(
+            resource_type=kind,
+            resource_name=topic,
+            configs=tuple(
+                incremental_alter_configs.AlterableConfig(name=key, config_operation=operation, value=value)
+                for key, operation, value in operations
+            ),
+        )
+        request = incremental_alter_configs.IncrementalAlterConfigsRequest(
+            resources=(resource,), validate_only=validate_only
+        )
+        (said,) = ask(request, 1).responses
+        return said.error_code
+
+    def replace_all(configs: dict[str, str | None], topic: str = name, validate_only: bool = False) -> Any:
+        resource = alter_configs.AlterConfigsResource(
+            resource_type=TOPIC,
+            resource_name=topic,
+            configs=tuple(alter_configs.AlterableConfig(name=key, value=value) for key, value in configs.items()),
+        )
+        request = alter_configs.AlterConfigsRequest(resources=(resource,), validate_only=validate_only)
+        (said,) = ask(request, 2).responses
+        return said.error_code
+
+    cases: dict[str, tuple[Operation, ...]] = {
+        "set": (("retention.ms", SET, "7"),),
+        "set with blanks": (("retention.ms", SET, " 8 "),),
+        "set and delete": (("retention.bytes", SET, "100"), ("retention.ms", DELETE, None)),
+        "delete what is not set": (("retention.ms", DELETE, None),),
+        "delete what is unknown": (("no.such.key", DELETE, None),),
+        "delete with a value": (("retention.bytes", DELETE, "1"),),
+        "set what is unknown": (("no.such.key", SET, "1"),),
+        "a value that does not fit": (("retention.ms", SET, "soon"),),
+        "one value fits, one does not": (("retention.ms", SET, "9"), ("segment.bytes", SET, "-1")),
+        "no value": (("retention.ms", SET, None),),
+        "twice": (("retention.ms", SET, "1"), ("retention.ms", SET, "2")),
+        "append": (("cleanup.policy", APPEND, "delete"),),
+        "append what is there": (("cleanup.policy", APPEND, "delete"),),
+        "append two": (("cleanup.policy", APPEND, "compact,delete"),),
+        "append nonsense": (("cleanup.policy", APPEND, "keep"),),
+        "append nothing": (("cleanup.policy", APPEND, None),),
+        "subtract": (("cleanup.policy", SUBTRACT, "compact"),),
+        "subtract what is not there": (("cleanup.policy", SUBTRACT, "compact"),),
+        "subtract the last": (("cleanup.policy", SUBTRACT, "delete"),),
+        "append to the default": (("cleanup.policy", DELETE, None), ("min.compaction.lag.ms", SET, "1")),
+        "append to a default list": (("cleanup.policy", APPEND, "compact"),),
+        "append to a number": (("retention.ms", APPEND, "1"),),
+        "subtract from what is unknown": (("no.such.key", SUBTRACT, "1"),),
+        "lags that contradict each other": (("max.compaction.lag.ms", SET, "5"), ("min.compaction.lag.ms", SET, "6")),
+        "a small segment": (("segment.bytes", SET, "2000"),),
+        "nothing": (),
+    }
+    for case, operations in cases.items():
+        before = own()
+        code = change(*operations)
+        yield case, [code, settled(before)]
+    yield "only validated", [change(("retention.ms", SET, "77"), validate_only=True), own()]
+    yield "only validated, and wrong", change(("retention.ms", SET, "x"), validate_only=True)
+    yield "no such topic", change(("retention.ms", SET, "1"), topic="no-such")
+    yield "no such topic, and no value", change(("retention.ms", SET, None), topic="no-such")
+    yield "an invalid name", change(("retention.ms", SET, "1"), topic="bad name!")
+    yield "no name", change(("retention.ms", SET, "1"), topic="")
+    yield "no such kind", change(("retention.ms", SET, "1"), kind=77)
+    for case, configs in {
+        "replaced": {"retention.ms": "12", "cleanup.policy": "delete"},
+        "replaced by an unknown key": {"no.such.key": "1"},
+        "replaced by no value": {"retention.ms": None},
+        "replaced by nothing": {},
+    }.items():
+        before = own()
+        yield case, [replace_all(configs), settled(before)]
+    yield "replaced, only validated", [replace_all({"retention.ms": "3"}, validate_only=True), own()]
+    yield "replaced, no such topic", replace_all({"retention.ms": "3"}, topic="no-such")
+    resource = incremental_alter_configs.AlterConfigsResource(
+        resource_type=TOPIC,
+        resource_name=name,
+        configs=(incremental_alter_configs.AlterableConfig(name="retention.ms", config_operation=SET, value="1"),),
+    )
+    twice = incremental_alter_configs.IncrementalAlterConfigsRequest(resources=(resource,) * 2, validate_only=False)
+    yield "a topic twice", sorted({each.error_code for each in ask(twice, 1).responses})
+
+
 def odd(asking: Asking) -> Iterator[Said]:
     """Requests that few clients send."""
     ask = asking.broker.ask
@@ -356,5 +465,6 @@ def odd(asking: Asking) -> Iterator[Said]:
 
 
 SCENES: dict[str, Callable[[Asking], Iterator[Said]]] = {
-    scene.__name__: scene for scene in (record_sets, compressed, named_twice, configurations, odd)
+    scene.__name__: scene
+    for scene in (record_sets, compressed, named_twice, configurations, changed_configurations, odd)
 }

@@ -120,6 +120,15 @@ def checked(key: str, value: str) -> str:
     return value
 
 
+def check_group_configs(configs: Mapping[str, str]) -> dict[str, str]:
+    """Check the configurations of a group; return them as they are stored.
+
+    Raises:
+        InvalidConfig: a key is unknown or a value is invalid.
+    """
+    return {key: checked(key, value) for key, value in configs.items()}
+
+
 class GroupConfigs:
     """Keeps the configurations of all groups."""
 
@@ -132,31 +141,14 @@ class GroupConfigs:
         for entry in self._log.load().entries:
             try:
                 stored = json.loads(entry.value or b"{}")
-                self._by_group[entry.key.decode()] = {
-                    key: checked(key, value) for key, value in stored.items() if key in GROUP_CONFIGS
-                }
+                known = {key: value for key, value in stored.items() if key in GROUP_CONFIGS}
+                self._by_group[entry.key.decode()] = check_group_configs(known)
             except (ValueError, AttributeError, InvalidConfig) as error:
                 log.error("damaged record of %s skipped: %s", self._log.name, error)
 
     def of(self, group_id: str) -> Mapping[str, str]:
         """Return the configurations that the group has of its own."""
         return self._by_group.get(group_id, {})
-
-    def check(self, group_id: str, changes: Mapping[str, str | None]) -> dict[str, str]:
-        """Return the configurations of a group after changes; ``None`` stands for the default.
-
-        Raises:
-            InvalidConfig: a key is unknown or a value is invalid.
-        """
-        new = dict(self.of(group_id))
-        for key, value in changes.items():
-            if value is not None:
-                new[key] = checked(key, value)
-            elif key in GROUP_CONFIGS:
-                new.pop(key, None)
-            else:
-                raise InvalidConfig(f"{key} is not a configuration that groups have on this broker")
-        return new
 
     def set(self, group_id: str, configs: Mapping[str, str]) -> None:
         """Store the configurations of a group.

@@ -120,7 +120,7 @@ class KeyedLog:
         """
         if (topic := self._topics.find_own(self.name)) is None:
             return Loaded(complete=self.name not in self._topics.unserved)
-        self._topics.configure(topic, self._configs)
+        self._topics.configure_own(topic, self._configs)
         newest: dict[bytes, KeyedRecord] = {}
         pending: dict[int, list[KeyedRecord]] = {}
         for batch in topic.partitions[0].batches():
@@ -146,7 +146,7 @@ class KeyedLog:
         """
         if (topic := self._topics.find_own(self.name)) is None:
             return
-        self._topics.configure(topic, self._configs)
+        self._topics.configure_own(topic, self._configs)
         for batch in topic.partitions[0].batches():
             if not batch.control and not batch.transactional:
                 yield from _entries(batch)

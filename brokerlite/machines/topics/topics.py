@@ -3,7 +3,7 @@
 Rules:
 - A name has 1 to 249 letters, digits, ``.``, ``_`` and ``-``, and is not ``.`` or ``..``. A name that differs from an
   existing one only in ``.`` and ``_`` is refused, because Kafka's metrics cannot tell the two apart.
-- The log warns of each configuration that is stored, but has no effect, when the topic is created and at each start.
+- The log warns of each configuration that is stored, but has no effect, when it is set and at each start.
 - A topic is stored before clients can see it.
 - The number of partitions only grows.
 - A topic whose file is damaged is not served, and its name stays taken. Clients see leaderless partitions, as with an
@@ -100,6 +100,9 @@ class Storage(Protocol):
     def add_partitions(self, name: str, count: int) -> list[StoredPartition]:
         """Add partitions up to ``count`` in total; return the new ones."""
 
+    def configure_topic(self, name: str, configs: Mapping[str, str]) -> None:
+        """Replace the configurations of a topic."""
+
     def begin_flush(self, partitions: "Iterable[Segments] | None" = None) -> "Callable[[], None]":
         """Return work for a thread that syncs everything stored before this call, in some partitions or in all.
 
@@ -132,7 +135,7 @@ class TopicLogs:
     """A topic.
 
     Attributes:
-        configs: the configurations set at its creation; all others have their defaults.
+        configs: its own configurations; all others have their defaults.
     """
 
     name: str
@@ -142,6 +145,12 @@ class TopicLogs:
 
     def partition(self, index: int) -> PartitionLog | None:
         return self.partitions[index] if 0 <= index < len(self.partitions) else None
+
+    def configure(self, configs: Mapping[str, str], settings: LogSettings) -> None:
+        """Replace its own configurations; its partitions use ``settings`` from now on."""
+        self.configs = dict(configs)
+        for partition in self.partitions:
+            partition.configure(settings)
 
 
 class Topics:
@@ -231,7 +240,7 @@ class Topics:
 
     def check_growth(self, topic: TopicLogs, partitions: int) -> None:
         """Check whether a topic may grow to ``partitions``, with the errors of `grow`."""
-        _check_own(topic.name)
+        self.check_own(topic.name)
         known = len(topic.partitions)
         if partitions <= known:
             raise InvalidPartitions(
@@ -241,11 +250,27 @@ class Topics:
             raise InvalidPartitions(f"{partitions} partitions; a topic has 1 to {MAX_PARTITIONS}")
 
     def configure(self, topic: TopicLogs, configs: Mapping[str, str]) -> None:
+        """Replace the configurations of a topic with others, which `check_configs` has returned.
+
+        Raises:
+            InvalidRequest: it is an internal topic.
+            KafkaStorageError: the disk refused; the topic stays as it was.
+        """
+        self.check_own(topic.name)
+        self._storage.configure_topic(topic.name, configs)
+        before = unheeded(topic.configs)
+        topic.configure(configs, self._settings(configs))
+        _warn(topic, [key for key in unheeded(configs) if key not in before])
+
+    def configure_own(self, topic: TopicLogs, configs: Mapping[str, str]) -> None:
         """Set the configuration that the broker wants now for an internal topic, whatever it was created with."""
-        topic.configs.update(configs)
-        settings = self._settings(topic.configs)
-        for partition in topic.partitions:
-            partition.configure(settings)
+        wanted = {**topic.configs, **configs}
+        topic.configure(wanted, self._settings(wanted))
+
+    def check_own(self, name: str) -> None:
+        """Raises `InvalidRequest` if clients may not change the topic, because it is internal."""
+        if name in INTERNAL:
+            raise InvalidRequest(f"{name} is an internal topic")
 
     def delete(self, topic: TopicLogs) -> None:
         """Delete a topic with all its records.
@@ -254,7 +279,7 @@ class Topics:
             InvalidRequest: it is an internal topic.
             KafkaStorageError: the disk refused; the topic stays.
         """
-        _check_own(topic.name)
+        self.check_own(topic.name)
         self._storage.delete_topic(topic.name)
         del self.by_name[topic.name]
         del self._folded[_folded(topic.name)]
@@ -300,8 +325,7 @@ class Topics:
         self._folded[_folded(topic.name)] = topic.name
         self.by_id[topic.topic_id] = topic
         self.version += 1
-        for key in unheeded(topic.configs):
-            log.warning("topic configuration stored, but it has no effect: %s", key, extra={"topic": topic.name})
+        _warn(topic, unheeded(topic.configs))
         return topic
 
     def _settings(self, configs: Mapping[str, str]) -> LogSettings:
@@ -312,9 +336,9 @@ def _folded(name: str) -> str:
     return name.replace(".", "_")
 
 
-def _check_own(name: str) -> None:
-    if name in INTERNAL:
-        raise InvalidRequest(f"{name} is an internal topic")
+def _warn(topic: TopicLogs, keys: Iterable[str]) -> None:
+    for key in keys:
+        log.warning("topic configuration stored, but it has no effect: %s", key, extra={"topic": topic.name})
 
 
 def check_name(name: str) -> None:
