@@ -70,7 +70,7 @@ from ottla.sdk.share_consumer import ShareConsumer
 from ottla.sdk.signatures import advising_call, declared_by
 from ottla.sdk.transaction.options import TransformOptions
 from ottla.sdk.transform import Transform
-from ottla.topic_configs import of_strings
+from ottla.topic_configs import of_changes, of_strings
 
 if TYPE_CHECKING:
     from ottla.sdk.acls import AclBinding, AclBindingFilter
@@ -460,6 +460,23 @@ class Client(Suggesting, ClientNames, ClientParts):
             UnsupportedVersion: the broker is older than Kafka 1.0.
         """
         return await self._driver.call(lambda now: calls.create_partitions(self._driver.core, topic, total, now))
+
+    async def configure_topic(self, name: str, configs: Mapping[str, str | None]) -> None:
+        """Change some of a topic's configurations; all others stay as they are.
+
+        Brokers apply the change a little after the call returns.
+
+        Args:
+            configs: Kafka's names and values, as strings; ``None`` returns a configuration to the broker's default.
+
+        Raises:
+            InvalidConfig: a name is unknown, or a value does not fit; nothing has changed.
+            UnknownTopicOrPartition: there is no such topic.
+            UnsupportedVersion: the broker is older than Kafka 2.3.
+            ConfigurationError: a name or value in ``configs`` is not a string.
+        """
+        changes = of_changes(configs)
+        await self._driver.call(lambda now: calls.configure_topic(self._driver.core, name, changes, now))
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic and all its records.

@@ -6,7 +6,7 @@ are first used, because most clients read or write, and administer nothing.
 task            `Task`: one call, with its deadline and its retries
 fan_out         one call to many nodes
 acls            create, describe and delete ACLs
-topics          create, grow, list, describe and delete topics
+topics          create, grow, configure, list, describe and delete topics
 groups          list, describe and delete groups, their members and lag
 offset_lookups  where logs begin and end, and offsets at a time
 reads           the leader of a partition, and a single Fetch
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     )
     from ottla.sdk.calls.topics import (
         brokers,
+        configure_topic,
         create_partitions,
         create_topic,
         delete_topic,
@@ -65,6 +66,7 @@ _HOMES = {
     "brokers": "topics",
     "commit_offsets": "groups",
     "committed": "groups",
+    "configure_topic": "topics",
     "create_acls": "acls",
     "create_partitions": "topics",
     "create_topic": "topics",
@@ -105,6 +107,7 @@ __all__ = [
     "brokers",
     "commit_offsets",
     "committed",
+    "configure_topic",
     "create_acls",
     "create_partitions",
     "create_topic",

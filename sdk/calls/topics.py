@@ -1,4 +1,4 @@
-"""Topics: create, grow, list, describe and delete them; and list their brokers.
+"""Topics: create, grow, configure, list, describe and delete them; and list their brokers.
 
 Rules:
 - A retry of a request that changes something may meet its own effect, after a broken connection or if the broker only
@@ -32,6 +32,15 @@ from ottla.codec.apis.describe_configs import (
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
+from ottla.codec.apis.incremental_alter_configs import (
+    DELETE,
+    SET,
+    AlterableConfig,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from ottla.errors import (
     InvalidPartitions,
     KafkaStorageError,
@@ -56,10 +65,16 @@ from ottla.sdk.steps import Steps, settled
 if TYPE_CHECKING:
     from uuid import UUID
 
-_Result = CreatableTopicResult | CreatePartitionsTopicResult | DeletableTopicResult | DescribeConfigsResult
+_Result = (
+    CreatableTopicResult
+    | CreatePartitionsTopicResult
+    | AlterConfigsResourceResponse
+    | DeletableTopicResult
+    | DescribeConfigsResult
+)
 
 _TOPIC = 2
-"""The resource type of topics in DescribeConfigs."""
+"""The resource type of topics in DescribeConfigs and IncrementalAlterConfigs."""
 
 
 def brokers(core: ClientCore, now: float) -> Outcome[tuple[BrokerDescription, ...]]:
@@ -174,6 +189,27 @@ def create_partitions(core: ClientCore, name: str, total: int, now: float) -> Ou
         return TopicDescription.of(topic, {})
 
     return Task(core, f"growing topic {name!r}", now, work).outcome
+
+
+def configure_topic(core: ClientCore, name: str, configs: Mapping[str, str | None], now: float) -> Outcome[None]:
+    """Change single configurations of a topic; ``None`` stands for the default. A retry repeats the same change."""
+    resource = AlterConfigsResource(
+        resource_type=_TOPIC,
+        resource_name=name,
+        configs=tuple(
+            AlterableConfig(name=key, config_operation=DELETE if value is None else SET, value=value)
+            for key, value in configs.items()
+        ),
+    )
+    request = IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
+
+    def judge(answer: IncrementalAlterConfigsResponse) -> OttlaError | None:
+        return _change_error("IncrementalAlterConfigs", name, answer.responses)
+
+    def work(task: Task[None]) -> Steps[None]:
+        yield from task.ask(core.any_node, request, judge)  # brokers forward it to the controller
+
+    return Task(core, f"configuring topic {name!r}", now, work).outcome
 
 
 def delete_topic(core: ClientCore, name: str, now: float) -> Outcome[None]:

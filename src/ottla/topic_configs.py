@@ -11,14 +11,25 @@ def of_strings(given: Mapping[str, str]) -> dict[str, str]:
     Raises:
         ConfigurationError: one has another type; the message shows the string to write.
     """
-    if not isinstance(given, Mapping):
-        raise ConfigurationError(f"configs must be a mapping, as in {{'retention.ms': '60000'}}, not {given!r}")
+    _check_mapping(given)
     for name, value in given.items():
         if not isinstance(name, str):
             raise ConfigurationError(f"configs: the name of a setting must be a str, not {name!r}")
         if not isinstance(value, str):
             raise ConfigurationError(f"configs: {name!r} must be a str, not {value!r}{_instead(value)}")
     return dict(given)
+
+
+def of_changes(given: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Check changes as `of_strings` does; ``None`` stands for the default."""
+    _check_mapping(given)
+    strings = of_strings({name: value for name, value in given.items() if value is not None})
+    return dict.fromkeys(given) | strings
+
+
+def _check_mapping(given: object) -> None:
+    if not isinstance(given, Mapping):
+        raise ConfigurationError(f"configs must be a mapping, as in {{'retention.ms': '60000'}}, not {given!r}")
 
 
 def _instead(value: object) -> str:

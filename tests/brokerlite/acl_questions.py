@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from ottla.brokerlite.machines.acls.acl_settings import AclSettings
 from ottla.client_info import ANONYMOUS
-from ottla.codec.apis import APIS
+from ottla.codec.apis import APIS, alter_configs
 from ottla.codec.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.codec.apis.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -61,6 +61,12 @@ from ottla.codec.apis.end_txn import EndTxnRequest
 from ottla.codec.apis.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.codec.apis.find_coordinator import GROUP, TRANSACTION, FindCoordinatorRequest
 from ottla.codec.apis.heartbeat import HeartbeatRequest
+from ottla.codec.apis.incremental_alter_configs import (
+    SET,
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest
 from ottla.codec.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from ottla.codec.apis.leave_group import LeaveGroupRequest, MemberIdentity
@@ -358,6 +364,21 @@ def all_acls() -> DescribeAclsRequest:
     )
 
 
+def replace_configs(*names: str) -> alter_configs.AlterConfigsRequest:
+    resources = tuple(
+        alter_configs.AlterConfigsResource(resource_type=TOPIC, resource_name=name, configs=()) for name in names
+    )
+    return alter_configs.AlterConfigsRequest(resources=resources, validate_only=True)
+
+
+def change_configs(*names: str) -> IncrementalAlterConfigsRequest:
+    config = AlterableConfig(name="retention.ms", config_operation=SET, value="5")
+    resources = tuple(
+        AlterConfigsResource(resource_type=TOPIC, resource_name=name, configs=(config,)) for name in names
+    )
+    return IncrementalAlterConfigsRequest(resources=resources, validate_only=True)
+
+
 def list_offsets(*names: str) -> ListOffsetsRequest:
     each = ListOffsetsPartition(partition_index=0, timestamp=-1, current_leader_epoch=-1)
     return ListOffsetsRequest(
@@ -593,10 +614,14 @@ def changes(asking: Asking) -> Iterator[Said]:
         "Describe": ("allow alice Describe Topic * ",),
         "Describe and Create": ("allow alice Describe Topic *", "allow alice Create Topic new"),
         "Alter": ("allow alice Alter Topic orders",),
+        "AlterConfigs": ("allow alice AlterConfigs Topic orders",),
         "Delete": ("allow alice Delete Topic orders",),
     }
     for name, acls in sets.items():
         asking.grant(*acls)
+        topics = "orders", "secret", "none", "a b"
+        yield asking.said(f"{name}: AlterConfigs", replace_configs(*topics), 2)
+        yield asking.said(f"{name}: IncrementalAlterConfigs", change_configs(*topics), 1)
         yield asking.said(f"{name}: CreateTopics", create_topics("new", "orders"), 7)
         yield asking.said(f"{name}: CreateTopics v4", create_topics("new", "orders"), 4)
         yield asking.said(f"{name}: CreateTopics twice", create_topics("new", "new"), 7)

@@ -10,17 +10,27 @@ from typing import Any, Protocol
 from ottla.brokerlite.machines.topics.topics import TopicPartition
 from ottla.brokerlite.machines.transactions.transaction_metadata import LAST_EPOCH, TransactionMetadata
 from ottla.codec.apis import APIS
+from ottla.codec.apis.create_topics import CreateTopicsRequest
 from ottla.codec.apis.describe_transactions import DescribeTransactionsRequest, TransactionState
 from ottla.codec.apis.find_coordinator import GROUP, TRANSACTION, FindCoordinatorRequest
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.codec.frames import build_response, parse_response
 from ottla.codec.wire import api
+from ottla.errors import InvalidReplicationFactor
 from tests.brokerlite.machine import NEWEST, TODAY, Machine
 from tests.brokerlite.peer import Peer
 from tests.patience import HUNG
 
 _TRANSIENT = {14, 15, 16}
 """Error codes of a coordinator that is loading, or not known yet."""
+
+
+def _of_a_fenced_broker(message: Any) -> set[int]:
+    """The error code of Apache Kafka where it has no broker for a replica: on a busy machine it fences its only one."""
+    one_is_enough = isinstance(message, CreateTopicsRequest) and all(
+        each.replication_factor in (-1, 1) for each in message.topics
+    )
+    return {InvalidReplicationFactor.code} if one_is_enough else set()
 
 
 class Broker(Protocol):
@@ -136,7 +146,7 @@ class Remote:
         while True:
             answer = self._peer.ask(message, version)
             codes = {int(code) for code in re.findall(r"error_code=(-?\d+)", repr(answer))}
-            if not codes & _TRANSIENT or time.monotonic() > deadline:
+            if not codes & (_TRANSIENT | _of_a_fenced_broker(message)) or time.monotonic() > deadline:
                 return answer
             time.sleep(0.02)
 

@@ -151,6 +151,18 @@ def test_offsets_are_found_at_both_ends_and_at_times(ottla_broker: Broker) -> No
     assert (code, "1970-01-01T00:00:09.000Z" in out) == (0, True), out
 
 
+def test_settings_of_a_topic_change(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("t", configs={"segment.ms": "7", "retention.bytes": "9"})
+    change = ("topics", "configure", "t", "retention.ms=5", "--reset", "segment.ms")
+    assert ottla(ottla_broker, *change) == (0, "changed retention.ms, segment.ms of t\n", "")
+    _, out, _ = ottla(ottla_broker, "topics", "describe", "t", "--json")
+    assert json.loads(out)["configs"] == {"retention.bytes": "9", "retention.ms": "5"}
+    code, _, err = ottla(ottla_broker, "topics", "configure", "t", "retention.ms=soon")
+    assert code == 1 and "retention.ms is 'soon', which is not a number" in err
+    code, _, err = ottla(ottla_broker, "topics", "configure", "t")
+    assert code == 2 and "name a setting, such as retention.ms=86400000" in err
+
+
 def test_a_topic_grows(ottla_broker: Broker) -> None:
     fill(ottla_broker)
     assert ottla(ottla_broker, "topics", "grow", "t", "3") == (0, "t has 3 partitions\n", "")

@@ -20,6 +20,7 @@ COMMANDS = [
     ["topics", "create"],
     ["topics", "list"],
     ["topics", "describe"],
+    ["topics", "configure"],
     ["topics", "grow"],
     ["topics", "delete"],
     ["groups", "list"],

@@ -53,6 +53,7 @@ from ottla.errors import (
         (["topics", "list", "--bootstrap", "here:port"], "host:port"),
         (["consume", "t", "--group", "g", "--partition", "1"], "the group assigns the partitions"),
         (["topics", "grow", "t", "0"], "PARTITIONS"),
+        (["topics", "configure", "t", "retention.ms"], "'retention.ms' is not KEY=VALUE"),
         (["groups", "describe"], "--all"),
         (["groups", "describe", "g", "--all"], "--all"),
         (["groups", "delete", "g", "--topic", "t:x"], "TOPIC:0,1,2"),

@@ -235,6 +235,11 @@ async def _grown(client: Client) -> None:
     await _has_topic(client, "t", 3)
 
 
+async def _configured(client: Client) -> None:
+    await client.configure_topic("t", {"retention.ms": "5"})
+    assert (await client.describe_topic("t")).configs == {"retention.ms": "5"}
+
+
 async def _deleted(client: Client) -> None:
     if "t" in await client.list_topics():
         await client.delete_topic("t")
@@ -342,6 +347,7 @@ call("brokers", lambda client: client.brokers())
 call("list_offsets", lambda client: client.list_offsets({("t", 0): "max_timestamp"}))
 call("create_topic", lambda client: client.create_topic("new", partitions=2), again=_created)
 call("create_partitions", lambda client: client.create_partitions("t", 3), again=_grown)
+call("configure_topic", lambda client: client.configure_topic("t", {"retention.ms": "5"}), again=_configured)
 call("delete_topic", lambda client: client.delete_topic("t"), again=_deleted)
 call("list_topics", lambda client: client.list_topics())
 call("describe_topic", lambda client: client.describe_topic("t"))

@@ -8,6 +8,7 @@ import pytest
 from ottla.errors import (
     ConfigurationError,
     GroupIdNotFound,
+    InvalidConfig,
     InvalidPartitions,
     LocalProtocolError,
     NonEmptyGroup,
@@ -151,6 +152,18 @@ async def test_topics_grow_and_never_shrink(loop: Loop, ottla_broker: Broker) ->
                 await client.create_partitions("t", total)
         with pytest.raises(UnknownTopicOrPartition):
             await client.create_partitions("u", 2)
+
+
+async def test_single_configurations_of_a_topic_change(loop: Loop, ottla_broker: Broker) -> None:
+    async with loop.connect(ottla_broker.bootstrap) as client:
+        await client.create_topic("t", configs={"retention.ms": "5", "segment.ms": "7"})
+        await client.configure_topic("t", {"retention.ms": None, "max.message.bytes": "100"})
+        assert (await client.describe_topic("t")).configs == {"segment.ms": "7", "max.message.bytes": "100"}
+        with pytest.raises(InvalidConfig, match=r"retention\.ms is 'long', which is not a number"):
+            await client.configure_topic("t", {"segment.ms": "8", "retention.ms": "long"})
+        assert (await client.describe_topic("t")).configs == {"segment.ms": "7", "max.message.bytes": "100"}
+        with pytest.raises(UnknownTopicOrPartition, match="there is no topic 'u': check its name"):
+            await client.configure_topic("u", {"retention.ms": "5"})
 
 
 async def test_an_unknown_topic_is_described_as_unknown_at_once(loop: Loop, ottla_broker: Broker) -> None:

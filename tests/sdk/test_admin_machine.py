@@ -25,6 +25,11 @@ from ottla.codec.apis.describe_groups import (
     DescribeGroupsResponse,
 )
 from ottla.codec.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.codec.apis.incremental_alter_configs import (
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from ottla.codec.apis.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from ottla.codec.apis.list_offsets import (
     EARLIEST,
@@ -72,7 +77,7 @@ from ottla.sdk.outcome import Outcome
 from tests.sim.groups import State
 from tests.sim.world import ModelBroker, World
 
-NEWEST = {8: (2, 10), 9: (1, 10), 10: (0, 6), 15: (0, 6), 16: (0, 5), 37: (0, 3), 42: (0, 2), 47: (0, 0)}
+NEWEST = {8: (2, 10), 9: (1, 10), 10: (0, 6), 15: (0, 6), 16: (0, 5), 37: (0, 3), 42: (0, 2), 44: (0, 1), 47: (0, 0)}
 SILENCE = object()
 MEMBER = DescribedGroupMember(
     member_id="c-1",
@@ -439,7 +444,7 @@ def test_what_the_broker_has_done_without_saying_so_counts_as_done(asked: type, 
     assert len(broker.asked(asked)) == 2
 
 
-@pytest.mark.parametrize("call", ["create", "grow", "delete", "describe"])
+@pytest.mark.parametrize("call", ["create", "grow", "configure", "delete", "describe"])
 def test_a_topic_that_the_brokers_disk_keeps_back_is_an_error_at_once(call: str) -> None:
     """`ottla broker` answers so for a topic with a damaged file, until a restart."""
     broker, _ = cluster()
@@ -450,9 +455,13 @@ def test_a_topic_that_the_brokers_disk_keeps_back_is_an_error_at_once(call: str)
     config = DescribeConfigsResult(
         error_code=KafkaStorageError.code, error_message=None, resource_type=2, resource_name="t", configs=()
     )
+    change = AlterConfigsResourceResponse(
+        error_code=KafkaStorageError.code, error_message=None, resource_type=2, resource_name="t"
+    )
     answers: dict[type, Any] = {
         CreateTopicsRequest: CreateTopicsResponse(topics=(CreatableTopicResult(**bad),)),
         CreatePartitionsRequest: CreatePartitionsResponse(results=(CreatePartitionsTopicResult(**bad),)),
+        IncrementalAlterConfigsRequest: IncrementalAlterConfigsResponse(responses=(change,)),
         DeleteTopicsRequest: DeleteTopicsResponse(responses=(DeletableTopicResult(**bad),)),
         DescribeConfigsRequest: DescribeConfigsResponse(results=(config,)),
     }
@@ -460,6 +469,7 @@ def test_a_topic_that_the_brokers_disk_keeps_back_is_an_error_at_once(call: str)
     start: dict[str, Callable[[float], Outcome[Any]]] = {
         "create": lambda now: calls.create_topic(world.core, "t", 2, 1, {}, now),
         "grow": lambda now: calls.create_partitions(world.core, "t", 3, now),
+        "configure": lambda now: calls.configure_topic(world.core, "t", {"retention.ms": "5"}, now),
         "delete": lambda now: calls.delete_topic(world.core, "t", now),
         "describe": lambda now: calls.describe_topic(world.core, "t", now),
     }
@@ -468,7 +478,7 @@ def test_a_topic_that_the_brokers_disk_keeps_back_is_an_error_at_once(call: str)
     assert sum(type(message) in answers for _, message in broker.requests) == 1
 
 
-@pytest.mark.parametrize(("key", "since"), [(42, "1.1"), (37, "1.0"), (47, "2.4")])
+@pytest.mark.parametrize(("key", "since"), [(42, "1.1"), (37, "1.0"), (44, "2.3"), (47, "2.4")])
 def test_an_api_that_a_broker_lacks_is_named_with_the_version_that_brought_it(key: int, since: str) -> None:
     broker, world = cluster(a=Group())
     del broker.versions[key]
@@ -476,6 +486,7 @@ def test_an_api_that_a_broker_lacks_is_named_with_the_version_that_brought_it(ke
     asked: dict[int, Callable[[float], Outcome[Any]]] = {
         42: lambda now: calls.delete_groups(world.core, ["a"], now),
         37: lambda now: calls.create_partitions(world.core, "t", 3, now),
+        44: lambda now: calls.configure_topic(world.core, "t", {"retention.ms": "5"}, now),
         47: lambda now: calls.delete_offsets(world.core, "a", [("t", 0)], now),
     }
     world.call(world.core.connect)

@@ -31,7 +31,7 @@ COMMANDS = {
     "broker": "Run a small Kafka-compatible broker, for laptops, CI and the edge.",
     "proxy": "Run a proxy that puts records with equal keys into one partition, whatever partitioner their clients "
     "use.",
-    "topics": "Create, list, describe, grow and delete topics.",
+    "topics": "Create, list, describe, configure, grow and delete topics.",
     "groups": "List, describe, delete and reset consumer groups.",
     "share": "List, describe and reset share groups.",
     "transactions": "List, describe and abort transactions, and fence producers.",

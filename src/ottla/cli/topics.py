@@ -1,4 +1,4 @@
-"""`ottla topics`: create, list, describe, grow and delete topics."""
+"""`ottla topics`: create, list, describe, configure, grow and delete topics."""
 
 import json
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +12,7 @@ from ottla.cli.options import AsJson, Connect, at_cluster
 if TYPE_CHECKING:
     from ottla.sdk.admin import TopicDescription
 
-app = typer.Typer(no_args_is_help=True, help="Create, list, describe, grow and delete topics.")
+app = typer.Typer(no_args_is_help=True, help="Create, list, describe, configure, grow and delete topics.")
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 
@@ -78,6 +78,25 @@ async def describe(
         await _print(topic, offsets)
 
 
+@app.command("configure", epilog="Example: ottla topics configure flights retention.ms=86400000 --reset segment.ms")
+@at_cluster
+async def configure(
+    connect: Connect,
+    name: Name,
+    changed: Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE...", help="Settings to change.")] = None,
+    reset: Annotated[
+        list[str] | None, typer.Option(metavar="KEY", help="A setting that gets the broker's default; may be repeated.")
+    ] = None,
+) -> None:
+    """Change some of a topic's settings; all others stay as they are."""
+    changes = {**dict(_setting(each, "KEY=VALUE") for each in changed or ()), **dict.fromkeys(reset or ())}
+    if not changes:
+        raise typer.BadParameter("nothing to change: name a setting, such as retention.ms=86400000")
+    async with connect() as client:
+        await client.configure_topic(name, changes)
+    await stdio.say(f"changed {', '.join(sorted(changes))} of {name}")
+
+
 @app.command("grow", epilog="Example: ottla topics grow flights 12")
 @at_cluster
 async def grow(
@@ -108,10 +127,10 @@ async def delete(
             await stdio.say(f"deleted {name}")
 
 
-def _setting(text: str) -> tuple[str, str]:
+def _setting(text: str, where: str = "--config") -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not key:
-        raise typer.BadParameter(f"{text!r} is not KEY=VALUE, such as retention.ms=86400000", param_hint="--config")
+        raise typer.BadParameter(f"{text!r} is not KEY=VALUE, such as retention.ms=86400000", param_hint=where)
     return key, value
 
 
