@@ -470,7 +470,7 @@ class Client(Suggesting, ClientNames, ClientParts):
             configs: Kafka's names and values, as strings; ``None`` returns a configuration to the broker's default.
 
         Raises:
-            InvalidConfig: a name is unknown, or a value does not fit; nothing has changed.
+            InvalidConfig: a name is unknown, or a value does not fit; the topic stays as it was.
             UnknownTopicOrPartition: there is no such topic.
             UnsupportedVersion: the broker is older than Kafka 2.3.
             ConfigurationError: a name or value in ``configs`` is not a string.

@@ -1,6 +1,6 @@
 """AlterConfigs v0-2: replaces the whole configuration of topics and groups (`config_changes`).
 
-Administrators of older clients send it; what it does not name returns to its default.
+Administrators of older clients send it. Configurations that it does not name return to their defaults.
 
 Source: ConfigurationControlManager.java (legacyAlterConfigResource).
 """

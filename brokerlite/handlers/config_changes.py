@@ -2,7 +2,7 @@
 
 Rules:
 - Each resource succeeds or fails as a whole.
-- The broker's own configuration cannot be changed while it runs, and internal topics keep what the broker gives them:
+- The configurations of the broker itself and of internal topics cannot be changed while the broker runs:
   INVALID_REQUEST.
 
 Source: ConfigAdminManager.scala (preprocess), ConfigurationControlManager.java (incrementalAlterConfigResource,
@@ -50,7 +50,7 @@ def change_each(broker: BrokerCore, call: Call, *, replace: bool) -> Iterator[tu
     """Change the resources of a request; yield each of them once, with its error.
 
     Args:
-        replace: what the request does not name returns to its default.
+        replace: configurations that the request does not name return to their defaults.
     """
     named = Counter((each.resource_type, each.resource_name) for each in call.message.resources)
     once = {(each.resource_type, each.resource_name): each for each in call.message.resources}

@@ -293,7 +293,7 @@ def configurations(asking: Asking) -> Iterator[Said]:
 
 
 Operation = tuple[str, int, str | None]
-"""A configuration, what is done to it, and a value."""
+"""The name of a configuration, the operation, and its value."""
 
 
 def changed_configurations(asking: Asking) -> Iterator[Said]:

@@ -1,4 +1,4 @@
-"""Changes of a topic's configuration: when they apply, what they survive, and what the disk may do to them."""
+"""Changes of a topic's configuration: their effects, restarts, full disks, and administrators of other clients."""
 
 import errno
 import json
