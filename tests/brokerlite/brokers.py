@@ -38,11 +38,9 @@ class Broker(Protocol):
 
     Attributes:
         assignments: the node of each partition of a topic; if empty, the broker assigns. Requests go to the first node.
-        config_delay: the most seconds until a changed configuration shows.
     """
 
     assignments: tuple[int, ...]
-    config_delay: float
 
     def ask(self, message: Any, version: int | None = None) -> Any: ...
 
@@ -69,7 +67,6 @@ class InProcess:
     """brokerlite's machine; each response is built and parsed in its version."""
 
     assignments: tuple[int, ...] = ()
-    config_delay = 0.0
 
     def __init__(self, data: Path) -> None:
         self.machine = Machine(data)
@@ -126,8 +123,6 @@ class Remote:
         other: pauses (``True``) or resumes (``False``) the node that leads all partitions with a number above 0, and
             no others.
     """
-
-    config_delay = 1.0
 
     def __init__(self, bootstrap: str, other: Callable[[bool], None] | None = None) -> None:
         self._other, self._holds = other, False
