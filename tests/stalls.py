@@ -34,7 +34,9 @@ def stop(pid: int, seconds: float) -> None:
 
 def main(arguments: list[str]) -> int:
     """Run pytest with pauses; return its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m tests.stalls", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.stalls", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seconds", type=float, default=0.8, help="of each pause")
     parser.add_argument("--every", type=float, default=1.0, help="seconds between two pauses, on average")
     parser.add_argument("--all", action="store_true", help="any process below pytest")
