@@ -16,8 +16,8 @@ from ottla.testing import Broker
 class Cli:
     """Runs commands in this process.
 
-    stdout is read from its descriptor, to which the command writes records directly. stderr is not: clients of librdkafka
-    from earlier tests may still write there.
+    stdout is read from its descriptor, to which the command writes records directly. stderr is not, because clients of
+    librdkafka from earlier tests may write to that descriptor.
     """
 
     def __init__(self, broker: Broker, capture: pytest.CaptureFixture[str]) -> None:
