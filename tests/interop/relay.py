@@ -177,8 +177,10 @@ class Relay:
                     return
                 link.doomed[request.correlation_id] = order  # from here on the relay drops its response
                 link.broker.sendall(frame)
-                if order.moment is Moment.AFTER_REQUEST and link.doomed.pop(request.correlation_id, None) is order:
-                    self._carry_out(order, link)
+                if order.moment is Moment.AFTER_REQUEST:
+                    link.cut()  # before the order is taken out: until then the other thread drops the response
+                    if link.doomed.pop(request.correlation_id, None) is order:
+                        self._carry_out(order, link)
                     return
         except (OSError, struct.error):  # a broken connection, or bytes that are no request, end only this link
             pass
