@@ -231,9 +231,11 @@ class Metrics:
     def snapshot(self, now: float) -> list[Metric]:
         """Every metric at ``now``."""
         common = {"client-id": self._client_id}
+        # Another thread may register metrics meanwhile. Nothing comes between the steps of `copy`, but the garbage
+        # collector may interrupt a list of items: each of them is a new tuple.
         return [
             Metric(name, common | dict(tags), value, cumulative)
-            for (_, tags), handle in list(self._handles.items())
+            for (_, tags), handle in self._handles.copy().items()
             for name, value, cumulative in handle.read(now)
         ]
 

@@ -220,6 +220,6 @@ def partitions_of(topics: Mapping[str, TopicFolder]) -> list[tuple[TopicPartitio
     """Return all partitions of ``topics``; any thread may call this while the loop adds and removes topics."""
     return [
         ((name, index), segments)
-        for name, topic in list(topics.items())
+        for name, topic in dict(topics).items()
         for index, segments in enumerate(topic.partitions)
     ]
