@@ -249,7 +249,7 @@ def test_a_lock_that_expires_makes_the_record_available_again() -> None:
     kept.now = 20.0
     kept.tell(ALICE, 0, 4, RENEW)
     kept.now = 30.0
-    assert kept.share.expire(30.0) is None
+    assert kept.share.expire(30.0) == (5, None)
     assert kept.states() == [(0, 4, "ACQUIRED", 1), (5, 9, "AVAILABLE", 1)] and kept.share.next_deadline == 50.0
     assert kept.fetch(BOB, 10)[0] == AcquiredRun(5, 9, 2)
     with pytest.raises(InvalidRecordState):
@@ -260,7 +260,8 @@ def test_a_lock_expires_even_if_the_disk_refuses() -> None:
     kept = Kept()
     kept.fetch(ALICE, 10)
     kept.full = True
-    assert isinstance(kept.share.expire(30.0), CoordinatorNotAvailable)
+    expired, error = kept.share.expire(30.0)
+    assert expired == 10 and isinstance(error, CoordinatorNotAvailable)
     assert kept.fetch(BOB, 10) == [AcquiredRun(0, 9, 2)]
 
 

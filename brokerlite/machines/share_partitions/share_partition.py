@@ -22,7 +22,8 @@ Source: SharePartition.java, ShareFetchUtils.java; KIP-932, KIP-1206 (acquire mo
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -94,6 +95,10 @@ class RecordResults(NamedTuple):
     first: int
     last: int
     types: tuple[int, ...]
+
+    def tally(self) -> Mapping[int, int]:
+        """Return how many records have each type."""
+        return Counter(self.types) if len(self.types) > 1 else {self.types[0]: self.last - self.first + 1}
 
 
 class StoreProgress(Protocol):
@@ -317,17 +322,22 @@ class SharePartition:
         self._commit(changes)
         return bool(changes)
 
-    def expire(self, now: float) -> BrokerError | None:
-        """Give back the records whose locks have expired, also if that cannot be stored; return the disk's error."""
-        changes = self._releases(lambda run: run.state is DeliveryState.ACQUIRED and run.deadline <= now)
+    def expire(self, now: float) -> tuple[int, BrokerError | None]:
+        """Give back the records whose locks have expired, also if that cannot be stored.
+
+        Returns:
+            How many records that are, and the disk's error.
+        """
+        expired = sum(run.size for run in self._runs() if run.has_expired(now))
+        changes = self._releases(lambda run: run.has_expired(now))
         try:
             self._commit(changes)
         except BrokerError as error:
             changes.apply()
             self._advance()
             self._may_be_available = True
-            return error
-        return None
+            return expired, error
+        return expired, None
 
     def _releases(self, which: "_Which") -> "_Changes":
         changes = _Changes()
