@@ -13,7 +13,7 @@ from typing import Protocol
 from ottla.acl.rights import Right
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.partitions.partition_log import PartitionLog
-from ottla.brokerlite.machines.share_partitions.share_partition import RecordResults
+from ottla.brokerlite.machines.share_partitions.record_results import RecordResults
 from ottla.brokerlite.machines.share_partitions.share_sessions import Place, SessionName
 from ottla.brokerlite.machines.share_partitions.stored_state import ShareKey
 from ottla.codec.apis.share_acknowledge import AcknowledgeTopic

@@ -11,15 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from ottla.brokerlite.machines.share_partitions.acquisition import AcquiredRun, FoundBatch, Wanted
 from ottla.brokerlite.machines.share_partitions.delivery_states import TRANSITIONS, DeliveryInput, DeliveryState
-from ottla.brokerlite.machines.share_partitions.share_partition import (
-    AcquiredRun,
-    FoundBatch,
-    RecordResults,
-    ShareLimits,
-    SharePartition,
-    Wanted,
-)
+from ottla.brokerlite.machines.share_partitions.record_results import RecordResults
+from ottla.brokerlite.machines.share_partitions.share_partition import SharePartition
+from ottla.brokerlite.machines.share_partitions.share_settings import ShareLimits
 from ottla.brokerlite.machines.share_partitions.stored_state import StoredBatch, StoredState, merged
 from ottla.codec.apis.share_fetch import ACCEPT, GAP, REJECT, RELEASE, RENEW
 from ottla.errors import CoordinatorNotAvailable, InvalidRecordState, InvalidRequest

@@ -361,7 +361,7 @@ def test_what_is_no_configuration_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"^config must be a mapping of names to values, not None$"):
         from_kafka_config(config)
     config = "x"
-    with pytest.raises(ConfigurationError, match="name must be one of 'client', .*'share_consumer', not 'x'"):
+    with pytest.raises(ConfigurationError, match=r"name must be one of 'client', .*'share_consumer', not 'x'"):
         from_kafka_config({}).part(config)
 
 

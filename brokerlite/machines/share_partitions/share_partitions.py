@@ -22,8 +22,9 @@ from math import inf
 
 from ottla.brokerlite.machines.clock import Clock
 from ottla.brokerlite.machines.partitions.partition_log import PartitionLog
+from ottla.brokerlite.machines.share_partitions.record_results import RecordResults
 from ottla.brokerlite.machines.share_partitions.share_group_configs import ShareGroupConfigs
-from ottla.brokerlite.machines.share_partitions.share_partition import RecordResults, SharePartition
+from ottla.brokerlite.machines.share_partitions.share_partition import SharePartition
 from ottla.brokerlite.machines.share_partitions.stored_state import UNDECIDED, ShareKey, StoredBatch, StoredStates
 from ottla.brokerlite.machines.timers import Timers
 from ottla.brokerlite.machines.topics.topics import Topics
