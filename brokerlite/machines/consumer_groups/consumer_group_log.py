@@ -1,20 +1,24 @@
 """Stores consumer groups as records of `__consumer_offsets` in Kafka's own format, and loads them.
 
 Rules:
-- The records of one request are one batch: after a crash all of them are there, or none.
-- A group is stored in pieces, and each piece when it changes. A group without a record of its epoch or of a member is
-  none, whatever other records it has.
+- A group is stored in pieces, and each piece when it changes.
 - A resolved pattern is stored when its topics change, not when it is resolved again with the same result.
-- A record that cannot be parsed is skipped and logged. The group goes on in the highest epoch of its other records.
+- `ottla.brokerlite.machines.consumer_groups.epoch_group_log` has more rules, and what both kinds of groups share.
 
 Source: GroupCoordinatorRecordHelpers.java, GroupMetadataManager.java (replay).
 """
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ottla.brokerlite.machines.consumer_groups.consumer_group import Change, ConsumerGroup
+from ottla.brokerlite.machines.consumer_groups.epoch_group_log import (
+    Piece,
+    built_partitions,
+    partitions_in,
+    record,
+    restored,
+)
 from ottla.brokerlite.machines.consumer_groups.member import (
     AssignedMember,
     ClassicPart,
@@ -27,7 +31,7 @@ from ottla.brokerlite.machines.groups.group import Group, Protocol
 from ottla.brokerlite.machines.groups.group_log import GroupLog
 from ottla.brokerlite.machines.topics.keyed_log import KeyedLog, Loaded, Pair
 from ottla.codec import messages
-from ottla.codec.prefixed import SIZE, build_prefixed, parse_prefixed, version_of
+from ottla.codec.prefixed import SIZE, parse_prefixed
 from ottla.codec.stored.consumer_groups import (
     MEMBER_STATES,
     AssignedTopicPartitions,
@@ -45,15 +49,10 @@ from ottla.codec.stored.consumer_groups import (
     ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
-    TopicPartitions,
 )
-from ottla.codec.wire import Declared, api
-from ottla.errors import DecodeError
 
 if TYPE_CHECKING:
     from uuid import UUID
-
-log = logging.getLogger("ottla.brokerlite.groups")
 
 
 class ConsumerGroupLog:
@@ -91,50 +90,20 @@ class ConsumerGroupLog:
 
 def load(loaded: Loaded, groups: dict[str, ConsumerGroup]) -> None:
     """Put the stored groups into ``groups``."""
-    pieces: dict[str, Change] = {}
-
-    def piece(group_id: str) -> Change:
-        if group_id not in pieces:
-            pieces[group_id] = Change(ConsumerGroup(group_id))
-        return pieces[group_id]
-
-    stored: set[str] = set()
-    for entry in sorted(loaded.entries, key=lambda entry: entry.offset):
-        if entry.value is None:
-            continue
-        try:
-            if (read := _READERS.get(version_of(entry.key))) is not None:
-                group_id = read(entry.key, entry.value, piece)
-                if version_of(entry.key) in _MAKE_A_GROUP:
-                    stored.add(group_id)
-        except DecodeError as error:
-            log.error("damaged record of the consumer groups skipped: %s", error)
-    for group_id, change in pieces.items():
-        if group_id not in stored:
-            log.error("records of a consumer group without epoch and members skipped", extra={"group": group_id})
-            continue
-        for member_id in list(change.target):
-            if member_id not in change.members:
-                del change.target[member_id]
-        # The record of the epoch may be damaged. In an older epoch than its target, the group would get no new target.
-        epochs = [member.epoch for member in change.members.values() if member is not None]
-        change.restore_epoch(max(change.epoch, change.target_epoch, *epochs), change.topics_hash)
-        group = change.group
-        group.apply(change)
-        groups[group_id] = group
+    found = restored(loaded, "consumer", lambda group_id: Change(ConsumerGroup(group_id)), _READERS, _MAKE_A_GROUP)
+    for group_id, change in found.items():
+        change.group.apply(change)
+        groups[group_id] = change.group
 
 
-Piece = Callable[[str], Change]
-
-
-def _read_epoch(key: bytes, value: bytes, piece: Piece) -> str:
+def _read_epoch(key: bytes, value: bytes, piece: Piece[Change]) -> str:
     name, _ = messages.parse(ConsumerGroupMetadataKey, 0, key, SIZE)
     _, read, _ = parse_prefixed(ConsumerGroupMetadataValue, value)
     piece(name.group_id).restore_epoch(read.epoch, read.metadata_hash)
     return name.group_id
 
 
-def _read_member(key: bytes, value: bytes, piece: Piece) -> str:
+def _read_member(key: bytes, value: bytes, piece: Piece[Change]) -> str:
     name, _ = messages.parse(ConsumerGroupMemberMetadataKey, 0, key, SIZE)
     _, read, _ = parse_prefixed(ConsumerGroupMemberMetadataValue, value)
     classic = read.classic_member_metadata
@@ -162,22 +131,21 @@ def _read_member(key: bytes, value: bytes, piece: Piece) -> str:
     return name.group_id
 
 
-def _read_target(key: bytes, value: bytes, piece: Piece) -> str:
+def _read_target(key: bytes, value: bytes, piece: Piece[Change]) -> str:
     name, _ = messages.parse(ConsumerGroupTargetAssignmentMetadataKey, 0, key, SIZE)
     _, read, _ = parse_prefixed(ConsumerGroupTargetAssignmentMetadataValue, value)
     piece(name.group_id).restore_target_epoch(read.assignment_epoch, read.assignment_timestamp)
     return name.group_id
 
 
-def _read_target_of_member(key: bytes, value: bytes, piece: Piece) -> str:
+def _read_target_of_member(key: bytes, value: bytes, piece: Piece[Change]) -> str:
     name, _ = messages.parse(ConsumerGroupTargetAssignmentMemberKey, 0, key, SIZE)
     _, read, _ = parse_prefixed(ConsumerGroupTargetAssignmentMemberValue, value)
-    target = {each.topic_id: frozenset(each.partitions) for each in read.topic_partitions}
-    piece(name.group_id).target[name.member_id] = target
+    piece(name.group_id).target[name.member_id] = partitions_in(read.topic_partitions)
     return name.group_id
 
 
-def _read_progress(key: bytes, value: bytes, piece: Piece) -> str:
+def _read_progress(key: bytes, value: bytes, piece: Piece[Change]) -> str:
     name, _ = messages.parse(ConsumerGroupCurrentMemberAssignmentKey, 0, key, SIZE)
     _, read, _ = parse_prefixed(ConsumerGroupCurrentMemberAssignmentValue, value)
     piece(name.group_id).advance(
@@ -199,7 +167,7 @@ def _read_owned(topics: Iterable[AssignedTopicPartitions]) -> dict["UUID", dict[
     }
 
 
-def _read_pattern(key: bytes, value: bytes, piece: Piece) -> str:
+def _read_pattern(key: bytes, value: bytes, piece: Piece[Change]) -> str:
     name, _ = messages.parse(ConsumerGroupRegularExpressionKey, 0, key, SIZE)
     _, read, _ = parse_prefixed(ConsumerGroupRegularExpressionValue, value)
     # The stored version may by chance be one of this start: then topics created meanwhile would seem to be resolved.
@@ -208,7 +176,7 @@ def _read_pattern(key: bytes, value: bytes, piece: Piece) -> str:
     return name.group_id
 
 
-_READERS: Mapping[int, Callable[[bytes, bytes, Piece], str]] = {
+_READERS: Mapping[int, Callable[[bytes, bytes, Piece[Change]], str]] = {
     3: _read_epoch,
     5: _read_member,
     6: _read_target,
@@ -222,11 +190,6 @@ _MAKE_A_GROUP = (3, 5)
 
 
 # -- writing
-
-
-def _record(key: Declared, value: Declared | None) -> Pair:
-    number = api(type(key)).key.to_bytes(SIZE, "big")
-    return number + messages.build(key, 0), None if value is None else build_prefixed(value, 0)
 
 
 def records_of(change: Change) -> Iterator[Pair]:
@@ -262,19 +225,19 @@ def tombstones(group: ConsumerGroup) -> Iterator[Pair]:
         yield from _gone(group.group_id, member_id)
     for pattern in group.patterns:
         yield _of_pattern(group.group_id, pattern, None)
-    yield _record(ConsumerGroupTargetAssignmentMetadataKey(group_id=group.group_id), None)
-    yield _record(ConsumerGroupMetadataKey(group_id=group.group_id), None)
+    yield record(ConsumerGroupTargetAssignmentMetadataKey(group_id=group.group_id), None)
+    yield record(ConsumerGroupMetadataKey(group_id=group.group_id), None)
 
 
 def _gone(group_id: str, member_id: str) -> Iterator[Pair]:
-    yield _record(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None)
-    yield _record(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None)
-    yield _record(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None)
+    yield record(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None)
+    yield record(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None)
+    yield record(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None)
 
 
 def _of_epoch(group_id: str, epoch: int, topics_hash: int) -> Pair:
     value = ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=topics_hash)
-    return _record(ConsumerGroupMetadataKey(group_id=group_id), value)
+    return record(ConsumerGroupMetadataKey(group_id=group_id), value)
 
 
 def _of_member(group_id: str, member: AssignedMember) -> Pair:
@@ -297,22 +260,17 @@ def _of_member(group_id: str, member: AssignedMember) -> Pair:
             ),
         ),
     )
-    return _record(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id), value)
+    return record(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id), value)
 
 
 def _of_target(group_id: str, epoch: int, timestamp: int) -> Pair:
     value = ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=timestamp)
-    return _record(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), value)
+    return record(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), value)
 
 
 def _of_target_of_member(group_id: str, member_id: str, target: Partitions) -> Pair:
-    value = ConsumerGroupTargetAssignmentMemberValue(
-        topic_partitions=tuple(
-            TopicPartitions(topic_id=topic_id, partitions=tuple(sorted(partitions)))
-            for topic_id, partitions in target.items()
-        )
-    )
-    return _record(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), value)
+    value = ConsumerGroupTargetAssignmentMemberValue(topic_partitions=built_partitions(target))
+    return record(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), value)
 
 
 def _of_progress(group_id: str, member: AssignedMember) -> Pair:
@@ -323,7 +281,7 @@ def _of_progress(group_id: str, member: AssignedMember) -> Pair:
         assigned_partitions=_owned(member.assigned),
         partitions_pending_revocation=_owned(member.revoking),
     )
-    return _record(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id), value)
+    return record(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id), value)
 
 
 def _owned(owned: Owned) -> tuple[AssignedTopicPartitions, ...]:
@@ -340,8 +298,8 @@ def _owned(owned: Owned) -> tuple[AssignedTopicPartitions, ...]:
 def _of_pattern(group_id: str, pattern: str, resolved: ResolvedPattern | None) -> Pair:
     key = ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=pattern)
     if resolved is None:
-        return _record(key, None)
+        return record(key, None)
     value = ConsumerGroupRegularExpressionValue(
         topics=tuple(sorted(resolved.topics)), version=resolved.version, timestamp=resolved.timestamp
     )
-    return _record(key, value)
+    return record(key, value)
