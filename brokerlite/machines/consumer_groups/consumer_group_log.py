@@ -8,14 +8,17 @@ Rules:
 Source: GroupCoordinatorRecordHelpers.java, GroupMetadataManager.java (replay).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ottla.brokerlite.machines.consumer_groups.consumer_group import Change, ConsumerGroup
 from ottla.brokerlite.machines.consumer_groups.epoch_group_log import (
     Piece,
-    built_partitions,
-    partitions_in,
+    Reader,
+    RecordTypes,
+    common_readers,
+    common_records,
+    gone,
     record,
     restored,
 )
@@ -24,7 +27,6 @@ from ottla.brokerlite.machines.consumer_groups.member import (
     ClassicPart,
     MemberProgress,
     Owned,
-    Partitions,
 )
 from ottla.brokerlite.machines.consumer_groups.subscriptions import ANOTHER_START, ResolvedPattern
 from ottla.brokerlite.machines.groups.group import Group, Protocol
@@ -96,13 +98,6 @@ def load(loaded: Loaded, groups: dict[str, ConsumerGroup]) -> None:
         groups[group_id] = change.group
 
 
-def _read_epoch(key: bytes, value: bytes, piece: Piece[Change]) -> str:
-    name, _ = messages.parse(ConsumerGroupMetadataKey, 0, key, SIZE)
-    _, read, _ = parse_prefixed(ConsumerGroupMetadataValue, value)
-    piece(name.group_id).restore_epoch(read.epoch, read.metadata_hash)
-    return name.group_id
-
-
 def _read_member(key: bytes, value: bytes, piece: Piece[Change]) -> str:
     name, _ = messages.parse(ConsumerGroupMemberMetadataKey, 0, key, SIZE)
     _, read, _ = parse_prefixed(ConsumerGroupMemberMetadataValue, value)
@@ -128,20 +123,6 @@ def _read_member(key: bytes, value: bytes, piece: Piece[Change]) -> str:
             else None,
         )
     )
-    return name.group_id
-
-
-def _read_target(key: bytes, value: bytes, piece: Piece[Change]) -> str:
-    name, _ = messages.parse(ConsumerGroupTargetAssignmentMetadataKey, 0, key, SIZE)
-    _, read, _ = parse_prefixed(ConsumerGroupTargetAssignmentMetadataValue, value)
-    piece(name.group_id).restore_target_epoch(read.assignment_epoch, read.assignment_timestamp)
-    return name.group_id
-
-
-def _read_target_of_member(key: bytes, value: bytes, piece: Piece[Change]) -> str:
-    name, _ = messages.parse(ConsumerGroupTargetAssignmentMemberKey, 0, key, SIZE)
-    _, read, _ = parse_prefixed(ConsumerGroupTargetAssignmentMemberValue, value)
-    piece(name.group_id).target[name.member_id] = partitions_in(read.topic_partitions)
     return name.group_id
 
 
@@ -176,73 +157,34 @@ def _read_pattern(key: bytes, value: bytes, piece: Piece[Change]) -> str:
     return name.group_id
 
 
-_READERS: Mapping[int, Callable[[bytes, bytes, Piece[Change]], str]] = {
-    3: _read_epoch,
-    5: _read_member,
-    6: _read_target,
-    7: _read_target_of_member,
-    8: _read_progress,
-    16: _read_pattern,
-}
-"""The type of a record -> what puts it into the change that restores its group; returns the group's id."""
-_MAKE_A_GROUP = (3, 5)
-"""The types of records that make a group: its epoch, and its members."""
-
-
 # -- writing
 
 
 def records_of(change: Change) -> Iterator[Pair]:
-    """Return the records that store a change, in Kafka's order: tombstones first."""
-    group = change.group
-    for member_id, member in change.members.items():
-        if member is None:
-            yield from _gone(group.group_id, member_id)
-    for member_id, member in change.members.items():
-        before = group.members.get(member_id)
-        if member is not None and (before is None or before.described != member.described):
-            yield _of_member(group.group_id, member)
+    """Return the records that store a change."""
+    return common_records(change, _TYPES, _of_patterns(change))
+
+
+def _of_patterns(change: Change) -> Iterator[Pair]:
     for pattern, resolved in change.patterns.items():
-        known = group.patterns.get(pattern)
+        known = change.group.patterns.get(pattern)
         if resolved is None or known is None or known.topics != resolved.topics:
-            yield _of_pattern(group.group_id, pattern, resolved)
-    if (change.epoch, change.topics_hash) != (group.epoch, group.topics_hash):
-        yield _of_epoch(group.group_id, change.epoch, change.topics_hash)
-    for member_id, target in change.target.items():
-        if target is not None:
-            yield _of_target_of_member(group.group_id, member_id, target)
-    if change.target_epoch != group.target_epoch:
-        yield _of_target(group.group_id, change.target_epoch, change.target_timestamp)
-    for member_id, member in change.members.items():
-        before = group.members.get(member_id)
-        if member is not None and (before is None or before.progress != member.progress):
-            yield _of_progress(group.group_id, member)
+            yield _of_pattern(change.group.group_id, pattern, resolved)
 
 
 def tombstones(group: ConsumerGroup) -> Iterator[Pair]:
     """Return the records that remove a group."""
     for member_id in group.members:
-        yield from _gone(group.group_id, member_id)
+        yield from gone(group.group_id, member_id, _TYPES)
     for pattern in group.patterns:
         yield _of_pattern(group.group_id, pattern, None)
     yield record(ConsumerGroupTargetAssignmentMetadataKey(group_id=group.group_id), None)
     yield record(ConsumerGroupMetadataKey(group_id=group.group_id), None)
 
 
-def _gone(group_id: str, member_id: str) -> Iterator[Pair]:
-    yield record(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None)
-    yield record(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None)
-    yield record(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None)
-
-
-def _of_epoch(group_id: str, epoch: int, topics_hash: int) -> Pair:
-    value = ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=topics_hash)
-    return record(ConsumerGroupMetadataKey(group_id=group_id), value)
-
-
-def _of_member(group_id: str, member: AssignedMember) -> Pair:
+def _of_member(member: AssignedMember) -> ConsumerGroupMemberMetadataValue:
     classic = member.classic
-    value = ConsumerGroupMemberMetadataValue(
+    return ConsumerGroupMemberMetadataValue(
         instance_id=member.instance_id,
         rack_id=member.rack_id,
         client_id=member.client_id,
@@ -260,28 +202,16 @@ def _of_member(group_id: str, member: AssignedMember) -> Pair:
             ),
         ),
     )
-    return record(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id), value)
 
 
-def _of_target(group_id: str, epoch: int, timestamp: int) -> Pair:
-    value = ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=timestamp)
-    return record(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), value)
-
-
-def _of_target_of_member(group_id: str, member_id: str, target: Partitions) -> Pair:
-    value = ConsumerGroupTargetAssignmentMemberValue(topic_partitions=built_partitions(target))
-    return record(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), value)
-
-
-def _of_progress(group_id: str, member: AssignedMember) -> Pair:
-    value = ConsumerGroupCurrentMemberAssignmentValue(
+def _of_progress(member: AssignedMember) -> ConsumerGroupCurrentMemberAssignmentValue:
+    return ConsumerGroupCurrentMemberAssignmentValue(
         member_epoch=member.epoch,
         previous_member_epoch=member.previous_epoch,
         state=member.state.value,
         assigned_partitions=_owned(member.assigned),
         partitions_pending_revocation=_owned(member.revoking),
     )
-    return record(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id), value)
 
 
 def _owned(owned: Owned) -> tuple[AssignedTopicPartitions, ...]:
@@ -303,3 +233,21 @@ def _of_pattern(group_id: str, pattern: str, resolved: ResolvedPattern | None) -
         topics=tuple(sorted(resolved.topics)), version=resolved.version, timestamp=resolved.timestamp
     )
     return record(key, value)
+
+
+_TYPES = RecordTypes(
+    epoch=(ConsumerGroupMetadataKey, ConsumerGroupMetadataValue),
+    member=(ConsumerGroupMemberMetadataKey, _of_member),
+    target=(ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue),
+    target_of_member=(ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue),
+    progress=(ConsumerGroupCurrentMemberAssignmentKey, _of_progress),
+)
+_READERS: Mapping[int, Reader[Change]] = {
+    **common_readers(_TYPES),
+    5: _read_member,
+    8: _read_progress,
+    16: _read_pattern,
+}
+"""The type of a record -> what reads it."""
+_MAKE_A_GROUP = (3, 5)
+"""The types of records that make a group: its epoch, and its members."""

@@ -5,11 +5,16 @@
 Source: GroupCoordinatorRecordHelpers.java (newShareGroup…), GroupMetadataManager.java (replay).
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from ottla.brokerlite.machines.consumer_groups.epoch_group_log import (
     Piece,
+    Reader,
+    RecordTypes,
     built_partitions,
+    common_readers,
+    common_records,
+    gone,
     partitions_in,
     record,
     restored,
@@ -64,27 +69,6 @@ def _read_member(key: bytes, value: bytes, piece: Piece[ShareChange]) -> str:
     return name.group_id
 
 
-def _read_epoch(key: bytes, value: bytes, piece: Piece[ShareChange]) -> str:
-    name, _ = messages.parse(ShareGroupMetadataKey, 0, key, SIZE)
-    _, read, _ = parse_prefixed(ShareGroupMetadataValue, value)
-    piece(name.group_id).restore_epoch(read.epoch, read.metadata_hash)
-    return name.group_id
-
-
-def _read_target(key: bytes, value: bytes, piece: Piece[ShareChange]) -> str:
-    name, _ = messages.parse(ShareGroupTargetAssignmentMetadataKey, 0, key, SIZE)
-    _, read, _ = parse_prefixed(ShareGroupTargetAssignmentMetadataValue, value)
-    piece(name.group_id).restore_target_epoch(read.assignment_epoch, read.assignment_timestamp)
-    return name.group_id
-
-
-def _read_target_of_member(key: bytes, value: bytes, piece: Piece[ShareChange]) -> str:
-    name, _ = messages.parse(ShareGroupTargetAssignmentMemberKey, 0, key, SIZE)
-    _, read, _ = parse_prefixed(ShareGroupTargetAssignmentMemberValue, value)
-    piece(name.group_id).target[name.member_id] = partitions_in(read.topic_partitions)
-    return name.group_id
-
-
 def _read_progress(key: bytes, value: bytes, piece: Piece[ShareChange]) -> str:
     name, _ = messages.parse(ShareGroupCurrentMemberAssignmentKey, 0, key, SIZE)
     _, read, _ = parse_prefixed(ShareGroupCurrentMemberAssignmentValue, value)
@@ -110,88 +94,40 @@ def _read_initialized(key: bytes, value: bytes, piece: Piece[ShareChange]) -> st
     return name.group_id
 
 
-_READERS: Mapping[int, Callable[[bytes, bytes, Piece[ShareChange]], str]] = {
-    10: _read_member,
-    11: _read_epoch,
-    12: _read_target,
-    13: _read_target_of_member,
-    14: _read_progress,
-    15: _read_initialized,
-}
-"""The type of a record -> what puts it into the change that restores its group; returns the group's id."""
-_MAKE_A_GROUP = (10, 11)
-
-
 # -- writing
 
 
 def records_of(change: ShareChange) -> Iterator[Pair]:
-    """Return the records that store a change, tombstones first."""
-    group = change.group
-    for member_id, member in change.members.items():
-        if member is None:
-            yield from _gone(group.group_id, member_id)
-    for member_id, member in change.members.items():
-        before = group.members.get(member_id)
-        if member is not None and (before is None or before.described != member.described):
-            yield _of_member(group.group_id, member)
-    if change.initialized != group.initialized:
-        yield _of_initialized(change)
-    if (change.epoch, change.topics_hash) != (group.epoch, group.topics_hash):
-        value = ShareGroupMetadataValue(epoch=change.epoch, metadata_hash=change.topics_hash)
-        yield record(ShareGroupMetadataKey(group_id=group.group_id), value)
-    for member_id, target in change.target.items():
-        if target is not None:
-            yield record(
-                ShareGroupTargetAssignmentMemberKey(group_id=group.group_id, member_id=member_id),
-                ShareGroupTargetAssignmentMemberValue(topic_partitions=built_partitions(target)),
-            )
-    if change.target_epoch != group.target_epoch:
-        yield record(
-            ShareGroupTargetAssignmentMetadataKey(group_id=group.group_id),
-            ShareGroupTargetAssignmentMetadataValue(
-                assignment_epoch=change.target_epoch, assignment_timestamp=change.target_timestamp
-            ),
-        )
-    for member_id, member in change.members.items():
-        before = group.members.get(member_id)
-        if member is not None and (before is None or before.progress != member.progress):
-            yield _of_progress(group.group_id, member)
+    """Return the records that store a change."""
+    changed = change.initialized != change.group.initialized
+    return common_records(change, _TYPES, (_of_initialized(change),) if changed else ())
 
 
 def tombstones(group: ShareGroup) -> Iterator[Pair]:
     """Return the records that remove a group."""
     for member_id in group.members:
-        yield from _gone(group.group_id, member_id)
+        yield from gone(group.group_id, member_id, _TYPES)
     yield record(ShareGroupTargetAssignmentMetadataKey(group_id=group.group_id), None)
     yield record(ShareGroupStatePartitionMetadataKey(group_id=group.group_id), None)
     yield record(ShareGroupMetadataKey(group_id=group.group_id), None)
 
 
-def _gone(group_id: str, member_id: str) -> Iterator[Pair]:
-    yield record(ShareGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None)
-    yield record(ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None)
-    yield record(ShareGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None)
-
-
-def _of_member(group_id: str, member: AssignedShareMember) -> Pair:
-    value = ShareGroupMemberMetadataValue(
+def _of_member(member: AssignedShareMember) -> ShareGroupMemberMetadataValue:
+    return ShareGroupMemberMetadataValue(
         rack_id=member.rack_id,
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=tuple(sorted(member.topics)),
     )
-    return record(ShareGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id), value)
 
 
-def _of_progress(group_id: str, member: AssignedShareMember) -> Pair:
-    value = ShareGroupCurrentMemberAssignmentValue(
+def _of_progress(member: AssignedShareMember) -> ShareGroupCurrentMemberAssignmentValue:
+    return ShareGroupCurrentMemberAssignmentValue(
         member_epoch=member.epoch,
         previous_member_epoch=member.previous_epoch,
         state=MemberProgress.STABLE.value,
         assigned_partitions=built_partitions(member.assigned),
     )
-    return record(ShareGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id), value)
 
 
 def _of_initialized(change: ShareChange) -> Pair:
@@ -204,3 +140,21 @@ def _of_initialized(change: ShareChange) -> Pair:
         deleting_topics=(),
     )
     return record(ShareGroupStatePartitionMetadataKey(group_id=change.group.group_id), value)
+
+
+_TYPES = RecordTypes(
+    epoch=(ShareGroupMetadataKey, ShareGroupMetadataValue),
+    member=(ShareGroupMemberMetadataKey, _of_member),
+    target=(ShareGroupTargetAssignmentMetadataKey, ShareGroupTargetAssignmentMetadataValue),
+    target_of_member=(ShareGroupTargetAssignmentMemberKey, ShareGroupTargetAssignmentMemberValue),
+    progress=(ShareGroupCurrentMemberAssignmentKey, _of_progress),
+)
+_READERS: Mapping[int, Reader[ShareChange]] = {
+    **common_readers(_TYPES),
+    10: _read_member,
+    14: _read_progress,
+    15: _read_initialized,
+}
+"""The type of a record -> what reads it."""
+_MAKE_A_GROUP = (10, 11)
+"""The types of records that make a group: its epoch, and its members."""
