@@ -18,7 +18,7 @@ Rules:
 - A configuration shared with other programs has names that make no difference here. ``lenient`` leaves those out, with
   one warning in the log: they only affect resource usage. Names that a program may rely on (`max.block.ms`,
   interceptors, callbacks) and unknown names are refused even then. ``ignore`` leaves out any name.
-- A share consumer gets its own options, and those that it has in common with a consumer, such as ``group``.
+- A share consumer gets its own options, and options of a consumer that it knows, such as ``group``.
 - Options that are not given have ottla's defaults, not Java's: offsets are not committed automatically, and a position
   outside the log is an error, unless you configure it otherwise.
 

@@ -1,4 +1,4 @@
-"""One acquisition: the records that a member gets, of those that were read from the log.
+"""One acquisition: chooses the records that a member gets, among the records read from the log.
 
 Rules:
 - A batch that was delivered before is delivered again as a whole, unless it is split, or only a part of it was read.

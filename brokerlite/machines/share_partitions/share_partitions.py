@@ -125,7 +125,7 @@ class SharePartitions:
         """Take the results of records that the member has acquired, all or none.
 
         Raises:
-            UnknownTopicOrPartition: the share partition is not in memory, so nobody has records of it.
+            UnknownTopicOrPartition: the share partition is not in memory, so no member has its records.
             InvalidRecordState, InvalidRequest: the member has not acquired them.
             BrokerError: they could not be stored.
         """
