@@ -119,7 +119,7 @@ def understood(config: Mapping[str, Any], *, lenient: bool = False, ignore: Coll
     wrong += _contradictions(read) + _combine(made, read) + _refusals(made, read)
     if wrong:
         raise ConfigurationError("; ".join(wrong))
-    made.share_consumer |= {name: made.consumer[name] for name in _OF_SHARE_CONSUMERS if name in made.consumer}
+    made.share_consumer.update({name: made.consumer[name] for name in _OF_SHARE_CONSUMERS if name in made.consumer})
     return made
 
 
