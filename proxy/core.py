@@ -24,6 +24,7 @@ from ottla.complaints import Complaints
 from ottla.errors import AuthenticationFailed, BrokerUnreachable, ConfigurationError, RemoteProtocolError
 from ottla.proxy.acl_rules import AclRules
 from ottla.proxy.clients.acceptance import Acceptance
+from ottla.proxy.clients.access.shares import ShareSessionOpeners
 from ottla.proxy.clients.admission import Admission
 from ottla.proxy.clients.batches import ClientBatch, Origin
 from ottla.proxy.clients.buffered import Buffered
@@ -142,6 +143,7 @@ class ProxyCore:
         self.acls = config.acls
         self.access = access_of(config.acls, self.audit)
         """Who may do what."""
+        self.share_session_openers: ShareSessionOpeners = {}
         self.offerings = offerings_of(config)
         """The APIs that the clients of each listener are offered."""
         self._journal = journal

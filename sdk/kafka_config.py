@@ -4,6 +4,7 @@
     async with ottla.connect(**config) as client:
         async with client.producer(**config.producer) as producer: ...
         async with client.consumer("orders", **config.consumer) as consumer: ...
+        async with client.share_consumer("jobs", **config.share_consumer) as jobs: ...
 
 Rules:
 - Names are from Java's producer, consumer and admin client, from librdkafka, and from confluent-kafka. Values may be
@@ -17,6 +18,7 @@ Rules:
 - A configuration shared with other programs has names that make no difference here. ``lenient`` leaves those out, with
   one warning in the log: they only affect resource usage. Names that a program may rely on (`max.block.ms`,
   interceptors, callbacks) and unknown names are refused even then. ``ignore`` leaves out any name.
+- A share consumer gets its own options, and options of a consumer that it knows, such as ``group``.
 - Options that are not given have ottla's defaults, not Java's: offsets are not committed automatically, and a position
   outside the log is an error, unless you configure it otherwise.
 
@@ -28,6 +30,7 @@ import inspect
 import re
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 from ottla.errors import Closed, ConfigurationError
@@ -38,6 +41,7 @@ from ottla.sdk.kafka_security import PROTOCOL, is_security, read_security
 from ottla.sdk.kafka_values import text
 from ottla.sdk.logs import logger
 from ottla.sdk.options import ClientOptions
+from ottla.sdk.share.options import ShareConsumerOptions
 
 if TYPE_CHECKING:
     from ottla.sdk.client import Client
@@ -46,9 +50,10 @@ log = logger("ottla.sdk")
 
 
 class KafkaConfig(dict[str, Any]):
-    """Arguments: the mapping itself is for `ottla.connect`; `producer` and `consumer` are for the client's methods.
+    """Arguments: the mapping itself is for `ottla.connect`; its attributes are for the client's methods.
 
     Attributes:
+        producer, consumer, share_consumer: arguments of `Client.producer`, `Client.consumer`, `Client.share_consumer`.
         left_out: the names that ``lenient`` or ``ignore`` left out, and names that other options make ineffective, such
             as the level of a compression that is not chosen; each with the reason.
     """
@@ -57,18 +62,24 @@ class KafkaConfig(dict[str, Any]):
         super().__init__()
         self.producer: dict[str, Any] = {}
         self.consumer: dict[str, Any] = {}
+        self.share_consumer: dict[str, Any] = {}
         self.left_out: dict[str, str] = {}
 
     def part(self, name: Part) -> dict[str, Any]:
-        """The arguments of ``"client"``, ``"producer"`` or ``"consumer"``; `ConfigurationError` for anything else."""
-        parts: dict[str, dict[str, Any]] = {"client": self, "producer": self.producer, "consumer": self.consumer}
+        """The arguments of ``"client"``, ``"producer"`` and so on; `ConfigurationError` for an unknown name."""
+        parts: dict[str, dict[str, Any]] = {
+            "client": self,
+            "producer": self.producer,
+            "consumer": self.consumer,
+            "share_consumer": self.share_consumer,
+        }
         if name not in parts:
             raise ConfigurationError(f"name must be one of {', '.join(map(repr, parts))}, not {name!r}")
         return parts[name]
 
 
 def from_kafka_config(config: Mapping[str, Any], *, lenient: bool = False, ignore: Collection[str] = ()) -> KafkaConfig:
-    """Turn Kafka's configuration names into arguments of `ottla.connect`, `Client.producer` and `Client.consumer`.
+    """Turn Kafka's configuration names into arguments of `ottla.connect` and of the client's methods.
 
     Args:
         lenient: leave out names that have no meaning here and make no difference to the program, such as
@@ -108,7 +119,11 @@ def understood(config: Mapping[str, Any], *, lenient: bool = False, ignore: Coll
     wrong += _contradictions(read) + _combine(made, read) + _refusals(made, read)
     if wrong:
         raise ConfigurationError("; ".join(wrong))
+    made.share_consumer.update({name: made.consumer[name] for name in _OF_SHARE_CONSUMERS if name in made.consumer})
     return made
+
+
+_OF_SHARE_CONSUMERS = [each.name for each in fields(ShareConsumerOptions)]
 
 
 def near_name(name: str) -> str:
@@ -199,6 +214,8 @@ def _refusal(part: Part, options: Mapping[str, Any]) -> str:
                 _client().producer(**options)
             case "consumer":
                 _client().consumer("any", **{"group": "any"} | dict(options))
+            case "share_consumer":
+                _client().share_consumer("any", **{"group": "any"} | dict(options))
     except Closed:
         pass
     except ConfigurationError as error:
@@ -246,6 +263,7 @@ def _defaults_in(text: str, config: Mapping[str, Any]) -> str:
         "client": ClientOptions,
         "producer": client.producer,
         "consumer": client.consumer,
+        "share_consumer": client.share_consumer,
     }
     given, says = {_leads_to(name) for name in config}, ""
     for option in dict.fromkeys(_ARGUMENT.findall(text)):

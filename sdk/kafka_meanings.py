@@ -20,8 +20,9 @@ from ottla.sdk.kafka_security import is_security
 from ottla.sdk.kafka_values import boolean, level, number
 from ottla.sdk.options import ClientOptions, kafka_names
 from ottla.sdk.produce.options import ProducerOptions
+from ottla.sdk.share.options import ShareConsumerOptions
 
-Part = Literal["client", "producer", "consumer"]
+Part = Literal["client", "producer", "consumer", "share_consumer"]
 
 # -- what names mean -------------------------------------------------------------------------------------------------
 
@@ -141,6 +142,7 @@ PRODUCER: dict[str, Meaning] = {
 }
 
 CONSUMER: dict[str, Meaning] = {
+    **_declared("share_consumer", ShareConsumerOptions),
     **_declared("consumer", ConsumerOptions, MemberOptions),
     **_OF_CONSUMERS,
     "enable.auto.commit": To("consumer", "enable_auto_commit", boolean),
@@ -151,8 +153,6 @@ CONSUMER: dict[str, Meaning] = {
     "internal.throw.on.fetch.stable.offset.unsupported": No("it is internal to Java's consumer", idle=True),
     "key.deserializer": No(f"{JVM}; {_READS}", idle=True),
     "value.deserializer": No(f"{JVM}; {_READS}", idle=True),
-    "share.acknowledgement.mode": No("it is acknowledge of client.share_consumer"),
-    "share.acquire.mode": No("it is acquire_mode of client.share_consumer"),
 }
 
 LIBRDKAFKA: dict[str, Meaning] = {

@@ -117,6 +117,10 @@ def one_of(choices: Mapping[str, str]) -> Callable[[Any], str]:
 
 group_protocol = one_of({each: each for each in ("classic", "consumer", "auto")})
 
+acknowledgement_mode = one_of({each: each for each in ("explicit", "implicit")})
+
+acquire_mode = one_of({each: each for each in ("record_limit", "batch_optimized")})
+
 isolation = one_of({each: each for each in ("read_uncommitted", "read_committed")})
 
 partitioner_class = one_of({"roundrobinpartitioner": "round_robin"})

@@ -277,7 +277,12 @@ def _cell(text: str | None) -> str:
 
 
 def kafka_names() -> str:
-    parts = {"client": "connect", "producer": "client.producer", "consumer": "client.consumer"}
+    parts = {
+        "client": "connect",
+        "producer": "client.producer",
+        "consumer": "client.consumer",
+        "share_consumer": "client.share_consumer",
+    }
     rows = []
     for name, meaning in sorted(kafka_meanings.MEANINGS.items()):
         match meaning:

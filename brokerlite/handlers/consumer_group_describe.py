@@ -1,16 +1,17 @@
 """ConsumerGroupDescribe v0-1: describes consumer groups: their members, with what these have and will have (KIP-848).
 
 v1+: whether a member uses the classic protocol. If the client may not describe a topic of a group, it sees nothing of
-the group. If the first groups are large, the other groups get COORDINATOR_LOAD_IN_PROGRESS, and clients ask again.
+the group.
 
 Source: KafkaApis.scala (handleConsumerGroupDescribe), ConsumerGroup.java (asDescribedGroup).
 """
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from uuid import UUID
 
 from ottla.acl.rights import DESCRIBE_GROUP, DESCRIBE_TOPIC
-from ottla.brokerlite.handlers.describe_groups import MOST_BYTES, NOT_ASKED
+from ottla.brokerlite.handlers.described_groups import check_topics, describe_each, operations, refused
 from ottla.brokerlite.machines.consumer_groups.consumer_group import ConsumerGroup
 from ottla.brokerlite.machines.consumer_groups.member import AssignedMember, grouped
 from ottla.brokerlite.machines.core import BrokerCore, Call
@@ -22,14 +23,7 @@ from ottla.codec.apis.consumer_group_describe import (
     TopicPartitions,
 )
 from ottla.codec.apis.consumer_group_describe import Member as DescribedMember
-from ottla.codec.apis.create_acls import ResourceType
-from ottla.errors import (
-    BrokerError,
-    CoordinatorLoadInProgress,
-    GroupIdNotFound,
-    InvalidGroupId,
-    TopicAuthorizationFailed,
-)
+from ottla.errors import GroupIdNotFound, InvalidGroupId
 
 _CLASSIC, _CONSUMER = 0, 1
 """Types of members."""
@@ -39,17 +33,10 @@ _MEMBER, _PARTITION = 200, 8
 
 def handle(broker: BrokerCore, call: Call) -> ConsumerGroupDescribeResponse:
     request: ConsumerGroupDescribeRequest = call.message
-    groups, size = [], 0
-    for group_id in dict.fromkeys(request.group_ids):
-        try:
-            if size > MOST_BYTES:
-                raise CoordinatorLoadInProgress("too many groups at once")
-            described = _described(broker, call, group_id)
-        except BrokerError as error:
-            described = _undescribed(group_id, error)
-        groups.append(described)
-        size += sum(map(_size_of, described.members))
-    return ConsumerGroupDescribeResponse(groups=tuple(groups))
+    groups = describe_each(
+        request.group_ids, partial(_described, broker, call), partial(refused, DescribedGroup), _size_of
+    )
+    return ConsumerGroupDescribeResponse(groups=groups)
 
 
 def _size_of(member: DescribedMember) -> int:
@@ -75,11 +62,7 @@ def _described(broker: BrokerCore, call: Call, group_id: str) -> DescribedGroup:
         for each in members
         for topic in (*each.assignment.topic_partitions, *each.target_assignment.topic_partitions)
     }
-    if not all(broker.access.allows(call.session, DESCRIBE_TOPIC, name) for name in sorted(topics)):
-        raise TopicAuthorizationFailed(
-            "The group has described topic(s) that the client is not authorized to describe."
-        )
-    asks = call.message.include_authorized_operations
+    check_topics(broker, call, DESCRIBE_TOPIC, topics)
     return DescribedGroup(
         error_code=0,
         group_id=group_id,
@@ -88,22 +71,7 @@ def _described(broker: BrokerCore, call: Call, group_id: str) -> DescribedGroup:
         assignment_epoch=group.target_epoch,
         assignor_name=group.assignor(broker.settings.consumer_groups.assignors[0]),
         members=members,
-        authorized_operations=(
-            broker.access.operations(call.session, ResourceType.GROUP, group_id) if asks else NOT_ASKED
-        ),
-    )
-
-
-def _undescribed(group_id: str, error: BrokerError) -> DescribedGroup:
-    return DescribedGroup(
-        error_code=error.code,
-        error_message=error.detail or None,
-        group_id=group_id,
-        group_state="",
-        group_epoch=0,
-        assignment_epoch=0,
-        assignor_name="",
-        members=(),
+        authorized_operations=operations(broker, call, group_id),
     )
 
 

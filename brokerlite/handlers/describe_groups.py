@@ -7,37 +7,29 @@ this API: ConsumerGroupDescribe describes them.
 Source: GroupMetadataManager.java (describeGroups), ClassicGroupMember.java (describe).
 """
 
+from functools import partial
+
 from ottla.acl.rights import DESCRIBE_GROUP
+from ottla.brokerlite.handlers.described_groups import NOT_ASKED, describe_each, operations
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.groups.group import DEAD, GroupState
-from ottla.codec.apis.create_acls import ResourceType
 from ottla.codec.apis.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from ottla.errors import CoordinatorLoadInProgress, GroupAuthorizationFailed, GroupIdNotFound
+from ottla.errors import BrokerError, GroupAuthorizationFailed, GroupIdNotFound
 
 NOT_FOUND_SINCE = 6
-MOST_BYTES = 16 * 2**20
-"""The most bytes of members in a response; the client has to request the remaining groups again."""
 _MEMBER = 100
 """Bytes counted for a member in addition to the data from its client."""
-NOT_ASKED = -(2**31)
 
 
 def handle(broker: BrokerCore, call: Call) -> DescribeGroupsResponse:
     request: DescribeGroupsRequest = call.message
-    groups, size = [], 0
-    for group_id in dict.fromkeys(request.groups):
-        if size > MOST_BYTES:
-            described = _undescribed(group_id, CoordinatorLoadInProgress.code, "too many groups at once")
-        else:
-            described = _described(broker, call, group_id)
-        groups.append(described)
-        size += sum(map(_size_of, described.members))
-    return DescribeGroupsResponse(groups=tuple(groups))
+    describe = partial(_described, broker, call)
+    return DescribeGroupsResponse(groups=describe_each(request.groups, describe, _refused, _size_of))
 
 
 def _size_of(member: DescribedGroupMember) -> int:
@@ -48,11 +40,10 @@ def _size_of(member: DescribedGroupMember) -> int:
 def _described(broker: BrokerCore, call: Call, group_id: str) -> DescribedGroup:
     if not broker.access.allows(call.session, DESCRIBE_GROUP, group_id):
         return _undescribed(group_id, GroupAuthorizationFailed.code, None, state="")
-    asks = call.message.include_authorized_operations
-    operations = broker.access.operations(call.session, ResourceType.GROUP, group_id) if asks else NOT_ASKED
+    allowed = operations(broker, call, group_id)
     if (group := broker.groups.classic.by_id.get(group_id)) is None:
         if call.header.api_version < NOT_FOUND_SINCE:
-            return _undescribed(group_id, 0, None, operations=operations)
+            return _undescribed(group_id, 0, None, operations=allowed)
         other = broker.groups.get(group_id) is not None
         why = f"Group {group_id} is not a classic group." if other else f"Group {group_id} not found."
         return _undescribed(group_id, GroupIdNotFound.code, why)
@@ -74,8 +65,12 @@ def _described(broker: BrokerCore, call: Call, group_id: str) -> DescribedGroup:
             )
             for member in group.members.values()
         ),
-        authorized_operations=operations,
+        authorized_operations=allowed,
     )
+
+
+def _refused(group_id: str, error: BrokerError) -> DescribedGroup:
+    return _undescribed(group_id, error.code, error.detail or None)
 
 
 def _undescribed(

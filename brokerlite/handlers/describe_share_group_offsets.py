@@ -90,8 +90,8 @@ def _topic(
         if state is None or log is None or state.start_offset == UNDECIDED:
             partitions.append(_partition(index))
             continue
-        lag = log.high_watermark - state.start_offset - state.final if state.final >= 0 else _UNKNOWN
-        partitions.append(_partition(index, state.start_offset, state.leader_epoch, max(lag, _UNKNOWN)))
+        lag = state.lag(log.high_watermark)
+        partitions.append(_partition(index, state.start_offset, state.leader_epoch, _UNKNOWN if lag is None else lag))
     return _topic_of(topic.name, topic.topic_id, partitions)
 
 

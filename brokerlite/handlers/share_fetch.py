@@ -18,7 +18,8 @@ from ottla.brokerlite.machines.partitions.partition_log import PartitionLog
 from ottla.brokerlite.machines.partitions.producers import end_marker
 from ottla.brokerlite.machines.requests.request_work import WorkFirst
 from ottla.brokerlite.machines.requests.waits import WaitUntil
-from ottla.brokerlite.machines.share_partitions.share_partition import AcquiredRun, FoundBatch, SharePartition, Wanted
+from ottla.brokerlite.machines.share_partitions.acquisition import AcquiredRun, FoundBatch, Wanted
+from ottla.brokerlite.machines.share_partitions.share_partition import SharePartition
 from ottla.brokerlite.machines.share_partitions.share_sessions import Place, SessionName, ShareFetchTurn
 from ottla.brokerlite.machines.share_partitions.stored_state import ShareKey
 from ottla.codec.apis.share_fetch import (

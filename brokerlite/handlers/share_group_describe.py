@@ -1,17 +1,17 @@
 """ShareGroupDescribe v1: describes share groups and their members (KIP-932).
 
-If the client may not describe a topic of a group, it sees nothing of the group. If the first groups are large, the
-other groups get COORDINATOR_LOAD_IN_PROGRESS, and clients ask again.
+If the client may not describe a topic of a group, it sees nothing of the group.
 
 Source: KafkaApis.scala (handleShareGroupDescribe), ShareGroup.java (asDescribedGroup).
 """
 
+from functools import partial
+
 from ottla.acl.rights import DESCRIBE_GROUP, DESCRIBE_TOPIC
-from ottla.brokerlite.handlers.describe_groups import MOST_BYTES, NOT_ASKED
+from ottla.brokerlite.handlers.described_groups import check_topics, describe_each, operations, refused
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.share_groups import share_assignor
 from ottla.brokerlite.machines.share_groups.share_group import AssignedShareMember, ShareGroup
-from ottla.codec.apis.create_acls import ResourceType
 from ottla.codec.apis.share_group_describe import (
     Assignment,
     DescribedGroup,
@@ -20,12 +20,7 @@ from ottla.codec.apis.share_group_describe import (
     ShareGroupDescribeResponse,
     TopicPartitions,
 )
-from ottla.errors import (
-    BrokerError,
-    CoordinatorLoadInProgress,
-    InvalidGroupId,
-    TopicAuthorizationFailed,
-)
+from ottla.errors import InvalidGroupId
 
 _MEMBER, _PARTITION = 200, 4
 """Bytes counted for a member and for a partition, in addition to the member's own data."""
@@ -33,17 +28,10 @@ _MEMBER, _PARTITION = 200, 4
 
 def handle(broker: BrokerCore, call: Call) -> ShareGroupDescribeResponse:
     request: ShareGroupDescribeRequest = call.message
-    groups, size = [], 0
-    for group_id in dict.fromkeys(request.group_ids):
-        try:
-            if size > MOST_BYTES:
-                raise CoordinatorLoadInProgress("too many groups at once")
-            described = _described(broker, call, group_id)
-        except BrokerError as error:
-            described = _undescribed(group_id, error)
-        groups.append(described)
-        size += sum(map(_size_of, described.members))
-    return ShareGroupDescribeResponse(groups=tuple(groups))
+    groups = describe_each(
+        request.group_ids, partial(_described, broker, call), partial(refused, DescribedGroup), _size_of
+    )
+    return ShareGroupDescribeResponse(groups=groups)
 
 
 def _size_of(member: Member) -> int:
@@ -58,12 +46,7 @@ def _described(broker: BrokerCore, call: Call, group_id: str) -> DescribedGroup:
     broker.groups.check_kind(group_id, ShareGroup.kind)
     group = broker.share_groups.find(group_id)
     members = tuple(_member(broker, each) for each in group.members.values())
-    topics = {name for member in group.members.values() for name in member.topics}
-    if not all(broker.access.allows(call.session, DESCRIBE_TOPIC, name) for name in sorted(topics)):
-        raise TopicAuthorizationFailed(
-            "The group has described topic(s) that the client is not authorized to describe."
-        )
-    asks = call.message.include_authorized_operations
+    check_topics(broker, call, DESCRIBE_TOPIC, (name for member in group.members.values() for name in member.topics))
     return DescribedGroup(
         error_code=0,
         group_id=group_id,
@@ -72,22 +55,7 @@ def _described(broker: BrokerCore, call: Call, group_id: str) -> DescribedGroup:
         assignment_epoch=group.target_epoch,
         assignor_name=share_assignor.NAME,
         members=members,
-        authorized_operations=(
-            broker.access.operations(call.session, ResourceType.GROUP, group_id) if asks else NOT_ASKED
-        ),
-    )
-
-
-def _undescribed(group_id: str, error: BrokerError) -> DescribedGroup:
-    return DescribedGroup(
-        error_code=error.code,
-        error_message=error.detail or None,
-        group_id=group_id,
-        group_state="",
-        group_epoch=0,
-        assignment_epoch=0,
-        assignor_name="",
-        members=(),
+        authorized_operations=operations(broker, call, group_id),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Protocol
 from ottla.acl.rights import Right
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.partitions.partition_log import PartitionLog
-from ottla.brokerlite.machines.share_partitions.share_partition import RecordResults
+from ottla.brokerlite.machines.share_partitions.record_results import RecordResults
 from ottla.brokerlite.machines.share_partitions.share_sessions import Place, SessionName
 from ottla.brokerlite.machines.share_partitions.stored_state import ShareKey
 from ottla.codec.apis.share_acknowledge import AcknowledgeTopic
@@ -95,22 +95,12 @@ def acknowledge(
             continue
         try:
             readable(broker, call, place, right)
-            _take(broker, call, name, place, _checked(each, renews=renews))
+            checked = _checked(each, renews=renews)
+            broker.share_partitions.acknowledge(ShareKey(name.group_id, *place), name.member_id, checked)
             results[place] = None
         except BrokerError as error:
             results[place] = error
     return results
-
-
-def _take(broker: BrokerCore, call: Call, name: SessionName, place: Place, batches: Sequence[RecordResults]) -> None:
-    key = ShareKey(name.group_id, *place)
-    if (partition := broker.share_partitions.find(key)) is None:
-        raise UnknownTopicOrPartition("this broker has no share partition of that kind in use")
-    partition.configure(broker.share_configs.limits(name.group_id))
-    partition.acknowledge(name.member_id, batches, call.now)
-    if any(RENEW in each.types for each in batches):
-        broker.share_partitions.watch(key)
-    broker.share_partitions.woke(key)
 
 
 def _checked(batches: Iterable[AcknowledgementBatch], *, renews: bool) -> list[RecordResults]:

@@ -71,7 +71,7 @@ class ClientLink:
     """
 
     def __init__(self, client: ClientConnection, node: int, shared: LinkContext, *, relayed: bool = False) -> None:
-        self._client, self._node, self._shared, self._relayed = client, node, shared, relayed
+        self._client, self.node, self._shared, self._relayed = client, node, shared, relayed
         self._link: UpstreamLink | None = None
         self._offered: Offered = {}, Features()
         self._software = OURS
@@ -213,7 +213,7 @@ class ClientLink:
 
     def _connect(self, now: float) -> None:
         if self._address is None:
-            self._give_up(f"upstream does not name node {self._node} any more", now)
+            self._give_up(f"upstream does not name node {self.node} any more", now)
             return
         lost = self._client.contained(self._lost)
         connect = self._shared.links.relay if self._relayed else self._shared.links.connect
@@ -224,7 +224,7 @@ class ClientLink:
     @property
     def _address(self) -> Address | None:
         """The broker's address; ``None`` if upstream does not name it any more."""
-        return self._shared.cluster.nodes.get(self._node)
+        return self._shared.cluster.nodes.get(self.node)
 
     def _ready(self, now: float) -> None:
         assert self._link is not None, "only an open link becomes ready"

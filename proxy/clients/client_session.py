@@ -123,6 +123,7 @@ class ClientSession:
     def _all_handled(self, now: float) -> None:
         """Finish, because all requests of a disconnected client are handled."""
         self._link.left(now)  # requests that waited may have opened it again
+        self._guard.left()
         self._shared.acceptance.left(self._client.number, now)
 
     def request(self, ticket: int, frame: Buffer, now: float) -> None:

@@ -7,6 +7,7 @@
     ShareSession        one share session: its epochs, its partitions, the records locked in it (`share_session.py`)
     LockWatch, Pace     warns before locks expire; how many records are fetched ahead (`lock_watch.py`, `pace.py`)
     ActivityWatch       makes the member leave if the user's code hangs (`activity_watch.py`)
+    UnreportedFailures  failed acknowledgements of which no call knows yet (`unreported_failures.py`)
     LockedRecord        one record between its acquisition and its end, with its lock (`locked_record.py`)
 
     a record   acquired ──► buffered ──► handed out ──► acknowledged ──► sent ──► stored

@@ -29,6 +29,7 @@ from ottla.sdk.share.locked_record import LockedRecord, RecordAcknowledgement, R
 from ottla.sdk.share.member import ShareMember
 from ottla.sdk.share.options import ShareConsumerOptions
 from ottla.sdk.share.reader import ShareReader
+from ottla.sdk.share.unreported_failures import UnreportedFailures
 from ottla.sdk.steps import CHECK, TURN, Shielded, Steps
 
 log = logger("ottla.sdk.consumer")
@@ -63,8 +64,7 @@ class ShareConsumerCore:
         """The error that has ended the membership."""
         self._open: dict[RecordAcknowledgement, None] = {}
         """Acknowledgements without a result."""
-        self._failures: dict[tuple[str, int, int], AcknowledgementFailed] = {}
-        """Failed acknowledgements of which no call knows yet."""
+        self._failures = UnreportedFailures()
         self._in_hand: LockedRecord | None = None
         """With ``"implicit"``: the record that the next call accepts."""
         self._task: Any = None
@@ -106,8 +106,8 @@ class ShareConsumerCore:
         try:
             if self._core.closed is not None:
                 self.close()
-                self._note_failures(error)
-                self._raise_failures()
+                self._failures.note_on(error)
+                self._failures.raise_all()
             elif error is None:
                 try:
                     yield from self._finish(min(LEAVE_TIMEOUT, self._core.options.api_timeout))
@@ -133,7 +133,7 @@ class ShareConsumerCore:
         yield core.bounded(self._member.close(core.now, until), until)  # an earlier goodbye has a deadline of its own
         if stuck:
             raise TimeoutExpired(f"{stuck} acknowledgement(s) had no result within {limit:g} s: {waits}")
-        self._raise_failures()
+        self._failures.raise_all()
 
     def _finish_at_once(self, error: BaseException) -> Steps[None]:
         core = self._core
@@ -141,7 +141,7 @@ class ShareConsumerCore:
         self._reader.stop(_CLOSED)
         until = core.now + CLOSE_TIMEOUT / 2
         yield Shielded(core.bounded(self._member.close(core.now, until), until))
-        self._note_failures(error)
+        self._failures.note_on(error)
 
     @property
     def closed(self) -> bool:
@@ -161,7 +161,7 @@ class ShareConsumerCore:
             release()
         self._core.parts.pop(self, None)
         if self._failures:  # if the client closes first, `leave` may raise them, but perhaps it is never called
-            failed = self._all_failures()
+            failed = self._failures.together()
             log.error(
                 "acknowledgements failed when the consumer was closed, and the records will be delivered again",
                 extra={"group": self._options.group, "records": len(failed.records), "why": failed.reason},
@@ -212,7 +212,7 @@ class ShareConsumerCore:
                     self._member.join(core.now)
                 if self._failed is not None:
                     raise self._failed
-                self._raise_failures()
+                self._failures.raise_all()
                 if (locked := self._reader.take()) is not None:
                     if implicit:
                         self._in_hand = locked
@@ -327,7 +327,7 @@ class ShareConsumerCore:
                 raise TimeoutExpired(
                     f"{len(self._open)} acknowledgement(s) had no result within {timeout:g} s: {waits}"
                 )
-        self._raise_failures()
+        self._failures.raise_all()
 
     def _begin(self, locked: LockedRecord, kind: int) -> RecordAcknowledgement:
         self._refuse(locked)
@@ -364,31 +364,8 @@ class ShareConsumerCore:
 
     def _report(self, error: AcknowledgementFailed) -> None:
         """Have the next call raise the error."""
-        self._failures.update(dict.fromkeys(error.records, error))
+        self._failures.add(error)
         self._reader.wake_waiting()
-
-    def _raise_failures(self) -> None:
-        if self._failures:
-            raise self._taken_failures()
-
-    def _note_failures(self, error: BaseException | None) -> None:
-        """Add the failures to the error that ends the block."""
-        if error is not None and self._failures:
-            error.add_note(f"ottla: {self._taken_failures()}")
-
-    def _taken_failures(self) -> AcknowledgementFailed:
-        """All failures that no call knows yet, as one error, for a call that knows them now."""
-        failed = self._all_failures()
-        self._failures = {}
-        return failed
-
-    def _all_failures(self) -> AcknowledgementFailed:
-        """All failures that no call knows yet, as one error."""
-        failures = self._failures
-        reasons = list(dict.fromkeys(each.reason for each in failures.values()))
-        more = f" (and {len(reasons) - 1} other reason(s))" if len(reasons) > 1 else ""
-        records = {each: failures[each].records[each] for each in failures}
-        return AcknowledgementFailed(f"{len(records)} acknowledgement(s) failed: {reasons[0]}{more}", records)
 
     # -- the group's side --------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ Rules:
 Source: ShareConsumeRequestManager.java; SharePartition.java, acknowledge.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -123,6 +123,8 @@ class NodeReader:
         self.session = ShareSession(group, member_id, self.wake)
         self._metrics = ShareMetrics(core.metrics)
         self._failures = 0
+        self._trouble = ""
+        """Why the last session was lost; empty while one works."""
         self._refusals = 0
         """The number of pauses of acknowledgements, one after the other."""
         self._resuming: Timer | None = None
@@ -166,6 +168,12 @@ class NodeReader:
         """Close the session on the ordinary channel, because the broker may hold back a ShareFetch on the other one."""
         if self._core.closed is None and self._core.connected(self.node):
             ask(self._core, self.node, request, now + self._core.options.request_timeout)
+
+    def explain(self) -> Iterator[str]:
+        """Lines for people about problems."""
+        if self._trouble:
+            attempts = f"{self._failures} attempt(s) failed, last error: {self._trouble}"
+            yield f"share group {self._group!r}: no share session with node {self.node.id}: {attempts}"
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -216,9 +224,9 @@ class NodeReader:
             self.reserved = 0
             yield from self._failed(error)
             return
-        self._metrics.fetched(core.now - sent, core.now)
+        self._metrics.fetched(core.now - sent, answer.throttle_time_ms / 1000, core.now)
         self.session.answered()
-        self._failures, self.reserved, self.has_more = 0, 0, False
+        self._failures, self._trouble, self.reserved, self.has_more = 0, "", 0, False
         seconds = answer.acquisition_lock_timeout_ms / 1000
         self._take(answer, Lock(sent + seconds, core.now + seconds, seconds))
         self._reading.changed()
@@ -291,8 +299,10 @@ class NodeReader:
         """Take over the records of a response; report the errors of partitions."""
         nodes = [Node(each.node_id, each.host, each.port, each.rack) for each in answer.node_endpoints]
         new: list[LockedRecord] = []
+        size = 0
         for topic in answer.responses:
             for data in topic.partitions:
+                size += len(data.records or b"")
                 partition = self.session.partition(topic.topic_id, data.partition_index)
                 if partition is None:
                     continue
@@ -305,6 +315,7 @@ class NodeReader:
                 elif data.acquired_records:
                     self.has_more = True
                     new += self._open(partition, data, lock)
+        self._metrics.received(size, len(new), self._core.now)
         self._reading.acquired(self, lock, new)
 
     def _open(self, partition: SharedPartition, data: PartitionData, lock: Lock) -> list[LockedRecord]:
@@ -384,7 +395,7 @@ class NodeReader:
             error = UnsupportedVersion(error.detail, told=NO_SHARE_GROUPS)
         if not error.retriable:
             self._reading.failed(error)
-        self._failures += 1
+        self._failures, self._trouble = self._failures + 1, str(error)
         self._reading.changed()
         if not self._closing:
             yield from sleep(self._core, self._core.backoff(self._failures - 1))

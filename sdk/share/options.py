@@ -4,8 +4,9 @@ from typing import Literal
 
 from ottla.errors import ConfigurationError
 from ottla.late_dataclass import dataclass
+from ottla.sdk import kafka_values as kafka
 from ottla.sdk.arguments import integer
-from ottla.sdk.options import within_bounds
+from ottla.sdk.options import option, within_bounds
 
 _MODES = ("explicit", "implicit")
 _LIMITS = ("record_limit", "batch_optimized")
@@ -17,13 +18,17 @@ class ShareConsumerOptions:
 
     group: str
     """The share group, whose members, in any language, share the records."""
-    acknowledge: Literal["explicit", "implicit"] = "explicit"
+    acknowledge: Literal["explicit", "implicit"] = option(
+        "explicit", {"share.acknowledgement.mode": kafka.acknowledgement_mode}
+    )
     """``"explicit"``: you acknowledge each record, and several callers may ask for records at the same time.
     ``"implicit"``: asking for the next record accepts the previous one; one caller asks at a time."""
     max_records: int = 500
     """The most records that this consumer holds, in your hands and fetched ahead. Each is locked from its fetch on, so
     choose few if a record takes long."""
-    acquire_mode: Literal["record_limit", "batch_optimized"] = "record_limit"
+    acquire_mode: Literal["record_limit", "batch_optimized"] = option(
+        "record_limit", {"share.acquire.mode": kafka.acquire_mode}
+    )
     """``"record_limit"``: ``max_records`` is exact (Kafka 4.2 or newer). ``"batch_optimized"``: brokers hand out whole
     batches of the log, which costs less and may be more records."""
     max_poll_interval: float = 300.0

@@ -32,7 +32,6 @@ from ottla.sdk.share.locked_record import Lock, LockedRecord, RecordState, Recor
 from ottla.sdk.share.node_reader import NodeReader
 from ottla.sdk.share.options import ShareConsumerOptions
 from ottla.sdk.share.pace import Pace
-from ottla.sdk.share.share_metrics import ShareMetrics
 from ottla.sdk.timers import Timer
 
 _BRIEFLY = 0.1
@@ -54,7 +53,6 @@ class ShareReader:
         self.tally = RecordTally()
         self._pace = Pace(options.max_records)
         self._watch = LockWatch(core, options.group, self._locked, self._expired)
-        self._metrics = ShareMetrics(core.metrics)
         self._readers: dict[int, NodeReader] = {}
         self._assigned: tuple[SharedPartition, ...] = ()
         self._paused: dict[SharedPartition, float] = {}
@@ -142,7 +140,6 @@ class ShareReader:
         for each in self._readers.values():
             each.stop(why)
         self._buffer.clear()
-        self._metrics.close()
         self._core.retire(self._channel)
         self._notify()
 
@@ -155,9 +152,16 @@ class ShareReader:
         return {"partitions": count} if count else {}
 
     def explain(self, now: float) -> Iterator[str]:
-        """Lines for people about partitions that cannot be read."""
+        """Lines for people about partitions that cannot be read, and about calls that wait for a record."""
         for partition, why in self._troubles.items():
             yield f"{partition}: {why}"
+        if not self._waiting:
+            return
+        for each in self._readers.values():
+            yield from each.explain()
+        if self.tally.held >= self._options.max_records:
+            full = f"your code has {self.tally.held} record(s), as many as max_records: acknowledge some of them"
+            yield f"share group {self._options.group!r}: {full}"
 
     # -- for the readers of nodes ------------------------------------------------------------------------------------
 
@@ -212,7 +216,6 @@ class ShareReader:
             if each not in self._paused and each not in self._dead:
                 self._troubles.pop(each, None)
         if records:
-            self._metrics.acquired(len(records), self._core.now)
             self._watch.watch(lock)
             self._buffer.extend(records)
             self._notify()

@@ -1,4 +1,8 @@
-"""The metrics of a share consumer, named as in Kafka's `consumer-share-fetch-manager-metrics`.
+"""The metrics of share consumers, named as in Kafka's `consumer-share-fetch-manager-metrics`.
+
+Rules:
+- ``records-consumed`` counts acquired records, buffered ones included. ``bytes-consumed`` counts whole batches, with
+  records that other members have; in Java it counts the bytes of acquired records alone.
 
 Source: ShareFetchMetricsRegistry.java, ShareFetchMetricsManager.java.
 """
@@ -10,7 +14,7 @@ _TYPE = "consumer-share-fetch-manager-metrics"
 
 
 class ShareMetrics:
-    """Measures a share consumer; its owners share the metrics."""
+    """Measures the requests to one leader; all share consumers of a client have the same metrics."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -18,16 +22,27 @@ class ShareMetrics:
         self._latency = metrics.timing("fetch-latency", type=_TYPE)
         self._sent = metrics.meter("acknowledgements-send", type=_TYPE)
         self._errors = metrics.meter("acknowledgements-error", type=_TYPE)
+        self._throttle = metrics.timing("fetch-throttle-time", type=_TYPE)
+        self._size = metrics.spread("fetch-size", type=_TYPE)
+        self._bytes = metrics.meter("bytes-consumed", type=_TYPE)
+        self._per_request = metrics.spread("records-per-request", type=_TYPE)
         self._records = metrics.meter("records-consumed", type=_TYPE)
-        self._handles: tuple[Handle, ...] = (self._fetches, self._latency, self._sent, self._errors, self._records)
+        self._handles: tuple[Handle, ...] = (
+            *(self._fetches, self._latency, self._throttle, self._sent, self._errors),
+            *(self._size, self._bytes, self._per_request, self._records),
+        )
 
-    def fetched(self, seconds: float, now: float) -> None:
-        """Record a ShareFetch response."""
+    def fetched(self, seconds: float, throttled: float, now: float) -> None:
+        """Record a ShareFetch response; both durations are in seconds."""
         self._fetches.add(1, now)
         self._latency.record(seconds, now)
+        self._throttle.record(throttled, now)
 
-    def acquired(self, records: int, now: float) -> None:
-        """Record the records of a ShareFetch response."""
+    def received(self, size: int, records: int, now: float) -> None:
+        """Record the content of a ShareFetch response; ``size`` is in bytes."""
+        self._size.record(size, now)
+        self._bytes.add(size, now)
+        self._per_request.record(records, now)
         self._records.add(records, now)
 
     def sent(self, acknowledgements: int, now: float) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ottla.brokerlite.handlers import SERVED, describe_groups, offset_fetch
+from ottla.brokerlite.handlers import SERVED, described_groups, offset_fetch
 from ottla.brokerlite.machines.core import Answer
 from ottla.codec.apis import APIS
 from ottla.codec.apis.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -169,7 +169,7 @@ def test_groups_beyond_the_limit_of_a_response_must_be_requested_again(
         machine.ask(committing(5, group=name, metadata="m" * 4000))
         join(machine, group=name)
     monkeypatch.setattr(offset_fetch, "MOST_BYTES", 5000)
-    monkeypatch.setattr(describe_groups, "MOST_BYTES", 150)
+    monkeypatch.setattr(described_groups, "MOST_BYTES", 150)
     groups = tuple(OffsetFetchRequestGroup(group_id=name, topics=None) for name in ("u", "v", NAME))
     fetched = machine.ask(OffsetFetchRequest(groups=groups), 8)
     described = machine.ask(DescribeGroupsRequest(groups=("u", "v", NAME)), 5)
@@ -182,7 +182,7 @@ def test_groups_beyond_the_limit_of_a_response_must_be_requested_again(
 def test_names_of_members_count_in_the_limit_of_a_response(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = a_machine(tmp_path / "data")
     join(machine, group="u")
-    monkeypatch.setattr(describe_groups, "MOST_BYTES", 300)
+    monkeypatch.setattr(described_groups, "MOST_BYTES", 300)
     described = machine.ask(DescribeGroupsRequest(groups=(NAME, "u")), 5)
     assert len(described.groups[0].members[0].group_instance_id) == 200
     assert [each.error_code for each in described.groups] == [0, CoordinatorLoadInProgress.code]

@@ -60,7 +60,7 @@ def keeps_the_epoch_of_a_group_that_a_member_leaves(patch: pytest.MonkeyPatch) -
     def fence(self: roster.Roster, group: ConsumerGroup, leaving: Iterable[AssignedMember], now: float) -> None:
         change = Change(group)
         for member in leaving:
-            change.remove(member)
+            change.remove(member.member_id)
         self.commit(change, now)
 
     patch.setattr(roster.Roster, "fence", fence)

@@ -14,23 +14,30 @@ from ottla.brokerlite.metrics import (
     BROKER_METRICS,
     BYTES_IN,
     BYTES_OUT,
+    LOCKS_EXPIRED,
     LOG_END_OFFSET,
     LOG_SIZE,
     MESSAGES_IN,
+    RECORDS_IN_FLIGHT,
     collect,
 )
 from ottla.brokerlite.serve import RunningBroker, run_broker
 from ottla.codec.apis.api_versions import ApiVersionsRequest
+from ottla.codec.apis.share_fetch import ACCEPT
 from ottla.serve import Listener
 from ottla.serve.traffic import TRAFFIC_METRICS
 from ottla.server_metrics import MOST_SERIES, OTHER, Histogram
 from tests.brokerlite.machine import Machine, a_batch, fetching, producing
 from tests.brokerlite.model_disk import ModelDisk
 from tests.brokerlite.peer import Peer
+from tests.brokerlite.sharing import acknowledge, beat, configure, fetch
 from tests.patience import FAR
 from tests.scraping import Scraped, scrape
+from tests.sdk.shared_topics import share_from_the_beginning
 
 DECLARED = {each.name for each in (*TRAFFIC_METRICS, *BROKER_METRICS)}
+OF_SHARES = {LOCKS_EXPIRED.name, RECORDS_IN_FLIGHT.name}
+"""These metrics have values only if a share group exists."""
 HELLO = ApiVersionsRequest(client_software_name="test", client_software_version="1")
 
 
@@ -89,7 +96,71 @@ async def test_topics_groups_and_transactions_of_real_clients_are_counted() -> N
     assert after.value("kafka_server_brokertopicmetrics_bytesout_total", topic="orders") > 0
     assert after.value("kafka_log_log_size", topic="idle") == 0
     assert after.value("kafka_controller_kafkacontroller_globaltopiccount") == 4, "with the two internal ones"
-    assert {each for each in after.names if not each.startswith("process_")} == DECLARED
+    assert {each for each in after.names if not each.startswith("process_")} == DECLARED - OF_SHARES
+
+
+async def test_share_groups_of_real_clients_are_counted() -> None:
+    async with a_broker() as running:
+        running.create_topic("jobs", 2, {})
+        async with ottla.connect(running.bootstrap) as client:
+            await share_from_the_beginning(client, "workers")
+            async with client.producer() as producer:
+                for n in range(10):
+                    await producer.send("jobs", b"%d" % n, partition=0)
+            async with client.share_consumer("jobs", group="workers", max_records=6) as jobs:
+                for settle in ("accept", "accept", "accept", "reject", "renew"):
+                    record = await anext(jobs)
+                    await getattr(record, settle)()
+                during = await scraped(running)
+                await record.release()
+            after = await scraped(running)
+
+    assert during.values("kafka_server_group_coordinator_metrics_group_count") == {
+        ("classic",): 0,
+        ("consumer",): 0,
+        ("share",): 1,
+    }
+    share_groups = "kafka_server_group_coordinator_metrics_share_group_count"
+    assert during.values(share_groups) == {("Empty",): 0, ("Stable",): 1}
+    assert after.values(share_groups) == {("Empty",): 1, ("Stable",): 0}
+    assert during.values("kafka_server_group_coordinator_metrics_consumer_group_count").keys() == {
+        *(("Empty",), ("Assigning",), ("Reconciling",), ("Stable",))
+    }
+    acknowledged = "kafka_server_sharegroupmetrics_recordacknowledgements_total"
+    assert during.values(acknowledged) == {("Accept",): 3, ("Release",): 0, ("Reject",): 1, ("Renew",): 1}
+    assert after.value(acknowledged, acktype="Release") == 1
+    place = {"group": "workers", "topic": "jobs"}
+    assert 1 <= during.value("kafka_server_sharepartitionmetrics_inflightmessagecount", **place) <= 6
+    assert during.value("kafka_server_sharepartitionmetrics_acquisitionlocktimeout_total", **place) == 0
+    assert during.value("ottla_broker_group_lag", **place) == after.value("ottla_broker_group_lag", **place) == 6
+    assert during.value("ottla_broker_group_members", group="workers") == 1
+    assert during.names >= OF_SHARES
+    assert during.value("kafka_server_sharesessioncache_sharesessionscount") == 1
+    assert during.value("kafka_server_sharesessioncache_sharepartitionscount") == 2
+    assert after.value("kafka_server_sharesessioncache_sharesessionscount") == 0
+    assert after.value("kafka_server_sharesessioncache_sharepartitionscount") == 0
+
+
+def test_expired_locks_are_counted_until_the_progress_of_the_group_is_deleted(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, disk=ModelDisk())
+    machine.core.create_topic("t", 1, {})
+    topic_id = machine.core.topics.by_name["t"].topic_id
+    machine.produce(a_batch(b"a", b"b", b"c"))
+    machine.ask(configure(auto_offset_reset="earliest"))
+    machine.ask(beat())
+    machine.ask(fetch(topic_id))
+    machine.ask(acknowledge(topic_id, 1, {0: [(0, 0, [ACCEPT])]}))
+
+    def expired() -> list[float]:
+        steps = collect(machine.core, Listener(), Histogram(), Histogram())
+        return [each.value for each in steps if each is not None and each.metric is LOCKS_EXPIRED]
+
+    assert expired() == [0]
+    machine.pass_time(31.0)
+    assert expired() == [2]
+    machine.ask(beat(epoch=-1))
+    machine.core.share_groups.remove(machine.core.share_groups.by_id["g"])
+    assert expired() == []
 
 
 async def test_requests_errors_and_bytes_are_counted_exactly(tmp_path: Path) -> None:

@@ -11,15 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from ottla.brokerlite.machines.share_partitions.acquisition import AcquiredRun, FoundBatch, Wanted
 from ottla.brokerlite.machines.share_partitions.delivery_states import TRANSITIONS, DeliveryInput, DeliveryState
-from ottla.brokerlite.machines.share_partitions.share_partition import (
-    AcquiredRun,
-    FoundBatch,
-    RecordResults,
-    ShareLimits,
-    SharePartition,
-    Wanted,
-)
+from ottla.brokerlite.machines.share_partitions.record_results import RecordResults
+from ottla.brokerlite.machines.share_partitions.share_partition import SharePartition
+from ottla.brokerlite.machines.share_partitions.share_settings import ShareLimits
 from ottla.brokerlite.machines.share_partitions.stored_state import StoredBatch, StoredState, merged
 from ottla.codec.apis.share_fetch import ACCEPT, GAP, REJECT, RELEASE, RENEW
 from ottla.errors import CoordinatorNotAvailable, InvalidRecordState, InvalidRequest
@@ -249,7 +245,7 @@ def test_a_lock_that_expires_makes_the_record_available_again() -> None:
     kept.now = 20.0
     kept.tell(ALICE, 0, 4, RENEW)
     kept.now = 30.0
-    assert kept.share.expire(30.0) is None
+    assert kept.share.expire(30.0) == (5, None)
     assert kept.states() == [(0, 4, "ACQUIRED", 1), (5, 9, "AVAILABLE", 1)] and kept.share.next_deadline == 50.0
     assert kept.fetch(BOB, 10)[0] == AcquiredRun(5, 9, 2)
     with pytest.raises(InvalidRecordState):
@@ -260,7 +256,8 @@ def test_a_lock_expires_even_if_the_disk_refuses() -> None:
     kept = Kept()
     kept.fetch(ALICE, 10)
     kept.full = True
-    assert isinstance(kept.share.expire(30.0), CoordinatorNotAvailable)
+    expired, error = kept.share.expire(30.0)
+    assert expired == 10 and isinstance(error, CoordinatorNotAvailable)
     assert kept.fetch(BOB, 10) == [AcquiredRun(0, 9, 2)]
 
 

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from ottla.errors import ShareSessionNotFound
 from ottla.proxy import core
-from ottla.proxy.clients.access import fetches, guard, metadata, transactions
+from ottla.proxy.clients.access import fetches, guard, metadata, shares, transactions
 from ottla.proxy.clients.access.screening import PASS
 from ottla.proxy.clients.client_connection import ClientConnection
 from ottla.proxy.clients.client_link import ClientLink
@@ -14,9 +15,18 @@ from ottla.proxy.clients.offering import Offering
 from ottla.proxy.clients.relay import RelayedLogin
 from ottla.proxy.clients.request_line import RequestLine
 from tests.proxy import test_acls as acls
+from tests.proxy import test_acls_of_share_groups as of_shares
 from tests.proxy import test_relay as relay
 
 Broken = tuple[Any, str, Any]
+
+
+def _refusal_if_never_opened(self: Any, request: Any) -> int:
+    name = shares.ShareSessionName(self._node, request.group_id, request.member_id)
+    if request.share_session_epoch == 0:
+        self._open(name)
+    return 0 if name in self._opened else ShareSessionNotFound.code
+
 
 MUTATIONS: dict[str, tuple[Broken, Callable[[], None]]] = {
     "a session of another connection goes on": (
@@ -26,6 +36,26 @@ MUTATIONS: dict[str, tuple[Broken, Callable[[], None]]] = {
     "every fetch passes": (
         (fetches.ConnectionFetchSessions, "fetch", lambda self, asked: PASS),
         acls.test_a_fetch_with_a_denied_topic_gets_no_session,
+    ),
+    "a share session of another connection goes on": (
+        (shares.ConnectionShareSessions, "_refusal", lambda self, request: 0),
+        of_shares.test_a_share_session_goes_on_where_it_was_opened_and_nowhere_else,
+    ),
+    "a share session that was replaced goes on": (
+        (shares.ConnectionShareSessions, "_refusal", _refusal_if_never_opened),
+        of_shares.test_a_share_session_that_another_connection_replaced_does_not_go_on,
+    ),
+    "denied topics get into a share session": (
+        (shares, "_refusal_to_fetch", lambda asked, topic: 0),
+        of_shares.test_a_denied_topic_is_left_out_of_the_share_session,
+    ),
+    "records of every topic reach a share consumer": (
+        (shares, "_readable", lambda asked, answer: answer),
+        of_shares.test_records_that_a_client_may_not_read_never_reach_it,
+    ),
+    "share sessions are never forgotten": (
+        (shares.ConnectionShareSessions, "left", lambda self: None),
+        of_shares.test_a_client_that_disconnects_leaves_no_share_session_behind,
     ),
     "topic ids are not looked up": (
         (guard.Guard, "_unknown_ids", lambda self, request, message: ()),

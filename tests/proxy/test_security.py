@@ -32,6 +32,7 @@ from tests.interop.peers import kcat_produce
 from tests.patience import HUNG
 from tests.proxy.running import ProxyThread, proxied
 from tests.proxy.secured import MECHANISMS, logged_in, on_thread, rules, user_file, with_passwords
+from tests.sdk.shared_topics import filled, share_from_the_beginning
 
 USERS = {"alice": "correct horse", "bob, =1": "bob's", "admin": "secret-of-admin"}
 SECRET = USERS["alice"]
@@ -126,6 +127,37 @@ def test_our_client_hears_what_it_may_not(proxy: ProxyThread) -> None:
         trio.run(consume, "another")
 
 
+def test_our_share_consumer_reads_what_it_may(broker: Broker, users: str) -> None:
+    acls = ("allow alice Read Topic jobs", "allow alice Describe Topic more", "allow alice Read Group workers")
+
+    async def work(topic: str, bootstrap: str, wanted: int) -> set[bytes]:
+        client = ottla.connect(bootstrap, sasl=ottla.ScramSha256("alice", SECRET), connect_timeout=HUNG)
+        found: set[bytes] = set()
+        with trio.fail_after(HUNG):
+            async with client, client.share_consumer(topic, group="workers") as jobs:
+                async for record in jobs:
+                    await record.accept()
+                    found.add(record.value or b"")
+                    if len(found) == wanted:
+                        break
+        return found
+
+    async def prepare() -> set[bytes]:
+        async with ottla.connect(broker.bootstrap) as admin:
+            await share_from_the_beginning(admin, "workers")
+            await filled(admin, "more", 1)
+            return await filled(admin, "jobs", 30)
+
+    values = trio.run(prepare)
+    with proxy_of(broker, users, *acls) as proxy:
+        assert trio.run(work, "jobs", proxy.bootstrap, len(values)) == values
+        for topic in ("secret", "more"):
+            with pytest.raises(TopicAuthorizationFailed):
+                trio.run(work, topic, proxy.bootstrap, 1)
+    with proxy_of(broker, users, *acls[:2]) as proxy, pytest.raises(GroupAuthorizationFailed):
+        trio.run(work, "jobs", proxy.bootstrap, 1)
+
+
 def test_a_client_is_the_subject_of_its_certificate(broker: Broker, ca: trustme.CA) -> None:
     subjects = SubjectMapping.parse("RULE:^.*CN=([^,]+).*$/$1/L,DEFAULT")
     own = ca.issue_cert(common_name="Alice")
@@ -187,6 +219,26 @@ def test_librdkafka_logs_in_produces_and_consumes(proxy: ProxyThread, mechanism:
             assert time.monotonic() < deadline
         assert message.topic() == "t"
     finally:
+        consumer.close()
+
+
+@pytest.mark.slow
+def test_librdkafkas_share_consumer_reads_what_it_may(broker: Broker, users: str) -> None:
+    async def prepare() -> set[bytes]:
+        async with ottla.connect(broker.bootstrap) as admin:
+            await share_from_the_beginning(admin, "workers-rd")
+            return await filled(admin, "jobs-rd", 30)
+
+    values = trio.run(prepare)
+    with proxy_of(broker, users, "allow alice Read Topic jobs-rd", "allow alice Read Group workers-rd") as proxy:
+        consumer = confluent_kafka.ShareConsumer(librdkafka(proxy, "PLAIN", SECRET, **{"group.id": "workers-rd"}))
+        consumer.subscribe(["jobs-rd"])
+        found: set[bytes] = set()
+        deadline = time.monotonic() + HUNG
+        while found != values:
+            found |= {message.value() or b"" for message in consumer.poll(1.0) if not message.error()}
+            assert time.monotonic() < deadline
+        consumer.commit_sync()
         consumer.close()
 
 

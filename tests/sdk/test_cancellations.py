@@ -16,10 +16,11 @@ from ottla.sdk.consumer import Batch, Consumer
 from ottla.sdk.core import ClientCore
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.producer import Producer
+from ottla.sdk.share_consumer import ShareConsumer, SharedRecord
 from ottla.sdk.steps import Steps
 from ottla.sdk.timers import Timer
 from tests.brokerlite.machine import a_batch, records_of
-from tests.sdk import cancelling_streams  # noqa: F401 # registers scenarios
+from tests.sdk import cancelling_shares, cancelling_streams  # noqa: F401 # registers scenarios
 from tests.sdk.cancelling import HOUSEKEEPING, SCENARIOS, Fate, Scenario, public
 from tests.sdk.virtual import Cancelled, Dropped, Plan, Virtual, Watched
 
@@ -177,7 +178,9 @@ def _called(call: Any) -> str:
 # -- the table ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("of", [Client, Producer, Consumer, Batch], ids=lambda each: each.__name__)
+@pytest.mark.parametrize(
+    "of", [Client, Producer, Consumer, Batch, ShareConsumer, SharedRecord], ids=lambda each: each.__name__
+)
 def test_each_public_method_that_can_be_awaited_has_a_scenario(of: type) -> None:
     assert {each.method for each in SCENARIOS if each.of is of} == public(of)
 

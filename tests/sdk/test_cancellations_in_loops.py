@@ -18,7 +18,7 @@ from ottla.errors import OttlaError
 from ottla.sdk.client import Client
 from ottla.sdk.outcome import Outcome
 from ottla.testing import Broker
-from tests.sdk import cancelling_streams  # noqa: F401 # registers scenarios
+from tests.sdk import cancelling_shares, cancelling_streams  # noqa: F401 # registers scenarios
 from tests.sdk.cancelling import SCENARIOS, Fate, Scenario
 from tests.sdk.loops import LOOPS, Loop, Trio
 from tests.sdk.suspensions import Suspended
@@ -35,7 +35,10 @@ HELD = {each.play.__name__ for each in SCENARIOS if "full_buffer" in each.play._
     "leaving_a_consumer_while_a_commit_waits_behind_another",
 }
 """Scenarios that need control over the broker's answers, or another task."""
-HALVES = {"connecting", "leaving_a_client", "leaving_a_client_before_its_consumer"}
+HALVES = {
+    *("connecting", "leaving_a_client"),
+    *("leaving_a_client_before_its_consumer", "leaving_a_client_before_its_share_consumer"),
+}
 """Scenarios that enter or leave a block inside the cancelled scope, which trio does not allow."""
 MOMENT = 0.02
 

@@ -45,6 +45,46 @@ async def test_a_client_is_made_of_kafkas_names(loop: Loop, ottla_broker: Broker
                 break
 
 
+async def test_a_share_consumer_is_made_of_kafkas_names(loop: Loop, ottla_broker: Broker) -> None:
+    config = from_kafka_config(
+        {
+            "bootstrap.servers": ottla_broker.bootstrap,
+            "group.id": "workers",
+            "share.acknowledgement.mode": "implicit",
+            "share.acquire.mode": "batch_optimized",
+            "max.poll.records": "7",
+        }
+    )
+    ottla_broker.create_topic("t", partitions=1)
+    async with loop.connect(**config) as client:
+        await client.reset_share_offsets("workers", "beginning", topics=["t"], execute=True)
+        async with client.producer() as producer:
+            await producer.send("t", b"1")
+        with loop.fail_after(HUNG):
+            async with client.share_consumer("t", **config.share_consumer) as jobs:
+                async for record in jobs:
+                    assert record.value == b"1"
+                    break
+                assert await jobs.poll(0.1) is None  # this accepts the record
+            assert (await client.share_offsets("workers"))["t", 0].lag == 0
+
+
+def test_a_share_consumer_has_its_own_options_and_those_of_consumers_that_it_knows() -> None:
+    made = from_kafka_config(
+        {
+            "group.id": "g",
+            "max.poll.records": 5,
+            "max.poll.interval.ms": 60000,
+            "session.timeout.ms": 20000,
+            "isolation.level": "read_committed",
+            "share.acknowledgement.mode": "EXPLICIT",
+        }
+    )
+    common = {"group": "g", "max_records": 5, "max_poll_interval": 60.0}
+    assert made.share_consumer == common | {"acknowledge": "explicit"} == made.part("share_consumer")
+    assert made.consumer == common | {"session_timeout": 20.0, "isolation": "read_committed"}
+
+
 async def test_what_may_be_zero_works_so(loop: Loop, ottla_broker: Broker) -> None:
     zero = ("fetch.max.wait.ms", "fetch.max.bytes", "max.partition.fetch.bytes", "message.timeout.ms", "batch.size")
     config = from_kafka_config(dict.fromkeys(zero, 0))
@@ -161,6 +201,7 @@ def test_names_become_arguments_with_our_units(
         ({"auto.offset.reset": "by_duration:soon"}, "has no duration such as"),
         ({"auto.commit.interval.ms": 100}, "without enable.auto.commit=true"),
         ({"isolation.level": "dirty"}, "'isolation.level': 'dirty' is not one of read_uncommitted, read_committed"),
+        ({"share.acquire.mode": "all"}, "'share.acquire.mode': 'all' is not one of record_limit, batch_optimized"),
         ({"linger.ms": "x", "zzz": 1}, "'linger.ms': .*; 'zzz' is not a name"),
         ({"compression.type": "brotli"}, r"'compression.type' \('brotli'\): .*none, gzip, snappy, lz4, zstd"),
         ({"acks": 7}, r"'acks' \(7\): acks must be 'all', 1 or 0"),
@@ -320,7 +361,7 @@ def test_what_is_no_configuration_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"^config must be a mapping of names to values, not None$"):
         from_kafka_config(config)
     config = "x"
-    with pytest.raises(ConfigurationError, match="name must be one of 'client', 'producer', 'consumer', not 'x'"):
+    with pytest.raises(ConfigurationError, match=r"name must be one of 'client', .*'share_consumer', not 'x'"):
         from_kafka_config({}).part(config)
 
 
@@ -344,6 +385,7 @@ def test_every_name_leads_to_an_argument_that_there_is() -> None:
         "client": inspect.signature(ottla.connect).parameters,
         "producer": inspect.signature(Client.producer).parameters,
         "consumer": inspect.signature(Client.consumer).parameters,
+        "share_consumer": inspect.signature(Client.share_consumer).parameters,
     }
     for name, each in MEANINGS.items():
         if isinstance(each, To):

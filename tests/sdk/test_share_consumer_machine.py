@@ -16,6 +16,7 @@ from ottla.errors import (
     LocalProtocolError,
     MemoryLimitExceeded,
     NotLeaderOrFollower,
+    ShareSessionLimitReached,
     ShareSessionNotFound,
     TopicAuthorizationFailed,
     UnknownMemberId,
@@ -199,6 +200,31 @@ def test_no_more_records_are_held_than_the_limit() -> None:
     assert second.state is RecordState.HANDED_OUT
 
 
+def test_a_call_that_waits_for_room_is_explained() -> None:
+    group = Sharing(max_records=2)
+    first, _ = group.take(0, 1)
+    assert list(group.core.explain(group.world.now)) == []
+    group.next("another")
+    full = "share group 'g': your code has 2 record(s), as many as max_records: acknowledge some of them"
+    assert list(group.core.explain(group.world.now)) == [full]
+    group.world.core.call(lambda: group.core.accept_soon(first), group.world.now)
+    assert full not in group.core.explain(group.world.now)
+
+
+def test_a_broker_that_refuses_share_sessions_is_explained_to_calls_that_wait() -> None:
+    group = Sharing()
+    group.next()
+    assert list(group.core.explain(group.world.now)) == []
+    for attempt in (1, 2):
+        group.answer_fetch(code=ShareSessionLimitReached.code)
+        (line,) = group.core.explain(group.world.now)
+        assert f"no share session with node 1: {attempt} attempt(s) failed, last error: " in line
+        assert "SHARE_SESSION_LIMIT_REACHED" in line
+        group.world.later(1.0)
+    group.answer_fetch()
+    assert list(group.core.explain(group.world.now)) == []
+
+
 def test_nothing_is_fetched_while_nobody_asks_and_nothing_is_buffered() -> None:
     group = Sharing()
     group.take(0, 3)
@@ -258,6 +284,28 @@ def test_a_record_that_did_not_reach_its_caller_is_handed_out_again() -> None:
     first, _ = group.take(0, 1)
     group.core.put_back(first)
     assert group.next().result is first
+
+
+def test_the_content_of_share_fetches_is_measured() -> None:
+    group = Sharing()
+    metrics = group.world.core.metrics
+    one, other = numbered(0, 1), numbered(2, 4)
+    group.next()
+    group.answer_fetch(one, (0, 1, 1))
+    group.next()
+    group.next()
+    group.answer_fetch(other, (3, 4, 1))
+    kind = "consumer-share-fetch-manager-metrics"
+    now = group.world.now
+    for name, value in {
+        "fetch-total": 2,
+        "records-consumed-total": 4,
+        "records-per-request-avg": 2,
+        "bytes-consumed-total": len(one) + len(other),
+        "fetch-size-max": len(other),
+        "fetch-throttle-time-max": 0,
+    }.items():
+        assert metrics.value(name, now, type=kind) == value, name
 
 
 def test_several_tasks_may_ask_and_each_record_goes_to_one() -> None:

@@ -12,6 +12,7 @@ from ottla.sdk.share.member import ShareMember
 from ottla.sdk.share.node_reader import NodeReader
 from ottla.sdk.share.reader import ShareReader
 from ottla.sdk.share.share_session import ShareSession
+from ottla.sdk.share.unreported_failures import UnreportedFailures
 from ottla.sdk.steps import Steps
 from tests.sim.mutations import Mutations
 
@@ -113,11 +114,13 @@ def _at_once(finish: Any) -> Any:
     return broken
 
 
-def _raises_again(self: ShareConsumerCore) -> None:
+def _raises_again(self: UnreportedFailures) -> None:
     failures = dict(self._failures)
     if failures:
-        error = self._taken_failures()
-        self._failures = failures if self._core.rng.random() < 0.5 else {}
+        error = self._taken()
+        self._failures = {place: each for place, each in failures.items() if not hasattr(each, "raised")}
+        for each in failures.values():
+            setattr(each, "raised", True)  # noqa: B010 # an attribute of this mutation
         raise error
 
 
@@ -127,7 +130,7 @@ _mutation("of acknowledgements refused together one is sent again", (ShareSessio
 _mutation("gaps are not acknowledged", (ShareSession, "queue_for", _no_gaps))
 _mutation("a failure that no call waits for is not reported", (ShareConsumerCore, "_report", _nothing))
 _mutation("acknowledgements are dropped when the block ends", (ShareReader, "finish", _at_once))
-_mutation("a failure is reported again", (ShareConsumerCore, "_raise_failures", lambda _: _raises_again))
+_mutation("a failure is reported again", (UnreportedFailures, "raise_all", lambda _: _raises_again))
 
 
 # -- records -----------------------------------------------------------------------------------------------------------

@@ -14,12 +14,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ottla.brokerlite.machines.consumer_groups.member import AssignedMember, Partitions
+from ottla.brokerlite.machines.consumer_groups.epoch_group import EpochGroup, GroupChange
+from ottla.brokerlite.machines.consumer_groups.member import AssignedMember
 from ottla.brokerlite.machines.consumer_groups.subscriptions import ResolvedPattern
 from ottla.brokerlite.machines.groups.group import CONSUMER, Group
 from ottla.brokerlite.machines.groups.offset_group import Committer
 from ottla.brokerlite.machines.topics.keyed_log import Pair
-from ottla.errors import IllegalGeneration, StaleMemberEpoch, UnknownMemberId, UnsupportedVersion
+from ottla.errors import IllegalGeneration, StaleMemberEpoch, UnsupportedVersion
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -29,67 +30,22 @@ STATES = (EMPTY, ASSIGNING, RECONCILING, STABLE)
 """The states of a group, as Kafka names them."""
 
 
-class Change:
-    """A change of a group by one request. The group takes it over once it is stored, or not at all.
-
-    Rule: a change is read like the group: it has the group's state where it changes nothing.
+class Change(GroupChange["ConsumerGroup", AssignedMember]):
+    """A change of a consumer group.
 
     Attributes:
-        group: the group as it is.
-        members, target, patterns: the new values; ``None``: removed.
+        patterns: the new values; ``None``: removed.
         replaces: the classic group that becomes this group, if any.
         before: records that store the group as it is, if it is not stored yet.
     """
 
     def __init__(self, group: "ConsumerGroup", replaces: Group | None = None, before: Sequence[Pair] = ()) -> None:
-        self.group = group
+        super().__init__(group)
         self.replaces = replaces
         self.before = before
-        self.members: dict[str, AssignedMember | None] = {}
-        self.target: dict[str, Partitions | None] = {}
         self.patterns: dict[str, ResolvedPattern | None] = {}
-        self.epoch = group.epoch
-        self.topics_hash = group.topics_hash
-        self.target_epoch = group.target_epoch
-        self.target_timestamp = group.target_timestamp
-        self.topics_version = group.topics_version
-
-    def put(self, member: AssignedMember) -> None:
-        """Add a member, or replace it."""
-        known = self.members if member.member_id in self.members else self.group.members
-        if member != known.get(member.member_id):
-            self.members[member.member_id] = member
-
-    def remove(self, member: AssignedMember) -> None:
-        """Remove a member and its target assignment."""
-        self.members[member.member_id] = None
-        self.target[member.member_id] = None
-
-    def raise_epoch(self, topics_hash: int) -> None:
-        """Begin the next epoch of the group, for topics with this hash."""
-        self.epoch += 1
-        self.topics_hash = topics_hash
-
-    def mark_refreshed(self, topics_version: int) -> None:
-        """Notice that the subscribed topics are known as of this `Topics.version`."""
-        self.topics_version = topics_version
-
-    def set_target(self, target: Mapping[str, Partitions], timestamp: int) -> None:
-        """Set the target assignment of all members; it belongs to the current epoch."""
-        self.target_epoch, self.target_timestamp = self.epoch, timestamp
-        for member_id, partitions in target.items():
-            if self.target_of(member_id) != partitions:
-                self.target[member_id] = partitions
 
     # -- for a group that is loaded, piece by piece
-
-    def restore_epoch(self, epoch: int, topics_hash: int) -> None:
-        """Take over the stored epoch of the group."""
-        self.epoch, self.topics_hash = epoch, topics_hash
-
-    def restore_target_epoch(self, epoch: int, timestamp: int) -> None:
-        """Take over the stored epoch of the target assignment."""
-        self.target_epoch, self.target_timestamp = epoch, timestamp
 
     def describe(self, described: AssignedMember) -> None:
         """Take over the description of a member, and keep its progress, which may have been loaded before."""
@@ -110,19 +66,6 @@ class Change:
 
     # -- the group after the change
 
-    def all_members(self) -> dict[str, AssignedMember]:
-        """Return all members, as they will be."""
-        if not self.members:
-            return self.group.members
-        merged: dict[str, AssignedMember | None] = {**self.group.members, **self.members}
-        return {member_id: member for member_id, member in merged.items() if member is not None}
-
-    def target_of(self, member_id: str) -> Partitions | None:
-        """Return the target assignment of a member, as it will be; ``None``: it has none yet."""
-        if member_id in self.target:
-            return self.target[member_id]
-        return self.group.target.get(member_id)
-
     def all_patterns(self) -> dict[str, ResolvedPattern]:
         """Return all patterns, as they will be."""
         if not self.patterns:
@@ -131,73 +74,42 @@ class Change:
         return {pattern: resolved for pattern, resolved in merged.items() if resolved is not None}
 
 
-class ConsumerGroup:
+class ConsumerGroup(EpochGroup[Change, AssignedMember]):
     """A consumer group.
 
     Attributes:
-        epoch: the group's epoch.
-        target_epoch: the epoch for which the target assignment was computed.
-        target_timestamp: when it was computed, in milliseconds since 1970; 0: never.
-        topics_hash: the subscribed topics as they were when the epoch last rose.
-        target: member id -> the partitions that the member will have.
-        patterns: pattern -> the topics that it matched.
-        topics_version: the `Topics.version` for which `topics_hash` and `patterns` are right; -1: none.
-        size: bytes of memory that the members' own data takes at most, about.
+        patterns: pattern -> the topics that it matched; right as of `topics_version`.
     """
 
     kind = "consumer"
     protocol_type = CONSUMER
 
     def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
-        self.epoch = 1
-        self.target_epoch = 0
-        self.target_timestamp = 0
-        self.topics_hash = 0
-        self.members: dict[str, AssignedMember] = {}
-        self.target: dict[str, Partitions] = {}
+        super().__init__(group_id, epoch=1)
         self.patterns: dict[str, ResolvedPattern] = {}
-        self.topics_version = -1
-        self.size = 0
         self._static: dict[str, str] = {}
         """Instance id -> member id."""
         self._owners: dict[tuple[UUID, int], str] = {}
         self._topics: frozenset[str] | None = None
 
     def apply(self, change: Change) -> None:
-        """Take over a change that is stored."""
-        self.epoch, self.topics_hash = change.epoch, change.topics_hash
-        self.target_epoch, self.target_timestamp = change.target_epoch, change.target_timestamp
-        for member_id in change.members:
-            self._forget(self.members.pop(member_id, None))
-        for member in change.members.values():
-            if member is not None:
-                self._remember(member)
-        for member_id, target in change.target.items():
-            if target is None:
-                self.target.pop(member_id, None)
-            else:
-                self.target[member_id] = target
+        super().apply(change)
         for pattern, resolved in change.patterns.items():
             if resolved is None:
                 self.patterns.pop(pattern, None)
             else:
                 self.patterns[pattern] = resolved
-        self.topics_version = change.topics_version
         self._topics = None
 
-    def _forget(self, member: AssignedMember | None) -> None:
-        if member is None:
-            return
-        self.size -= member.size
+    def _forget(self, member: AssignedMember) -> None:
+        super()._forget(member)
         if member.instance_id is not None and self._static.get(member.instance_id) == member.member_id:
             del self._static[member.instance_id]
         for place in member.places():
             self._owners.pop(place, None)
 
     def _remember(self, member: AssignedMember) -> None:
-        self.members[member.member_id] = member
-        self.size += member.size
+        super()._remember(member)
         if member.instance_id is not None:
             self._static[member.instance_id] = member.member_id
         self._owners.update(dict.fromkeys(member.places(), member.member_id))
@@ -217,16 +129,6 @@ class ConsumerGroup:
         if all(member.is_reconciled_to(self.target_epoch) for member in self.members.values()):
             return STABLE
         return RECONCILING
-
-    def member(self, member_id: str) -> AssignedMember:
-        """Return a member.
-
-        Raises:
-            UnknownMemberId: the group has no such member.
-        """
-        if (member := self.members.get(member_id)) is None:
-            raise UnknownMemberId(f"Member {member_id} is not a member of group {self.group_id}.")
-        return member
 
     def static_member(self, instance_id: str | None) -> AssignedMember | None:
         """Return the member with this instance id, if any."""

@@ -1,33 +1,39 @@
 """Stores consumer groups as records of `__consumer_offsets` in Kafka's own format, and loads them.
 
 Rules:
-- The records of one request are one batch: after a crash all of them are there, or none.
-- A group is stored in pieces, and each piece when it changes. A group without a record of its epoch or of a member is
-  none, whatever other records it has.
+- A group is stored in pieces, and each piece when it changes.
 - A resolved pattern is stored when its topics change, not when it is resolved again with the same result.
-- A record that cannot be parsed is skipped and logged. The group goes on in the highest epoch of its other records.
+- `ottla.brokerlite.machines.consumer_groups.epoch_group_log` has more rules, and what both kinds of groups share.
 
 Source: GroupCoordinatorRecordHelpers.java, GroupMetadataManager.java (replay).
 """
 
-import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ottla.brokerlite.machines.consumer_groups.consumer_group import Change, ConsumerGroup
+from ottla.brokerlite.machines.consumer_groups.epoch_group_log import (
+    Piece,
+    Reader,
+    RecordTypes,
+    common_readers,
+    common_records,
+    gone,
+    record,
+    restored,
+)
 from ottla.brokerlite.machines.consumer_groups.member import (
     AssignedMember,
     ClassicPart,
     MemberProgress,
     Owned,
-    Partitions,
 )
 from ottla.brokerlite.machines.consumer_groups.subscriptions import ANOTHER_START, ResolvedPattern
 from ottla.brokerlite.machines.groups.group import Group, Protocol
 from ottla.brokerlite.machines.groups.group_log import GroupLog
 from ottla.brokerlite.machines.topics.keyed_log import KeyedLog, Loaded, Pair
 from ottla.codec import messages
-from ottla.codec.prefixed import SIZE, build_prefixed, parse_prefixed, version_of
+from ottla.codec.prefixed import SIZE, parse_prefixed
 from ottla.codec.stored.consumer_groups import (
     MEMBER_STATES,
     AssignedTopicPartitions,
@@ -45,15 +51,10 @@ from ottla.codec.stored.consumer_groups import (
     ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
-    TopicPartitions,
 )
-from ottla.codec.wire import Declared, api
-from ottla.errors import DecodeError
 
 if TYPE_CHECKING:
     from uuid import UUID
-
-log = logging.getLogger("ottla.brokerlite.groups")
 
 
 class ConsumerGroupLog:
@@ -91,50 +92,13 @@ class ConsumerGroupLog:
 
 def load(loaded: Loaded, groups: dict[str, ConsumerGroup]) -> None:
     """Put the stored groups into ``groups``."""
-    pieces: dict[str, Change] = {}
-
-    def piece(group_id: str) -> Change:
-        if group_id not in pieces:
-            pieces[group_id] = Change(ConsumerGroup(group_id))
-        return pieces[group_id]
-
-    stored: set[str] = set()
-    for entry in sorted(loaded.entries, key=lambda entry: entry.offset):
-        if entry.value is None:
-            continue
-        try:
-            if (read := _READERS.get(version_of(entry.key))) is not None:
-                group_id = read(entry.key, entry.value, piece)
-                if version_of(entry.key) in _MAKE_A_GROUP:
-                    stored.add(group_id)
-        except DecodeError as error:
-            log.error("damaged record of the consumer groups skipped: %s", error)
-    for group_id, change in pieces.items():
-        if group_id not in stored:
-            log.error("records of a consumer group without epoch and members skipped", extra={"group": group_id})
-            continue
-        for member_id in list(change.target):
-            if member_id not in change.members:
-                del change.target[member_id]
-        # The record of the epoch may be damaged. In an older epoch than its target, the group would get no new target.
-        epochs = [member.epoch for member in change.members.values() if member is not None]
-        change.restore_epoch(max(change.epoch, change.target_epoch, *epochs), change.topics_hash)
-        group = change.group
-        group.apply(change)
-        groups[group_id] = group
+    found = restored(loaded, "consumer", lambda group_id: Change(ConsumerGroup(group_id)), _READERS, _MAKE_A_GROUP)
+    for group_id, change in found.items():
+        change.group.apply(change)
+        groups[group_id] = change.group
 
 
-Piece = Callable[[str], Change]
-
-
-def _read_epoch(key: bytes, value: bytes, piece: Piece) -> str:
-    name, _ = messages.parse(ConsumerGroupMetadataKey, 0, key, SIZE)
-    _, read, _ = parse_prefixed(ConsumerGroupMetadataValue, value)
-    piece(name.group_id).restore_epoch(read.epoch, read.metadata_hash)
-    return name.group_id
-
-
-def _read_member(key: bytes, value: bytes, piece: Piece) -> str:
+def _read_member(key: bytes, value: bytes, piece: Piece[Change]) -> str:
     name, _ = messages.parse(ConsumerGroupMemberMetadataKey, 0, key, SIZE)
     _, read, _ = parse_prefixed(ConsumerGroupMemberMetadataValue, value)
     classic = read.classic_member_metadata
@@ -162,22 +126,7 @@ def _read_member(key: bytes, value: bytes, piece: Piece) -> str:
     return name.group_id
 
 
-def _read_target(key: bytes, value: bytes, piece: Piece) -> str:
-    name, _ = messages.parse(ConsumerGroupTargetAssignmentMetadataKey, 0, key, SIZE)
-    _, read, _ = parse_prefixed(ConsumerGroupTargetAssignmentMetadataValue, value)
-    piece(name.group_id).restore_target_epoch(read.assignment_epoch, read.assignment_timestamp)
-    return name.group_id
-
-
-def _read_target_of_member(key: bytes, value: bytes, piece: Piece) -> str:
-    name, _ = messages.parse(ConsumerGroupTargetAssignmentMemberKey, 0, key, SIZE)
-    _, read, _ = parse_prefixed(ConsumerGroupTargetAssignmentMemberValue, value)
-    target = {each.topic_id: frozenset(each.partitions) for each in read.topic_partitions}
-    piece(name.group_id).target[name.member_id] = target
-    return name.group_id
-
-
-def _read_progress(key: bytes, value: bytes, piece: Piece) -> str:
+def _read_progress(key: bytes, value: bytes, piece: Piece[Change]) -> str:
     name, _ = messages.parse(ConsumerGroupCurrentMemberAssignmentKey, 0, key, SIZE)
     _, read, _ = parse_prefixed(ConsumerGroupCurrentMemberAssignmentValue, value)
     piece(name.group_id).advance(
@@ -199,7 +148,7 @@ def _read_owned(topics: Iterable[AssignedTopicPartitions]) -> dict["UUID", dict[
     }
 
 
-def _read_pattern(key: bytes, value: bytes, piece: Piece) -> str:
+def _read_pattern(key: bytes, value: bytes, piece: Piece[Change]) -> str:
     name, _ = messages.parse(ConsumerGroupRegularExpressionKey, 0, key, SIZE)
     _, read, _ = parse_prefixed(ConsumerGroupRegularExpressionValue, value)
     # The stored version may by chance be one of this start: then topics created meanwhile would seem to be resolved.
@@ -208,78 +157,34 @@ def _read_pattern(key: bytes, value: bytes, piece: Piece) -> str:
     return name.group_id
 
 
-_READERS: Mapping[int, Callable[[bytes, bytes, Piece], str]] = {
-    3: _read_epoch,
-    5: _read_member,
-    6: _read_target,
-    7: _read_target_of_member,
-    8: _read_progress,
-    16: _read_pattern,
-}
-"""The type of a record -> what puts it into the change that restores its group; returns the group's id."""
-_MAKE_A_GROUP = (3, 5)
-"""The types of records that make a group: its epoch, and its members."""
-
-
 # -- writing
 
 
-def _record(key: Declared, value: Declared | None) -> Pair:
-    number = api(type(key)).key.to_bytes(SIZE, "big")
-    return number + messages.build(key, 0), None if value is None else build_prefixed(value, 0)
-
-
 def records_of(change: Change) -> Iterator[Pair]:
-    """Return the records that store a change, in Kafka's order: tombstones first."""
-    group = change.group
-    for member_id, member in change.members.items():
-        if member is None:
-            yield from _gone(group.group_id, member_id)
-    for member_id, member in change.members.items():
-        before = group.members.get(member_id)
-        if member is not None and (before is None or before.described != member.described):
-            yield _of_member(group.group_id, member)
+    """Return the records that store a change."""
+    return common_records(change, _TYPES, _of_patterns(change))
+
+
+def _of_patterns(change: Change) -> Iterator[Pair]:
     for pattern, resolved in change.patterns.items():
-        known = group.patterns.get(pattern)
+        known = change.group.patterns.get(pattern)
         if resolved is None or known is None or known.topics != resolved.topics:
-            yield _of_pattern(group.group_id, pattern, resolved)
-    if (change.epoch, change.topics_hash) != (group.epoch, group.topics_hash):
-        yield _of_epoch(group.group_id, change.epoch, change.topics_hash)
-    for member_id, target in change.target.items():
-        if target is not None:
-            yield _of_target_of_member(group.group_id, member_id, target)
-    if change.target_epoch != group.target_epoch:
-        yield _of_target(group.group_id, change.target_epoch, change.target_timestamp)
-    for member_id, member in change.members.items():
-        before = group.members.get(member_id)
-        if member is not None and (before is None or before.progress != member.progress):
-            yield _of_progress(group.group_id, member)
+            yield _of_pattern(change.group.group_id, pattern, resolved)
 
 
 def tombstones(group: ConsumerGroup) -> Iterator[Pair]:
     """Return the records that remove a group."""
     for member_id in group.members:
-        yield from _gone(group.group_id, member_id)
+        yield from gone(group.group_id, member_id, _TYPES)
     for pattern in group.patterns:
         yield _of_pattern(group.group_id, pattern, None)
-    yield _record(ConsumerGroupTargetAssignmentMetadataKey(group_id=group.group_id), None)
-    yield _record(ConsumerGroupMetadataKey(group_id=group.group_id), None)
+    yield record(ConsumerGroupTargetAssignmentMetadataKey(group_id=group.group_id), None)
+    yield record(ConsumerGroupMetadataKey(group_id=group.group_id), None)
 
 
-def _gone(group_id: str, member_id: str) -> Iterator[Pair]:
-    yield _record(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None)
-    yield _record(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None)
-    yield _record(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None)
-
-
-def _of_epoch(group_id: str, epoch: int, topics_hash: int) -> Pair:
-    value = ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=topics_hash)
-    return _record(ConsumerGroupMetadataKey(group_id=group_id), value)
-
-
-def _of_member(group_id: str, member: AssignedMember) -> Pair:
+def _of_member(member: AssignedMember) -> ConsumerGroupMemberMetadataValue:
     classic = member.classic
-    value = ConsumerGroupMemberMetadataValue(
+    return ConsumerGroupMemberMetadataValue(
         instance_id=member.instance_id,
         rack_id=member.rack_id,
         client_id=member.client_id,
@@ -297,33 +202,16 @@ def _of_member(group_id: str, member: AssignedMember) -> Pair:
             ),
         ),
     )
-    return _record(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id), value)
 
 
-def _of_target(group_id: str, epoch: int, timestamp: int) -> Pair:
-    value = ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=timestamp)
-    return _record(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), value)
-
-
-def _of_target_of_member(group_id: str, member_id: str, target: Partitions) -> Pair:
-    value = ConsumerGroupTargetAssignmentMemberValue(
-        topic_partitions=tuple(
-            TopicPartitions(topic_id=topic_id, partitions=tuple(sorted(partitions)))
-            for topic_id, partitions in target.items()
-        )
-    )
-    return _record(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), value)
-
-
-def _of_progress(group_id: str, member: AssignedMember) -> Pair:
-    value = ConsumerGroupCurrentMemberAssignmentValue(
+def _of_progress(member: AssignedMember) -> ConsumerGroupCurrentMemberAssignmentValue:
+    return ConsumerGroupCurrentMemberAssignmentValue(
         member_epoch=member.epoch,
         previous_member_epoch=member.previous_epoch,
         state=member.state.value,
         assigned_partitions=_owned(member.assigned),
         partitions_pending_revocation=_owned(member.revoking),
     )
-    return _record(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id), value)
 
 
 def _owned(owned: Owned) -> tuple[AssignedTopicPartitions, ...]:
@@ -340,8 +228,26 @@ def _owned(owned: Owned) -> tuple[AssignedTopicPartitions, ...]:
 def _of_pattern(group_id: str, pattern: str, resolved: ResolvedPattern | None) -> Pair:
     key = ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=pattern)
     if resolved is None:
-        return _record(key, None)
+        return record(key, None)
     value = ConsumerGroupRegularExpressionValue(
         topics=tuple(sorted(resolved.topics)), version=resolved.version, timestamp=resolved.timestamp
     )
-    return _record(key, value)
+    return record(key, value)
+
+
+_TYPES = RecordTypes(
+    epoch=(ConsumerGroupMetadataKey, ConsumerGroupMetadataValue),
+    member=(ConsumerGroupMemberMetadataKey, _of_member),
+    target=(ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue),
+    target_of_member=(ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue),
+    progress=(ConsumerGroupCurrentMemberAssignmentKey, _of_progress),
+)
+_READERS: Mapping[int, Reader[Change]] = {
+    **common_readers(_TYPES),
+    5: _read_member,
+    8: _read_progress,
+    16: _read_pattern,
+}
+"""The type of a record -> what reads it."""
+_MAKE_A_GROUP = (3, 5)
+"""The types of records that make a group: its epoch, and its members."""

@@ -237,7 +237,7 @@ def join_static(
             f"is owned by {holder.member_id} member."
         )
     target = change.target_of(holder.member_id)
-    change.remove(holder)
+    change.remove(holder.member_id)
     change.target[member_id] = target or {}
     member = replace(holder, member_id=member_id, epoch=0, previous_epoch=0)
     change.put(member)

@@ -217,7 +217,7 @@ class Roster:
             return
         change = Change(group)
         for member in leaving:
-            change.remove(member)
+            change.remove(member.member_id)
         self.targets.drop_patterns(change)
         self.targets.raise_epoch(change, needed=True)
         self.commit(change, now)

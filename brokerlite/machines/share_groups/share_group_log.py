@@ -1,17 +1,25 @@
 """Stores share groups as records of `__consumer_offsets` in Kafka's own format, and loads them.
 
-Rules:
-- The records of one request are one batch: after a crash all of them are there, or none.
-- A group without a record of its epoch or of a member is none, whatever other records it has.
-- A record that cannot be parsed is skipped and logged. The group goes on in the highest epoch of its other records.
+`ottla.brokerlite.machines.consumer_groups.epoch_group_log` has the rules, and what both kinds of groups share.
 
 Source: GroupCoordinatorRecordHelpers.java (newShareGroup…), GroupMetadataManager.java (replay).
 """
 
-import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
-from ottla.brokerlite.machines.consumer_groups.member import MemberProgress, Partitions, grouped
+from ottla.brokerlite.machines.consumer_groups.epoch_group_log import (
+    Piece,
+    Reader,
+    RecordTypes,
+    built_partitions,
+    common_readers,
+    common_records,
+    gone,
+    partitions_in,
+    record,
+    restored,
+)
+from ottla.brokerlite.machines.consumer_groups.member import MemberProgress
 from ottla.brokerlite.machines.share_groups.share_group import (
     AssignedShareMember,
     InitializedTopic,
@@ -20,8 +28,7 @@ from ottla.brokerlite.machines.share_groups.share_group import (
 )
 from ottla.brokerlite.machines.topics.keyed_log import Loaded, Pair
 from ottla.codec import messages
-from ottla.codec.prefixed import SIZE, build_prefixed, parse_prefixed, version_of
-from ottla.codec.stored.consumer_groups import TopicPartitions
+from ottla.codec.prefixed import SIZE, parse_prefixed
 from ottla.codec.stored.share_groups import (
     ShareGroupCurrentMemberAssignmentKey,
     ShareGroupCurrentMemberAssignmentValue,
@@ -37,52 +44,19 @@ from ottla.codec.stored.share_groups import (
     ShareGroupTargetAssignmentMetadataValue,
     TopicPartitionsInfo,
 )
-from ottla.codec.wire import Declared, api
-from ottla.errors import DecodeError
-
-log = logging.getLogger("ottla.brokerlite.groups")
-
 
 # -- loading
 
 
 def load(loaded: Loaded, groups: dict[str, ShareGroup]) -> None:
     """Put the stored groups into ``groups``."""
-    pieces: dict[str, ShareChange] = {}
-
-    def piece(group_id: str) -> ShareChange:
-        if group_id not in pieces:
-            pieces[group_id] = ShareChange(ShareGroup(group_id))
-        return pieces[group_id]
-
-    stored: set[str] = set()
-    for entry in sorted(loaded.entries, key=lambda entry: entry.offset):
-        if entry.value is None:
-            continue
-        try:
-            if (read := _READERS.get(version_of(entry.key))) is not None:
-                group_id = read(entry.key, entry.value, piece)
-                if version_of(entry.key) in _MAKE_A_GROUP:
-                    stored.add(group_id)
-        except DecodeError as error:
-            log.error("damaged record of the share groups skipped: %s", error)
-    for group_id, change in pieces.items():
-        if group_id not in stored:
-            log.error("records of a share group without epoch and members skipped", extra={"group": group_id})
-            continue
-        for member_id in list(change.target):
-            if member_id not in change.members:
-                del change.target[member_id]
-        epochs = [member.epoch for member in change.members.values() if member is not None]
-        change.restore_epoch(max(change.epoch, change.target_epoch, *epochs), change.topics_hash)
+    found = restored(loaded, "share", lambda group_id: ShareChange(ShareGroup(group_id)), _READERS, _MAKE_A_GROUP)
+    for group_id, change in found.items():
         change.group.apply(change)
         groups[group_id] = change.group
 
 
-Piece = Callable[[str], ShareChange]
-
-
-def _read_member(key: bytes, value: bytes, piece: Piece) -> str:
+def _read_member(key: bytes, value: bytes, piece: Piece[ShareChange]) -> str:
     name, _ = messages.parse(ShareGroupMemberMetadataKey, 0, key, SIZE)
     _, read, _ = parse_prefixed(ShareGroupMemberMetadataValue, value)
     piece(name.group_id).restore_member(
@@ -95,40 +69,19 @@ def _read_member(key: bytes, value: bytes, piece: Piece) -> str:
     return name.group_id
 
 
-def _read_epoch(key: bytes, value: bytes, piece: Piece) -> str:
-    name, _ = messages.parse(ShareGroupMetadataKey, 0, key, SIZE)
-    _, read, _ = parse_prefixed(ShareGroupMetadataValue, value)
-    piece(name.group_id).restore_epoch(read.epoch, read.metadata_hash)
-    return name.group_id
-
-
-def _read_target(key: bytes, value: bytes, piece: Piece) -> str:
-    name, _ = messages.parse(ShareGroupTargetAssignmentMetadataKey, 0, key, SIZE)
-    _, read, _ = parse_prefixed(ShareGroupTargetAssignmentMetadataValue, value)
-    piece(name.group_id).restore_target_epoch(read.assignment_epoch, read.assignment_timestamp)
-    return name.group_id
-
-
-def _read_target_of_member(key: bytes, value: bytes, piece: Piece) -> str:
-    name, _ = messages.parse(ShareGroupTargetAssignmentMemberKey, 0, key, SIZE)
-    _, read, _ = parse_prefixed(ShareGroupTargetAssignmentMemberValue, value)
-    piece(name.group_id).target[name.member_id] = _partitions(read.topic_partitions)
-    return name.group_id
-
-
-def _read_progress(key: bytes, value: bytes, piece: Piece) -> str:
+def _read_progress(key: bytes, value: bytes, piece: Piece[ShareChange]) -> str:
     name, _ = messages.parse(ShareGroupCurrentMemberAssignmentKey, 0, key, SIZE)
     _, read, _ = parse_prefixed(ShareGroupCurrentMemberAssignmentValue, value)
     piece(name.group_id).restore_member(
         name.member_id,
         epoch=read.member_epoch,
         previous_epoch=read.previous_member_epoch,
-        assigned=_partitions(read.assigned_partitions),
+        assigned=partitions_in(read.assigned_partitions),
     )
     return name.group_id
 
 
-def _read_initialized(key: bytes, value: bytes, piece: Piece) -> str:
+def _read_initialized(key: bytes, value: bytes, piece: Piece[ShareChange]) -> str:
     name, _ = messages.parse(ShareGroupStatePartitionMetadataKey, 0, key, SIZE)
     _, read, _ = parse_prefixed(ShareGroupStatePartitionMetadataValue, value)
     # Partitions that Kafka was initializing, or deleting, are initialized by the next heartbeat that needs them.
@@ -141,97 +94,40 @@ def _read_initialized(key: bytes, value: bytes, piece: Piece) -> str:
     return name.group_id
 
 
-def _partitions(topics: Iterable[TopicPartitions]) -> Partitions:
-    return grouped((each.topic_id, each.partitions) for each in topics)
-
-
-_READERS: Mapping[int, Callable[[bytes, bytes, Piece], str]] = {
-    10: _read_member,
-    11: _read_epoch,
-    12: _read_target,
-    13: _read_target_of_member,
-    14: _read_progress,
-    15: _read_initialized,
-}
-"""The type of a record -> what puts it into the change that restores its group; returns the group's id."""
-_MAKE_A_GROUP = (10, 11)
-
-
 # -- writing
 
 
-def _record(key: Declared, value: Declared | None) -> Pair:
-    number = api(type(key)).key.to_bytes(SIZE, "big")
-    return number + messages.build(key, 0), None if value is None else build_prefixed(value, 0)
-
-
 def records_of(change: ShareChange) -> Iterator[Pair]:
-    """Return the records that store a change, tombstones first."""
-    group = change.group
-    for member_id, member in change.members.items():
-        if member is None:
-            yield from _gone(group.group_id, member_id)
-    for member_id, member in change.members.items():
-        before = group.members.get(member_id)
-        if member is not None and (before is None or before.described != member.described):
-            yield _of_member(group.group_id, member)
-    if change.initialized != group.initialized:
-        yield _of_initialized(change)
-    if (change.epoch, change.topics_hash) != (group.epoch, group.topics_hash):
-        value = ShareGroupMetadataValue(epoch=change.epoch, metadata_hash=change.topics_hash)
-        yield _record(ShareGroupMetadataKey(group_id=group.group_id), value)
-    for member_id, target in change.target.items():
-        if target is not None:
-            yield _record(
-                ShareGroupTargetAssignmentMemberKey(group_id=group.group_id, member_id=member_id),
-                ShareGroupTargetAssignmentMemberValue(topic_partitions=_built(target)),
-            )
-    if change.target_epoch != group.target_epoch:
-        yield _record(
-            ShareGroupTargetAssignmentMetadataKey(group_id=group.group_id),
-            ShareGroupTargetAssignmentMetadataValue(
-                assignment_epoch=change.target_epoch, assignment_timestamp=change.target_timestamp
-            ),
-        )
-    for member_id, member in change.members.items():
-        before = group.members.get(member_id)
-        if member is not None and (before is None or before.progress != member.progress):
-            yield _of_progress(group.group_id, member)
+    """Return the records that store a change."""
+    changed = change.initialized != change.group.initialized
+    return common_records(change, _TYPES, (_of_initialized(change),) if changed else ())
 
 
 def tombstones(group: ShareGroup) -> Iterator[Pair]:
     """Return the records that remove a group."""
     for member_id in group.members:
-        yield from _gone(group.group_id, member_id)
-    yield _record(ShareGroupTargetAssignmentMetadataKey(group_id=group.group_id), None)
-    yield _record(ShareGroupStatePartitionMetadataKey(group_id=group.group_id), None)
-    yield _record(ShareGroupMetadataKey(group_id=group.group_id), None)
+        yield from gone(group.group_id, member_id, _TYPES)
+    yield record(ShareGroupTargetAssignmentMetadataKey(group_id=group.group_id), None)
+    yield record(ShareGroupStatePartitionMetadataKey(group_id=group.group_id), None)
+    yield record(ShareGroupMetadataKey(group_id=group.group_id), None)
 
 
-def _gone(group_id: str, member_id: str) -> Iterator[Pair]:
-    yield _record(ShareGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None)
-    yield _record(ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None)
-    yield _record(ShareGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None)
-
-
-def _of_member(group_id: str, member: AssignedShareMember) -> Pair:
-    value = ShareGroupMemberMetadataValue(
+def _of_member(member: AssignedShareMember) -> ShareGroupMemberMetadataValue:
+    return ShareGroupMemberMetadataValue(
         rack_id=member.rack_id,
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=tuple(sorted(member.topics)),
     )
-    return _record(ShareGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id), value)
 
 
-def _of_progress(group_id: str, member: AssignedShareMember) -> Pair:
-    value = ShareGroupCurrentMemberAssignmentValue(
+def _of_progress(member: AssignedShareMember) -> ShareGroupCurrentMemberAssignmentValue:
+    return ShareGroupCurrentMemberAssignmentValue(
         member_epoch=member.epoch,
         previous_member_epoch=member.previous_epoch,
         state=MemberProgress.STABLE.value,
-        assigned_partitions=_built(member.assigned),
+        assigned_partitions=built_partitions(member.assigned),
     )
-    return _record(ShareGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id), value)
 
 
 def _of_initialized(change: ShareChange) -> Pair:
@@ -243,11 +139,22 @@ def _of_initialized(change: ShareChange) -> Pair:
         ),
         deleting_topics=(),
     )
-    return _record(ShareGroupStatePartitionMetadataKey(group_id=change.group.group_id), value)
+    return record(ShareGroupStatePartitionMetadataKey(group_id=change.group.group_id), value)
 
 
-def _built(partitions: Partitions) -> tuple[TopicPartitions, ...]:
-    return tuple(
-        TopicPartitions(topic_id=topic_id, partitions=tuple(sorted(indexes)))
-        for topic_id, indexes in partitions.items()
-    )
+_TYPES = RecordTypes(
+    epoch=(ShareGroupMetadataKey, ShareGroupMetadataValue),
+    member=(ShareGroupMemberMetadataKey, _of_member),
+    target=(ShareGroupTargetAssignmentMetadataKey, ShareGroupTargetAssignmentMetadataValue),
+    target_of_member=(ShareGroupTargetAssignmentMemberKey, ShareGroupTargetAssignmentMemberValue),
+    progress=(ShareGroupCurrentMemberAssignmentKey, _of_progress),
+)
+_READERS: Mapping[int, Reader[ShareChange]] = {
+    **common_readers(_TYPES),
+    10: _read_member,
+    14: _read_progress,
+    15: _read_initialized,
+}
+"""The type of a record -> what reads it."""
+_MAKE_A_GROUP = (10, 11)
+"""The types of records that make a group: its epoch, and its members."""

@@ -34,6 +34,10 @@ class RecordRun(NamedTuple):
     def size(self) -> int:
         return self.last - self.first + 1
 
+    def has_expired(self, now: float) -> bool:
+        """Whether a member has the records, and its lock has expired."""
+        return self.state is DeliveryState.ACQUIRED and self.deadline <= now
+
     def cut(self, first: int, last: int) -> "RecordRun":
         """Return the part within these offsets, which must not be empty."""
         if first <= self.first and self.last <= last:

@@ -2,8 +2,7 @@
 
 from ottla.brokerlite.machines.groups import group_configs
 from ottla.brokerlite.machines.groups.group_configs import BY_DURATION, EARLIEST, GroupConfigs
-from ottla.brokerlite.machines.share_partitions.share_partition import ShareLimits
-from ottla.brokerlite.machines.share_partitions.share_settings import ShareGroupSettings
+from ottla.brokerlite.machines.share_partitions.share_settings import ShareGroupSettings, ShareLimits
 
 
 class ShareGroupConfigs:

@@ -14,86 +14,25 @@ Rules:
 - An acknowledgement request counts as a whole, or not at all.
 - A lock that expires is released even if the disk refuses to store that: the record must not stay locked.
 - Records in flight are bounded by `ShareLimits.record_locks`, and by the batch of the log that exceeds the bound.
-- From half of the delivery limit on a batch is delivered in smaller and smaller parts, and a record alone at its last
-  delivery: a record that makes consumers fail must not use up the deliveries of its neighbours.
 - A restart makes the records between stored ones a fresh batch, which no one has acquired: Kafka's gap window.
 
-Source: SharePartition.java, ShareFetchUtils.java; KIP-932, KIP-1206 (acquire modes), KIP-1222 (renewed locks).
+Source: SharePartition.java, ShareFetchUtils.java; KIP-932, KIP-1222 (renewed locks).
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol
 
+from ottla.brokerlite.machines.share_partitions.acquisition import AcquiredRun, Acquisition, FoundBatch, Wanted
 from ottla.brokerlite.machines.share_partitions.delivery_states import DeliveryInput, DeliveryState
 from ottla.brokerlite.machines.share_partitions.in_flight import InFlightBatch, OffsetSpan, RecordRun, changed, joined
+from ottla.brokerlite.machines.share_partitions.record_results import RecordChanges, RecordResults
+from ottla.brokerlite.machines.share_partitions.share_settings import ShareLimits
 from ottla.brokerlite.machines.share_partitions.stored_state import StoredBatch, StoredState
 from ottla.codec.apis.share_fetch import ACCEPT, GAP, REJECT, RELEASE, RENEW
 from ottla.errors import BrokerError, InvalidRecordState, InvalidRequest
 
 _INPUTS = {GAP: DeliveryInput.REJECTED, ACCEPT: DeliveryInput.ACCEPTED, REJECT: DeliveryInput.REJECTED}
-_LEAST_THROTTLED = 2
-"""The least number of deliveries after which a batch is delivered in parts."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShareLimits:
-    """The settings of the group that apply to its partitions; seconds."""
-
-    lock_duration: float = 30.0
-    delivery_count: int = 5
-    record_locks: int = 2000
-    renewable: bool = True
-    """Whether members may renew their locks."""
-
-
-class Wanted(NamedTuple):
-    """The records that a member would like to acquire.
-
-    Attributes:
-        fetch_offset: where the log was read.
-        max_records: how many; with ``strict`` no more, otherwise batches of the log are acquired whole.
-        batch_size: how many records an acquired batch should have.
-    """
-
-    member: str
-    fetch_offset: int
-    max_records: int
-    batch_size: int
-    strict: bool = False
-
-
-class FoundBatch(NamedTuple):
-    """A batch that was read from the log.
-
-    Attributes:
-        aborted: its transaction was aborted, and the group reads only committed records.
-    """
-
-    base_offset: int
-    last_offset: int
-    aborted: bool = False
-
-
-class AcquiredRun(NamedTuple):
-    """Records that a member has acquired, both offsets inclusive.
-
-    Attributes:
-        deliveries: how many times they were delivered, this time included.
-    """
-
-    first: int
-    last: int
-    deliveries: int
-
-
-class RecordResults(NamedTuple):
-    """The results of records, as a request has them: one type for all offsets, or one for each."""
-
-    first: int
-    last: int
-    types: tuple[int, ...]
 
 
 class StoreProgress(Protocol):
@@ -198,7 +137,7 @@ class SharePartition:
             return []
         if wanted.fetch_offset < found[0].base_offset:
             self._drop_missing(wanted.fetch_offset, found[0].base_offset)
-        acquisition = _Acquisition(self, wanted, found, last, limit, now + self.limits.lock_duration)
+        acquisition = Acquisition(self, wanted, found, last, limit, now + self.limits.lock_duration)
         acquired = acquisition.run(self._batches)
         aborted = [OffsetSpan(each.base_offset, each.last_offset) for each in found if each.aborted]
         if aborted:
@@ -273,8 +212,8 @@ class SharePartition:
             for batch in self._acknowledged(each):
                 if len(each.types) > 1 or not each.first <= batch.first <= batch.last <= each.last:
                     split.add(batch)
-                spans.setdefault(batch, []).extend(_spans(each, batch.first, batch.last))
-        changes = _Changes()
+                spans.setdefault(batch, []).extend(each.spans(batch.first, batch.last))
+        changes = RecordChanges()
         for batch, of_batch in spans.items():
             if not batch.split:
                 _check_batch(batch.whole, member)
@@ -317,20 +256,25 @@ class SharePartition:
         self._commit(changes)
         return bool(changes)
 
-    def expire(self, now: float) -> BrokerError | None:
-        """Give back the records whose locks have expired, also if that cannot be stored; return the disk's error."""
-        changes = self._releases(lambda run: run.state is DeliveryState.ACQUIRED and run.deadline <= now)
+    def expire(self, now: float) -> tuple[int, BrokerError | None]:
+        """Give back the records whose locks have expired, also if that cannot be stored.
+
+        Returns:
+            How many records that are, and the disk's error.
+        """
+        expired = sum(run.size for run in self._runs() if run.has_expired(now))
+        changes = self._releases(lambda run: run.has_expired(now))
         try:
             self._commit(changes)
         except BrokerError as error:
             changes.apply()
             self._advance()
             self._may_be_available = True
-            return error
-        return None
+            return expired, error
+        return expired, None
 
-    def _releases(self, which: "_Which") -> "_Changes":
-        changes = _Changes()
+    def _releases(self, which: Callable[[RecordRun], bool]) -> RecordChanges:
+        changes = RecordChanges()
         limit = self.limits.delivery_count
 
         def release(run: RecordRun, _: int) -> RecordRun:
@@ -341,7 +285,7 @@ class SharePartition:
                 changes.put(batch, changed(batch.runs, held, release), held, split=False)
         return changes
 
-    def _commit(self, changes: "_Changes") -> None:
+    def _commit(self, changes: RecordChanges) -> None:
         """Store changes, and take them over."""
         if stored := changes.stored():
             start, final = self._progress(changes)
@@ -350,7 +294,7 @@ class SharePartition:
         self._may_be_available = True
         self._advance()
 
-    def _progress(self, changes: "_Changes") -> tuple[int, int]:
+    def _progress(self, changes: RecordChanges) -> tuple[int, int]:
         """Return the start offset and the number of final records after it, as they are after the changes."""
         start, final = self.next_offset, 0
         moving = True
@@ -383,48 +327,6 @@ class SharePartition:
                 self._batches[0].trim(first_open)
 
 
-class _Which(Protocol):
-    def __call__(self, run: RecordRun) -> bool: ...
-
-
-class _Changes:
-    """New runs of batches, until they are stored."""
-
-    def __init__(self) -> None:
-        self._new: dict[InFlightBatch, tuple[list[RecordRun], Sequence[OffsetSpan], bool]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._new)
-
-    def runs_of(self, batch: InFlightBatch) -> list[RecordRun]:
-        """Return the runs of a batch, as they will be."""
-        new = self._new.get(batch)
-        return batch.runs if new is None else new[0]
-
-    def put(self, batch: InFlightBatch, runs: list[RecordRun], spans: Sequence[OffsetSpan], *, split: bool) -> None:
-        """Add the new runs of a batch, which differ from its runs within the spans only."""
-        self._new[batch] = runs, spans, split
-
-    def stored(self) -> list[StoredBatch]:
-        """Return the batches to store: the records that changed, but no renewed ones."""
-        found: list[StoredBatch] = []
-        for runs, spans, _ in self._new.values():
-            parts: list[RecordRun] = []
-
-            def note(run: RecordRun, _: int, parts: list[RecordRun] = parts) -> RecordRun:
-                parts.append(run)
-                return run
-
-            changed(runs, spans, note)
-            settled = joined(part for part in parts if part.state is not DeliveryState.ACQUIRED)
-            found += (StoredBatch(run.first, run.last, run.state, run.deliveries) for run in settled)
-        return found
-
-    def apply(self) -> None:
-        for batch, (runs, _, split) in self._new.items():
-            batch.take(runs, split=split)
-
-
 def _check_batch(run: RecordRun, member: str) -> None:
     """Check the member of a batch that is not split."""
     if not run.member:
@@ -438,20 +340,6 @@ def _check_run(run: RecordRun, member: str) -> None:
         raise InvalidRecordState("The offset cannot be acknowledged. The offset is not acquired.")
     if run.member != member:
         raise InvalidRecordState("Member is not the owner of offset")
-
-
-def _spans(asked: RecordResults, first: int, last: int) -> Iterator[OffsetSpan]:
-    """Yield the results from ``first`` to ``last``, neighbours with the same type as one span."""
-    first, last = max(first, asked.first), min(last, asked.last)
-    if len(asked.types) == 1:
-        yield OffsetSpan(first, last, asked.types[0])
-        return
-    begun = first
-    for offset in range(first, last + 1):
-        kind = asked.types[offset - asked.first]
-        if offset == last or asked.types[offset + 1 - asked.first] != kind:
-            yield OffsetSpan(begun, offset, kind)
-            begun = offset + 1
 
 
 def _first(batch: InFlightBatch | OffsetSpan) -> int:
@@ -477,159 +365,3 @@ def _without(acquired: Iterable[AcquiredRun], dropped: Iterable[OffsetSpan]) -> 
             span = next(rest, None)
         if first <= each.last:
             yield each._replace(first=first)
-
-
-class _Acquisition:
-    """One acquisition: walks over the records that were read, and takes the available ones.
-
-    Args:
-        last: the last offset to acquire.
-        limit: how many records to acquire.
-        deadline: when the locks expire.
-    """
-
-    def __init__(
-        self,
-        partition: SharePartition,
-        wanted: Wanted,
-        found: Sequence[FoundBatch],
-        last: int,
-        limit: int,
-        deadline: float,
-    ) -> None:
-        self._partition, self._wanted, self._found = partition, wanted, found
-        self._last, self._limit, self._deadline = last, limit, deadline
-        self._base = found[0].base_offset
-        self._taken: list[AcquiredRun] = []
-        self._count = 0
-
-    @property
-    def _left(self) -> int:
-        return self._limit - self._count
-
-    def run(self, batches: Sequence[InFlightBatch]) -> list[AcquiredRun]:
-        """Acquire, and return the acquired records in order."""
-        known = [each for each in batches if each.last >= self._base and each.first <= self._last]
-        for batch in known:
-            if self._left <= 0:
-                break
-            if batch.fresh:
-                self._take_fresh(batch)
-            elif self._is_throttled(batch):
-                if self._count == 0:
-                    self._take_parts(batch)
-                if self._count:
-                    self._limit = 0  # the records of this batch are delivered alone
-            elif batch.split or self._exceeds(batch):
-                self._take_parts(batch)
-            elif batch.whole.state is DeliveryState.AVAILABLE:
-                self._take_whole(batch)
-        begin = known[-1].last + 1 if known else max(self._base, self._partition.next_offset)
-        if self._left > 0 and begin <= self._last:
-            self._partition.append(self._locked(self._cut(begin, self._last)))
-        return self._taken
-
-    def _exceeds(self, batch: InFlightBatch) -> bool:
-        """Whether only a part of the batch was read, or may be acquired."""
-        covered = batch.first >= self._base and batch.last <= self._last
-        return not covered or (self._wanted.strict and batch.last - batch.first + 1 > self._left)
-
-    def _lock(self, run: RecordRun, _: int = 0) -> RecordRun:
-        return run.acquire(self._wanted.member, self._deadline)
-
-    def _take_whole(self, batch: InFlightBatch) -> None:
-        batch.take([self._lock(batch.whole)], split=False)
-        self._note([batch.whole])
-
-    # -- batches that were delivered before
-
-    def _is_throttled(self, batch: InFlightBatch) -> bool:
-        runs = batch.within(self._base, self._last)
-        most = max((run.deliveries for run in runs if run.state is DeliveryState.AVAILABLE), default=0)
-        return most >= self._throttled_from
-
-    @property
-    def _throttled_from(self) -> int:
-        return max(_LEAST_THROTTLED, -(-self._partition.limits.delivery_count // 2))
-
-    def _take_parts(self, batch: InFlightBatch) -> None:
-        if not batch.split and batch.whole.state is not DeliveryState.AVAILABLE:
-            return
-        parts = list(self._parts(batch))
-        if parts:
-            spans = [OffsetSpan(run.first, run.last) for run in parts]
-            batch.take(changed(batch.runs, spans, self._lock))
-            self._note(joined(map(self._lock, parts)))
-
-    def _parts(self, batch: InFlightBatch) -> Iterator[RecordRun]:
-        """Yield the available parts of a batch that are to be acquired together."""
-        most = self._left if self._wanted.strict else batch.size
-        limit, throttled_from = self._partition.limits.delivery_count, self._throttled_from
-        throttled, taken = False, 0
-        for run in batch.within(self._base, self._last):
-            if run.state is not DeliveryState.AVAILABLE:
-                continue
-            is_last = limit > 2 and run.deliveries == limit - 1
-            if is_last:
-                if taken == 0:
-                    yield run.cut(run.first, run.first)
-                return
-            if run.deliveries >= throttled_from and not throttled:
-                throttled = True
-                most = min(most, max(1, batch.size >> (run.deliveries - throttled_from + 1)))
-            if taken >= most:
-                return
-            part = run.cut(run.first, run.first + most - taken - 1)
-            yield part
-            taken += part.size
-
-    # -- records that were never delivered
-
-    def _take_fresh(self, batch: InFlightBatch) -> None:
-        """Acquire records of a batch that a restart has made; the rest of the batch stays fresh."""
-        first = max(batch.first, self._base)
-        taken = self._cut(first, min(batch.last, self._last))
-        before = list(batch.within(batch.first, first - 1))
-        after = list(batch.within(taken[-1].last + 1, batch.last))
-        left = [InFlightBatch(runs, fresh=True) if runs else None for runs in (before, after)]
-        pieces = [left[0], *self._locked(taken), left[1]]
-        self._partition.replace(batch, [each for each in pieces if each is not None])
-
-    def _cut(self, first: int, last: int) -> list[RecordRun]:
-        """Divide the offsets into batches, as far as the limit allows; the batches of the log stay whole."""
-        if self._left < last - first + 1:
-            last = min(self._end_of_batch(first + self._left - 1), last)
-        batch_size = max(1, self._wanted.batch_size)
-        begun = [first]
-        if not self._wanted.strict and last - first + 1 > batch_size:
-            for each in self._found:
-                if each.base_offset > last:
-                    break
-                if each.base_offset - begun[-1] >= batch_size:
-                    begun.append(each.base_offset)
-        ends = [each - 1 for each in begun[1:]] + [last]
-        return [RecordRun(*each, DeliveryState.AVAILABLE, 0) for each in zip(begun, ends, strict=True)]
-
-    def _end_of_batch(self, offset: int) -> int:
-        """Return the last offset of the log's batch with ``offset``."""
-        found = (each.last_offset for each in self._found if each.base_offset <= offset <= each.last_offset)
-        return next(found, offset)
-
-    def _locked(self, taken: Sequence[RecordRun]) -> list[InFlightBatch]:
-        """Return new batches with records that are acquired: all, or as many as a strict limit allows."""
-        batches = []
-        for run in taken:
-            batch = InFlightBatch([run])
-            if self._wanted.strict and run.size > self._left:
-                locked = OffsetSpan(run.first, run.first + self._left - 1)
-                batch.take(changed([run], [locked], self._lock))
-            else:
-                batch.take([self._lock(run)], split=False)
-            self._note(each for each in batch.runs if each.state is DeliveryState.ACQUIRED)
-            batches.append(batch)
-        return batches
-
-    def _note(self, runs: Iterable[RecordRun]) -> None:
-        for run in runs:
-            self._taken.append(AcquiredRun(run.first, run.last, run.deliveries))
-            self._count += run.size

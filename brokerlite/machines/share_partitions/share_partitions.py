@@ -1,7 +1,8 @@
 """All share partitions that members read: loads them, stores their progress, and releases records in time.
 
-    partition = partitions.open(key, log)     # loads the stored state at the first request
-    partitions.watch(key)                     # after an acquisition: a timer for the first lock that expires
+    partition = partitions.open(key, log)            # loads the stored state at the first request
+    partitions.watch(key)                            # after an acquisition: a timer for the first lock that expires
+    partitions.acknowledge(key, member, results)     # the results of records
 
 Rules:
 - A share partition exists once its group's coordinator has initialized its state.
@@ -14,22 +15,21 @@ Source: SharePartitionManager.java, SharePartition.java (maybeInitialize, startO
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING
 
 from ottla.brokerlite.machines.clock import Clock
 from ottla.brokerlite.machines.partitions.partition_log import PartitionLog
+from ottla.brokerlite.machines.share_partitions.record_results import RecordResults
 from ottla.brokerlite.machines.share_partitions.share_group_configs import ShareGroupConfigs
 from ottla.brokerlite.machines.share_partitions.share_partition import SharePartition
 from ottla.brokerlite.machines.share_partitions.stored_state import UNDECIDED, ShareKey, StoredBatch, StoredStates
 from ottla.brokerlite.machines.timers import Timers
 from ottla.brokerlite.machines.topics.topics import Topics
+from ottla.codec.apis.share_fetch import RENEW
 from ottla.errors import BrokerError, CoordinatorNotAvailable, KafkaStorageError, UnknownTopicOrPartition
-
-if TYPE_CHECKING:
-    pass
 
 log = logging.getLogger("ottla.brokerlite.groups")
 
@@ -42,6 +42,8 @@ class SharePartitions:
 
     Attributes:
         states: the stored states of all share partitions, in memory or not.
+        acknowledged: the type of acknowledgements -> how many records had one since the start.
+        expired: share partition -> how many of its records were locked until their locks expired.
     """
 
     def __init__(
@@ -55,6 +57,8 @@ class SharePartitions:
     ) -> None:
         self.configs = configs
         self.states = states
+        self.acknowledged: Counter[int] = Counter()
+        self.expired: Counter[ShareKey] = Counter()
         self._topics = topics
         self._clock = clock
         self._timers = timers
@@ -67,6 +71,11 @@ class SharePartitions:
     def find(self, key: ShareKey) -> SharePartition | None:
         """Return a share partition that is in memory."""
         return self._live.get(key.group_id, {}).get(key)
+
+    def in_memory(self) -> Iterator[tuple[ShareKey, SharePartition]]:
+        """Iterate over the share partitions in memory; they may change meanwhile."""
+        for of_group in list(self._live.values()):
+            yield from list(of_group.items())
 
     def search_time(self, key: ShareKey) -> int | None:
         """Return the timestamp for which the start of a share partition must be searched; ``None``: it need not be."""
@@ -112,6 +121,24 @@ class SharePartitions:
         except KafkaStorageError as error:
             raise CoordinatorNotAvailable(error.detail) from error
 
+    def acknowledge(self, key: ShareKey, member: str, results: Sequence[RecordResults]) -> None:
+        """Take the results of records that the member has acquired, all or none.
+
+        Raises:
+            UnknownTopicOrPartition: the share partition is not in memory, so no member has its records.
+            InvalidRecordState, InvalidRequest: the member has not acquired them.
+            BrokerError: they could not be stored.
+        """
+        if (known := self.find(key)) is None:
+            raise UnknownTopicOrPartition("this broker has no share partition of that kind in use")
+        known.configure(self.configs.limits(key.group_id))
+        known.acknowledge(member, results, self._clock.now)
+        for each in results:
+            self.acknowledged.update(each.tally())
+        if any(RENEW in each.types for each in results):
+            self.watch(key)
+        self.woke(key)
+
     # -- locks
 
     def watch(self, key: ShareKey) -> None:
@@ -130,7 +157,10 @@ class SharePartitions:
         if (known := self.find(key)) is None:
             return
         known.configure(self.configs.limits(key.group_id))
-        if (error := known.expire(now)) is not None:
+        expired, error = known.expire(now)
+        if expired:
+            self.expired[key] += expired
+        if error is not None:
             log.warning("expired locks released, but not stored: %s", error.detail, extra={"group": key.group_id})
         self.watch(key)
         self.woke(key)
@@ -166,6 +196,7 @@ class SharePartitions:
         """Take share partitions out of the memory because their state is replaced or deleted."""
         for key in keys:
             self._forget(key)
+            self.expired.pop(key, None)
 
     def _forget(self, key: ShareKey) -> None:
         live = self._live.get(key.group_id, {})

@@ -140,6 +140,11 @@ class ShareSessions:
     def __contains__(self, name: SessionName) -> bool:
         return name in self._sessions
 
+    @property
+    def partitions(self) -> int:
+        """The number of partitions of all sessions together."""
+        return self._partitions
+
     def has_group(self, group_id: str) -> bool:
         """Whether a member of the group has a session."""
         return group_id in self._by_group

@@ -36,3 +36,14 @@ class ShareGroupSettings:
             "group.share.record.lock.duration.ms": str(round(self.record_lock_duration * 1000)),
             "group.share.session.timeout.ms": str(round(self.session_timeout * 1000)),
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareLimits:
+    """The settings of the group that apply to its partitions; seconds."""
+
+    lock_duration: float = 30.0
+    delivery_count: int = 5
+    record_locks: int = 2000
+    renewable: bool = True
+    """Whether members may renew their locks."""

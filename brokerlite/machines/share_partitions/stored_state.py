@@ -101,6 +101,12 @@ class StoredState:
         """One past the last record of which something is stored."""
         return self.batches[-1].last + 1 if self.batches else self.start_offset
 
+    def lag(self, high_watermark: int) -> int | None:
+        """Return how many records are not final; ``None``: it is unknown."""
+        if self.start_offset == UNDECIDED or self.final < 0:
+            return None
+        return max(0, high_watermark - self.start_offset - self.final)
+
     def cut(self, end_offset: int) -> "StoredState":
         """Return the state without the records from ``end_offset`` on, which the log has lost."""
         batches = tuple(

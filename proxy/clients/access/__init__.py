@@ -8,6 +8,7 @@ offsets          committed offsets: requests that name a group, and topics
 groups           requests that name groups
 transactions     Produce, and requests that name transactional ids
 fetches          Fetch, with its sessions
+shares           requests of members of share groups, with their sessions
 metadata         Metadata
 configs          configurations of topics, groups and the cluster
 cluster          requests that need a right on the cluster

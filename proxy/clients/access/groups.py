@@ -63,7 +63,7 @@ def consumer_group_heartbeat(asked: Asked) -> Verdict:
     the proxy's user.
     """
     request: ConsumerGroupHeartbeatRequest = asked.message
-    code = asked.refusal(READ_GROUP, request.group_id) or _refusal_of_topics(asked, request.subscribed_topic_names)
+    code = asked.refusal(READ_GROUP, request.group_id) or refusal_of_topics(asked, request.subscribed_topic_names)
     if not code and request.subscribed_topic_regex:
         code = asked.refusal(DESCRIBE_TOPIC, _EVERY_TOPIC)
     if not code:
@@ -73,7 +73,8 @@ def consumer_group_heartbeat(asked: Asked) -> Verdict:
     )
 
 
-def _refusal_of_topics(asked: Asked, names: Iterable[str] | None) -> int:
+def refusal_of_topics(asked: Asked, names: Iterable[str] | None) -> int:
+    """The error code for the first topic of a subscription that the client may not describe."""
     codes = [asked.refusal(DESCRIBE_TOPIC, name) for name in dict.fromkeys(names or ())]
     return next(filter(None, codes), 0)
 

@@ -21,10 +21,11 @@ from ottla.codec.frames import build_request, build_response_parts, parse_reques
 from ottla.codec.wire import NO_UUID, Buffer, in_memory
 from ottla.errors import OttlaError, RemoteProtocolError
 from ottla.proxy.clients.access.fetches import ConnectionFetchSessions
-from ottla.proxy.clients.access.screening import Asked, Change, Verdict
+from ottla.proxy.clients.access.screening import Asked, Change, Screen, Verdict
 from ottla.proxy.clients.access.screens import IDS, SCREENS
+from ottla.proxy.clients.access.shares import ConnectionShareSessions, ShareSessionOpeners
 from ottla.proxy.clients.access.transactions import may_produce
-from ottla.proxy.clients.carried import CARRIED, FETCH, METADATA, PRODUCE
+from ottla.proxy.clients.carried import CARRIED, FETCH, METADATA, PRODUCE, SHARE_ACKNOWLEDGE, SHARE_FETCH
 from ottla.proxy.clients.client_connection import ClientConnection, ClientRequest
 from ottla.proxy.clients.client_link import ClientLink
 from ottla.proxy.clients.request_line import RequestLine
@@ -59,6 +60,7 @@ class GuardContext(Protocol):
     access: "Access"
     cluster: UpstreamCluster
     threads: Threads
+    share_session_openers: ShareSessionOpeners
 
 
 class Guard:
@@ -73,9 +75,16 @@ class Guard:
     ) -> None:
         self._client, self._link, self._line, self._info, self._shared = client, link, line, info, shared
         self._sessions = ConnectionFetchSessions()
-        self._of_sessions = {
+        self._share_sessions = ConnectionShareSessions(link.node, shared.share_session_openers)
+        self._of_sessions: dict[int, Screen] = {
             FETCH: self._sessions.fetch,
+            SHARE_FETCH: self._share_sessions.fetch,
+            SHARE_ACKNOWLEDGE: self._share_sessions.acknowledge,
         }
+
+    def left(self) -> None:
+        """Handle the end of the client's connection, once all of its requests are handled."""
+        self._share_sessions.left()
 
     def lets_pass(self, start: Buffer, size: int) -> bool:
         """Whether a Produce request, of which this is the beginning, needs no screen."""
@@ -199,7 +208,9 @@ def _changed(request: ClientRequest, change: Change, frame: bytes) -> "tuple[lis
     """The parts of a changed response, and its error codes; runs in a thread, and raises nothing."""
     try:
         _, message = parse_response(APIS[request.key].response, request.version, frame)
-        message = change(message)
-        return in_memory(build_response_parts(message, request.version, request.correlation_id)), error_codes(message)
+        changed = change(message)
+        if changed is message:
+            return [len(frame).to_bytes(4, "big"), frame], error_codes(message)
+        return in_memory(build_response_parts(changed, request.version, request.correlation_id)), error_codes(changed)
     except Exception as error:
         return as_ottla_error(error)

@@ -6,7 +6,7 @@ An API of `CARRIED` that is not here is not offered where ACLs apply; `NOT_SCREE
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ottla.proxy.clients.access import cluster, configs, groups, metadata, offsets, topics, transactions
+from ottla.proxy.clients.access import cluster, configs, groups, metadata, offsets, shares, topics, transactions
 from ottla.proxy.clients.access.screening import PASS, Asked, Screen, Verdict
 from ottla.proxy.clients.carried import (
     ADD_PARTITIONS_TO_TXN,
@@ -94,19 +94,18 @@ SCREENS: Mapping[int, Screen] = {
     71: _needs_nothing,
     72: _needs_nothing,
     74: cluster.list_config_resources,
+    SHARE_GROUP_HEARTBEAT: shares.share_group_heartbeat,
     77: groups.share_group_describe,
     90: offsets.describe_share_group_offsets,
     91: offsets.alter_share_group_offsets,
     92: offsets.delete_share_group_offsets,
 }
-OF_SESSIONS = (FETCH,)
-"""APIs whose screens are methods of `ConnectionFetchSessions`, because they need the history of a connection."""
+OF_SESSIONS = (FETCH, SHARE_FETCH, SHARE_ACKNOWLEDGE)
+"""APIs whose screens need the history of a connection: methods of `ConnectionFetchSessions`, `ConnectionShareSessions`.
+"""
 
 NOT_SCREENED: Mapping[int, str] = {
     DESCRIBE_TOPIC_PARTITIONS: "its pages name topics that the client may not describe; clients use Metadata instead",
-    SHARE_GROUP_HEARTBEAT: "it is of no use without ShareFetch",
-    SHARE_FETCH: "a share session is known by its group and member alone, so a client could go on with that of another",
-    SHARE_ACKNOWLEDGE: "it may carry on a share session, as ShareFetch does",
     STREAMS_GROUP_HEARTBEAT: "it creates topics with the rights of the proxy's user",
     89: "it is of no use without the heartbeat",  # StreamsGroupDescribe
     93: "it is of no use without the heartbeat",  # StreamsGroupTopologyDescriptionUpdate
@@ -133,5 +132,7 @@ IDS: "Mapping[int, Callable[[Any], Iterable[UUID]]]" = {
     OFFSET_COMMIT: _of_topics,
     DELETE_TOPICS: _of_topics,
     TXN_OFFSET_COMMIT: _of_topics,
+    SHARE_FETCH: _of_topics,
+    SHARE_ACKNOWLEDGE: _of_topics,
 }
 """API key -> returns the topic ids in a request, `NO_UUID` among them."""

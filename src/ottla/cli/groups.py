@@ -7,20 +7,20 @@ Rules:
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ottla.addresses import format_address
 from ottla.cli import stdio, tables
+from ottla.cli.nodes import node_as_dict, node_as_text
 from ottla.cli.numbers import counted
 from ottla.cli.options import AsJson, Connect, Isolation, IsolationLevel, at_cluster
-from ottla.cli.places import Place, format_places, parse_duration, parse_places, parse_time, partitions_of
+from ottla.cli.places import format_places, parse_places, partitions_of, places_as_dicts
+from ottla.cli.resets import ByDuration, Export, FromFile, ToDatetime, ToOffset, chosen, print_plan
 
 if TYPE_CHECKING:
     from ottla.errors import OttlaError
-    from ottla.sdk.admin import GroupLag, GroupListing, GroupMember, ResetPlan
+    from ottla.sdk.admin import GroupLag, GroupListing, GroupMember
     from ottla.sdk.client import Client
 
 app = typer.Typer(no_args_is_help=True, help="List, describe, delete and reset consumer groups.")
@@ -149,19 +149,7 @@ async def delete(
 
 # -- reset ------------------------------------------------------------------------------------------------------------
 
-ToOffset = Annotated[int | None, typer.Option(min=0, metavar="OFFSET", help="Reset to this offset.")]
-ToDatetime = Annotated[
-    str | None,
-    typer.Option(metavar="TIME", help="Reset to the first record at or after a time, as 2013-07-04T12:00:00Z."),
-]
-ByDuration = Annotated[
-    str | None,
-    typer.Option(metavar="DURATION", help="Reset to the first record not older than this: 90m, 1d12h, PT1H, …"),
-]
 ShiftBy = Annotated[int | None, typer.Option(metavar="N", help="Skip N records; a negative number goes back.")]
-FromFile = Annotated[
-    Path | None, typer.Option(metavar="CSV", help="Reset to the offsets in a file: TOPIC,PARTITION,OFFSET per line.")
-]
 Scope = Annotated[
     list[str] | None,
     typer.Option(
@@ -189,7 +177,7 @@ async def reset(
     ] = False,
     from_file: FromFile = None,
     execute: Annotated[bool, typer.Option("--execute", help="Commit the plan; otherwise it is only shown.")] = False,
-    export: Annotated[bool, typer.Option("--export", help="Print the plan in the format of --from-file.")] = False,
+    export: Export = False,
     as_json: AsJson = False,
 ) -> None:
     """Plan where a group without members continues; with --execute, commit it.
@@ -206,100 +194,34 @@ async def reset(
         "--to-current": "current" if to_current else None,
         "--from-file": from_file,
     }
-    if as_json and export:
-        raise typer.BadParameter("prints CSV: leave out --json", param_hint="--export")
-    if from_file is not None and topics:
-        raise typer.BadParameter("has the partitions already: leave out --topic", param_hint="--from-file")
-    to = where_to(group, ways)
-    scope = parse_places(topics, "--topic") if topics else None
+    to, scope = chosen(group, ways, topics, export=export, as_json=as_json)
     async with connect() as client:
         plan = await client.reset_offsets(group, to, shift_by=shift_by, topics=scope, execute=execute)
     await print_plan(plan, export, as_json)
-
-
-def where_to(group: str, ways: Mapping[str, Any]) -> Any:
-    """The one of ``ways`` that is given, as an argument of `Client.reset_offsets`; a shift has its own argument."""
-    given = [(way, value) for way, value in ways.items() if value is not None]
-    if len(given) != 1:
-        raise typer.BadParameter(f"give one of {', '.join(ways)}", param_hint="where to")
-    [(way, value)] = given
-    match way:
-        case "--to-datetime":
-            return parse_time(value, way)
-        case "--by-duration":
-            return parse_duration(value, way)
-        case "--from-file":
-            return _offsets_in(value, group)
-    return None if way == "--shift-by" else value
-
-
-def _offsets_in(file: Path, group: str) -> dict[Place, int]:
-    try:
-        text = file.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise typer.BadParameter(f"cannot read {file}: {why}", param_hint="--from-file") from None
-    from ottla.sdk.admin import offsets_from_csv
-
-    offsets = offsets_from_csv(text, group)
-    if not offsets:
-        raise typer.BadParameter(f"{file} has no offsets of group {group!r}", param_hint="--from-file")
-    return offsets
-
-
-async def print_plan(plan: "ResetPlan", export: bool, as_json: bool) -> None:
-    """Print a plan, and whether it was carried out."""
-    rows = [(each.topic, each.partition, each.old, each.new, each.note) for each in plan.offsets]
-    if as_json:
-        names = ("topic", "partition", "old", "new", "note")
-        offsets = [dict(zip(names, row, strict=True)) for row in rows]
-        facts = {"group": plan.group, "new_group": plan.new_group, "executed": plan.executed, "offsets": offsets}
-        await stdio.say(json.dumps(facts))
-        return
-    if export:
-        await stdio.say(*plan.to_csv().splitlines())
-        for each in plan.offsets:
-            if each.note:
-                await stdio.say(f"{each.topic}-{each.partition}: {each.note}", err=True)
-    elif rows:
-        await tables.show(("topic", "partition", "old offset", "new offset", "note"), rows, plan.group)
-    if not rows:
-        why = f"there is no group {plan.group}" if plan.new_group else f"{plan.group} has committed nothing"
-        await stdio.say(f"{why}: name topics with --topic", err=True)
-        raise typer.Exit(1)
-    elif plan.executed:
-        new = ", a new group" if plan.new_group else ""
-        are = "is" if len(rows) == 1 else "are"
-        await stdio.say(f"{counted(len(rows), 'offset')} of {plan.group} {are} reset{new}", err=True)
-    else:
-        new = f"{plan.group} is a group that does not exist yet; " if plan.new_group else ""
-        await stdio.say(f"{new}nothing was changed: add --execute to do it", err=True)
 
 
 # -- groups as text and JSON ------------------------------------------------------------------------------------------
 
 
 def _listing(each: "GroupListing") -> dict[str, str]:
-    node = each.coordinator
     return {
         "group": each.group,
         "state": each.state,
         "type": each.type,
         "protocol_type": each.protocol_type,
-        "coordinator": f"{format_address(node.host, node.port)} (node {node.id})",
+        "coordinator": node_as_text(each.coordinator),
     }
 
 
 def _as_dict(lag: "GroupLag") -> dict[str, Any]:
     group = lag.group
-    node = group.coordinator
     return {
         "group": group.group,
         "state": group.state,
         "type": group.type,
         "protocol_type": group.protocol_type,
         "protocol": group.protocol,
-        "coordinator": {"node_id": node.id, "host": node.host, "port": node.port},
+        "coordinator": node_as_dict(group.coordinator),
         "lag": lag.total,
         "members": [
             {
@@ -307,7 +229,7 @@ def _as_dict(lag: "GroupLag") -> dict[str, Any]:
                 "instance_id": each.instance_id,
                 "client_id": each.client_id,
                 "host": each.host,
-                "assignment": [{"topic": topic, "partition": partition} for topic, partition in each.assignment],
+                "assignment": places_as_dicts(each.assignment),
             }
             for each in group.members
         ],
@@ -327,9 +249,9 @@ def _as_dict(lag: "GroupLag") -> dict[str, Any]:
 
 
 async def _print(lag: "GroupLag", members: bool) -> None:
-    group, node = lag.group, lag.group.coordinator
+    group = lag.group
     assignor = f", {group.protocol}" if group.protocol else ""
-    where = f"coordinator {format_address(node.host, node.port)} (node {node.id})"
+    where = f"coordinator {node_as_text(group.coordinator)}"
     kind = f"{group.type} group, " if group.type != "classic" else ""
     await stdio.say(f"{group.group}: {kind}{group.state}{assignor}, {counted(len(group.members), 'member')}, {where}")
     if members and group.members:

@@ -63,6 +63,11 @@ def format_places(places: Iterable[Place]) -> str:
     return " ".join(f"{topic}:{','.join(partitions)}" for topic, partitions in topics.items())
 
 
+def places_as_dicts(places: Iterable[Place]) -> list[dict[str, str | int]]:
+    """Partitions for JSON."""
+    return [{"topic": topic, "partition": partition} for topic, partition in places]
+
+
 def parse_places(texts: Iterable[str], option: str) -> list[str | Place]:
     """Parse TOPIC, or some of its partitions as TOPIC:0,1,2."""
     places: list[str | Place] = []

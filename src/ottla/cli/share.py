@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ottla.addresses import format_address
 from ottla.cli import stdio, tables
-from ottla.cli.groups import ByDuration, FromFile, ToDatetime, ToOffset, print_plan, where_to
+from ottla.cli.nodes import node_as_dict, node_as_text
 from ottla.cli.numbers import counted
 from ottla.cli.options import AsJson, Connect, at_cluster
-from ottla.cli.places import format_places, parse_places
+from ottla.cli.places import format_places, places_as_dicts
+from ottla.cli.resets import ByDuration, Export, FromFile, ToDatetime, ToOffset, chosen, print_plan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +39,7 @@ async def list_(
     """Print the share groups of all brokers."""
     async with connect() as client:
         groups = await client.list_groups(states=state or (), types=["share"])
-    rows = [(each.group, each.state, _node(each.coordinator)) for each in groups]
+    rows = [(each.group, each.state, node_as_text(each.coordinator)) for each in groups]
     columns = ("group", "state", "coordinator")
     if as_json:
         await stdio.say(json.dumps([dict(zip(columns, row, strict=True)) for row in rows]))
@@ -91,7 +91,7 @@ async def reset(
     by_duration: ByDuration = None,
     from_file: FromFile = None,
     execute: Annotated[bool, typer.Option("--execute", help="Carry out the plan; otherwise it is only shown.")] = False,
-    export: Annotated[bool, typer.Option("--export", help="Print the plan in the format of --from-file.")] = False,
+    export: Export = False,
     as_json: AsJson = False,
 ) -> None:
     """Plan where a share group without members continues; with --execute, carry it out.
@@ -106,12 +106,7 @@ async def reset(
         "--by-duration": by_duration,
         "--from-file": from_file,
     }
-    if as_json and export:
-        raise typer.BadParameter("prints CSV: leave out --json", param_hint="--export")
-    if from_file is not None and topics:
-        raise typer.BadParameter("has the partitions already: leave out --topic", param_hint="--from-file")
-    to = where_to(group, ways)
-    scope = parse_places(topics, "--topic") if topics else None
+    to, scope = chosen(group, ways, topics, export=export, as_json=as_json)
     async with connect() as client:
         plan = await client.reset_share_offsets(group, to, topics=scope, execute=execute)
     await print_plan(plan, export, as_json)
@@ -120,29 +115,24 @@ async def reset(
 # -- share groups as text and JSON ------------------------------------------------------------------------------------
 
 
-def _node(node: Any) -> str:
-    return f"{format_address(node.host, node.port)} (node {node.id})"
-
-
 def _lag(offsets: "Mapping[tuple[str, int], ShareOffset]") -> int:
     return sum(each.lag or 0 for each in offsets.values())
 
 
 def _as_dict(group: "ShareGroupDescription", offsets: "Mapping[tuple[str, int], ShareOffset]") -> dict[str, Any]:
-    node = group.coordinator
     return {
         "group": group.group,
         "state": group.state,
         "assignor": group.assignor,
         "epoch": group.epoch,
-        "coordinator": {"node_id": node.id, "host": node.host, "port": node.port},
+        "coordinator": node_as_dict(group.coordinator),
         "lag": _lag(offsets),
         "members": [
             {
                 "member_id": each.member_id,
                 "client_id": each.client_id,
                 "host": each.host,
-                "assignment": [{"topic": topic, "partition": partition} for topic, partition in each.assignment],
+                "assignment": places_as_dicts(each.assignment),
             }
             for each in group.members
         ],
@@ -157,7 +147,9 @@ async def _print(
     group: "ShareGroupDescription", offsets: "Mapping[tuple[str, int], ShareOffset]", members: bool
 ) -> None:
     of = counted(len(group.members), "member")
-    await stdio.say(f"{group.group}: {group.state}, {group.assignor}, {of}, coordinator {_node(group.coordinator)}")
+    await stdio.say(
+        f"{group.group}: {group.state}, {group.assignor}, {of}, coordinator {node_as_text(group.coordinator)}"
+    )
     if members and group.members:
         rows = [
             (each.member_id, each.client_id, each.host, len(each.assignment), format_places(each.assignment))

@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ottla.addresses import format_address
 from ottla.cli import stdio, tables
+from ottla.cli.nodes import node_as_dict, node_as_text
 from ottla.cli.options import AsJson, Connect, at_cluster
 from ottla.cli.places import Place, format_places, format_time, parse_duration, parse_places
 
 if TYPE_CHECKING:
     from ottla.sdk.admin import HangingTransaction, ProducerIdAndEpoch, TransactionDescription, TransactionListing
     from ottla.sdk.client import Client
-    from ottla.sdk.events import Node
 
 app = typer.Typer(no_args_is_help=True, help="List, describe and abort transactions, and fence producers.")
 
@@ -52,7 +51,7 @@ async def list_(
     longer = parse_duration(running_longer, "--running-longer").total_seconds() if running_longer else None
 
     async def show(transactions: "tuple[TransactionListing, ...]") -> None:
-        rows = [{**asdict(each), "coordinator": _where(each.coordinator)} for each in transactions]
+        rows = [{**asdict(each), "coordinator": node_as_text(each.coordinator)} for each in transactions]
         if as_json:
             await stdio.say(json.dumps(rows))
         else:
@@ -232,16 +231,11 @@ def _place(text: str) -> Place:
     raise typer.BadParameter(f"{text!r} is not a single partition, as in orders:0", param_hint="TOPIC:PARTITION")
 
 
-def _where(node: "Node") -> str:
-    return f"{format_address(node.host, node.port)} (node {node.id})"
-
-
 def _as_dict(each: "TransactionDescription") -> dict[str, Any]:
-    node = each.coordinator
     return {
         **asdict(each),
         "partitions": [{"topic": topic, "partition": partition} for topic, partition in each.partitions],
-        "coordinator": {"node_id": node.id, "host": node.host, "port": node.port},
+        "coordinator": node_as_dict(each.coordinator),
     }
 
 
@@ -251,7 +245,9 @@ def _as_text(each: "TransactionDescription", now: float) -> str:
         since = f" since {format_time(each.start_timestamp)} ({max(now - each.start_timestamp / 1000, 0):.0f} s)"
     producer = f"producer id {each.producer_id}, epoch {each.producer_epoch}, timeout {each.timeout:g} s"
     where = f"; partitions {format_places(each.partitions)}" if each.partitions else ""
-    return f"{each.transactional_id}: {each.state}{since}, {producer}, coordinator {_where(each.coordinator)}{where}"
+    return (
+        f"{each.transactional_id}: {each.state}{since}, {producer}, coordinator {node_as_text(each.coordinator)}{where}"
+    )
 
 
 def _cells(each: "HangingTransaction") -> tuple[object, ...]:
