@@ -66,7 +66,7 @@ def consume(task: Task) -> Figures:
         meter = Meter(task, warm_up=task.warm_up)
         async with _consumer(task) as consumer:
             while not meter.over:
-                found = await consumer.getmany(timeout_ms=100, max_records=TAKEN_AT_ONCE)
+                found = await consumer.getmany(timeout_ms=100, max_records=task.at_once)
                 for records in found.values():
                     for record in records:
                         _value = record.value

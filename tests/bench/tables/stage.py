@@ -67,7 +67,7 @@ class Amounts:
         return min(self.rounds, 3)
 
 
-TINY = Amounts(rounds=1, seconds=0.2, warm_up=0.05, jvm=0.2, volume=8 * 10**6, spark=10**5, settle=0.0, most=20)
+TINY = Amounts(rounds=1, seconds=0.2, warm_up=0.05, jvm=1.0, volume=8 * 10**6, spark=10**5, settle=0.0, most=20)
 """Shows that every table can be made. The figures mean nothing."""
 
 
@@ -118,19 +118,15 @@ class Stage:
             self._done.add(name)
 
     def _warm(self, server: Server) -> None:
-        end = time.monotonic() + self.amounts.jvm
-        seconds = min(self.amounts.jvm / 10, 4.0)
+        end, seconds = time.monotonic() + self.amounts.jvm, self.amounts.jvm / 20
         while time.monotonic() < end:
             for size, compression in ((100, "none"), (1000, "lz4"), (10_000, "none")):
-                with self.topic(server, 12, size, compression=compression, kept=True) as task:
-                    task = dataclasses.replace(task, client="confluent", seconds=seconds)
-                    run(dataclasses.replace(task, way="produce", count=self.amounts.volume // size))
-                    count = server.stored(12, prefix=task.prefix)
-                    run(dataclasses.replace(task, way="consume", count=count))
-                    if size == 100:
-                        run(dataclasses.replace(task, way="lone"))
-                        run(dataclasses.replace(task, way="transactions", client="ottla"))
-                        crowd.run(self.crowd(server, task, busy=50, idle=0, seconds=seconds))
+                with self.topic(server, 12, size, compression=compression, filled=True) as task:
+                    run(dataclasses.replace(task, client="confluent", way="consume", seconds=seconds))
+            with self.topic(server, 12, 100) as task:
+                for way in ("produce", "transactions", "lone"):
+                    run(dataclasses.replace(task, client="confluent", way=way, seconds=seconds))
+                crowd.run(self.crowd(server, task, busy=min(self.amounts.most, 100), idle=0, seconds=seconds))
 
     @staticmethod
     def crowd(server: Server, task: Task, *, busy: int, idle: int, seconds: float, warm_up: float = 0.0) -> crowd.Crowd:
