@@ -10,7 +10,7 @@ Figures, as far as a way has them:
     acknowledged    a second, while records were being sent
     silence         the longest time without a receipt, in seconds
     failed          records that the client gave up
-    seen            all records, also those that do not count
+    seen            all records, the warm-up included
     read_p50_ms, read_p99_ms   from send to the arrival at a consumer
     growth_mb       of resident memory in 10⁷ records, 10⁶ bytes each, by a line fitted to the samples
     memory_mb       resident at the end

@@ -19,7 +19,7 @@ BARE = "no client, but a program on trio that sends one request over and over"
 SIZES = {100: "100 B", 1000: "1 KB", 10_000: "10 KB", 100_000: "100 KB"}
 PARTITIONS = 4
 Attributes = Mapping[str, Any]
-"""Of a `Task`."""
+"""Attributes of a `Task`."""
 
 
 def _compared(who: str, what: str, *, tuned: str = CONFLUENT_TUNED, plain: str | None = CONFLUENT) -> list[Column]:

@@ -125,7 +125,7 @@ class Watch:
 
 
 def digest_of_code() -> str:
-    """A digest of every file that git tracks or would track, except those that decide no figure."""
+    """A digest of all files in git that may decide a figure."""
     digest = hashlib.sha256()
     for command in (
         ["ls-files", "--stage", "--", ".", *_OUTSIDE],

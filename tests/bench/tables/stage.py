@@ -49,7 +49,8 @@ class Amounts:
         volume: bytes of values in a topic that is read.
         spark: bytes of values that a query of Spark reads.
         settle: seconds before memory is measured.
-        most: an upper limit of the numbers in tables about growth.
+        most: an upper limit of numbers of connections, partitions and the like.
+        every: whether all lines of a table are measured, not only the first and the last.
     """
 
     rounds: int = 5
@@ -60,6 +61,7 @@ class Amounts:
     spark: int = 4 * 10**8
     settle: float = 3.0
     most: int = 10_000
+    every: bool = True
 
     @property
     def few(self) -> int:
@@ -67,7 +69,9 @@ class Amounts:
         return min(self.rounds, 3)
 
 
-TINY = Amounts(rounds=1, seconds=0.2, warm_up=0.05, jvm=1.0, volume=8 * 10**6, spark=10**5, settle=0.0, most=20)
+TINY = Amounts(
+    rounds=1, seconds=0.2, warm_up=0.05, jvm=1.0, volume=8 * 10**6, spark=10**5, settle=0.0, most=20, every=False
+)
 """Shows that every table can be made. The figures mean nothing."""
 
 
@@ -154,7 +158,7 @@ class Stage:
         filled: bool = False,
         kept: bool = False,
     ) -> Iterator[Task]:
-        """A new topic, for the duration of the block.
+        """A new topic, which the end of the block removes.
 
         Args:
             filled: whether it has records to read, over and over.
@@ -199,7 +203,7 @@ def run(task: Task) -> Figures:
 
 
 def contest(contestants: Mapping[str, Callable[[], Figures]], rounds: int, *, flushed: bool = True) -> Found:
-    """Let every contestant work once in each round, each time another one first; one that fails works no more.
+    """Let every contestant work once in each round, each time another one first. After a failure it works no more.
 
     Args:
         flushed: whether dirty pages are written to the disk before each one works.

@@ -22,7 +22,7 @@ FAILED = "failed"
 
 @dataclass(frozen=True)
 class Column:
-    """What the cells of a column say.
+    """A column, whose cells follow from the figures of a row.
 
     Attributes:
         figure: the name of the figure (`tests.bench.clients.task` and the measuring modules).
@@ -121,7 +121,7 @@ class Table:
 
 
 def _unrepeated(labels: tuple[str, ...], last: tuple[str, ...]) -> list[str]:
-    """The labels, without the first ones if they are those of the row above."""
+    """The labels, with blanks where the row above begins with the same ones."""
     return ["" if labels[: at + 1] == last[: at + 1] else label for at, label in enumerate(labels)]
 
 
