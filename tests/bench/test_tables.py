@@ -99,7 +99,7 @@ def test_a_contestant_that_fails_is_named_with_the_reason_and_the_others_go_on()
 def test_passes_are_counted_together_and_the_first_one_warms_up() -> None:
     passes: Iterator[Figures] = iter(
         [
-            {"records": 10, "rate": 1.0, "cpu_us": 99.0, "seen": 11},
+            {"records": 10, "rate": 1.0, "cpu_us": 99.0, "seen": 11},  # it warms up
             {"records": 10, "rate": 10.0, "cpu_us": 1.0, "seen": 11},
             {"records": 30, "rate": 15.0, "cpu_us": 3.0, "seen": 31},
         ]

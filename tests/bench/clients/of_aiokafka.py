@@ -227,7 +227,7 @@ def together(task: Task) -> Figures:
                 figures = meter.figures()
             return figures
 
-    return (uvloop if task.loop == "uvloop" else asyncio).run(run())
+    return uvloop.run(run()) if task.loop == "uvloop" else asyncio.run(run())
 
 
 def write_each(task: Task) -> Figures:

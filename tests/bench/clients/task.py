@@ -21,6 +21,7 @@ Figures, as far as a way has them:
     txn_requests    requests for each transaction, of all APIs
 """
 
+import dataclasses
 import importlib
 import itertools
 import json
@@ -67,8 +68,7 @@ class Task:
         seconds: the duration of the work, after the warm-up.
         warm_up: seconds of work that does not count.
         count: end after so many records, if that comes first.
-        passes: read the ``count`` records over and over, until the counted time of all passes but the first makes
-            ``seconds``.
+        passes: read the ``count`` records over and over, until the counted time of all passes makes ``seconds``.
         rate: records a second, for ways with a fixed pace.
         tuned: with the settings that the client's documentation advises for throughput, instead of its defaults.
         together: the number of tasks, threads or members, for ways with several.
@@ -206,13 +206,14 @@ class Meter:
 
 
 def of_passes(task: Task, way: Callable[[Task], Figures]) -> Figures:
-    """The figures of several passes together. The first one warms up.
+    """The figures of several passes together, after one that warms up.
 
     The time between two passes does not count. If most of the time goes there, the work ends after `_AT_MOST` times its
     seconds.
     """
     end = time.perf_counter() + _AT_MOST * task.seconds
-    first, counted = way(task), list[Figures]()
+    first = way(dataclasses.replace(task, seconds=task.warm_up, warm_up=0.0))
+    task, counted = dataclasses.replace(task, warm_up=0.0), list[Figures]()
     while not counted or (
         sum(each["records"] / each["rate"] for each in counted) < task.seconds and time.perf_counter() < end
     ):

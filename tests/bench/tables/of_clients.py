@@ -170,17 +170,14 @@ def _lines(labels: Mapping[Any, str], measure: Callable[..., Found], name: str, 
     return tuple(Line((label,), partial(measure, **given, **{name: value})) for value, label in labels.items())
 
 
-READ = {"contestants": CONSUME | _peers("consume"), "filled": True}
+READ = {"contestants": CONSUME | _only((*_PAIR, AIOKAFKA_TUNED), _peers("consume")), "filled": True}
 READ_BY_FEWER = {"contestants": CONSUME | _only(_PAIR, _peers("consume")), "filled": True}
+WRITTEN = {"contestants": PRODUCE | _only((*_PAIR, AIOKAFKA_TUNED), _peers("produce"))}
 CASES = {
     "consume, read values": _of(OURS, "consume") | _peers("consume"),
     "consume as columns": _of(OURS, "consume_columns") | _peers("consume"),
     "produce one by one, flush": _of(OURS, "produce") | _peers("produce"),
-    "produce lists, flush": _of(OURS, "produce_many")
-    | _peers("produce")
-    | {CONFLUENT_TUNED: {"client": "confluent", "way": "produce_many"}},
     "produce with a receipt for each": _of(OURS, "receipts") | _peers("receipts"),
-    "produce lists with a receipt for each": _of(OURS, "receipts_many") | _peers("receipts"),
 }
 LOOPS = (ASYNCIO, UVLOOP, BLOCKING)
 _TXN = (
@@ -235,7 +232,7 @@ TABLES = (
             *_compared(LISTS, "lists"),
             Column(f"one by one: × {AIOKAFKA_TUNED}", "rate", OURS, AIOKAFKA_TUNED, digits=1),
         ),
-        lines=_lines(SIZES, _on_kafka, "size", contestants=PRODUCE | _peers("produce")),
+        lines=_lines({size: SIZES[size] for size in (100, 1000, 10_000)}, _on_kafka, "size", **WRITTEN),
     ),
     Table(
         name="compressed",

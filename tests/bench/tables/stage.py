@@ -53,12 +53,12 @@ class Amounts:
         every: whether all lines of a table are measured, not only the first and the last.
     """
 
-    rounds: int = 5
+    rounds: int = 4
     seconds: float = 5.0
-    warm_up: float = 1.0
+    warm_up: float = 0.5
     jvm: float = 60.0
     volume: int = 10**9
-    spark: int = 4 * 10**8
+    spark: int = 3 * 10**8
     settle: float = 3.0
     most: int = 10_000
     every: bool = True
@@ -182,7 +182,7 @@ class Stage:
                 count = self.amounts.volume // size
                 fill = dataclasses.replace(task, client="ottla", way="produce", warm_up=0.0, seconds=FILL_SECONDS)
                 run(dataclasses.replace(fill, count=count))
-                task = dataclasses.replace(task, warm_up=0.0, count=count, passes=True)
+                task = dataclasses.replace(task, count=count, passes=True)
             yield task
 
 

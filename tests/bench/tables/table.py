@@ -44,15 +44,16 @@ class Column:
     def cell(self, found: Found, contestant: str) -> str:
         """The median and the quartiles; empty if the line has no such contestants or figures."""
         who, to = (contestant if each == EACH else each for each in (self.who, self.to))
-        if who == to:
+        names = [each for each in (who, to) if each is not None]
+        if who == to or any(each not in found for each in names):
             return ""
-        sides = [found.get(each) for each in (who, to) if each is not None]
-        if any(side is None for side in sides):
-            return ""
-        if any(isinstance(side, str) for side in sides):
-            return FAILED
-        rounds = [[each.get(self.figure) for each in side] for side in sides if side is not None]
-        values = [self._value(*each) for each in zip(*rounds, strict=True) if None not in each]  # type: ignore[arg-type]
+        sides: list[list[float | None]] = []
+        for name in names:
+            rounds = found[name]
+            if isinstance(rounds, str):
+                return FAILED
+            sides.append([each.get(self.figure) for each in rounds])
+        values = [self._value(*each) for each in zip(*sides, strict=True) if None not in each]
         return spread(values, self.digits) if values else ""
 
     def _value(self, ours: float, theirs: float | None = None) -> float:
