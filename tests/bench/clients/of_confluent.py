@@ -43,7 +43,7 @@ _BATCH = {
     "batch.num.messages": 10_000,
     "queue.buffering.max.messages": 1_000_000,
 }
-"""The first three are librdkafka's defaults: a longer linger time and larger batches gave no more."""
+"""The first three are librdkafka's defaults. 50 ms, and also 100,000 messages, did not save processor time."""
 
 
 def _broker(task: Task) -> dict[str, Any]:

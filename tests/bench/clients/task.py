@@ -206,7 +206,7 @@ class Meter:
 
 
 def of_passes(task: Task, way: Callable[[Task], Figures]) -> Figures:
-    """The figures of several passes together, after one that warms up.
+    """The figures of several passes together; another one before them warms up.
 
     The time between two passes does not count. If most of the time goes there, the work ends after `_AT_MOST` times its
     seconds.

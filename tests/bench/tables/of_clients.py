@@ -22,13 +22,12 @@ Attributes = Mapping[str, Any]
 """Attributes of a `Task`."""
 
 
-def _compared(who: str, what: str, *, tuned: str = CONFLUENT_TUNED, plain: str | None = CONFLUENT) -> list[Column]:
-    """Columns that compare a contestant with a peer that has its defaults, and with a tuned one."""
-    defaults = [Column(f"{what}: × {plain}", "rate", who, plain)] if plain else []
+def _compared(who: str, what: str, *, defaults: bool = True) -> list[Column]:
+    """Columns that compare a contestant with confluent-kafka: with its defaults, if asked for, and tuned."""
     return [
-        *defaults,
-        Column(f"{what}: × {tuned}", "rate", who, tuned),
-        Column(f"{what}: × {tuned}, processor time", "cpu_us", who, tuned, "better"),
+        *([Column(f"{what}: × {CONFLUENT}", "rate", who, CONFLUENT)] if defaults else []),
+        Column(f"{what}: × {CONFLUENT_TUNED}", "rate", who, CONFLUENT_TUNED),
+        Column(f"{what}: × {CONFLUENT_TUNED}, processor time", "cpu_us", who, CONFLUENT_TUNED, "better"),
     ]
 
 
@@ -238,10 +237,10 @@ TABLES = (
         name="compressed",
         heads=("1 KB, compressed",),
         columns=(
-            *_compared(OURS, "produce", plain=None),
+            *_compared(OURS, "produce", defaults=False),
             *(
                 dataclasses.replace(each, who=_reads(OURS), to=_reads(CONFLUENT_TUNED))
-                for each in _compared(OURS, "consume", plain=None)
+                for each in _compared(OURS, "consume", defaults=False)
             ),
         ),
         lines=_lines({"lz4": "lz4", "zstd": "zstd"}, _both_ways, "compression"),
@@ -269,7 +268,7 @@ TABLES = (
         name="canned",
         heads=("case",),
         columns=(
-            *_compared(OURS, "ottla", plain=None),
+            *_compared(OURS, "ottla", defaults=False),
             Column(f"ottla: × {AIOKAFKA_TUNED}", "rate", OURS, AIOKAFKA_TUNED, digits=1),
         ),
         lines=tuple(
