@@ -5,6 +5,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import shutil
 import statistics
 import subprocess
 import time
@@ -137,12 +138,19 @@ def digest_of_code() -> str:
 
 def versions() -> Iterator[tuple[str, str]]:
     yield "Apache Kafka", kafka.VERSION
-    java = subprocess.run(["java", "-version"], capture_output=True, text=True).stderr.splitlines()[:1]
-    yield "Java", "".join(java)
+    yield "Java", _java()
     for name in PEERS:
         yield name, importlib.metadata.version(name)
     yield "librdkafka", confluent_kafka.libversion()[0]
     yield "ottla's codec", engine
+
+
+def _java() -> str:
+    """For example ``17.0.15``, from ``openjdk version "17.0.15" 2025-04-15``."""
+    if shutil.which("java") is None:
+        return "none"
+    said = subprocess.run(["java", "-version"], capture_output=True, text=True).stderr.split('"')
+    return said[1] if len(said) > 1 else "unknown"
 
 
 def _git(*command: str) -> str:
