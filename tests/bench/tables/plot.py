@@ -1,4 +1,7 @@
-"""The plot of growth, as SVG: for time and for memory, a line for each kind of thing, on logarithmic axes."""
+"""The plot of growth, as SVG: for time and for memory, a line for each kind of thing, on logarithmic axes.
+
+A dashed line shows linear growth: whatever is steeper grows faster.
+"""
 
 import html
 import math
@@ -66,6 +69,10 @@ def _panel(title: str, curves: Sequence[Points]) -> Iterator[str]:
         y = y_of(10**power)
         yield f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="#ddd"/>'
         yield f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{10.0**power:,g}</text>'
+    linear = min(across[-1] - across[0], up[-1] - up[0])
+    x, y = x_of(10 ** (across[0] + linear)), y_of(10.0 ** (up[0] + linear))
+    yield f'<path d="M{LEFT} {HEIGHT - BOTTOM}L{x:.1f} {y:.1f}" stroke="#999" stroke-dasharray="4 4"/>'
+    yield f'<text x="{(LEFT + WIDTH) / 2}" y="{HEIGHT - BOTTOM + 32}" text-anchor="middle">how many of them</text>'
     for colour, curve in zip(COLOURS, curves, strict=False):
         path = " ".join(f"{x_of(x):.1f},{y_of(y):.1f}" for x, y in sorted(curve.items()) if y > 0)
         yield f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>'
