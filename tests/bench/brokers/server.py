@@ -21,6 +21,7 @@ import trio
 
 import ottla
 from ottla.codec.apis.metadata import MetadataRequest, MetadataResponse
+from ottla.errors import UnknownTopicOrPartition
 from tests import kafka
 from tests.bench.clients.canned import PREFIX, topic_names
 from tests.bench.clients.process import Broken
@@ -233,13 +234,23 @@ class Server:
 async def _create(bootstrap: str, name: str, partitions: int, configs: Mapping[str, str] | None) -> None:
     async with ottla.connect(bootstrap) as client:
         await client.create_topic(name, partitions=partitions, configs=configs)
-        # Only the leader of a partition knows its end, and Kafka elects it a little after the topic is created.
-        await client.offsets({(name, each): "end" for each in range(partitions)})
+        # Only the leader of a partition knows its end, and Kafka elects it a little after the topic is created. That can
+        # take longer than the client tries, on a busy machine.
+        end = time.monotonic() + READY_SECONDS
+        while True:
+            try:
+                await client.offsets({(name, each): "end" for each in range(partitions)})
+                return
+            except UnknownTopicOrPartition:
+                if time.monotonic() > end:
+                    raise
+                await trio.sleep(_GLANCE)
 
 
 async def _delete(bootstrap: str, name: str) -> None:
     async with ottla.connect(bootstrap) as client:
-        await client.delete_topic(name)
+        with contextlib.suppress(UnknownTopicOrPartition):  # the answer came too late, and the client asked again
+            await client.delete_topic(name)
 
 
 async def _count(bootstrap: str, name: str, partitions: int) -> int:
