@@ -234,7 +234,7 @@ class Server:
 async def _create(bootstrap: str, name: str, partitions: int, configs: Mapping[str, str] | None) -> None:
     async with ottla.connect(bootstrap) as client:
         await client.create_topic(name, partitions=partitions, configs=configs)
-        # Only the leader of a partition knows its end, and Kafka elects it a little after the topic is created. That can
+        # Only the leader of a partition knows its end, and Kafka elects it a little after the topic is created. It can
         # take longer than the client tries, on a busy machine.
         end = time.monotonic() + READY_SECONDS
         while True:

@@ -88,7 +88,7 @@ class Case:
 def _produced(given: Load) -> Callable[[int, int | None, float], Figures]:
     def measure(port: int, pid: int | None, seconds: float) -> Figures:
         figures = load.run(replace(given, port=port, process=pid, seconds=seconds, warm_up=seconds / 4))
-        if pid is not None:
+        if pid is not None and figures["cpu_us"]:  # a very short measurement may be below the resolution of its clock
             figures["per_core"] = 1e6 / figures["cpu_us"]
         return figures
 

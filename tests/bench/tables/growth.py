@@ -54,11 +54,13 @@ def _of_server(server: Server, tasks: list[Task]) -> Figures:
 def _connections(stage: Stage, number: int) -> Figures:
     """A request and its answer on each connection, in the middle of many such rounds."""
     with running(Brokerlite()) as server, stage.topic(server, 12, 100) as task:
-        before = server.cpu()
-        done = crowd.run(stage.crowd(server, task, busy=number, idle=0, seconds=stage.amounts.seconds))
+        amounts = stage.amounts
+        done = crowd.run(
+            stage.crowd(server, task, busy=number, idle=0, seconds=amounts.seconds, warm_up=amounts.warm_up)
+        )
         return {
             "seconds": number / done["rate"],
-            "cpu_s": (server.cpu() - before) / done["answers"] * number,
+            "cpu_s": done["broker_us"] / 1e6 * number,
             "broker_mb": server.memory(),
         }
 

@@ -75,13 +75,10 @@ def _crowd(stage: Stage) -> Found:
 
     def measure(stage: Stage, server: Server) -> Figures:
         with stage.topic(server, PARTITIONS, 100) as task:
-            before = server.cpu()
-            figures = crowd.run(
-                stage.crowd(
-                    server, task, busy=busy, idle=idle, seconds=stage.amounts.seconds, warm_up=stage.amounts.warm_up
-                )
+            amounts = stage.amounts
+            return crowd.run(
+                stage.crowd(server, task, busy=busy, idle=idle, seconds=amounts.seconds, warm_up=amounts.warm_up)
             )
-            return figures | {"broker_us": (server.cpu() - before) / figures["answers"] * 1e6}
 
     return _compared(stage, measure, stage.amounts.rounds)
 

@@ -147,6 +147,7 @@ class Stage:
             size=100,
             seconds=seconds,
             warm_up=warm_up,
+            process=server.pid,
         )
 
     @contextlib.contextmanager
