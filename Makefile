@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test deep demo bench chaos extension clean lint types arrows quick clients servers spark documents programs \
+.PHONY: help setup check test deep demo bench bench-all chaos extension clean lint types arrows quick clients servers spark documents programs \
     deep-worlds deep-clients deep-interop deep-brokerlite deep-proxy deep-spark deep-codec deep-programs deep-examples pure other fuzz sim kills reference figure faces flattened
 
 # These tests run again with the codec in Python, and on other Pythons: the tests of the codec, and of the code on top of
@@ -22,7 +22,7 @@ DOCUMENTS := $(addprefix tests/,docs demo)
 DEEP := deep-worlds deep-codec deep-clients deep-brokerlite deep-proxy deep-interop deep-spark deep-programs deep-examples python3.11 python3.13 pure fuzz
 
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.dev ## make .venv with everything that developing ottla needs
 
@@ -40,6 +40,9 @@ demo: $(VENV)/.demo ## real flights through the proxy, read in PySpark; KAFKA=ho
 
 bench: extension ## measure; prints ratios against other clients in the same run
 	@$(BIN)/python -m tests.bench
+
+bench-all: extension ## measure every table of docs/benchmarks.md and write it there; an hour and a half; resumes; TABLE=consume makes one
+	@$(BIN)/python -m tests.bench all $(TABLE)
 
 fuzz: extension ## look for bytes that crash the codec, or that its engines read differently; SECONDS=60
 	@if $(PIP) "atheris==3.*"; then $(BIN)/python -m tests.fuzz run --seconds $(or $(SECONDS),60); \

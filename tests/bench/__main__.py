@@ -4,6 +4,7 @@ In each round every way of a case works once, so that a machine that slows down 
 within each round; the output has its median and, in brackets, its quartiles. The figures are processor time of this
 process, which other programs on the machine disturb less than elapsed time.
 
+``python -m tests.bench all`` makes every table of docs/benchmarks.md (`tests.bench.tables.run`),
 ``python -m tests.bench clients`` measures whole clients on a broker (`tests.bench.clients.run`),
 ``python -m tests.bench brokers`` brokerlite beside Apache Kafka (`tests.bench.brokers.run`),
 ``python -m tests.bench first`` programs until their first record (`tests.bench.first`),
@@ -18,27 +19,17 @@ import os
 import platform
 import statistics
 import sys
-import time
-from collections.abc import Callable
 
 from tests.bench import first, messages, records
 from tests.bench.brokers import run as brokers
-from tests.bench.case import Case
+from tests.bench.case import Case, per_second
 from tests.bench.clients import run as clients
 from tests.bench.proxy import run as proxy
 from tests.bench.spark import run as spark
+from tests.bench.tables import run as tables
 
 ROUNDS = 15
-SECONDS = 0.05
-"""The minimum duration of one way in one round."""
 CASES: list[Case] = [*records.CASES, *messages.CASES]
-
-
-def per_second(work: Callable[[], int]) -> float:
-    handled, start = 0, time.process_time()
-    while (taken := time.process_time() - start) < SECONDS:
-        handled += work()
-    return handled / taken
 
 
 def measured(case: Case) -> list[str]:
@@ -60,6 +51,8 @@ def measured(case: Case) -> list[str]:
 
 def main(wanted: list[str]) -> int:
     """Run the cases whose name contains one of ``wanted``, or all without any; return the exit code."""
+    if wanted[:1] == ["all"]:
+        return tables.main(wanted[1:])
     if wanted[:1] == ["clients"]:
         return clients.main(wanted[1:])
     if wanted[:1] == ["brokers"]:

@@ -139,7 +139,7 @@ def main(arguments: list[str]) -> int:
         names = "".join(f"\n  {case.name}" for case in known)
         print(f"no case has {' or '.join(map(repr, unknown))} in its name; there are:{names}", file=sys.stderr)
         return 2
-    _allow_many_connections()
+    allow_many_connections()
     # When a run is ended, as by `timeout`, it must end its broker and remove the data.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     kafka.classpath()  # downloads are not measured
@@ -152,7 +152,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _allow_many_connections() -> None:
+def allow_many_connections() -> None:
     """Raise the limit of open files for the processes started from here."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -12,7 +12,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -20,6 +21,7 @@ import trio
 
 import ottla
 from ottla.codec.apis.metadata import MetadataRequest, MetadataResponse
+from ottla.errors import UnknownTopicOrPartition
 from tests import kafka
 from tests.bench.clients.canned import PREFIX, topic_names
 from tests.bench.clients.process import Broken
@@ -46,7 +48,7 @@ JVM = (
 
 
 class Broker(Protocol):
-    """A kind of broker."""
+    """A kind of broker; its settings have the names of Kafka's server.properties."""
 
     name: str
 
@@ -56,18 +58,24 @@ class Broker(Protocol):
     def command(self, home: Path, port: int) -> list[str]: ...
 
 
+@dataclass(frozen=True)
 class Brokerlite:
+    settings: Mapping[str, str] = field(default_factory=dict)
     name = "brokerlite"
 
     def prepare(self, home: Path, port: int) -> None:
-        pass
+        if self.settings:
+            _write(home / "broker.properties", self.settings)
 
     def command(self, home: Path, port: int) -> list[str]:
         listen = ["--listen", f"{kafka.HOST}:{port}", "--data", str(home / "data")]
-        return [sys.executable, "-m", "ottla", "broker", *listen, "--group-delay", "0"]
+        config = ["--config", str(home / "broker.properties")] if self.settings else []
+        return [sys.executable, "-m", "ottla", "broker", *listen, *config, "--group-delay", "0"]
 
 
+@dataclass(frozen=True)
 class Apache:
+    settings: Mapping[str, str] = field(default_factory=dict)
     name = f"Apache Kafka {kafka.VERSION}"
 
     def prepare(self, home: Path, port: int) -> None:
@@ -86,12 +94,16 @@ class Apache:
             # By default after a minute: until then the topics of a whole case would fill the disk.
             "log.segment.delete.delay.ms": "500",
         }
-        (home / "server.properties").write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        _write(home / "server.properties", {**settings, **self.settings})
         kafka.run("kafka.tools.StorageTool", "format", "-t", kafka.CLUSTER_ID, "-c", home / "server.properties")
 
     def command(self, home: Path, port: int) -> list[str]:
         java = kafka.need("java", "a JDK, 17 or newer")
         return [java, *JVM, "-cp", kafka.classpath(), "kafka.Kafka", str(home / "server.properties")]
+
+
+def _write(path: Path, settings: Mapping[str, str]) -> None:
+    path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
 
 
 def cpu_of(pid: int | None) -> float:
@@ -117,20 +129,28 @@ class Server:
     """A broker below the folder ``home``, which can be started again on its data.
 
     Attributes:
+        name: the name of its kind.
         port, bootstrap: its address; ``bootstrap`` is ``host:port``.
+        ready_seconds: how long its last start took.
     """
 
     def __init__(self, broker: Broker, home: Path) -> None:
+        self.name = broker.name
         [self.port] = kafka.free_ports(1)
         self.bootstrap = f"{kafka.HOST}:{self.port}"
         self._home, self._command = home, broker.command(home, self.port)
         self._process: subprocess.Popen[bytes] | None = None
+        self.ready_seconds = 0.0
         broker.prepare(home, self.port)
 
     @property
     def pid(self) -> int:
         assert self._process is not None, "it does not run"
         return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
     def start(self) -> float:
         """Start it; seconds from its exec until its response to Metadata has a leader for every partition.
@@ -150,7 +170,8 @@ class Server:
             if time.perf_counter() - began > READY_SECONDS:
                 raise Broken(f"the broker was not ready after {READY_SECONDS:.0f} s:\n{self._said()}")
             time.sleep(_GLANCE)
-        return time.perf_counter() - began
+        self.ready_seconds = time.perf_counter() - began
+        return self.ready_seconds
 
     def _is_ready(self) -> bool:
         with contextlib.suppress(OSError), contextlib.closing(Peer(self.port, timeout=READY_SECONDS)) as peer:
@@ -192,13 +213,15 @@ class Server:
         shutil.rmtree(self._home / "data", ignore_errors=True)
 
     @contextlib.contextmanager
-    def topic(self, partitions: int, *, prefix: str = PREFIX) -> Iterator[str]:
+    def topic(
+        self, partitions: int, *, prefix: str = PREFIX, configs: Mapping[str, str] | None = None
+    ) -> Iterator[str]:
         """Create a topic, give the prefix of its name, and remove it with its data in the end.
 
         After an error `close` removes it: the broker may be gone, and that second error would hide the first.
         """
         [name] = topic_names(1, prefix)
-        trio.run(_create, self.bootstrap, name, partitions)
+        trio.run(_create, self.bootstrap, name, partitions, configs)
         yield prefix
         trio.run(_delete, self.bootstrap, name)
 
@@ -208,16 +231,26 @@ class Server:
         return trio.run(functools.partial(_count, self.bootstrap, name, partitions))
 
 
-async def _create(bootstrap: str, name: str, partitions: int) -> None:
+async def _create(bootstrap: str, name: str, partitions: int, configs: Mapping[str, str] | None) -> None:
     async with ottla.connect(bootstrap) as client:
-        await client.create_topic(name, partitions=partitions)
-        # Only the leader of a partition knows its end, and Kafka elects it a little after the topic is created.
-        await client.offsets({(name, each): "end" for each in range(partitions)})
+        await client.create_topic(name, partitions=partitions, configs=configs)
+        # Only the leader of a partition knows its end, and Kafka elects it a little after the topic is created. It can
+        # take longer than the client tries, on a busy machine.
+        end = time.monotonic() + READY_SECONDS
+        while True:
+            try:
+                await client.offsets({(name, each): "end" for each in range(partitions)})
+                return
+            except UnknownTopicOrPartition:
+                if time.monotonic() > end:
+                    raise
+                await trio.sleep(_GLANCE)
 
 
 async def _delete(bootstrap: str, name: str) -> None:
     async with ottla.connect(bootstrap) as client:
-        await client.delete_topic(name)
+        with contextlib.suppress(UnknownTopicOrPartition):  # the answer came too late, and the client asked again
+            await client.delete_topic(name)
 
 
 async def _count(bootstrap: str, name: str, partitions: int) -> int:

@@ -1,13 +1,15 @@
-"""aiokafka with its C extension, and batches of a size that suits it."""
+"""aiokafka with its C extension, tuned: batches and answers of a size that suits it; or with its defaults."""
 
 import asyncio
 import contextlib
+import itertools
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Any
 
+import uvloop
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 
@@ -24,7 +26,8 @@ from tests.bench.clients.task import (
     of_transactions,
 )
 
-BATCH_BYTES = 128 * 2**10
+_FETCH = {"max_partition_fetch_bytes": 10 * 2**20}
+_BATCH = {"linger_ms": 5, "max_batch_size": 128 * 2**10}
 
 
 def _broker(task: Task) -> dict[str, Any]:
@@ -34,7 +37,8 @@ def _broker(task: Task) -> dict[str, Any]:
 
 @contextlib.asynccontextmanager
 async def _consumer(task: Task) -> AsyncIterator[Any]:
-    consumer = AIOKafkaConsumer(group_id=None, enable_auto_commit=False, auto_offset_reset="earliest", **_broker(task))
+    settings = _broker(task) | (_FETCH if task.tuned else {})
+    consumer = AIOKafkaConsumer(group_id=None, enable_auto_commit=False, auto_offset_reset="earliest", **settings)
     try:  # `async with consumer` would not stop it after a failed start
         await consumer.start()
         consumer.assign([TopicPartition(*place) for place in task.places])
@@ -45,7 +49,7 @@ async def _consumer(task: Task) -> AsyncIterator[Any]:
 
 @contextlib.asynccontextmanager
 async def _producer(task: Task, **settings: Any) -> AsyncIterator[Any]:
-    tuned = {"linger_ms": 5, "max_batch_size": BATCH_BYTES, "acks": "all"} | settings
+    tuned = {"acks": "all"} | (_BATCH if task.tuned else {}) | settings
     compression = None if task.compression == "none" else task.compression
     producer = AIOKafkaProducer(compression_type=compression, **_broker(task), **tuned)
     try:
@@ -62,7 +66,7 @@ def consume(task: Task) -> Figures:
         meter = Meter(task, warm_up=task.warm_up)
         async with _consumer(task) as consumer:
             while not meter.over:
-                found = await consumer.getmany(timeout_ms=100, max_records=TAKEN_AT_ONCE)
+                found = await consumer.getmany(timeout_ms=100, max_records=task.at_once)
                 for records in found.values():
                     for record in records:
                         _value = record.value
@@ -200,6 +204,30 @@ def lone(task: Task) -> Figures:
 
     asyncio.run(run())
     return receipts.figures()
+
+
+def together(task: Task) -> Figures:
+    """So many tasks, each of which awaits the receipt of a record before it sends the next."""
+    [topic], value = task.names, task.value
+
+    async def send(producer: Any, meter: Meter) -> None:
+        for key in itertools.cycle(KEYS):
+            await producer.send_and_wait(topic, value, key)
+            meter.count(1)
+            if meter.over:
+                return
+
+    async def run() -> Figures:
+        async with _producer(task, enable_idempotence=task.idempotent) as producer:
+            for meter in (Meter(task, seconds=task.warm_up), Meter(task)):
+                meter.start()
+                async with asyncio.TaskGroup() as group:
+                    for _ in range(task.together):
+                        group.create_task(send(producer, meter))
+                figures = meter.figures()
+            return figures
+
+    return uvloop.run(run()) if task.loop == "uvloop" else asyncio.run(run())
 
 
 def write_each(task: Task) -> Figures:

@@ -1,7 +1,9 @@
 """ottla with its defaults: idempotent, acks from all, checksums verified. On trio, or on another loop."""
 
+import itertools
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -12,6 +14,7 @@ import trio
 from ottla import TLS
 from ottla.errors import OttlaError
 from ottla.sdk.client import Client, connect
+from ottla.sdk.consumer import Consumer, RebalanceListener
 from ottla.sdk.metrics import Metric
 from ottla.sdk.produce.records import DeliveryCallback, Receipt
 from ottla.sdk.producer import Producer
@@ -281,6 +284,25 @@ def lone(task: Task, on: Loop = TRIO) -> Figures:
     return receipts.figures()
 
 
+def together(task: Task, on: Loop = TRIO) -> Figures:
+    """So many tasks, each of which awaits the receipt of a record before it sends the next."""
+    [topic], value = task.names, task.value
+
+    async def send_all(producer: Producer, meter: Meter) -> None:
+        for key in itertools.cycle(KEYS):
+            await producer.send(topic, value, key=key)
+            meter.count(1)
+            if meter.over:
+                return
+
+    async def send(producer: Producer, meter: Meter) -> None:
+        async with on.open_nursery() as nursery:
+            for _ in range(task.together):
+                nursery.start_soon(send_all, producer, meter)
+
+    return _produced(task, on, send)
+
+
 async def _paced(task: Task, on: Loop, send: Callable[[Producer], Awaitable[None]]) -> None:
     async with on.connect(task.bootstrap, tls=tls(task)) as client, client.producer(linger=0.0) as producer:
         await producer.send(task.names[0], task.value)
@@ -322,6 +344,45 @@ def read_each(task: Task) -> Figures:
     return trio.run(run)
 
 
+class _Members(RebalanceListener):
+    """Counts the members that have exactly one partition."""
+
+    def __init__(self, wanted: int) -> None:
+        self._wanted, self._held = wanted, Counter[int]()
+        self.settled = trio.Event()
+
+    async def assigned(self, consumer: Consumer, places: Sequence[tuple[str, int]]) -> None:
+        self._held[id(consumer)] += len(places)
+        if len(self._held) == self._wanted and set(self._held.values()) == {1}:
+            self.settled.set()
+
+    async def revoked(self, consumer: Consumer, places: Sequence[tuple[str, int]]) -> None:
+        self._held[id(consumer)] -= len(places)
+
+    lost = revoked
+
+
+def join(task: Task) -> Figures:
+    """So many consumers join a group with as many partitions, until each has one."""
+    members = _Members(task.together)
+
+    async def member(client: Client) -> None:
+        async with client.consumer(*task.names, group=task.prefix, listener=members) as consumer:
+            await anext(consumer)
+
+    async def run() -> Figures:
+        watch = Stopwatch()
+        async with connect(task.bootstrap, tls=tls(task)) as client, trio.open_nursery() as nursery:
+            for _ in range(task.together):
+                nursery.start_soon(member, client)
+            await members.settled.wait()
+            figures = watch.ready()
+            nursery.cancel_scope.cancel()
+        return figures
+
+    return trio.run(run)
+
+
 _ON_A_LOOP = (
     consume,
     consume_columns,
@@ -334,6 +395,7 @@ _ON_A_LOOP = (
     paced,
     awaited,
     lone,
+    together,
 )
 
 

@@ -1,7 +1,10 @@
 """ottla for blocking code: like `of_ottla`, without await."""
 
+import itertools
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from ottla.errors import OttlaError
@@ -187,3 +190,23 @@ def lone(task: Task) -> Figures:
             producer.send(topic, value)
             receipts.of(sent)
     return receipts.figures()
+
+
+def together(task: Task) -> Figures:
+    """So many threads, each of which sends a record once the previous one is stored."""
+    [topic], value, lock = task.names, task.value, threading.Lock()
+
+    def send_all(producer: Producer, meter: Meter) -> None:
+        for key in itertools.cycle(KEYS):
+            producer.send(topic, value, key=key)
+            with lock:
+                meter.count(1)
+            if meter.over:
+                return
+
+    def send(producer: Producer, meter: Meter) -> None:
+        with ThreadPoolExecutor(task.together) as pool:
+            for sent in [pool.submit(send_all, producer, meter) for _ in range(task.together)]:
+                sent.result()
+
+    return _produced(task, send)

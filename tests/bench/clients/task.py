@@ -10,6 +10,8 @@ Figures, as far as a way has them:
     acknowledged    a second, while records were being sent
     silence         the longest time without a receipt, in seconds
     failed          records that the client gave up
+    seen            all records, the warm-up included
+    read_p50_ms, read_p99_ms   from send to the arrival at a consumer
     growth_mb       of resident memory in 10⁷ records, 10⁶ bytes each, by a line fitted to the samples
     memory_mb       resident at the end
     ready_s, ready_cpu_s   until every partition was written or read
@@ -19,6 +21,7 @@ Figures, as far as a way has them:
     txn_requests    requests for each transaction, of all APIs
 """
 
+import dataclasses
 import importlib
 import itertools
 import json
@@ -43,7 +46,9 @@ TRANSACTION = 100
 TRANSACTION_SECONDS = 1.0
 """Seconds for which a long transaction takes records."""
 TAKEN_AT_ONCE = 10_000
-"""The number of records in each request of a client that must name a number."""
+"""The maximum number of records in each request of a client that must name a number."""
+_CHUNK = 10**6
+_AT_MOST = 4
 _SAMPLES = 50
 _SETTLING = 2
 """The first part of the samples, one in so many, does not count: buffers still fill up."""
@@ -63,7 +68,12 @@ class Task:
         seconds: the duration of the work, after the warm-up.
         warm_up: seconds of work that does not count.
         count: end after so many records, if that comes first.
+        passes: read the ``count`` records over and over, until the counted time of all passes makes ``seconds``.
         rate: records a second, for ways with a fixed pace.
+        tuned: with the settings that the client's documentation advises for throughput, instead of its defaults.
+        together: the number of tasks, threads or members, for ways with several.
+        loop: the event loop, for clients with a choice.
+        idempotent: whether the producer is idempotent, for clients with a choice.
         measure_memory: sample resident memory.
     """
 
@@ -79,7 +89,12 @@ class Task:
     seconds: float = 2.0
     warm_up: float = 0.0
     count: int | None = None
+    passes: bool = False
     rate: float = 1000.0
+    tuned: bool = True
+    together: int = 1
+    loop: str = "asyncio"
+    idempotent: bool = True
     measure_memory: bool = False
 
     @property
@@ -111,6 +126,11 @@ class Task:
         return itertools.cycle(
             [each[at : at + TRANSACTION] for each in self._pairs for at in range(0, len(KEYS), TRANSACTION)]
         )
+
+    @property
+    def at_once(self) -> int:
+        """Records to take at once, for clients that wait until a call has so many: about a megabyte of values."""
+        return min(max(_CHUNK // max(self.size, 1), 1), TAKEN_AT_ONCE)
 
     @property
     def transactional_id(self) -> str:
@@ -171,13 +191,40 @@ class Meter:
         taken, cpu = time.perf_counter() - self._start, time.process_time() - self._cpu
         if not self.records:
             raise RuntimeError("the time ended before the first counted record")
-        found = {"records": self.records, "rate": self.records / taken, "cpu_us": cpu / self.records * 1e6}
+        found = {
+            "records": self.records,
+            "rate": self.records / taken,
+            "cpu_us": cpu / self.records * 1e6,
+            "seen": self._seen,
+        }
         if self._every:
             found["memory_mb"] = resident() / 1e6
             steady = self._samples[len(self._samples) // _SETTLING :]
             slope = statistics.linear_regression(*zip(*steady, strict=True)).slope if len(steady) > 2 else math.nan
             found["growth_mb"] = slope * 1e7 / 1e6
         return found
+
+
+def of_passes(task: Task, way: Callable[[Task], Figures]) -> Figures:
+    """The figures of several passes together; another one before them warms up.
+
+    The time between two passes does not count. If most of the time goes there, the work ends after `_AT_MOST` times its
+    seconds.
+    """
+    end = time.perf_counter() + _AT_MOST * task.seconds
+    first = way(dataclasses.replace(task, seconds=task.warm_up, warm_up=0.0))
+    task, counted = dataclasses.replace(task, warm_up=0.0), list[Figures]()
+    while not counted or (
+        sum(each["records"] / each["rate"] for each in counted) < task.seconds and time.perf_counter() < end
+    ):
+        counted.append(way(task))
+    records = sum(each["records"] for each in counted)
+    return {
+        "records": records,
+        "rate": records / sum(each["records"] / each["rate"] for each in counted),
+        "cpu_us": sum(each["cpu_us"] * each["records"] for each in counted) / records,
+        "seen": first["seen"] + sum(each["seen"] for each in counted),
+    }
 
 
 def of_transactions(figures: Figures, requests: float) -> Figures:
@@ -273,7 +320,7 @@ def main(arguments: list[str]) -> None:
     task = Task(**json.loads(arguments[0]))
     module = importlib.import_module(f"tests.bench.clients.of_{task.client}")
     way: Callable[[Task], Figures] = getattr(module, task.way)
-    print(json.dumps(way(task)), flush=True)
+    print(json.dumps(of_passes(task, way) if task.passes else way(task)), flush=True)
 
 
 if __name__ == "__main__":

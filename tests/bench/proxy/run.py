@@ -88,7 +88,7 @@ class Case:
 def _produced(given: Load) -> Callable[[int, int | None, float], Figures]:
     def measure(port: int, pid: int | None, seconds: float) -> Figures:
         figures = load.run(replace(given, port=port, process=pid, seconds=seconds, warm_up=seconds / 4))
-        if pid is not None:
+        if pid is not None and figures["cpu_us"]:  # a very short measurement may be below the resolution of its clock
             figures["per_core"] = 1e6 / figures["cpu_us"]
         return figures
 
@@ -195,6 +195,24 @@ def proxy(upstream: str, home: Path, *options: str) -> Iterator[tuple[int, int]]
 
 
 @contextlib.contextmanager
+def addresses(where: str, home: Path, ways: tuple[str, ...]) -> Iterator[dict[str, tuple[int, int | None]]]:
+    """Proxies in front of the broker at ``where``: the port of each way, and the process id of its proxy if any."""
+    rewritten = ("--topic", f"{_TOPIC}=rewrite")
+    options = {
+        PASSED: (),
+        OBSERVE: ("--topic", f"{_TOPIC}=observe"),
+        REWRITE: rewritten,
+        JOURNAL: (*rewritten, "--state", str(home / "state")),
+    }
+    with contextlib.ExitStack() as stack:
+        at: dict[str, tuple[int, int | None]] = {DIRECT: (int(where.rpartition(":")[2]), None)}
+        for way in ways:
+            if way != DIRECT:
+                at[way] = stack.enter_context(proxy(where, home, *options[way]))
+        yield at
+
+
+@contextlib.contextmanager
 def _apache(home: Path) -> Iterator[str]:
     """Apache Kafka with the topic; gives its ``host:port``."""
     server = Server(Apache(), home)
@@ -218,18 +236,7 @@ def measured(case: Case, rounds: int, seconds: float, *, on_kafka: bool = False)
     with contextlib.ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ottla-bench-")))
         where = stack.enter_context(_apache(home) if on_kafka else canned.running(topics=1, partitions=PARTITIONS))
-        rewritten = ("--topic", f"{_TOPIC}=rewrite")
-        observed = ("--topic", f"{_TOPIC}=observe")
-        options = {
-            PASSED: (),
-            OBSERVE: observed,
-            REWRITE: rewritten,
-            JOURNAL: (*rewritten, "--state", str(home / "state")),
-        }
-        at: dict[str, tuple[int, int | None]] = {DIRECT: (int(where.rpartition(":")[2]), None)}
-        for way in case.ways:
-            if way != DIRECT:
-                at[way] = stack.enter_context(proxy(where, home, *options[way]))
+        at = stack.enter_context(addresses(where, home, case.ways))
         try:
             for _ in range(rounds):
                 for way in case.ways:
