@@ -416,7 +416,7 @@ def test_an_answer_to_an_older_producer_changes_nothing_of_the_newer_one() -> No
     older = transactions.newest
     newer = opened(world), opened(world)
     assert produce(world, newer[1], 0, 3).code == 0
-    transactions.initialized(NAME, *newer[0], "10.0.0.1", world.now, older=older)
+    transactions.initialized(NAME, *newer[0], Origin(1, "10.0.0.1:9"), world.now, older=older)
     assert produce(world, newer[1], 1, 3).code == 0
 
 
