@@ -134,10 +134,11 @@ class Forwarding(World):
         return self.request(client, SaslAuthenticateRequest(auth_bytes=token), 1)
 
     def log_in(self, client: int, user: str, password: str | None = None) -> SaslAuthenticateResponse:
-        answer = self.shake(client, "PLAIN", plain(user, password or self.upstream.passwords[user]))
-        return answer.parsed(SaslAuthenticateResponse)
+        reply = self.shake(client, "PLAIN", plain(user, password or self.upstream.passwords[user]))
+        answer: SaslAuthenticateResponse = reply.parsed(SaslAuthenticateResponse)
+        return answer
 
-    def send_value(self, client: int, value: bytes, **identity: int) -> Reply:
+    def send_value(self, client: int, value: bytes, **identity: Any) -> Reply:
         reply = self.produce(client, {("t", 0): batch([(b"key", value)], **identity)})
         self.settle(1)
         return reply
@@ -151,9 +152,7 @@ def stored(world: World) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("rules", [(), ("t=rewrite",), ("t=fan-out",)])
-def test_records_come_as_the_user_of_their_client_and_metadata_is_asked_for_as_the_proxy(
-    rules: tuple[str, ...],
-) -> None:
+def test_records_come_as_the_user_of_their_client_and_metadata_as_the_proxy(rules: tuple[str, ...]) -> None:
     world = Forwarding(*rules)
     for client, user in ((1, "alice"), (2, "bob")):
         assert world.log_in(client, user).error_code == 0

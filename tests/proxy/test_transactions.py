@@ -32,6 +32,7 @@ from ottla.errors import (
 )
 from ottla.proxy.clients import producers, transactions, unknown_epochs
 from ottla.proxy.clients.acceptance import UNDER_WAY
+from ottla.proxy.clients.batches import Origin
 from ottla.proxy.clients.dialects import UNNAMED
 from ottla.proxy.clients.routed_topics import METADATA_WAIT
 from ottla.proxy.clients.transaction_handler import CONCURRENT_WAIT
