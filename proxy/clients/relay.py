@@ -8,7 +8,8 @@ Rules:
 - In mode `relay` the proxy keeps no token. In mode `forward` it passes the first one on to `Principals`, once upstream
   has let the client in, because connections of the proxy need it.
 - After the end of the session that upstream has granted, the next other request closes the connection: records for
-  rewritten topics would not reach the connection on which upstream notices it (KIP-368).
+  rewritten topics would not reach the connection on which upstream notices it (KIP-368). Clients that do not ask for
+  its length (SaslAuthenticate version 0) have the proxy ask in mode `forward`.
 - The listener limits the time and the bytes before a login (`ottla.serve.newcomers`).
 
 Source: SaslServerAuthenticator.java; KIP-43, KIP-152, KIP-368.
@@ -30,6 +31,9 @@ from ottla.proxy.upstream.link import Parts
 
 _ROUNDS = {"PLAIN": 1, "OAUTHBEARER": 1, "SCRAM-SHA-256": 2, "SCRAM-SHA-512": 2}
 """The successful answers after which a client has logged in."""
+
+_TELLS_LIFETIME = 1
+"""The first version of SaslAuthenticate whose answer has the length of the session."""
 
 Accepted = Callable[[str, bytes, float], None]
 """Called with the mechanism and the first token of a client that upstream has let in, and when its session ends."""
@@ -95,10 +99,17 @@ class RelayedLogin:
             if self._accepted is not None and self._first_token is None:
                 asked: SaslAuthenticateRequest = parse_request(frame).message
                 self._first_token = bytes(asked.auth_bytes)
-            self._client.intercept(request.ticket, partial(self._authenticated, request), whole=True)
-            self._link.pass_on(request, frame, now)
+            version = self._version(request)
+            self._client.intercept(request.ticket, partial(self._authenticated, request, version), whole=True)
+            self._link.pass_on(request, b"".join((frame[:2], version.to_bytes(2, "big"), frame[4:])), now)
         else:
             raise RemoteProtocolError("SaslAuthenticate came before SaslHandshake")
+
+    def _version(self, request: ClientRequest) -> int:
+        """The version in which upstream gets a SaslAuthenticate; 0 and 1 differ only in the answer."""
+        if self._accepted is not None and request.version == 0 and self._link.newest(AUTHENTICATE) >= _TELLS_LIFETIME:
+            return _TELLS_LIFETIME
+        return request.version
 
     def _handshake(self, request: ClientRequest, frame: Buffer, now: float) -> None:
         asked: SaslHandshakeRequest = parse_request(frame).message
@@ -120,9 +131,9 @@ class RelayedLogin:
         both = tuple(each for each in answer.mechanisms if each in self._mechanisms)
         self._client.respond(request, SaslHandshakeResponse(error_code=answer.error_code, mechanisms=both))
 
-    def _authenticated(self, request: ClientRequest, parts: Parts, left: int) -> None:
+    def _authenticated(self, request: ClientRequest, version: int, parts: Parts, left: int) -> None:
         frame = b"".join(parts)[4:]
-        _, answer = parse_response(SaslAuthenticateResponse, request.version, frame)
+        _, answer = parse_response(SaslAuthenticateResponse, version, frame)
         # OAUTHBEARER refuses a token by a message without an error code, and by the error in the next answer.
         refused = self._mechanism == "OAUTHBEARER" and answer.auth_bytes and not answer.error_code
         if not refused:
@@ -131,6 +142,9 @@ class RelayedLogin:
             self.done = not answer.error_code
             if self.done:
                 self._begin_session(answer.session_lifetime_ms / 1000)
+        if version != request.version:
+            self._client.respond(request, answer)
+            return
         errors = (answer.error_code,) if answer.error_code else ()
         self._client.answer_now(request.ticket, *parts, errors=errors)
 

@@ -16,7 +16,7 @@ from ottla.codec.apis.metadata import MetadataRequest, MetadataResponse
 from ottla.codec.apis.produce import ProduceRequest
 from ottla.codec.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from ottla.codec.apis.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from ottla.codec.frames import parse_request
+from ottla.codec.frames import build_request, parse_request
 from ottla.errors import (
     InvalidProducerEpoch,
     ProducerFenced,
@@ -24,6 +24,7 @@ from ottla.errors import (
     TopicAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
 )
+from ottla.proxy.events import Left
 from ottla.proxy.listeners import ClientMode, ProxyListener
 from ottla.proxy.upstream.principals import _LATE_REFUSAL
 from ottla.sasl import Plain
@@ -128,10 +129,10 @@ class Forwarding(World):
     def links_of(self, user: str) -> list[int]:
         return [link for link in self.tokens if self.user(link) == user and link in self._links]
 
-    def shake(self, client: int, mechanism: str, token: bytes) -> Reply:
+    def shake(self, client: int, mechanism: str, token: bytes, version: int = 1) -> Reply:
         shaken = self.request(client, SaslHandshakeRequest(mechanism=mechanism), 1).parsed(SaslHandshakeResponse)
         assert shaken.error_code == 0
-        return self.request(client, SaslAuthenticateRequest(auth_bytes=token), 1)
+        return self.request(client, SaslAuthenticateRequest(auth_bytes=token), version)
 
     def log_in(self, client: int, user: str, password: str | None = None) -> SaslAuthenticateResponse:
         reply = self.shake(client, "PLAIN", plain(user, password or self.upstream.passwords[user]))
@@ -221,7 +222,9 @@ def test_the_producer_id_of_another_user_is_no_way_to_its_rights() -> None:
 
 def begun(world: Forwarding, client: int) -> tuple[int, int]:
     request = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=60_000)
-    answer = world.request(client, request, 4).parsed(InitProducerIdResponse)
+    reply = world.request(client, request, 4)
+    world.settle(1)  # until the coordinator has aborted the transaction before
+    answer = reply.parsed(InitProducerIdResponse)
     return answer.producer_id, answer.producer_epoch
 
 
@@ -266,6 +269,23 @@ def test_a_transactional_id_goes_to_the_user_who_has_initialized_it_last() -> No
     assert in_transaction(world, 2, second, b"2").code == 0
     assert in_transaction(world, 1, first, b"3", 1).code == InvalidProducerEpoch.code
     assert world.writers == ["alice", "bob"], "the connection of alice is closed"
+
+
+def test_no_record_goes_on_the_connection_of_the_user_before_while_that_is_busy() -> None:
+    world = Forwarding("t=rewrite")
+    world.upstream.cluster.transaction_version = 2
+    for client, user in ((1, "alice"), (2, "bob")):
+        world.log_in(client, user)
+    first = begun(world, 1)
+    world.slow = True
+    in_transaction(world, 1, first, b"1")
+    second = begun(world, 2)
+    reply = in_transaction(world, 2, second, b"2")
+    assert world.writers == ["alice"] and reply.frame is None
+    world.slow = False
+    world.release()
+    world.settle(1)
+    assert world.writers == ["alice", "bob"] and reply.code == 0
 
 
 # -- tokens
@@ -313,11 +333,13 @@ def test_another_user_on_the_same_connection_closes_it() -> None:
 # -- sessions
 
 
-def test_a_session_lives_no_longer_than_upstreams() -> None:
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_session_lives_no_longer_than_upstreams(version: int) -> None:
     """Records for rewritten topics never reach the connection on which upstream would notice it."""
     world = Forwarding("t=rewrite")
     world.upstream.lifetime = 60.0
-    world.log_in(1, "alice")
+    answer = world.shake(1, "PLAIN", plain("alice", PASSWORDS["alice"]), version).parsed(SaslAuthenticateResponse)
+    assert answer.session_lifetime_ms == 60_000 * version
     world.settle(59)
     assert world.send_value(1, b"1").code == 0
     world.settle(2)
@@ -376,6 +398,17 @@ def test_a_changed_password_has_clients_log_in_again_and_their_records_wait_for_
     assert stored(world) == [b"0", b"1"]
     assert world.send_value(3, b"1", producer_id=producer_id, epoch=0, sequence=1).code == 0
     assert stored(world) == [b"0", b"1"]
+
+
+def test_a_client_that_left_within_its_login_leaves_no_credentials_behind() -> None:
+    world = Forwarding("t=rewrite", delivery_timeout=30.0)
+    world.request(1, SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    token = SaslAuthenticateRequest(auth_bytes=plain("alice", PASSWORDS["alice"]))
+    alice = world.core.principals.named("User:alice")
+    world.arrive(1, build_request(token, 1, 7, None)[4:], 1)
+    world.core.handle(Left(1), world.now)
+    world.settle(1)
+    assert alice.sasl is None
 
 
 def test_credentials_are_dropped_once_no_record_may_need_them() -> None:
