@@ -70,11 +70,11 @@ class ProxyListener(ListenerConfig):
             self._check_forward()
 
     def _check_forward(self) -> None:
-        """Check that the proxy gets what it needs to log in for a client, and that nobody else does."""
+        """Check that the proxy gets the password or the token of a client, and that the network cannot read it."""
         if self.sasl is None or self.tls is None:
             raise ConfigurationError(
-                f"listener {self.name}: {MODE} is forward, which needs SASL, and TLS so that nobody reads passwords "
-                f"and tokens on the way, but the listener is {self.protocol}: use SASL_SSL"
+                f"listener {self.name}: {MODE} is forward, which needs SASL, and TLS to protect passwords and tokens, "
+                f"but the listener is {self.protocol}: use SASL_SSL"
             )
         if other := next((each for each in self.sasl.mechanisms if each not in FORWARDED), None):
             raise ConfigurationError(

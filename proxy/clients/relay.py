@@ -65,11 +65,11 @@ class RelayedLogin:
         self._asked_at = 0.0
         """When the client sent its last token."""
         self._first_token: bytes | None = None
-        """Of the exchange under way, if it may be needed."""
+        """The token that began the exchange, in mode `forward`."""
         self._left = 0
         """Successful answers until upstream has let the client in; 0: none is expected."""
         self._mechanism = ""
-        """Of the last exchange."""
+        """The mechanism that the client has named last."""
 
     def is_open(self, now: float) -> bool:
         """Whether the client has logged in, and its session has not ended."""

@@ -100,7 +100,7 @@ def _user_of_bearer(token: bytes, claim: str) -> str | None:
 
 
 class Principal:
-    """A user of clients: its credentials for connections of the proxy, and what waits for them.
+    """Lets the proxy log in as a user of clients, and wakes the connections that wait for its login.
 
     Attributes:
         name: in Kafka's form ``User:name``.

@@ -38,7 +38,7 @@ CA = trustme.CA()
 
 
 def jwt(**claims: Any) -> str:
-    """A token that nobody has signed; upstream is a model that accepts it."""
+    """A token without a signature; upstream is a model that accepts it."""
     return ".".join(
         base64.urlsafe_b64encode(json.dumps(each).encode()).decode().rstrip("=") for each in ({}, claims, 0)
     )

@@ -94,8 +94,8 @@ SUPER = 'super-users = ["User:admin"]\n'
         (SASL + 'client.authentication = "share"', "it must be terminate, relay or forward"),
         (SASL + 'client.authentication = "relay"\nupstream-config = "x"\ntopics = { a = "rewrite" }',
          "relays, and the rule 'a' rewrites topics, which needs connections of the proxy's own"),
-        (SASL + 'client.authentication = "forward"', "which needs SASL, and TLS so that nobody reads passwords and "
-         "tokens on the way, but the listener is SASL_PLAINTEXT: use SASL_SSL"),
+        (SASL + 'client.authentication = "forward"', "which needs SASL, and TLS to protect passwords and "
+         "tokens, but the listener is SASL_PLAINTEXT: use SASL_SSL"),
         (SASL + 'listener.name.other.ssl.client.auth = "required"', "listeners has no other"),
         (SASL + 'listener.name.sasl_plaintext.oauthbearer.connections.max.reauth.ms = 1', "has no effect: it needs a"),
         (SASL + 'listener.name.sasl_plaintext.plain.client.authentication = "relay"', "has no effect: no listener"),
