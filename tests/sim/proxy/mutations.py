@@ -213,7 +213,8 @@ def _of_nobody(restored: Any) -> Any:
 def _to_anybody(to: Any) -> Any:
     def broken(self: Lent, client: int, principal: Any = None) -> UpstreamProducer:
         idle = next((each for each in self._free if each.idle), None)
-        return to(self, client, principal if client in self._of or idle is None else idle.principal)
+        found: UpstreamProducer = to(self, client, principal if client in self._of or idle is None else idle.principal)
+        return found
 
     return broken
 

@@ -255,7 +255,7 @@ class ProxyProcess(SimulatedProcess):
         elif self.pieces is None:
             self._tell(whole)
         else:
-            incoming = _Incoming(whole, self.pieces.cut(whole.frame))
+            incoming = _Incoming(whole, self.pieces.cut(bytes(whole.frame)))
             self.pieces.deliver(link, [partial(self._arrive, incoming, n) for n in range(len(incoming.parts))])
         return True
 
