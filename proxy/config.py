@@ -135,6 +135,8 @@ class ProxyConfig:
                 )
             if each.mode is ClientMode.RELAY:
                 self._check_relay(each)
+        if self.upstream_config is None:  # otherwise `proxy_config` and the start check it, with the file's settings
+            self.check_forward()
 
     def _check_plain(self) -> None:
         """Check the only listener, in plain text."""
@@ -160,6 +162,26 @@ class ProxyConfig:
             raise ConfigurationError(
                 f"listener {listener.name} relays, so upstream has SASL, but the proxy has no user there for metadata: "
                 "give upstream-config"
+            )
+
+    def check_forward(self) -> None:
+        """Check that no password or token of a client travels to upstream in clear text.
+
+        Raises:
+            ConfigurationError: a listener has mode `forward`, and upstream has no TLS or no SASL.
+        """
+        forwards = next((each.name for each in self.listeners if each.mode is ClientMode.FORWARD), None)
+        if forwards is None:
+            return
+        if self.tls is None:
+            raise ConfigurationError(
+                f"listener {forwards} forwards passwords and tokens, which need TLS on the way to upstream: give "
+                "security.protocol=SASL_SSL in the file of upstream-config"
+            )
+        if self.sasl is None:
+            raise ConfigurationError(
+                f"listener {forwards} forwards, so upstream has SASL, but the proxy has no user there for metadata: "
+                "give sasl.mechanism and the user in the file of upstream-config"
             )
 
     def _check_addresses(self) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 from ottla.config_file import ConfigFile, dashed, one_of
 from ottla.errors import ConfigurationError
-from ottla.listener_settings import LISTENERS, ServerSettings, as_text, read_listeners
+from ottla.listener_settings import LISTENERS, Elsewhere, ServerSettings, as_text, read_listeners
 from ottla.listeners import ListenerConfig
 from ottla.proxy.acl_rules import read_acl_rules
 from ottla.proxy.config import LEAST_BUFFERED, ProxyConfig
@@ -138,7 +138,11 @@ def _listeners(file: ConfigFile, kafkas: Mapping[str, Any]) -> dict[str, Any]:
     def mode_of(listener: str) -> ClientMode:
         return modes.get(f"listener.name.{listener.lower()}.{MODE}", modes.get(MODE, ClientMode.TERMINATE))
 
-    values = read_listeners(file, kafkas, SETTINGS, lambda name: mode_of(name) is ClientMode.RELAY)
+    def elsewhere(listener: str) -> Elsewhere | None:
+        mode = mode_of(listener)
+        return Elsewhere(reads_tokens=mode is ClientMode.FORWARD) if mode.at_upstream else None
+
+    values = read_listeners(file, kafkas, SETTINGS, elsewhere)
     if "listeners" not in values:
         if modes:
             raise file.error(

@@ -71,6 +71,7 @@ from ottla.proxy.upstream.cluster import UpstreamCluster
 from ottla.proxy.upstream.control import Control
 from ottla.proxy.upstream.delivery import Delivery
 from ottla.proxy.upstream.link import UpstreamLink, UpstreamLinks
+from ottla.proxy.upstream.principals import Principals
 from ottla.sdk.connection.credentials import Credentials
 from ottla.sdk.events import TokenFetched
 from ottla.sdk.options import Options
@@ -119,6 +120,8 @@ class ProxyCore:
         )
         self.cluster = UpstreamCluster(self.actions, [each.advertised_host for each in config.all_listeners])
         self.control = Control(self.links, self.cluster, bootstrap, config.request_timeout, self._learned)
+        self.principals = Principals(self.timers, config.delivery_timeout)
+        """The users as whom the proxy acts for clients (mode `forward`)."""
         self.threads = Threads(self.actions)
         producers: ClientProducers[ClientBatch] = ClientProducers()
         self.delivery = Delivery(self.links, self.cluster, self.control, self.threads, config, producers, journal)
@@ -167,7 +170,7 @@ class ProxyCore:
         if found.cluster_id is not None:
             self._journal.of_cluster(found.cluster_id)
         self.admission.history.follow(found.rules)
-        restore(found, self.topics, self.admission, self.rewriter, self.delivery, now)
+        restore(found, self.topics, self.admission, self.rewriter, self.delivery, self.principals, now)
         self._journal.watch(self.admission.producers, lambda: self.topics.pins, self.admission.history)
 
     @property

@@ -44,7 +44,7 @@ class Ports:
         self.users = UserFile(None if config.users is None else Path(config.users))
         self._securities = [_security(each, self.users) for each in self._configs]
         for each in self._configs:
-            # In mode relay upstream finds out who a client is.
+            # In the other modes upstream finds out who a client is.
             if each.is_open and each.mode is ClientMode.TERMINATE and not (config.acls and each.authenticates):
                 log.warning(
                     "listener without authentication: everyone who reaches it has the rights of the proxy's user",
@@ -103,7 +103,7 @@ def _facts(configs: tuple[ProxyListener, ...], number: int, node: int, port: int
 
 
 def _security(config: ProxyListener, users: UserFile) -> PortSecurity:
-    if config.mode is ClientMode.RELAY:
+    if config.mode.at_upstream:
         warn_of_exposed_key(config.tls)
         return PortSecurity(name=config.name, tls=config.tls)
     return PortSecurity.of(config, users)

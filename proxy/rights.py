@@ -24,9 +24,9 @@ def offerings_of(config: ProxyConfig) -> tuple[Offering, ...]:
 
 
 def _offering(config: ProxyConfig, listener: ProxyListener) -> Offering:
-    if listener.mode is ClientMode.RELAY:  # upstream knows the clients, and applies its own ACLs
-        mechanisms = () if listener.sasl is None else listener.sasl.mechanisms
-        return Offering(denied=config.deny_apis, logins=RELAYED, relayed=mechanisms)
+    if listener.mode.at_upstream and listener.sasl is not None:  # upstream applies its own ACLs
+        claim = listener.sasl.claim if listener.mode is ClientMode.FORWARD else None
+        return Offering(denied=config.deny_apis, logins=RELAYED, relayed=listener.sasl.mechanisms, claim=claim)
     logins = {} if listener.sasl is None else OF_LOGINS
     return Offering(denied=config.deny_apis, screened=config.acls is not None, logins=logins)
 

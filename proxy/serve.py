@@ -62,7 +62,6 @@ from ottla.proxy.events import (
 from ottla.proxy.journal.journal import Journal
 from ottla.proxy.journal.restored import Noted
 from ottla.proxy.journal.state_directory import StateDirectory
-from ottla.proxy.listeners import ClientMode
 from ottla.proxy.metrics import collect
 from ottla.proxy.pipe import Pipe
 from ottla.proxy.ports import Ports
@@ -181,10 +180,12 @@ async def run_proxy(
         reload: reads the configuration again and applies it; called at ``POST /reload`` on the health port.
 
     Raises:
-        ConfigurationError: the proxy cannot listen on an address, or cannot use the state directory.
+        ConfigurationError: the proxy cannot listen on an address, or cannot use the state directory; or passwords of
+            clients would travel in clear text.
         BrokerUnreachable: upstream did not answer within `connect_timeout`; the message lists the attempts.
         AuthenticationFailed: authentication with upstream failed; the message says why.
     """
+    config.check_forward()
     state: StateDirectory | None = None
     failure: OttlaError | None = None
     probes = Probes(config.health, reloads=reload is not None)
@@ -399,7 +400,7 @@ class _Driver:
 
     def arrived(self, connection: AcceptedConnection, listener: int) -> None:
         settings = self.config.all_listeners[listener]
-        if settings.mode is ClientMode.RELAY and settings.sasl is not None:
+        if settings.mode.at_upstream and settings.sasl is not None:
             self._listener.newcomers.arrived(connection, settings.sasl.max_receive)
         self.clients[connection.id] = connection
         self._tickets[connection.id] = {}

@@ -3,7 +3,7 @@
 client_session        dispatches a client's requests; answers ApiVersions
 access/               decides by ACLs what a client may send and see
 offering              the APIs and versions that the clients of a listener are offered
-relay                 the login of a client to upstream itself
+relay                 the login of a client to upstream itself, in modes `relay` and `forward`
 client_connection     a client's own connection: its responses and its end
 client_link           a client's upstream connection, and the requests that wait for it
 address_handler       requests whose responses have addresses of brokers: Metadata, FindCoordinator and others

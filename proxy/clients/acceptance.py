@@ -91,7 +91,7 @@ class Acceptance:
 
     def _park(self, offer: Offer, batch: RecordBatch, now: float) -> None:
         """Have a record set wait for its topic's metadata, and then for its turn; EndTxn waits for it, too."""
-        producer, transaction = self._admission.transaction(batch) or (None, None)
+        producer, transaction = self._admission.transaction(offer, batch) or (None, None)
         if transaction is not None:
             transaction.park()
 

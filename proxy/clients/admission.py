@@ -2,6 +2,7 @@
 
 Rules:
 - A producer id, and the epoch of a transactional one, is accepted only if it was allocated through this proxy.
+- A producer sends only for the user to whom its id was allocated: it has the rights of this user upstream.
 - After a failure in a transaction its records are refused until it is aborted.
 - A producer that was opened before a topic's rule changed may not send to that topic: its sequences there mean other
   records now. The same holds for topics that get copies.
@@ -20,6 +21,7 @@ from ottla.errors import (
     NotLeaderOrFollower,
     OutOfOrderSequenceNumber,
     ProducerFenced,
+    TransactionalIdAuthorizationFailed,
     broker_error,
 )
 from ottla.proxy.clients.batches import ClientBatch, Offer, Origin
@@ -33,6 +35,7 @@ from ottla.proxy.routing import Copies, Destination, Routes, RuleHistory
 from ottla.proxy.topic_rule import TopicRule
 from ottla.proxy.upstream.control import Control
 from ottla.proxy.upstream.delivery import Delivery
+from ottla.proxy.upstream.principals import Principal
 from ottla.proxy.upstream.producer import UpstreamProducer, UpstreamTransaction
 from ottla.proxy.upstream.stream_sender import IMPLICIT
 
@@ -74,9 +77,10 @@ class Admission:
         """Producers that are logged as fenced."""
         self.unknown = UnknownEpochs()
 
-    def remember(self, producer_id: int, host: str) -> KnownProducer[ClientBatch]:
-        """Remember the producer id of a client on this host; it may be known already."""
-        producer = self.producers.allocated(producer_id, self.history.newest, host)
+    def remember(self, producer_id: int, origin: Origin) -> KnownProducer[ClientBatch]:
+        """Remember the producer id of a client; it may be known already, and then belongs to the client's user."""
+        principal = origin.principal
+        producer = self.producers.allocated(producer_id, self.history.newest, origin.host, principal=principal)
         self._remembered(producer)
         return producer
 
@@ -86,9 +90,11 @@ class Admission:
             self._journal.allocated(producer)
         self._forget_one()
 
-    def restored(self, producer_id: int, since: int, host: str, *, writes: bool) -> KnownProducer[ClientBatch]:
+    def restored(
+        self, producer_id: int, since: int, host: str, *, writes: bool, principal: Principal | None
+    ) -> KnownProducer[ClientBatch]:
         """Remember a producer id that was allocated when the topic rules had the number ``since``."""
-        producer = self.producers.allocated(producer_id, since, host, writes=writes)
+        producer = self.producers.allocated(producer_id, since, host, writes=writes, principal=principal)
         self._forget_one()
         return producer
 
@@ -142,9 +148,14 @@ class Admission:
             assert producer.producer_id is not None, "it is a client's"
             self._journal.window(producer.producer_id, place, window)
 
-    def transaction(self, batch: RecordBatch) -> tuple[KnownProducer[ClientBatch], UpstreamTransaction] | None:
-        """The producer and the transaction of a batch; ``None`` if it has none, or its epoch is unknown."""
-        return self.producers.in_transaction(batch.producer_id, batch.producer_epoch) if batch.transactional else None
+    def transaction(
+        self, offer: Offer, batch: RecordBatch
+    ) -> tuple[KnownProducer[ClientBatch], UpstreamTransaction] | None:
+        """The producer and the transaction of a batch; ``None`` if it has none, or its epoch is unknown to its user."""
+        if not batch.transactional:
+            return None
+        found = self.producers.in_transaction(batch.producer_id, batch.producer_epoch)
+        return None if found is None or found[0].principal is not offer.origin.principal else found
 
     def change_rules(self, rules: Sequence[TopicRule]) -> None:
         """Remember new rules: producers that are open now were opened under the former ones."""
@@ -190,10 +201,12 @@ class Admission:
             BrokerError: the client may not send this batch.
         """
         if batch.producer_id == NO_PRODUCER_ID:
-            return self._delivery.lent.to(offer.origin.client)
+            return self._delivery.lent.to(offer.origin.client, offer.origin.principal)
         if batch.transactional:
             return self._in_transaction(offer, batch)
         producer = self.producers.known(batch.producer_id)
+        if producer.principal is not offer.origin.principal:
+            raise ProducerFenced(f"producer id {batch.producer_id} belongs to another user: open a new producer")
         if producer.transaction is not None:
             raise InvalidTxnState(f"producer id {batch.producer_id} belongs to a transactional producer")
         if self._changed(offer, producer.since):
@@ -212,11 +225,14 @@ class Admission:
                 and clients then abort and request a new epoch (see `ottla.proxy.clients.dialects`), even if they send
                 no EndTxn because none of its records was stored.
         """
-        found = self.transaction(batch)
+        found = self.transaction(offer, batch)
         if found is None:
-            known = batch.producer_id in self.producers and self.producers.known(batch.producer_id).transaction
-            if known and batch.producer_epoch < known.epoch:
-                raise InvalidProducerEpoch(f"epoch {batch.producer_epoch} is fenced by epoch {known.epoch}")
+            known = self.producers.known(batch.producer_id) if batch.producer_id in self.producers else None
+            newest = None if known is None else known.transaction
+            if newest is not None and batch.producer_epoch < newest.epoch:
+                raise InvalidProducerEpoch(f"epoch {batch.producer_epoch} is fenced by epoch {newest.epoch}")
+            if known is not None and known.principal is not offer.origin.principal:
+                raise TransactionalIdAuthorizationFailed(f"producer id {batch.producer_id} belongs to another user")
             why = (
                 f"the proxy does not know epoch {batch.producer_epoch} of producer id {batch.producer_id}: it was not "
                 "allocated through this proxy, or the proxy has lost its state; abort, and if that does not help open "

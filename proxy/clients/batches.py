@@ -16,6 +16,7 @@ from ottla.proxy.clients.windows import SEQUENCES, ClientResult, Fingerprint, Nu
 from ottla.proxy.contained import contained
 from ottla.proxy.routing import Copies, Destination, Routes, divided
 from ottla.proxy.upstream.batches import Part, PartResult, SomeRecords
+from ottla.proxy.upstream.principals import Principal
 from ottla.proxy.upstream.producer import UpstreamProducer
 from ottla.proxy.upstream.streams import CLIENT_GONE
 
@@ -40,12 +41,14 @@ class Origin:
         client: its number.
         peer: its ``host:port``; empty if the records come from the journal.
         software: the name and version of the client's software, as its ApiVersions request has them.
+        principal: the client's user at upstream; ``None``: the proxy's.
     """
 
     client: int
     peer: str = ""
     client_id: str | None = None
     software: str = ""
+    principal: Principal | None = None
 
     @property
     def host(self) -> str:

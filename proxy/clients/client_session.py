@@ -8,6 +8,8 @@ Rules:
 - Most requests pass unread. The others have a method each: here, in `AddressHandler`, `ProduceHandler` or
   `TransactionHandler`. While a rule has mode `fan-out`, `OnePartitionHandler` reads some more.
 - A client that has not logged in yet gets the versions that upstream offered last: it may open no connection there.
+- A client that logs in to upstream itself has the rights that it has there, so no `Guard` decides. In mode `forward`
+  the proxy sends its records for rewritten topics as the same user (`ottla.proxy.upstream.principals`).
 """
 
 import logging
@@ -50,6 +52,7 @@ from ottla.proxy.clients.request_line import RequestLine
 from ottla.proxy.clients.steps import Steps, run
 from ottla.proxy.clients.transaction_handler import TransactionContext, TransactionHandler
 from ottla.proxy.events import Action
+from ottla.proxy.upstream.principals import FirstToken, Principal, Principals, user_of
 from ottla.sdk.connection.handshake import OURS, Software
 
 log = logging.getLogger("ottla.proxy")
@@ -75,6 +78,7 @@ class ProxyContext(
     """The parts of the proxy that all sessions share."""
 
     actions: list[Action]
+    principals: Principals
     offerings: tuple[Offering, ...]
     """Each listener has its own."""
 
@@ -96,11 +100,16 @@ class ClientSession:
         self._client = ClientConnection(client, shared.actions, listener)
         mechanisms = shared.offerings[listener].relayed
         self._link = ClientLink(self._client, node, shared, relayed=bool(mechanisms))
-        self._login = RelayedLogin(self._client, self._link, mechanisms) if mechanisms else None
+        self._claim = shared.offerings[listener].claim
+        """The claim of tokens with the name of the client's user; ``None``: the proxy does not act for the client."""
+        accepted = None if self._claim is None else partial(self._logged_in, self._claim)
+        self._login = RelayedLogin(self._client, self._link, mechanisms, accepted) if mechanisms else None
         """The client logs in to upstream itself; ``None``: the proxy speaks for it there."""
+        self._user: Principal | None = None
+        """The user as whom the proxy acts for the client; ``None``: the proxy's, or the client has not logged in."""
         self._addresses = AddressHandler(self._client, self._link, shared)
         self._one_partition = OnePartitionHandler(self._client, peer, self._link, shared)
-        self._transactions = TransactionHandler(self._client, Origin(client, peer).host, self._link, shared)
+        self._transactions = TransactionHandler(self._client, Origin(client, peer), self._link, shared)
         self._line = RequestLine(client, shared.buffered)
         self._produce = ProduceHandler(self._client, peer, self._link, self._line, shared)
         self._guard = Guard(self._client, self._link, self._line, info, shared)
@@ -117,6 +126,8 @@ class ClientSession:
 
     def left(self, now: float) -> None:
         """Handle the end of the client's connection."""
+        if self._user is not None:
+            self._shared.principals.left(self._user, self._client.number, now)
         self._link.left(now)
         self._line.in_turn(self._all_handled, 0, now)
 
@@ -158,11 +169,17 @@ class ClientSession:
                 key == PRODUCE
                 and self._offering.why_not(key, version, with_names=self._shared.rules.any_fan_out) is None
                 and self._produce.passes(start, size)
-                and (self._login.done if self._login is not None else self._guard.lets_pass(start, size))
+                and self._lets_pass(start, size)
             )
         except Exception:  # the whole request will fail in the same way
             log.exception("a bug in the proxy, please report it: the beginning of a request")
             return False
+
+    def _lets_pass(self, start: Buffer, size: int) -> bool:
+        """Whether the client may send a Produce request, of which this is the beginning."""
+        if self._login is not None:
+            return self._login.is_open(self._shared.links.now)
+        return self._guard.lets_pass(start, size)
 
     def begin(self, ticket: int, size: int, start: Buffer, now: float) -> None:
         """Handle the beginning of a request, after `begins_passage`."""
@@ -208,15 +225,37 @@ class ClientSession:
             self._guard.screen(request, frame, self._dispatch, now)
 
     def _relay(self, login: RelayedLogin, request: ClientRequest, frame: Buffer, now: float) -> None:
-        """Handle a request of a client whom upstream knows: its producers and its rights are upstream's matter."""
+        """Handle a request of a client whom upstream knows: its rights are upstream's matter.
+
+        In mode `relay` its producers are, too.
+        """
         key = request.key
-        login.check(key, NAMES[key])
+        login.check(key, NAMES[key], now)
         if key in (HANDSHAKE, AUTHENTICATE):
             login.handle(request, frame, now)
-        elif key in (INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, END_TXN):
+        elif self._claim is None and key in (INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, END_TXN):
             self._link.pass_on(request, frame, now)
         else:
             self._dispatch(request, frame, now)
+
+    def _logged_in(self, claim: str, mechanism: str, token: bytes, ends_at: float) -> None:
+        """Act for a client as its user from now on, because upstream has let it in (mode `forward`)."""
+        if self._client.gone:
+            return
+        try:
+            sasl = FirstToken(mechanism, user_of(mechanism, token, claim), token)
+        except RemoteProtocolError as error:
+            self._client.close(str(error))
+            return
+        user = self._shared.principals.named(sasl.principal)
+        if self._user not in (None, user):
+            self._client.close("another user has logged in on the connection")
+            return
+        self._user = user
+        self._info.authenticated(user.name, ends_at)
+        self._produce.acts_for(user)
+        self._transactions.acts_for(user)
+        user.logged_in(self._client.number, sasl, ends_at, self._client.close, self._shared.links.now)
 
     def _dispatch(self, request: ClientRequest, frame: Buffer, now: float) -> None:
         """Handle a request that the client may send."""

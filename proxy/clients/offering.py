@@ -3,7 +3,8 @@
 Rules:
 - Clients get the versions that both upstream and the table `CARRIED` have, and the operator does not deny.
 - Where ACLs apply, an API that the proxy cannot check is not offered.
-- A listener with SASL offers the APIs by which its clients log in: the proxy's own, or upstream's in mode `relay`.
+- A listener with SASL offers the APIs by which its clients log in: the proxy's own, or upstream's in modes `relay` and
+  `forward`.
 """
 
 from collections.abc import Mapping
@@ -30,12 +31,14 @@ class Offering:
         screened: ACLs apply.
         logins: the versions of SASL; empty: the listener has none.
         relayed: the mechanisms by which clients log in to upstream itself; empty: they do not.
+        claim: of tokens, with the user's name, in mode `forward`; ``None``: the proxy never acts as the clients' users.
     """
 
     denied: DeniedApis = NONE_DENIED
     screened: bool = False
     logins: Versions = field(default_factory=lambda: MappingProxyType({}))
     relayed: tuple[str, ...] = ()
+    claim: str | None = None
 
     def of(self, upstream: Versions, *, with_names: bool) -> Versions:
         """The versions that clients are offered if ``upstream`` serves these.

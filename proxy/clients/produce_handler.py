@@ -40,6 +40,7 @@ from ottla.proxy.routing import TopicRules
 from ottla.proxy.topic_rule import Mode
 from ottla.proxy.upstream.cluster import UpstreamCluster
 from ottla.proxy.upstream.link import Parts
+from ottla.proxy.upstream.principals import Principal
 from ottla.sdk.timers import Timers
 
 ENDPOINTS_SINCE = 10
@@ -101,6 +102,10 @@ class ProduceHandler:
     def runs(self, software: str) -> None:
         """Notice the client's software, as its ApiVersions request names it."""
         self._origin = replace(self._origin, software=software)
+
+    def acts_for(self, principal: Principal) -> None:
+        """Notice the client's user at upstream."""
+        self._origin = replace(self._origin, principal=principal)
 
     def produce(self, request: ClientRequest, frame: Buffer, dialect: Dialect, now: float) -> None:
         """Handle a Produce request of a client with this dialect."""

@@ -15,6 +15,7 @@ from typing import Generic
 from ottla.errors import ProducerFenced
 from ottla.proxy.clients.windows import B, Window
 from ottla.proxy.routing import Destination
+from ottla.proxy.upstream.principals import Principal
 from ottla.proxy.upstream.producer import UpstreamProducer, UpstreamTransaction
 
 REMEMBERED_PRODUCERS = 100_000
@@ -35,14 +36,16 @@ class KnownProducer(UpstreamProducer, Generic[B]):
 
     __slots__ = ("host", "since", "windows", "writes")
 
-    def __init__(self, producer_id: int, since: int, host: str, *, writes: bool) -> None:
-        super().__init__(producer_id)
+    def __init__(
+        self, producer_id: int, since: int, host: str, *, writes: bool, principal: Principal | None = None
+    ) -> None:
+        super().__init__(producer_id, principal)
         self.since, self.host, self.writes = since, host, writes
         self.windows: dict[Destination, Window[B]] = {}
 
-    def allocated(self, since: int) -> None:
-        """Upstream has allocated its id, or a new epoch of it, under these topic rules."""
-        self.since = since
+    def allocated(self, since: int, principal: Principal | None) -> None:
+        """Upstream has allocated its id, or a new epoch of it, to this user under these topic rules."""
+        self.since, self.principal = since, principal
 
     def wrote(self, host: str) -> None:
         """A client on this host has written to a rewritten topic with it."""
@@ -120,20 +123,25 @@ class ClientProducers(Generic[B]):
         """Whether this producer is known, and not only its id."""
         return producer.producer_id is not None and self._known.get(producer.producer_id) is producer
 
-    def allocated(self, producer_id: int, since: int, host: str, *, writes: bool = False) -> KnownProducer[B]:
+    def allocated(
+        self, producer_id: int, since: int, host: str, *, writes: bool = False, principal: Principal | None = None
+    ) -> KnownProducer[B]:
         """Remember an id that upstream has allocated to a client through this proxy.
 
         Args:
             since: the number of the topic rules at that time.
             host: of the client.
             writes: it has written to a rewritten topic.
+            principal: the client's user at upstream; ``None``: the proxy's.
         """
         producer = self._known.get(producer_id)
         if producer is None:
-            producer = self._known[producer_id] = KnownProducer(producer_id, since, host, writes=writes)
+            producer = self._known[producer_id] = KnownProducer(
+                producer_id, since, host, writes=writes, principal=principal
+            )
             self._pool(producer).add(producer)
         else:
-            producer.allocated(since)
+            producer.allocated(since, principal)
             self._use(producer_id, producer)
         return producer
 

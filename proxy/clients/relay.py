@@ -1,20 +1,25 @@
-"""The login of a client to upstream, through the proxy: mode `relay`.
+"""The login of a client to upstream, through the proxy: modes `relay` and `forward`.
 
 Rules:
 - Before its login a client may only ask for versions, and log in. The proxy closes its connection otherwise, as a
   broker does, so that no stranger has upstream work for it.
 - The mechanisms of the listener count: upstream may have others, such as GSSAPI, whose names of services contain hosts.
 - Only the newer handshake passes (KIP-152): after the older one, tokens are no requests.
-- The proxy keeps no token: it reads the error code of upstream's answer only.
+- In mode `relay` the proxy keeps no token. In mode `forward` it passes the first one on to `Principals`, once upstream
+  has let the client in, because connections of the proxy need it.
+- After the end of the session that upstream has granted, the next other request closes the connection: records for
+  rewritten topics would not reach the connection on which upstream notices it (KIP-368). Clients that do not ask for
+  its length (SaslAuthenticate version 0) have the proxy ask in mode `forward`.
 - The listener limits the time and the bytes before a login (`ottla.serve.newcomers`).
 
-Source: SaslServerAuthenticator.java; KIP-43, KIP-152.
+Source: SaslServerAuthenticator.java; KIP-43, KIP-152, KIP-368.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from functools import partial
 
-from ottla.codec.apis.sasl_authenticate import SaslAuthenticateResponse
+from ottla.codec.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from ottla.codec.apis.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ottla.codec.frames import parse_request, parse_response
 from ottla.codec.wire import Buffer
@@ -27,33 +32,59 @@ from ottla.proxy.upstream.link import Parts
 _ROUNDS = {"PLAIN": 1, "OAUTHBEARER": 1, "SCRAM-SHA-256": 2, "SCRAM-SHA-512": 2}
 """The successful answers after which a client has logged in."""
 
+_TELLS_LIFETIME = 1
+"""The first version of SaslAuthenticate whose answer has the length of the session."""
+
+Accepted = Callable[[str, bytes, float], None]
+"""Called with the mechanism and the first token of a client that upstream has let in, and when its session ends."""
+
 
 class RelayedLogin:
     """Passes the login of one client on to upstream.
 
     Args:
         mechanisms: the listener lets these pass.
+        accepted: gets the token (mode `forward`); ``None``: no token is kept.
 
     Attributes:
         done: upstream has let the client in.
     """
 
-    def __init__(self, client: ClientConnection, link: ClientLink, mechanisms: Sequence[str]) -> None:
+    def __init__(
+        self,
+        client: ClientConnection,
+        link: ClientLink,
+        mechanisms: Sequence[str],
+        accepted: Accepted | None = None,
+    ) -> None:
         self._client, self._link, self._mechanisms = client, link, tuple(mechanisms)
+        self._accepted = accepted
         self.done = False
+        self._ends_at = math.inf
+        """When the session ends, at the latest: upstream counts from a later time."""
+        self._asked_at = 0.0
+        """When the client sent its last token."""
+        self._first_token: bytes | None = None
+        """The token that began the exchange, in mode `forward`."""
         self._left = 0
         """Successful answers until upstream has let the client in; 0: none is expected."""
-        self._bearer = False
-        """The exchange is one of OAUTHBEARER."""
+        self._mechanism = ""
+        """The mechanism that the client has named last."""
 
-    def check(self, key: int, name: str) -> None:
+    def is_open(self, now: float) -> bool:
+        """Whether the client has logged in, and its session has not ended."""
+        return self.done and now < self._ends_at
+
+    def check(self, key: int, name: str, now: float) -> None:
         """Check whether a request may come now.
 
         Raises:
             RemoteProtocolError: it may not.
         """
-        if self.done or key in (HANDSHAKE, AUTHENTICATE):
+        if self.is_open(now) or key in (HANDSHAKE, AUTHENTICATE):
             return
+        if self.done:
+            raise RemoteProtocolError("the session of the client has ended, and was not renewed")
         raise RemoteProtocolError(
             f"{name} came before SaslHandshake: this listener requires SASL, so set security.protocol and "
             f"sasl.mechanism ({', '.join(self._mechanisms)})"
@@ -64,10 +95,21 @@ class RelayedLogin:
         if request.key == HANDSHAKE:
             self._handshake(request, frame, now)
         elif self._left:
-            self._client.intercept(request.ticket, partial(self._authenticated, request), whole=True)
-            self._link.pass_on(request, frame, now)
+            self._asked_at = now
+            if self._accepted is not None and self._first_token is None:
+                asked: SaslAuthenticateRequest = parse_request(frame).message
+                self._first_token = bytes(asked.auth_bytes)
+            version = self._version(request)
+            self._client.intercept(request.ticket, partial(self._authenticated, request, version), whole=True)
+            self._link.pass_on(request, b"".join((frame[:2], version.to_bytes(2, "big"), frame[4:])), now)
         else:
             raise RemoteProtocolError("SaslAuthenticate came before SaslHandshake")
+
+    def _version(self, request: ClientRequest) -> int:
+        """The version in which upstream gets a SaslAuthenticate; 0 and 1 differ only in the answer."""
+        if self._accepted is not None and request.version == 0 and self._link.newest(AUTHENTICATE) >= _TELLS_LIFETIME:
+            return _TELLS_LIFETIME
+        return request.version
 
     def _handshake(self, request: ClientRequest, frame: Buffer, now: float) -> None:
         asked: SaslHandshakeRequest = parse_request(frame).message
@@ -77,7 +119,7 @@ class RelayedLogin:
             return
         if self._left:
             raise RemoteProtocolError("SaslHandshake came before the exchange under way has ended")
-        self._left, self._bearer = _ROUNDS[asked.mechanism], asked.mechanism == "OAUTHBEARER"
+        self._left, self._mechanism, self._first_token = _ROUNDS[asked.mechanism], asked.mechanism, None
         self._client.intercept(request.ticket, partial(self._shaken, request), whole=True)
         self._link.pass_on(request, frame, now)
 
@@ -89,16 +131,27 @@ class RelayedLogin:
         both = tuple(each for each in answer.mechanisms if each in self._mechanisms)
         self._client.respond(request, SaslHandshakeResponse(error_code=answer.error_code, mechanisms=both))
 
-    def _authenticated(self, request: ClientRequest, parts: Parts, left: int) -> None:
+    def _authenticated(self, request: ClientRequest, version: int, parts: Parts, left: int) -> None:
         frame = b"".join(parts)[4:]
-        _, answer = parse_response(SaslAuthenticateResponse, request.version, frame)
+        _, answer = parse_response(SaslAuthenticateResponse, version, frame)
         # OAUTHBEARER refuses a token by a message without an error code, and by the error in the next answer.
-        refused = self._bearer and answer.auth_bytes and not answer.error_code
+        refused = self._mechanism == "OAUTHBEARER" and answer.auth_bytes and not answer.error_code
         if not refused:
             self._left = 0 if answer.error_code else max(self._left - 1, 0)
         if not self._left:
             self.done = not answer.error_code
-        if self.done:
-            self._client.welcome()
+            if self.done:
+                self._begin_session(answer.session_lifetime_ms / 1000)
+        if version != request.version:
+            self._client.respond(request, answer)
+            return
         errors = (answer.error_code,) if answer.error_code else ()
         self._client.answer_now(request.ticket, *parts, errors=errors)
+
+    def _begin_session(self, lifetime: float) -> None:
+        """Begin a session of so many seconds; 0: it ends with the connection."""
+        self._ends_at = self._asked_at + lifetime if lifetime > 0 else math.inf
+        token, self._first_token = self._first_token, None
+        if self._accepted is not None and token is not None:
+            self._accepted(self._mechanism, token, self._ends_at)
+        self._client.welcome()

@@ -92,15 +92,15 @@ class Rewriter:
         self._look_at = math.inf
         """When the first of these requests must be answered, or earlier."""
 
-    def allocated(self, producer_id: int, host: str, now: float) -> KnownProducer[ClientBatch]:
-        """Remember a producer id that upstream has newly allocated to a client on this host."""
+    def allocated(self, producer_id: int, origin: Origin, now: float) -> KnownProducer[ClientBatch]:
+        """Remember a producer id that upstream has newly allocated to a client."""
         if producer_id in self._admission.producers:  # allocated twice: upstream has lost its data, and these records
             earlier = self._admission.producers.known(producer_id)
             self._delivery.renew(earlier, 0, now)
             self.withdraw(earlier, now, before=LAST_EPOCH + 1)
             self._admission.forget(producer_id)
         self._delivery.retire_lent(producer_id, now)
-        return self._admission.remember(producer_id, host)
+        return self._admission.remember(producer_id, origin)
 
     # -- in
 

@@ -4,6 +4,7 @@ Each method is a generator of steps (see `ottla.proxy.clients.steps`). `ClientTr
 records.
 """
 
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
@@ -14,6 +15,7 @@ from ottla.codec.frames import build_request, parse_request, parse_response
 from ottla.codec.wire import Buffer
 from ottla.errors import ConcurrentTransactions, TransactionAbortable, UnknownProducerId
 from ottla.proxy.clients.acceptance import Acceptance
+from ottla.proxy.clients.batches import Origin
 from ottla.proxy.clients.carried import ABORTABLE_SINCE, END_TXN
 from ottla.proxy.clients.client_connection import ClientConnection, ClientRequest
 from ottla.proxy.clients.client_link import ClientLink
@@ -21,6 +23,7 @@ from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.steps import Steps, until
 from ottla.proxy.clients.transactions import ClientTransactions, narrowed, refused
 from ottla.proxy.routing import TopicRules
+from ottla.proxy.upstream.principals import Principal
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.timers import Timers
 
@@ -46,11 +49,15 @@ class TransactionHandler:
     """Handles one client's requests of transactional producers, and the InitProducerId of idempotent ones.
 
     Args:
-        host: of the client; its producer ids count for it.
+        origin: the client; its producer ids count for its host, and belong to its user.
     """
 
-    def __init__(self, client: ClientConnection, host: str, link: ClientLink, shared: TransactionContext) -> None:
-        self._client, self._host, self._link, self._shared = client, host, link, shared
+    def __init__(self, client: ClientConnection, origin: Origin, link: ClientLink, shared: TransactionContext) -> None:
+        self._client, self._origin, self._link, self._shared = client, origin, link, shared
+
+    def acts_for(self, principal: Principal) -> None:
+        """Notice the client's user at upstream."""
+        self._origin = replace(self._origin, principal=principal)
 
     # -- InitProducerId
 
@@ -86,11 +93,11 @@ class TransactionHandler:
         self, request: InitProducerIdRequest, answer: InitProducerIdResponse, known: int, now: float
     ) -> None:
         if request.transactional_id is None:
-            self._shared.rewriter.allocated(answer.producer_id, self._host, now)
+            self._shared.rewriter.allocated(answer.producer_id, self._origin, now)
             return
         older = None if request.producer_id >= 0 else known
         self._shared.transactions.initialized(
-            request.transactional_id, answer.producer_id, answer.producer_epoch, self._host, now, older=older
+            request.transactional_id, answer.producer_id, answer.producer_epoch, self._origin, now, older=older
         )
 
     # -- AddPartitionsToTxn
@@ -124,7 +131,7 @@ class TransactionHandler:
         """Forward EndTxn once none of the transaction's batches waits or is under way, or refuse it."""
         asked: EndTxnRequest = parse_request(frame).message
         now = yield from self._turn(now)
-        refusal, now = yield from self._shared.transactions.end(asked, self._host, now)
+        refusal, now = yield from self._shared.transactions.end(asked, self._origin, now)
         if refusal:
             self._client.respond(request, EndTxnResponse(error_code=_code_for(request.version, refusal)))
             return
@@ -132,7 +139,7 @@ class TransactionHandler:
             return
         reply, now = yield from self._link.ask(frame, now)
         _, answer = parse_response(EndTxnResponse, request.version, reply)
-        self._shared.transactions.ended(asked, answer, self._host, now)
+        self._shared.transactions.ended(asked, answer, self._origin, now)
         self._client.pass_back(request, (reply,), now)
 
     def _turn(self, now: float) -> Steps[float]:

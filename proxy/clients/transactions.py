@@ -33,10 +33,12 @@ from ottla.errors import (
     ConcurrentTransactions,
     OperationNotAttempted,
     TransactionAbortable,
+    TransactionalIdAuthorizationFailed,
     UnknownProducerId,
     UnknownTopicOrPartition,
 )
 from ottla.proxy.clients.admission import Admission
+from ottla.proxy.clients.batches import Origin
 from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.routed_topics import RoutedTopics
 from ottla.proxy.clients.steps import Steps, until
@@ -66,23 +68,29 @@ class ClientTransactions:
         """The number of the newest `UpstreamTransaction`."""
 
     def initialized(
-        self, transactional_id: str, producer_id: int, epoch: int, host: str, now: float, *, older: int | None = None
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        origin: Origin,
+        now: float,
+        *,
+        older: int | None = None,
     ) -> None:
-        """Take the id and epoch that upstream's coordinator gave a producer; batches of earlier epochs fail.
+        """Take the id and epoch that upstream's coordinator gave a client's producer; batches of earlier epochs fail.
 
         Args:
-            host: of the client.
             older: `newest` at the time of the client's request, if it requested a new epoch; ``None`` if the same
                 response may have arrived before.
         """
         producers = self._admission.producers
         known = producers.known(producer_id).transaction if producer_id in producers else None
         if known is None or known.epoch < epoch:
-            producer = self._admission.remember(producer_id, host)
+            producer = self._admission.remember(producer_id, origin)
         elif older is None or known.number > older:  # a late response
             return
         else:
-            producer = self._rewriter.allocated(producer_id, host, now)  # upstream has lost its data
+            producer = self._rewriter.allocated(producer_id, origin, now)  # upstream has lost its data
         self.newest += 1
         producer.begin_epoch(UpstreamTransaction(transactional_id, epoch, number=self.newest))
         self._admission.note_transaction(producer)
@@ -93,21 +101,20 @@ class ClientTransactions:
 
     # -- EndTxn
 
-    def end(self, request: EndTxnRequest, host: str, now: float) -> Steps[tuple[int, float]]:
+    def end(self, request: EndTxnRequest, origin: Origin, now: float) -> Steps[tuple[int, float]]:
         """Wait until none of the transaction's batches is under way; returns 0, or why EndTxn is refused, and the time.
 
         UNKNOWN_PRODUCER_ID means that the client needs a new epoch.
-
-        Args:
-            host: of the client.
         """
         found = self._admission.producers.in_transaction(request.producer_id, request.producer_epoch)
         if found is None or found[1].transactional_id != request.transactional_id:
-            may_commit = self._admission.unknown.may_commit(request.producer_id, request.producer_epoch, host)
+            may_commit = self._admission.unknown.may_commit(request.producer_id, request.producer_epoch, origin.host)
             if request.committed and not may_commit:
                 return UnknownProducerId.code, now  # the proxy has refused records of this unknown epoch
             return 0, now
         producer, transaction = found
+        if producer.principal is not origin.principal:  # upstream would refuse it, but here batches would be withdrawn
+            return TransactionalIdAuthorizationFailed.code, now
         if len(transaction.waiting) >= MOST_WAITING:
             return ConcurrentTransactions.code, now
         if not request.committed and not producer.settled:
@@ -126,12 +133,12 @@ class ClientTransactions:
             self._admission.note_transaction(producer)
         return 0, now
 
-    def ended(self, request: EndTxnRequest, answer: EndTxnResponse, host: str, now: float) -> None:
-        """Take the EndTxn response of upstream's coordinator to a client on this host."""
+    def ended(self, request: EndTxnRequest, answer: EndTxnResponse, origin: Origin, now: float) -> None:
+        """Take the EndTxn response of upstream's coordinator to a client."""
         if answer.error_code:
             return
         if answer.producer_id >= 0:  # from version 5 on each transaction has its own epoch
-            self.initialized(request.transactional_id, answer.producer_id, answer.producer_epoch, host, now)
+            self.initialized(request.transactional_id, answer.producer_id, answer.producer_epoch, origin, now)
         elif found := self._admission.producers.in_transaction(request.producer_id, request.producer_epoch):
             producer, transaction = found
             if transaction.ended(request):

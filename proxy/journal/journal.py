@@ -124,7 +124,10 @@ class Journal:
 
     def allocated(self, producer: "KnownProducer[Any]") -> None:
         assert producer.producer_id is not None, "it is a client's"
-        noted = NotedProducer(producer_id=producer.producer_id, since=producer.since, host=producer.host)
+        principal = "" if producer.principal is None else producer.principal.name
+        noted = NotedProducer(
+            producer_id=producer.producer_id, since=producer.since, host=producer.host, principal=principal
+        )
         self._producers.append(noted)
 
     def forgotten(self, producer_id: int) -> None:

@@ -38,6 +38,8 @@ class NotedProducer:
     """The number of the topic rules at its allocation."""
     host: str = wire(String)
     """The host of its client."""
+    principal: str = wire(String, default="", tag=0)
+    """The name of its client's user at upstream, without credentials; empty: the proxy's."""
 
 
 @struct

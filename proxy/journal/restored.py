@@ -2,7 +2,7 @@
 
 Rules:
 - The outcome of batches that were in flight is unknown. All numbered batches are sent again, with the same records and
-  the same sequence.
+  the same sequence, once the user of their producer has logged in.
 - Records of a client's batch that are in no stream are settled: they are stored, unless the window says otherwise.
 """
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ottla.proxy.clients.rewriter import Rewriter
     from ottla.proxy.clients.routed_topics import RoutedTopics
     from ottla.proxy.upstream.delivery import Delivery
+    from ottla.proxy.upstream.principals import Principals
 
 
 @dataclass
@@ -117,6 +118,7 @@ def restore(
     admission: "Admission",
     rewriter: "Rewriter",
     delivery: "Delivery",
+    principals: "Principals",
     now: float,
 ) -> None:
     """Restore the state of a journal in the parts of a new core.
@@ -130,7 +132,10 @@ def restore(
         if noted_producer.since >= len(found.rules):
             raise DecodeError(f"the journal lacks the rules of producer {producer_id}")
         writes = producer_id in found.windows
-        producer = admission.restored(producer_id, noted_producer.since, noted_producer.host, writes=writes)
+        principal = principals.named(noted_producer.principal) if noted_producer.principal else None
+        producer = admission.restored(
+            producer_id, noted_producer.since, noted_producer.host, writes=writes, principal=principal
+        )
         if (transaction := found.transactions.get(producer_id)) is not None:
             producer.begin_epoch(_transaction(transaction))
         batches: dict[int, ClientBatch] = {}

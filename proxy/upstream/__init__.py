@@ -1,6 +1,7 @@
 """Connections to upstream, its metadata, and the delivery of records to it.
 
 link           one connection
+principals     the users of clients for whom the proxy logs in
 control        the proxy's own requests: brokers, topics, producer ids
 wanted_topics  the topics whose metadata it requests next, in turn for each client
 cluster        brokers, topics and leaders

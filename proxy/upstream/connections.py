@@ -2,6 +2,9 @@
 
 Every producer has its own connection to each broker, because a broker handles the requests of one connection one after
 the other.
+
+Rule: records are sent only as the user to whom their producer belongs. While the proxy has no credentials of this user
+(after a restart, or because upstream has refused them), the records wait for its next login, until they expire.
 """
 
 import logging
@@ -9,7 +12,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from ottla.codec.apis.produce import ProduceRequest
-from ottla.errors import OttlaError
+from ottla.errors import AuthenticationFailed, OttlaError
 from ottla.proxy.contained import as_ottla_error
 from ottla.proxy.threads import Threads
 from ottla.proxy.upstream.cluster import UpstreamCluster
@@ -123,8 +126,9 @@ class ProducerConnections:
                 self._later.add(connection.not_before, partial(self._has_waited, connection))
             return
         address = self._cluster.nodes.get(connection.node)
-        if address is not None:
-            connection.leave_old(address)
+        connection.leave_old(address)
+        if connection.is_foreign or self._awaits_login(connection, now):
+            return
         if connection.link is None or not connection.link.open:
             if address is None:  # upstream does not name the broker any more
                 self._stranded(connection.producer, connection.lost(now), now)
@@ -137,6 +141,15 @@ class ProducerConnections:
                     self.press(connection)
                     break
 
+    def _awaits_login(self, connection: ProducerConnection, now: float) -> bool:
+        """Whether a connection waits until its user has logged in."""
+        principal = connection.producer.principal
+        if principal is None or principal.usable(now):
+            return False
+        if principal.when_usable(connection, partial(self.press, connection)):
+            log.warning("records wait until their user logs in again", extra={"principal": principal.name})
+        return True
+
     def _has_waited(self, connection: ProducerConnection, now: float) -> None:
         connection.end_wait()
         self.press(connection)
@@ -148,7 +161,9 @@ class ProducerConnections:
 
     def _lost(self, connection: ProducerConnection, error: OttlaError, now: float) -> None:
         ready = connection.lost(now)
-        if ready:
+        if isinstance(error, AuthenticationFailed) and connection.producer.principal is not None:
+            log.warning("upstream refuses the user of records: %s", error)
+        elif ready:
             self.fell_silent(connection.node, error)
         self._stranded(connection.producer, ready, now)
 

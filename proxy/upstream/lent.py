@@ -1,8 +1,8 @@
 """Lends the proxy's own producers to clients without a producer id.
 
 Rules:
-- A client without a producer id gets a producer for itself alone. The producer can serve another client only after its
-  client has disconnected and all its batches are settled.
+- A client without a producer id gets a producer for itself alone. The producer can serve another client of the same
+  user only after its client has disconnected and all its batches are settled.
 - An idle producer without an id is dropped, so that ids are allocated only while a client waits for one.
 """
 
@@ -12,6 +12,7 @@ from functools import partial
 from ottla.errors import NotEnoughReplicas
 from ottla.proxy.upstream.batches import PartResult
 from ottla.proxy.upstream.control import Control, Identity
+from ottla.proxy.upstream.principals import Principal
 from ottla.proxy.upstream.producer import UpstreamProducer
 
 USED_UP = PartResult(NotEnoughReplicas.code, message="the proxy needs another producer id, retry the batch")
@@ -34,14 +35,14 @@ class Lent:
         self._free: list[UpstreamProducer] = []
         """Producers without a client; they may still have batches under way."""
 
-    def to(self, client: int) -> UpstreamProducer:
-        """The producer that sends for a client."""
+    def to(self, client: int, principal: Principal | None = None) -> UpstreamProducer:
+        """The producer that sends for a client, as its user; ``None``: as the proxy itself."""
         if client not in self._of:
-            idle = next((each for each in self._free if each.idle), None)
+            idle = next((each for each in self._free if each.idle and each.principal is principal), None)
             if idle is not None:
                 self._free.remove(idle)
                 idle.freed()
-            self._of[client] = idle or UpstreamProducer()
+            self._of[client] = idle or UpstreamProducer(principal=principal)
         return self._of[client]
 
     def serves(self, client: int) -> bool:

@@ -44,7 +44,8 @@ from ottla.errors import (
 from ottla.proxy.clients.carried import Versions
 from ottla.proxy.contained import as_ottla_error, contained
 from ottla.proxy.events import Action, Address, ConnectUpstream, DisconnectUpstream, FinishUpstream, SendUpstream
-from ottla.sdk.connection.credentials import Credentials
+from ottla.proxy.upstream.principals import Principal
+from ottla.sdk.connection.credentials import ConnectionCredentials, Credentials
 from ottla.sdk.connection.handshake import HINT_AFTER, OURS, Features, HandshakeRequest, Software
 from ottla.sdk.connection.session import Session
 from ottla.sdk.connection.wire import Sink, Wire
@@ -106,7 +107,7 @@ class UpstreamLinks:
 
     Args:
         tls: the TLS settings for upstream; ``None`` for plaintext.
-        credentials: the proxy's SASL credentials, if upstream requires them.
+        credentials: the SASL credentials of the proxy itself, if upstream requires them.
         nobody: no credentials, for links whose clients log in to upstream themselves.
         most_ending: the most links that linger or finish; beyond it the oldest is closed, even with requests to send.
             All clients may disconnect at once, so it is at least the number of clients.
@@ -162,6 +163,7 @@ class UpstreamLinks:
         lost: Failed,
         client: int | None = None,
         software: Software = OURS,
+        principal: Principal | None = None,
     ) -> "UpstreamLink":
         """Open a link.
 
@@ -170,11 +172,13 @@ class UpstreamLinks:
             lost: called once when the link has ended, after all its waiting requests have failed.
             client: the client that the link serves; ``None`` for a link of the proxy's own.
             software: the client's software, for upstream.
+            principal: as whom the link logs in; ``None``: as the proxy itself.
         """
-        link = UpstreamLink(self, next(self._numbers), address, now, ready, lost, software)
+        credentials = principal or self.credentials
+        link = UpstreamLink(self, next(self._numbers), address, now, ready, lost, software, credentials)
         self._live[link.number] = link
         wanted = ConnectUpstream(link.number, address, client)
-        if self.credentials.usable(now):
+        if credentials.usable(now):
             self.actions.append(wanted)
         else:
             self._waiting[link] = wanted
@@ -191,7 +195,7 @@ class UpstreamLinks:
         software: Software = OURS,
     ) -> "UpstreamLink":
         """Open a link on which the client itself logs in; see `connect`."""
-        link = RelayedLink(self, next(self._numbers), address, now, ready, lost, software)
+        link = RelayedLink(self, next(self._numbers), address, now, ready, lost, software, self.nobody)
         self._live[link.number] = link
         self.actions.append(ConnectUpstream(link.number, address, client))
         return link
@@ -265,13 +269,11 @@ class UpstreamLinks:
 
     def begin(self, now: float) -> None:
         """Connect the links that wait for a token, if there is one; end them if it was denied."""
-        if not self._waiting:
-            return
-        if self.credentials.usable(now):
-            self.actions += self._waiting.values()
-            self._waiting.clear()
-        elif denied := self.credentials.denied:
-            for link in list(self._waiting):
+        for link, wanted in list(self._waiting.items()):
+            if link.credentials.usable(now):
+                self.actions.append(wanted)
+                del self._waiting[link]
+            elif denied := link.credentials.denied:
                 link.end(type(denied)(f"{link}: {denied}"), now)
 
     def secured(self, host: str) -> "TlsConnection | None":
@@ -298,7 +300,11 @@ class UpstreamLinks:
 
 
 class UpstreamLink:
-    """One upstream connection."""
+    """One upstream connection.
+
+    Args:
+        credentials: by which the link logs in.
+    """
 
     def __init__(
         self,
@@ -309,9 +315,11 @@ class UpstreamLink:
         ready: Callable[[float], None],
         lost: Failed,
         software: Software,
+        credentials: ConnectionCredentials,
     ) -> None:
         self.number = number
         self.address = address
+        self.credentials = credentials
         self.ready = False
         """The link takes requests: after the handshake, and not during a reauthentication."""
         self.open = True
@@ -320,7 +328,7 @@ class UpstreamLink:
         self._expected: deque[_Expected] = deque()
         self._durations = links.durations_of(address)
         wire = partial(Wire, begins=self._begins, blocks=links.blocks)
-        self._session = Session(self._credentials(links), _renewal, software, wire)
+        self._session = Session(credentials, _renewal, software, wire)
         self._begun = False
         """The link has been ready at least once."""
         self._end_by = math.inf
@@ -339,10 +347,6 @@ class UpstreamLink:
         """Bytes of the requests that the link still held back when it ended."""
         self._correlation_ids = count(1)
         self._connect_by = now + links.connect_timeout
-
-    def _credentials(self, links: UpstreamLinks) -> Credentials:
-        """By which the link logs in."""
-        return links.credentials
 
     @property
     def versions(self) -> Versions:
@@ -651,7 +655,7 @@ class UpstreamLink:
 
     def time_out(self, now: float) -> None:
         what = self._expected[0].what if self._expected else "a connection"
-        missing = "" if self._begun else self._links.credentials.missing
+        missing = "" if self._begun else self.credentials.missing
         self.end(TimeoutExpired(f"{self}: {missing or f'no answer to {what} in time{self.usual_cause}'}"), now)
 
     def close(self) -> None:
@@ -736,9 +740,6 @@ class RelayedLink(UpstreamLink):
 
     Until then upstream answers no request that tells its cluster id, so it is not checked.
     """
-
-    def _credentials(self, links: UpstreamLinks) -> Credentials:
-        return links.nobody
 
     def _identify(self, now: float) -> None:
         self._begin(now)

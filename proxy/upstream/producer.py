@@ -9,6 +9,7 @@ from ottla.proxy.events import Address
 from ottla.proxy.routing import Destination
 from ottla.proxy.upstream.batches import PartResult
 from ottla.proxy.upstream.link import CLIENT_ID, Failed, UpstreamLink, UpstreamLinks
+from ottla.proxy.upstream.principals import Principal
 from ottla.proxy.upstream.streams import Stream
 
 if TYPE_CHECKING:
@@ -114,6 +115,7 @@ class UpstreamProducer:
 
     Attributes:
         producer_id: ``None`` if it is the proxy's own and not allocated yet.
+        principal: the user as whom it sends; ``None``: the proxy's.
         own: it is the proxy's, not a client's.
         epoch: the least epoch of new streams, outside transactions.
         transaction: ``None`` if it is not transactional, or its epoch is unknown.
@@ -131,6 +133,7 @@ class UpstreamProducer:
         "connections",
         "epoch",
         "own",
+        "principal",
         "producer_id",
         "streams",
         "transaction",
@@ -138,8 +141,8 @@ class UpstreamProducer:
         "unopened",
     )
 
-    def __init__(self, producer_id: int | None = None) -> None:
-        self.producer_id = producer_id
+    def __init__(self, producer_id: int | None = None, principal: Principal | None = None) -> None:
+        self.producer_id, self.principal = producer_id, principal
         self.own = producer_id is None
         self.epoch = 0
         self._passed: dict[str, int] = {}
@@ -211,6 +214,7 @@ class ProducerConnection:
         not_before: when the next request may be sent: the broker was unreachable, or throttles the producer (a quota).
         waits: a timer is set for that time.
         failures: failed connection attempts since the last successful one.
+        principal: as whom the link has logged in; ``None``: as the proxy itself.
         idle_since: when the last request ended.
     """
 
@@ -221,6 +225,7 @@ class ProducerConnection:
         "link",
         "node",
         "not_before",
+        "principal",
         "producer",
         "ready",
         "version",
@@ -230,6 +235,7 @@ class ProducerConnection:
     def __init__(self, producer: UpstreamProducer, node: int, now: float) -> None:
         self.producer, self.node = producer, node
         self.link: UpstreamLink | None = None
+        self.principal: Principal | None = None
         self.version = 0
         self.ready: dict[Stream, None] = {}
         self.in_flight = 0
@@ -246,13 +252,24 @@ class ProducerConnection:
         self, links: UpstreamLinks, address: Address, now: float, *, ready: Callable[[float], None], lost: Failed
     ) -> None:
         """Open a link to the broker."""
-        self.link = links.connect(address, now, ready=ready, lost=lost)
+        self.principal = self.producer.principal
+        self.link = links.connect(address, now, ready=ready, lost=lost, principal=self.principal)
 
-    def leave_old(self, address: Address) -> None:
-        """Close the link if the broker has another address now, unless requests are in flight."""
-        if self.link is not None and self.link.open and self.link.address != address and not self.in_flight:
+    def leave_old(self, address: Address | None) -> None:
+        """Close the link if the broker has another address now, or the producer another user.
+
+        Requests in flight keep it open.
+        """
+        if self.link is None or not self.link.open or self.in_flight:
+            return
+        if self.is_foreign or address not in (None, self.link.address):
             self.link.close()
             self.link = None
+
+    @property
+    def is_foreign(self) -> bool:
+        """The link has logged in as a user to whom the producer does not belong any more."""
+        return self.link is not None and self.principal is not self.producer.principal
 
     def connected(self, version: int) -> None:
         """Take the version of Produce: the link is ready."""

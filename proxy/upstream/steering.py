@@ -225,6 +225,8 @@ class Steering:
             said = "confirm whether it stored the batch" if unknown else "accept the batch"
             if producer.stopped:
                 reason = "the transaction is aborted"
+            elif producer.principal is not None and not producer.principal.usable(now):
+                reason = f"{producer.principal.name} has not logged in again for {limit:g} s"
             message = f"{broker_error(code).name}: upstream did not {said} ({reason})"
             given_back = stream.expire(PartResult(code, message=message, unknown=unknown))
             self._settlements.settle(producer, stream, given_back, now)

@@ -52,6 +52,41 @@ class Actions(Protocol):
     def append(self, action: RunInThread, /) -> None: ...
 
 
+class ConnectionCredentials(Protocol):
+    """The credentials of a connection, as its session uses them.
+
+    Attributes:
+        sasl: ``None``: the connection has no SASL.
+        denied: why there are none, if another attempt would fail the same way.
+        missing: why a connection cannot begin; empty until one has asked without success.
+    """
+
+    @property
+    def sasl(self) -> "Mechanism | None": ...
+
+    @property
+    def denied(self) -> OttlaError | None: ...
+
+    @property
+    def missing(self) -> str: ...
+
+    def usable(self, now: float) -> bool:
+        """Whether a connection can begin."""
+        ...
+
+    def renewed(self, session: float, now: float) -> bool:
+        """Whether a session of so many seconds, which ends soon, can be renewed."""
+        ...
+
+    def exchange(self) -> "SaslExchange":
+        """Start a SASL exchange."""
+        ...
+
+    def refused(self, now: float) -> None:
+        """A broker refused the credentials."""
+        ...
+
+
 class Credentials:
     """The credentials of one client.
 

@@ -32,7 +32,7 @@ from ottla.sdk.connection.versions import Range, agreed
 from ottla.version import __version__
 
 if TYPE_CHECKING:
-    from ottla.sdk.connection.credentials import Credentials
+    from ottla.sdk.connection.credentials import ConnectionCredentials
 
 SOFTWARE_NAME = "ottla"
 _GIVE_TLS = "give tls=ottla.TLS(…), or security.protocol=SSL or SASL_SSL"
@@ -162,7 +162,7 @@ class Sasl:
 
     name = "SASL"
 
-    def __init__(self, credentials: "Credentials", versions: Callable[[], Mapping[int, Range]]) -> None:
+    def __init__(self, credentials: "ConnectionCredentials", versions: Callable[[], Mapping[int, Range]]) -> None:
         assert credentials.sasl is not None
         self._sasl, self._versions = credentials.sasl, versions
         self.hint = f" during authentication with {self._sasl.mechanism}"
@@ -216,7 +216,7 @@ class Handshake:
     def __init__(
         self,
         *later: Stage,
-        credentials: "Credentials | None" = None,
+        credentials: "ConnectionCredentials | None" = None,
         versions: Mapping[int, Range] | None = None,
         software: Software = OURS,
     ) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from ottla.codec.wire import Buffer
 from ottla.errors import AuthenticationFailed
-from ottla.sdk.connection.credentials import Credentials
+from ottla.sdk.connection.credentials import ConnectionCredentials
 from ottla.sdk.connection.handshake import HINT_BEFORE, OURS, Features, Handshake, HandshakeRequest, Software
 from ottla.sdk.connection.versions import Range
 from ottla.sdk.connection.wire import Wire
@@ -47,7 +47,7 @@ class Session:
 
     def __init__(
         self,
-        credentials: Credentials,
+        credentials: ConnectionCredentials,
         renewal: Callable[[], float],
         software: Software = OURS,
         wire: "Callable[[TlsConnection | None], Wire]" = Wire,

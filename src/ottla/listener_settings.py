@@ -84,13 +84,26 @@ class ServerSettings(NamedTuple):
         return (name.startswith(_SECURITY) and name not in self.unused) or name in (*_OF_LOGINS, *self.own)
 
 
+class Elsewhere(NamedTuple):
+    """Another server authenticates the clients of a listener.
+
+    Attributes:
+        reads_tokens: this one reads their names in tokens that the other has accepted.
+    """
+
+    reads_tokens: bool = False
+
+
 def read_listeners(
-    file: ConfigFile, kafkas: Mapping[str, Any], of: ServerSettings, relays: Callable[[str], bool] = lambda name: False
+    file: ConfigFile,
+    kafkas: Mapping[str, Any],
+    of: ServerSettings,
+    elsewhere: Callable[[str], Elsewhere | None] = lambda name: None,
 ) -> dict[str, Any]:
     """The fields of a server's configuration about listeners: ``listen`` and ``advertise``, or ``listeners``.
 
     Args:
-        relays: whether another server authenticates the clients of the listener with this name.
+        elsewhere: says of the listener with this name whether another server authenticates its clients.
 
     Raises:
         ConfigurationError: a setting cannot be used.
@@ -121,7 +134,7 @@ def read_listeners(
             if value is not None
         }
     listeners = tuple(
-        _listener(file, _Settings(file, given, each[0], used), *each, relays(each[0])) for each in addresses.values()
+        _listener(file, _Settings(file, given, each[0], used), *each, elsewhere(each[0])) for each in addresses.values()
     )
     _check_use(file, given, used, _controllers(kafkas))
     return {"listeners": listeners}
@@ -217,7 +230,7 @@ def _listener(
     protocol: SecurityProtocol,
     listen: str | None,
     advertise: str | None,
-    relays: bool,
+    elsewhere: Elsewhere | None,
 ) -> ListenerConfig:
     from ottla.addresses import parse_address
     from ottla.subject_mapping import SubjectMapping
@@ -237,7 +250,7 @@ def _listener(
             advertise=advertise,
             tls=tls,
             subjects=SubjectMapping.parse(rules) if rules else None,
-            sasl=_sasl(settings, relays) if protocol.has_sasl else None,
+            sasl=_sasl(settings, elsewhere) if protocol.has_sasl else None,
         )
     except ConfigurationError as error:
         text = str(error)
@@ -310,15 +323,17 @@ def _check_type(settings: _Settings, name: str) -> None:
         raise ConfigurationError(f"{name} is {kind}; it must be PEM: convert the file with openssl")
 
 
-def _sasl(settings: _Settings, relays: bool) -> Any:
+def _sasl(settings: _Settings, elsewhere: Elsewhere | None) -> Any:
     from ottla.sasl_server.settings import MAX_RECEIVE, SaslSettings
 
     mechanisms = _listed(settings.text("sasl.enabled.mechanisms"))
     if not mechanisms:
         raise ConfigurationError("give its mechanisms as sasl.enabled.mechanisms, for example SCRAM-SHA-512")
     max_receive = int(settings.number("sasl.server.max.receive.size") or MAX_RECEIVE)
-    if relays:
-        return SaslSettings(mechanisms=mechanisms, max_receive=max_receive, relayed=True)
+    if elsewhere is not None:
+        reads = elsewhere.reads_tokens and "OAUTHBEARER" in mechanisms
+        claim = settings.text("sasl.oauthbearer.sub.claim.name", mechanism="OAUTHBEARER") if reads else ""
+        return SaslSettings(mechanisms=mechanisms, max_receive=max_receive, relayed=True, claim=claim or "sub")
     lengths = {each: settings.number("connections.max.reauth.ms", 0.001, each) for each in mechanisms}
     delay = settings.number("connection.failed.authentication.delay.ms", 0.001)
     return SaslSettings(

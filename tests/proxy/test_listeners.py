@@ -8,11 +8,14 @@ import trustme
 
 import ottla
 from ottla.brokerlite.config import BrokerConfig
+from ottla.cli.servers import proxy_config
 from ottla.config_file import ConfigFile
 from ottla.errors import ConfigurationError
 from ottla.listeners import SecurityProtocol
+from ottla.proxy.config import ProxyConfig
 from ottla.proxy.config_file import read_config
 from ottla.proxy.listeners import ClientMode, ProxyListener
+from ottla.proxy.serve import run_proxy
 from ottla.testing import Broker
 from tests import tls
 from tests.patience import HUNG
@@ -88,9 +91,11 @@ SUPER = 'super-users = ["User:admin"]\n'
         (SASL + 'sasl.jaas.config = "x"', "sasl.jaas.config: passwords do not belong into this file, and there are no "
          "login modules: leave it out, and add users with ottla proxy users add"),
         (SASL + 'client.authentication = "relay"', "has no user there for metadata: give upstream-config"),
-        (SASL + 'client.authentication = "share"', "it must be terminate or relay"),
+        (SASL + 'client.authentication = "share"', "it must be terminate, relay or forward"),
         (SASL + 'client.authentication = "relay"\nupstream-config = "x"\ntopics = { a = "rewrite" }',
          "relays, and the rule 'a' rewrites topics, which needs connections of the proxy's own"),
+        (SASL + 'client.authentication = "forward"', "which needs SASL, and TLS to protect passwords and "
+         "tokens, but the listener is SASL_PLAINTEXT: use SASL_SSL"),
         (SASL + 'listener.name.other.ssl.client.auth = "required"', "listeners has no other"),
         (SASL + 'listener.name.sasl_plaintext.oauthbearer.connections.max.reauth.ms = 1', "has no effect: it needs a"),
         (SASL + 'listener.name.sasl_plaintext.plain.client.authentication = "relay"', "has no effect: no listener"),
@@ -115,6 +120,60 @@ def test_relay_is_the_mode_of_the_listeners_with_sasl(tmp_path: Path) -> None:
     text = SASL.replace('092"', '092,PLAINTEXT://127.0.0.1:19192"')
     modes = [each.mode for each in read(tmp_path, text + 'client.authentication = "relay"\nupstream-config = "x"\n')]
     assert modes == [ClientMode.RELAY, ClientMode.TERMINATE]
+
+
+FORWARD = """
+listeners = "SASL_SSL://127.0.0.1:19092"
+ssl.keystore.location = "{home}/server.pem"
+upstream-config = "{home}/upstream.properties"
+client.authentication = "forward"
+topics = {{ a = "rewrite" }}
+"""
+ENCRYPTED = "security.protocol=SASL_SSL\n"
+USER = "sasl.mechanism=PLAIN\nsasl.username=proxy\nsasl.password=secret\n"
+
+
+def forwarding(home: Path, mechanisms: str, more: str = "", *, upstream: str = ENCRYPTED + USER) -> ProxyConfig:
+    trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(home / "server.pem")
+    (home / "upstream.properties").write_text(upstream)
+    text = f'{FORWARD.format(home=home)}sasl.enabled.mechanisms = "{mechanisms}"\n{more}\n'
+    return proxy_config(ConfigFile.read(written(home, text)))
+
+
+@pytest.mark.parametrize(
+    ("mechanisms", "more", "upstream", "says"),
+    [
+        ("PLAIN,SCRAM-SHA-256", "", ENCRYPTED + USER, "SCRAM-SHA-256 gives the proxy nothing to log in with at "
+         "upstream: leave only PLAIN and OAUTHBEARER in sasl.enabled.mechanisms, or use relay"),
+        ("PLAIN", "", "security.protocol=SASL_PLAINTEXT\n" + USER, "forwards passwords and tokens, which need TLS "
+         "on the way to upstream: give security.protocol=SASL_SSL in the file of upstream-config"),
+        ("PLAIN", "", "security.protocol=SSL\n", "the proxy has no user there for metadata: give sasl.mechanism"),
+        ("PLAIN", "sasl.oauthbearer.sub.claim.name = 'azp'", ENCRYPTED + USER, "it needs a listener with OAUTHBEARER"),
+        ("OAUTHBEARER", "sasl.oauthbearer.expected.audience = 'kafka'", ENCRYPTED + USER, "has no effect"),
+    ],
+)  # fmt: skip
+def test_a_listener_that_forwards_has_what_it_needs(
+    tmp_path: Path, mechanisms: str, more: str, upstream: str, says: str
+) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        forwarding(tmp_path, mechanisms, more, upstream=upstream)
+    assert says in str(raised.value) and str(tmp_path / "proxy.toml") in str(raised.value)
+
+
+def test_a_proxy_that_would_send_passwords_in_clear_text_does_not_start(tmp_path: Path) -> None:
+    """The file of `upstream_config` is read by the command; a program may forget to."""
+    [listener] = forwarding(tmp_path, "PLAIN").listeners
+    config = ProxyConfig(upstream="kafka:1", upstream_config="upstream.properties", listeners=(listener,))
+    with pytest.raises(ConfigurationError, match="forwards passwords and tokens, which need TLS"):
+        trio.run(run_proxy, config)
+
+
+def test_a_listener_that_forwards_may_rewrite_and_names_the_claim_of_users(tmp_path: Path) -> None:
+    [named] = forwarding(tmp_path, "PLAIN,OAUTHBEARER", "sasl.oauthbearer.sub.claim.name = 'azp'").listeners
+    [usual] = forwarding(tmp_path, "OAUTHBEARER").listeners
+    assert named.mode is ClientMode.FORWARD and not named.authenticates and not named.needs_users
+    assert named.sasl is not None and usual.sasl is not None
+    assert (named.sasl.claim, usual.sasl.claim) == ("azp", "sub")
 
 
 # -- real clients

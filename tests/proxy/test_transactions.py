@@ -32,6 +32,7 @@ from ottla.errors import (
 )
 from ottla.proxy.clients import producers, transactions, unknown_epochs
 from ottla.proxy.clients.acceptance import UNDER_WAY
+from ottla.proxy.clients.batches import Origin
 from ottla.proxy.clients.dialects import UNNAMED
 from ottla.proxy.clients.routed_topics import METADATA_WAIT
 from ottla.proxy.clients.transaction_handler import CONCURRENT_WAIT
@@ -416,7 +417,7 @@ def test_an_answer_to_an_older_producer_changes_nothing_of_the_newer_one() -> No
     older = transactions.newest
     newer = opened(world), opened(world)
     assert produce(world, newer[1], 0, 3).code == 0
-    transactions.initialized(NAME, *newer[0], "10.0.0.1", world.now, older=older)
+    transactions.initialized(NAME, *newer[0], Origin(1, "10.0.0.1:9"), world.now, older=older)
     assert produce(world, newer[1], 1, 3).code == 0
 
 

@@ -32,6 +32,7 @@ FEATURES = {
     "a leader appends and says that it leads no more",
     "a producer's state expires",
     "a topic gets copies",
+    "clients log in through the proxy",
     "clients see one partition of a topic",
     "fault: crash",
     "fault: another limit",

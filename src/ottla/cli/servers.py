@@ -394,7 +394,9 @@ def proxy_config(file: ConfigFile, **options: Any) -> "ProxyConfig":
     if settings.upstream_config is None:
         return settings
     try:
-        return replace(settings, **_security(Path(settings.upstream_config)))
+        complete = replace(settings, **_security(Path(settings.upstream_config)))
+        complete.check_forward()
+        return complete
     except (typer.BadParameter, ConfigurationError) as error:
         why = error.message if isinstance(error, typer.BadParameter) else str(error)
         if options.get("upstream_config") is None:

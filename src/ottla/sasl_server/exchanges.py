@@ -146,7 +146,7 @@ def scram_exchange(mechanism: str, users: Users, nonce: str, token: bytes) -> Ex
 
 def bearer(tokens: TokenChecker, token: bytes) -> Exchange:
     """OAUTHBEARER: the client sends a token that somebody else has signed."""
-    parsed = _parse_bearer(token.decode("latin-1")) if len(token) <= _LONGEST_BEARER else None
+    parsed = parse_bearer(token.decode("latin-1")) if len(token) <= _LONGEST_BEARER else None
     if parsed is None:
         text = "not an OAUTHBEARER response"
         raise Refused(f"Authentication failed: {text}", why=text)
@@ -169,7 +169,7 @@ def bearer(tokens: TokenChecker, token: bytes) -> Exchange:
     return Login(user, b"", expires_at)
 
 
-def _parse_bearer(message: str) -> tuple[str, str] | None:
+def parse_bearer(message: str) -> tuple[str, str] | None:
     """The authorization id and the token of ``n,a=id,^Aauth=Bearer token^A^A`` (RFC 7628, 3.1), if it is one."""
     header, *pairs = message.split("\x01")
     if header.count(",") != 2 or len(pairs) < 3 or pairs[-2:] != ["", ""]:

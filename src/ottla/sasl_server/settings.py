@@ -50,6 +50,7 @@ class SaslSettings:
         failure_delay: seconds from a failure to its response (`connection.failed.authentication.delay.ms`).
         max_receive: bytes of a request before the client has authenticated (`sasl.server.max.receive.size`).
         relayed: another server authenticates the clients, so this one needs no keys.
+        claim: of tokens that another server checks, with the user's name (`sasl.oauthbearer.sub.claim.name`).
 
     Raises:
         ConfigurationError: a mechanism is unknown, lacks its settings, or has settings though it is not offered.
@@ -61,6 +62,7 @@ class SaslSettings:
     failure_delay: float = 0.1
     max_receive: int = MAX_RECEIVE
     relayed: bool = False
+    claim: str = "sub"
 
     def __post_init__(self) -> None:
         if not self.mechanisms:

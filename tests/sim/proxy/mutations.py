@@ -9,6 +9,7 @@ from uuid import UUID
 from ottla.codec.wire import NO_UUID
 from ottla.errors import BY_CODE, NotLeaderOrFollower
 from ottla.proxy.clients import address_handler, batches, judging, pending_produce
+from ottla.proxy.clients.admission import Admission
 from ottla.proxy.clients.batches import ClientBatch
 from ottla.proxy.clients.client_connection import ClientConnection
 from ottla.proxy.clients.client_link import ClientLink
@@ -31,6 +32,7 @@ from ottla.proxy.upstream.batches import Part, PartResult, UpstreamBatch
 from ottla.proxy.upstream.cluster import UpstreamCluster
 from ottla.proxy.upstream.control import Control
 from ottla.proxy.upstream.delivery import Delivery
+from ottla.proxy.upstream.lent import Lent
 from ottla.proxy.upstream.link import UpstreamLink
 from ottla.proxy.upstream.producer import UpstreamProducer
 from ottla.proxy.upstream.streams import Stream
@@ -197,6 +199,29 @@ def _never(wrote: Any) -> Any:
     return lambda self, producer, host: False
 
 
+def _as_the_proxy(connect: Any) -> Any:
+    def broken(self: Any, *given: Any, **named: Any) -> Any:
+        return connect(self, *given, **(named | {"principal": None}))
+
+    return broken
+
+
+def _of_nobody(restored: Any) -> Any:
+    return lambda self, *given, **named: restored(self, *given, **(named | {"principal": None}))
+
+
+def _to_anybody(to: Any) -> Any:
+    def broken(self: Lent, client: int, principal: Any = None) -> UpstreamProducer:
+        idle = next((each for each in self._free if each.idle), None)
+        found: UpstreamProducer = to(self, client, principal if client in self._of or idle is None else idle.principal)
+        return found
+
+    return broken
+
+
+_mutation("rewritten records come as the proxy", (link.UpstreamLinks, "connect", _as_the_proxy))
+_mutation("a restart forgets to whom a producer belongs", (Admission, "restored", _of_nobody))
+_mutation("a lent producer goes to a client of another user", (Lent, "to", _to_anybody))
 _mutation("producer ids that nobody writes with push out others", (ClientProducers, "wrote", _never))
 _mutation("all clients are one for upstream", (UpstreamProducer, "serve", _nothing))
 _mutation("clients that wait for a producer id together get the same", (Control, "_identified", _for_all_who_wait))

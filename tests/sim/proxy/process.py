@@ -19,6 +19,7 @@ from ottla.codec.apis import APIS
 from ottla.codec.apis.find_coordinator import FindCoordinatorResponse
 from ottla.codec.apis.metadata import MetadataResponse
 from ottla.codec.apis.produce import ProduceResponse
+from ottla.codec.apis.sasl_authenticate import SaslAuthenticateResponse
 from ottla.proxy import events as proxy
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.core import ProxyCore
@@ -30,6 +31,7 @@ from tests.sim.clock import Clock
 from tests.sim.history import History
 from tests.sim.network import PORT, Link, Network, Reply
 from tests.sim.process import SimulatedProcess
+from tests.sim.proxy import forwarded
 from tests.sim.proxy.pieces import Pieces
 from tests.sim.proxy.strangers import Stranger
 from tests.sim.users import Violation
@@ -109,6 +111,8 @@ class _Connection:
     answers: dict[int, bytes] = field(default_factory=dict)
     begun: dict[int, bytes] = field(default_factory=dict)
     """Ticket -> the pieces of an answer so far."""
+    waiting: list[proxy.Requested] | None = None
+    """The requests that its client sends once it has logged in; ``None``: it has, or needs no login."""
 
     def flush(self) -> None:
         while self.asked and self.asked[0] in self.answers:
@@ -170,6 +174,8 @@ class ProxyProcess(SimulatedProcess):
         self.restarts = 0
         self.abrupt = False
         """When the proxy closes a connection, its requests in flight are lost."""
+        self.forwards = False
+        """Clients log in to upstream through the proxy."""
         self.pieces: Pieces | None = None
         """Cuts frames into pieces; ``None``: every frame arrives at once."""
         self.breaks_until = 0.0
@@ -240,21 +246,50 @@ class ProxyProcess(SimulatedProcess):
         if connection is None:
             self._numbers += 1
             connection = self._connections[link] = _Connection(self._numbers, link, close)
+            if self.forwards:
+                self._log_in(connection)
+        link.serving = False  # a connection may have several requests in flight
+        whole = self._requested(connection, message, version, reply)
+        if connection.waiting is not None:
+            connection.waiting.append(whole)
+        elif self.pieces is None:
+            self._tell(whole)
+        else:
+            incoming = _Incoming(whole, self.pieces.cut(bytes(whole.frame)))
+            self.pieces.deliver(link, [partial(self._arrive, incoming, n) for n in range(len(incoming.parts))])
+        return True
+
+    def _requested(self, connection: _Connection, message: Any, version: int, reply: Reply) -> proxy.Requested:
+        """The event of a client's request, which gets the next place among the answers."""
         self._tickets += 1
-        key = next(key for key, api in APIS.items() if api.request is type(message))
+        link, key = connection.link, next(key for key, api in APIS.items() if api.request is type(message))
         connection.asked.append(self._tickets)
         connection.replies[self._tickets] = reply, key, version
         frame = frames.build_request(message, version, self._tickets, link.client.name)[4:]
-        link.serving = False  # a connection may have several requests in flight
         host = "clients" if self.on_one_host and not isinstance(link.client, Stranger) else link.client.name
-        peer = f"{host}:1"
-        whole = proxy.Requested(connection.number, link.node, self._tickets, frame, peer)
-        if self.pieces is None:
-            self._tell(whole)
-        else:
-            incoming = _Incoming(whole, self.pieces.cut(frame))
-            self.pieces.deliver(link, [partial(self._arrive, incoming, n) for n in range(len(incoming.parts))])
-        return True
+        return proxy.Requested(connection.number, link.node, self._tickets, frame, f"{host}:1")
+
+    def _log_in(self, connection: _Connection) -> None:
+        """Log a client in, in its place: no client of these worlds knows SASL."""
+        connection.waiting = []
+        requests = [
+            self._requested(connection, message, version, partial(self._logged_in, connection))
+            for message, version in forwarded.login(connection.link.client.name)
+        ]
+        for request in requests:
+            self._tell(request)
+
+    def _logged_in(self, connection: _Connection, answer: Any) -> None:
+        if answer is not None and isinstance(answer[0], SaslAuthenticateResponse):
+            self.clock.later(0.0, partial(self._go_on, connection))
+
+    def _go_on(self, connection: _Connection) -> None:
+        """Send the requests that have waited for a login."""
+        if self.held(partial(self._go_on, connection)) or self._connections.get(connection.link) is not connection:
+            return
+        waiting, connection.waiting = connection.waiting or [], None
+        for each in waiting:
+            self._tell(each)
 
     def _arrive(self, incoming: "_Incoming", number: int) -> None:
         """A piece of a request arrives: the proxy passes the request on, or collects it."""
@@ -281,6 +316,8 @@ class ProxyProcess(SimulatedProcess):
                         continue  # everything arrives that a client has sent before it closes
                     self.front.features[CUT_OFF] += 1
                     self.pieces.drop(link)
+                if connection.waiting and not link.broken:
+                    continue
                 self._connections.pop(link, None)
                 self._tell(proxy.Left(connection.number))
         self.clock.later(_SWEEP, self._sweep)
@@ -389,6 +426,7 @@ class ProxyProcess(SimulatedProcess):
             case proxy.CloseClient(client, why):
                 for connection in list(self._connections.values()):
                     if connection.number == client:
+                        connection.waiting = None
                         connection.close(why)
             case proxy.ConnectUpstream(link, (host, port), _):
                 self.network.connect(self, sdk.Connect((link, "proxy"), host, port))

@@ -21,6 +21,8 @@ Promises:
 - In some worlds, the rule of topic ``a`` has mode `copy`: an acknowledged record is also stored in topic ``archive``,
   in the partition of its key there, once if its producer is idempotent, and the records of a key are in order. In half
   of these worlds, clients write to ``archive``, too.
+- In some worlds, clients log in to upstream through the proxy, and their records come as their users
+  (`tests.sim.proxy.forwarded`).
 - Readers get the records that brokers have sent, and a response that has begun ends, or its connection does. No
   connection to a broker stays open behind the half of a request.
 - After upstream has refused a batch as too large, later batches are smaller. A thread may be building one more large
@@ -76,6 +78,7 @@ from tests.sim.network import Link, Network
 from tests.sim.proxy import strict
 from tests.sim.proxy.faulty import COMPACTED, Faulty
 from tests.sim.proxy.foreign import JavaLike
+from tests.sim.proxy.forwarded import Users, forwarding
 from tests.sim.proxy.ledger import Ledger, name_of
 from tests.sim.proxy.mutations import MUTATIONS
 from tests.sim.proxy.neighbours import Neighbours
@@ -131,6 +134,8 @@ FANS_OUT, KEYLESS = 0.3, 0.3
 """The fraction of worlds with a topic in mode `fan-out`, and there the fraction of records without a key."""
 COPIES = 0.4
 """The fraction of worlds without mode `fan-out` in which another topic gets copies."""
+FORWARDS = 0.3
+"""The fraction of worlds without pieces in which clients log in to upstream through the proxy."""
 REJECTS = 0.1
 """The fraction of worlds with a topic in mode `reject`."""
 BY_ID = "4.1"
@@ -228,6 +233,11 @@ class Simulation:
         if self.in_pieces:
             self.proxy.pieces, self.proxy.breaks_until = Pieces(self.clock, own), 2 * self.seconds + 2.0
             self.proxy.config = replace(config, topics=config.topics[: 1 + len(self.copies)])
+        self.forwards = Random(f"{seed} forward").random() < FORWARDS and not self.in_pieces
+        if self.forwards:
+            users = Users()
+            self.proxy.forwards, self.proxy.config = True, forwarding(self.proxy.config)
+            self.network.admit, self.upstream.check = users.serve, users.sent
         self.processes: dict[str, Any] = {"proxy": self.proxy}
         self.sending: list[Sending | JavaLike | Strict] = []
         self.options = Options(delivery_timeout=10_000.0, request_timeout=chance.choice((5.0, 30.0)))
@@ -436,6 +446,7 @@ class Simulation:
         )
         self.cluster.data.features["clients see one partition of a topic"] += self.fans_out
         self.cluster.data.features["a topic gets copies"] += bool(self.copies)
+        self.cluster.data.features["clients log in through the proxy"] += self.forwards
         bugs = Bugs()
         with logged_to(bugs), changed(*changes):
             try:
@@ -791,6 +802,8 @@ class Upstream:
         """(producer id, partition) -> the last batch that was too large."""
         self._sent_at: defaultdict[tuple[int, Place], float] = defaultdict(float)
         """(producer id, partition) -> when a batch was last sent."""
+        self.check: Callable[[Link, Any], None] = lambda link, message: None
+        """Called with each request."""
         self.led_astray = 0
         """Batches that went to a former leader, which may have stored them: their outcome is unknown at first."""
 
@@ -798,6 +811,7 @@ class Upstream:
         self._known = {each for each in self._known if (each[0], each[2]) != (producer_id, place)}
 
     def sent(self, link: Link, message: Any) -> None:
+        self.check(link, message)
         for place, batch in self._batches(message):
             self._check_client(batch, link.client_id)
             producer = batch.producer_id, place
