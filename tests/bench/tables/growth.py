@@ -22,6 +22,7 @@ STEEP = 1.5
 LONG = 600.0
 """Seconds that thousands of things may take."""
 ROUNDS = 2
+"""At most."""
 FEW = 50
 """With fewer things, most of the time is the start of the programs."""
 
