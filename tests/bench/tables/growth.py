@@ -19,6 +19,10 @@ from tests.bench.tables.table import EACH, Column, Found, Line, Row, Table
 
 STEEP = 1.5
 """How much more each thing may take than with a tenth of them; less is noise."""
+LONG = 600.0
+"""Seconds that thousands of things may take."""
+ROUNDS = 2
+"""At most."""
 FEW = 50
 """With fewer things, most of the time is the start of the programs."""
 
@@ -42,7 +46,7 @@ def _members(stage: Stage, number: int) -> Figures:
 def _of_server(server: Server, tasks: list[Task]) -> Figures:
     """The figures of clients, one after the other, and of their broker."""
     before = server.cpu()
-    done = [run(each) for each in tasks]
+    done = [run(each, LONG) for each in tasks]
     return {
         "seconds": sum(each["ready_s"] for each in done),
         "cpu_s": sum(each["ready_cpu_s"] for each in done) + server.cpu() - before,
@@ -68,7 +72,7 @@ def _connections(stage: Stage, number: int) -> Figures:
 def _topics(stage: Stage, number: int) -> Figures:
     with canned.running(topics=number, partitions=1, end=1) as bootstrap:
         task = Task(client="ottla", way="", bootstrap=bootstrap, topics=number, partitions=1, seconds=0.0)
-        done = [run(dataclasses.replace(task, way=way)) for way in ("write_each", "read_each")]
+        done = [run(dataclasses.replace(task, way=way), LONG) for way in ("write_each", "read_each")]
     return {
         "seconds": sum(each["ready_s"] for each in done),
         "cpu_s": sum(each["ready_cpu_s"] for each in done),
@@ -81,7 +85,7 @@ def _grown(stage: Stage, *, measure: Callable[[Stage, int], Figures], numbers: t
         return _each(measure(stage, number), number)
 
     chosen = [each for each in numbers if each <= stage.amounts.most]
-    return contest({f"{each:,}": partial(measured, each) for each in chosen}, stage.amounts.few)
+    return contest({f"{each:,}": partial(measured, each) for each in chosen}, min(stage.amounts.rounds, ROUNDS))
 
 
 def number_of(contestant: str) -> int:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PATIENCE = 120.0
-"""Seconds by which a contestant may exceed its time."""
 FILL_SECONDS = 300.0
 FORGETFUL = {"retention.bytes": str(64 * 2**20), "segment.bytes": str(64 * 2**20)}
 _OFTEN = {"log.retention.check.interval.ms": "1000"}
@@ -200,9 +199,9 @@ def running(broker: Broker) -> Iterator[Server]:
         yield server
 
 
-def run(task: Task) -> Figures:
-    """The figures of a client in a process of its own."""
-    return process.run(task, task.seconds * 4 + PATIENCE)
+def run(task: Task, patience: float = PATIENCE) -> Figures:
+    """The figures of a client in a process of its own, which may exceed its time by ``patience`` seconds."""
+    return process.run(task, task.seconds * 4 + patience)
 
 
 def contest(contestants: Mapping[str, Callable[[], Figures]], rounds: int, *, flushed: bool = True) -> Found:
