@@ -470,6 +470,7 @@ class ModelCluster:
             self.lagging.pop(place, None)
             self.buried.setdefault(place, []).append(self.logs.pop(place))
         self.data.gone(topic)
+        self.groups.forget(topic)
         self.announce()
 
     def create(self, topic: str, partitions: int = 1) -> None:

@@ -3,7 +3,8 @@
 Rules:
 - A member that is assigned a partition begins at the group's committed offset. Within a partition records come in
   order, so the group repeats only records between the last commit and the end of an assignment.
-- No commit goes back, is ahead of the handled records, or concerns a partition that another member has.
+- No commit goes back, is ahead of the handled records, or concerns a partition that another member has. A commit that
+  the network holds back may arrive after a later one, and set the offset back: its client commits the later one again.
 - A member of a consumer group (KIP-848) repeats all fields if the coordinator may not have got them.
 """
 
@@ -26,10 +27,11 @@ from ottla.codec.apis.offset_fetch import OffsetFetchRequest, OffsetFetchRespons
 from ottla.codec.apis.sync_group import SyncGroupRequest, SyncGroupResponse
 from ottla.codec.consumer_protocol import parse_assignment
 from ottla.errors import FencedMemberEpoch, UnknownMemberId
-from tests.sim.data import Place
+from tests.sim.data import PASSING, Place
 from tests.sim.groups import Group
 from tests.sim.ledger import Ledger
 from tests.sim.network import Link
+from tests.sim.passing import Passing
 from tests.sim.users import Violation
 
 BACKWARDS = "a commit goes backwards"
@@ -74,10 +76,14 @@ class GroupLedger:
     """Processes whose consumer's block was left, and whether LeaveGroup has been sent since."""
     _coordinators: dict[str, int] = field(default_factory=dict)
     """Process -> the epoch of the coordinator when the consumer's block was left."""
+    _set_back: set[Place] = field(default_factory=set)
+    """Partitions whose offset a late commit has set back."""
     shared: set[str] = field(default_factory=set)
     """Processes with several consumers."""
     everything: bool = False
     """Members commit every record that they got, without naming offsets."""
+    passing: Passing | None = None
+    """The topic that is deleted and recreated, if there is one; it has no other promises."""
     repeats: int = 0
     """Records that were handled more than once."""
 
@@ -120,10 +126,17 @@ class GroupLedger:
 
     def committed(self, group: Group, member: str, place: Place, offset: int) -> None:
         """The coordinator accepts a commit."""
+        if place[0] == PASSING:
+            return
         where = f"{member} commits {place[0]}-{place[1]} at {offset}"
         before = group.offsets[place][0] if place in group.offsets else 0
-        if offset < before:
+        if offset < before and self.ledger.cluster.network.serves_late:
+            self.ledger.cluster.data.features["a late commit sets an offset back"] += 1
+            self._set_back.add(place)
+        elif offset < before:
             raise Violation(BACKWARDS, f"{where}, the group's offset is {before}")
+        else:
+            self._set_back.discard(place)
         if offset > self._upto[place]:
             raise Violation(AHEAD, f"{where}, the records before {self._upto[place]} are handled")
         for each in group.members.values():
@@ -157,6 +170,9 @@ class GroupLedger:
         return self.ledger.read(who, place, expected, records)
 
     def handled(self, place: Place, records: list[tuple[int, bytes]]) -> None:
+        if place[0] == PASSING and self.passing is not None:
+            self.passing.handled(place, records)
+            return
         done = self._handled[place]
         for offset, _ in records:
             self.repeats += offset in done
@@ -168,6 +184,8 @@ class GroupLedger:
         """A commit that a caller awaited has succeeded."""
         group = self.ledger.cluster.groups.groups.get(self.group)
         for place, offset in offsets.items():
+            if place in self._set_back or place[0] == PASSING:
+                continue
             if group is None or place not in group.offsets or group.offsets[place][0] < offset:
                 raise Violation(UNCOMMITTED, f"{who}: {place[0]}-{place[1]} at {offset}")
 
@@ -196,6 +214,8 @@ class GroupLedger:
     def sent(self, link: Link, message: Any) -> None:
         if isinstance(message, ConsumerGroupHeartbeatRequest):
             self._beats(message)
+        if self.passing is not None:
+            self.passing.sent(link, message)
         self._stays_away(link, message)
         self._commits(link, message)
 

@@ -14,6 +14,7 @@ from multiprocessing import get_context
 from random import Random
 from typing import Any, Protocol
 
+from ottla.codec.apis.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from ottla.codec.apis.produce import ProduceRequest
 from ottla.sdk.cluster.questions import Question
 from ottla.sdk.connection.exchange import Exchange
@@ -28,16 +29,17 @@ from tests.sim.admins import Administrating
 from tests.sim.bounds import Haste, Requests, Sloth, Watched, check_blame, check_closers
 from tests.sim.clock import Clock
 from tests.sim.cluster import ModelCluster, Node
-from tests.sim.data import PASSING, RECREATED, Place
-from tests.sim.faults import FAULTS, LONG, Fault, drawn
+from tests.sim.data import RECREATED, Place
+from tests.sim.faults import FAULTS, LONG, OF_GROUPS, Fault, drawn
 from tests.sim.group_ledger import GroupLedger
 from tests.sim.history import History
 from tests.sim.ledger import Epochs, Identities, Ledger, Window
 from tests.sim.logins import Logins
 from tests.sim.members import Consuming, Manner
 from tests.sim.mutations import MUTATIONS, changed
-from tests.sim.network import Link, Network
+from tests.sim.network import Client, Link, Network
 from tests.sim.outcry import Outcry
+from tests.sim.passing import Passing
 from tests.sim.recreated import Following
 from tests.sim.scripts import Producing, Reading
 from tests.sim.starting import Starting
@@ -76,7 +78,7 @@ class Simulation:
     """
 
     def __init__(self, seed: int, *, told: bool = False, protocols: bool = False) -> None:
-        self.seed, self.chance = seed, Random(seed)
+        self.seed, self.chance, self.both = seed, Random(seed), protocols
         self.clock = Clock()
         self.history = History(self.clock, told)
         chance = self.chance
@@ -123,6 +125,8 @@ class Simulation:
             )
             if self.manner.protocol == "mixed":  # a member that chooses offers the default assignors
                 self.manner = replace(self.manner, assignors=("range", "cooperative-sticky"))
+            if Random(f"{seed} pattern of both").random() < 0.3:
+                self.manner = replace(self.manner, pattern=True)
             if self.protocols.random() < 0.3:
                 self.manner = replace(self.manner, lingers=0.5, slow=0.0, max_poll_interval=30.0)
             pause = self.protocols.choice((0.0, 0.0, 1.0))
@@ -200,6 +204,14 @@ class Simulation:
             own = Random(f"{seed} usurped")
             more = Fault(own.uniform(0.0, self.seconds), "usurp", 0.0)
             self.faults = sorted([*self.faults, more], key=lambda each: each.at)
+        self.holds_commit = False
+        """The next commit is held back."""
+        if protocols:
+            own = Random(f"{seed} faults of groups")
+            late = Fault(own.uniform(self.seconds / 2, self.seconds), "hold a commit", 0.0)
+            busy = Fault(own.uniform(0.0, self.seconds), "expel a busy member", own.choice((0.0, 1.0, 1.0)))
+            more = [each for each in (late, busy) if own.random() < 0.5]
+            self.faults = sorted([*self.faults, *more], key=lambda each: each.at)
         if RECREATED in self.sent_to:
             again = Random(f"{seed} recreate")
             more = Fault(again.uniform(0.0, self.seconds), "recreate", again.choice((0.1, 0.5, 2.0)))
@@ -221,6 +233,9 @@ class Simulation:
         if self.admin is not None:
             self.admin.sent(link, message)
         self.ledger.sent_off(message, earlier=link.writing)
+        if self.holds_commit and isinstance(message, OffsetCommitRequest) and not link.writing:
+            self.holds_commit = False
+            self.clock.later(0.0, partial(self.network.hold, link))
         if isinstance(message, ProduceRequest) and RECREATED in self.sent_to:
             known = self.processes[link.client.name].core.cluster.topic_id(RECREATED)
             if known != self.cluster.ids.get(RECREATED):
@@ -235,6 +250,24 @@ class Simulation:
         self.bounds.delivered(link, answer)
         self.outcries[link.client.name].answered(link.key[0], request)
         self.group.delivered(link.client.name, request, answer)
+        if isinstance(answer, OffsetCommitResponse) and not any(
+            each.error_code for topic in answer.topics for each in topic.partitions
+        ):
+            self._bring_late(link.client)
+
+    def _bring_late(self, client: Client) -> None:
+        """A commit is acknowledged: commits of the same client that were held back arrive a moment later.
+
+        The client sends the acknowledged offset again after `request_timeout`. Commits that arrive still later would
+        set the offset back for good.
+        """
+        own = Random(f"{self.seed} late at {self.clock.now}")
+
+        def bring() -> None:
+            self.network.forget_held(client)
+            self.network.bring(client)
+
+        self.clock.later(own.choice((0.0, 0.02, 0.3)), bring)
 
     def process(self, who: str) -> Process:
         process = Process(
@@ -475,11 +508,10 @@ class Simulation:
         around.enter_context(logged_to(Handler(self) if handled else None))
         try:
             self._people()
-            own = Random(f"{self.seed} passing")
             if self.manner.pattern and not self.group.everything:
-                self.cluster.create(PASSING, 2)
-                for _ in range(2):
-                    self.clock.at(own.uniform(0.5, self.seconds), partial(self._let_pass, own))
+                own = Random(f"{self.seed} passing")
+                self.group.passing = Passing(self.cluster, self.history, own, self.seconds)
+                self.group.passing.begin(5 if self.both else 2, filled=self.both)
             for fault in self.faults:
                 self.clock.at(fault.at, partial(self._strike, fault))
             self.clock.later(LOOK, self._look)
@@ -502,18 +534,9 @@ class Simulation:
             self.seed, violation, self.history.lines, self.clock.now, len(self.ledger.sent), requests, features
         )
 
-    def _let_pass(self, own: Random) -> None:
-        """Delete a topic that the group reads; recreate it at once, after a while, or never."""
-        cluster, pause = self.cluster, own.choice((0.0, 0.05, 0.5, None))
-        self.say("!", PASSING, f"is deleted, and recreated after {pause}" if pause is not None else "is deleted")
-        self.cluster.data.features["a topic of a group's pattern is deleted"] += 1
-        cluster.delete(PASSING)
-        if pause is not None:
-            self.clock.later(pause, partial(cluster.create, PASSING))
-
     def _strike(self, fault: Fault) -> None:
         self.say("!", fault.kind, "")
-        if FAULTS[fault.kind](self, fault) is not False:
+        if (FAULTS | OF_GROUPS)[fault.kind](self, fault) is not False:
             self.cluster.data.features[f"fault: {fault.kind}"] += 1
 
     def _left(self) -> str:
