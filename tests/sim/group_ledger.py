@@ -6,6 +6,7 @@ Rules:
 - No commit goes back, is ahead of the handled records, or concerns a partition that another member has. A commit that
   the network holds back may arrive after a later one, and set the offset back: its client commits the later one again.
 - A member of a consumer group (KIP-848) repeats all fields if the coordinator may not have got them.
+- A member that chooses its protocol (``auto``) converts no classic group that had members when it looked.
 """
 
 from collections import Counter, defaultdict
@@ -20,6 +21,7 @@ from ottla.codec.apis.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from ottla.codec.apis.describe_groups import DescribeGroupsResponse
 from ottla.codec.apis.join_group import JoinGroupRequest
 from ottla.codec.apis.leave_group import LeaveGroupRequest
 from ottla.codec.apis.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -42,10 +44,12 @@ BEGINNING = "a member does not begin at the group's committed offset"
 STAYS = "a member leaves in order, and its group still has it"
 AGAIN_IN = "a consumer joins its group again after its LeaveGroup"
 CHANGES = "a heartbeat lacks fields, although the one before was refused or had no response"
+CONVERTS = "a member that chooses its protocol converts a classic group with members"
 FEW = 10
 """Offsets that a client may commit twice: it does so after a later commit whose outcome is unknown."""
 AGAIN = "an acknowledged offset is committed again"
 UNCOMMITTED = "an acknowledged commit is lost"
+UNREPAIRED = "an offset that a late commit has set back is not committed again"
 
 
 @dataclass(slots=True)
@@ -76,8 +80,12 @@ class GroupLedger:
     """Processes whose consumer's block was left, and whether LeaveGroup has been sent since."""
     _coordinators: dict[str, int] = field(default_factory=dict)
     """Process -> the epoch of the coordinator when the consumer's block was left."""
-    _set_back: set[Place] = field(default_factory=set)
-    """Partitions whose offset a late commit has set back."""
+    _set_back: dict[Place, tuple[str, float]] = field(default_factory=dict)
+    """Partitions whose offset a late commit has set back: the member, and when that was."""
+    choosing: set[str] = field(default_factory=set)
+    """Processes whose only member chooses its protocol."""
+    _classic: dict[str, bool] = field(default_factory=dict)
+    """Process -> whether the coordinator told it last that the group has members, and is classic."""
     shared: set[str] = field(default_factory=set)
     """Processes with several consumers."""
     everything: bool = False
@@ -104,6 +112,9 @@ class GroupLedger:
                 self._given[request.member_id, request.generation_id] = assigned(answer.assignment)
             case ConsumerGroupHeartbeatResponse() if isinstance(request, ConsumerGroupHeartbeatRequest):
                 self._heard(request, answer)
+            case DescribeGroupsResponse():
+                found = answer.groups[0]
+                self._classic[process] = not found.error_code and found.group_state not in ("Dead", "Empty")
             case OffsetFetchResponse(error_code=0) if isinstance(request, OffsetFetchRequest):
                 topics: list[Any] = [*answer.topics, *(topic for group in answer.groups for topic in group.topics)]
                 for topic in topics:
@@ -132,11 +143,11 @@ class GroupLedger:
         before = group.offsets[place][0] if place in group.offsets else 0
         if offset < before and self.ledger.cluster.network.serves_late:
             self.ledger.cluster.data.features["a late commit sets an offset back"] += 1
-            self._set_back.add(place)
+            self._set_back[place] = member, self.ledger.cluster.clock.now
         elif offset < before:
             raise Violation(BACKWARDS, f"{where}, the group's offset is {before}")
         else:
-            self._set_back.discard(place)
+            self._set_back.pop(place, None)
         if offset > self._upto[place]:
             raise Violation(AHEAD, f"{where}, the records before {self._upto[place]} are handled")
         for each in group.members.values():
@@ -189,6 +200,19 @@ class GroupLedger:
             if group is None or place not in group.offsets or group.offsets[place][0] < offset:
                 raise Violation(UNCOMMITTED, f"{who}: {place[0]}-{place[1]} at {offset}")
 
+    def check_set_back(self, since: float) -> None:
+        """Check that the offsets that were set back before ``since`` were committed again by their members."""
+        group = self.ledger.cluster.groups.groups.get(self.group)
+        for place, (member, when) in self._set_back.items() if group is not None else ():
+            if when < since and place in self._of(group, member):
+                raise Violation(UNREPAIRED, f"{member}: {place[0]}-{place[1]} since {when:.4f}")
+
+    def _of(self, group: Group, member: str) -> set[Place]:
+        """The partitions of a member, as the coordinator knows them."""
+        if group.modern is not None and (modern := group.modern.members.get(member)) is not None:
+            return self.ledger.cluster.groups.modern.places(modern.has)
+        return assigned(group.members[member].assignment) if member in group.members else set()
+
     def leaves(self, process: str) -> None:
         """The user has begun to leave a consumer's block."""
         self._leaving[process] = False
@@ -214,6 +238,9 @@ class GroupLedger:
     def sent(self, link: Link, message: Any) -> None:
         if isinstance(message, ConsumerGroupHeartbeatRequest):
             self._beats(message)
+            name = link.client.name
+            if message.member_epoch == JOIN and name in self.choosing - self.shared and self._classic.get(name):
+                raise Violation(CONVERTS, name)
         if self.passing is not None:
             self.passing.sent(link, message)
         self._stays_away(link, message)

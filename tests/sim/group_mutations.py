@@ -4,14 +4,17 @@ from dataclasses import replace
 from typing import Any
 
 from ottla.codec.apis.consumer_group_heartbeat import JOIN, Assignment, TopicPartitions
-from ottla.errors import StaleMemberEpoch
+from ottla.errors import ConnectionLost, StaleMemberEpoch
 from ottla.sdk.consume.assignment import resuming
+from ottla.sdk.consume.assignment.committing import Committing
+from ottla.sdk.consume.assignment.notices import Notices
 from ottla.sdk.consume.reading.fetcher import Fetcher
 from ottla.sdk.flow import sleep
 from ottla.sdk.group import consumer_group_member, offset_commits
-from ottla.sdk.group.consumer_group_member import ConsumerGroupMember
+from ottla.sdk.group.consumer_group_member import REFUSED, ConsumerGroupMember
 from ottla.sdk.group.goodbye import nothing_to_say
 from ottla.sdk.group.heartbeat_fields import HeartbeatFields
+from ottla.sdk.group.protocol_choice import ChoosingMember
 from tests.sim.mutations import Mutations
 
 OF_GROUPS = Mutations("groups", within=300)
@@ -136,6 +139,27 @@ def _the_epoch_before(identity: Any) -> Any:
     return property(broken)
 
 
+def _none_is_owned(_: Any) -> Any:
+    return property(lambda self: self._membership is not None and not self._membership.owned)
+
+
+def _also_one_with_members(is_free: Any) -> Any:
+    def broken(self: ChoosingMember, node: Any) -> Any:
+        yield from is_free(self, node)
+        return True
+
+    return broken
+
+
+def _without_its_losses(hear: Any) -> Any:
+    def broken(self: ChoosingMember, change: Any, now: float) -> None:
+        if change is None and isinstance(self.failed, REFUSED):
+            self.changes.clear()
+        hear(self, change, now)
+
+    return broken
+
+
 _mutation(
     "partitions are reported as given up while they are read", (ConsumerGroupMember, "_ask", _reported_while_it_is_read)
 )
@@ -166,6 +190,14 @@ _mutation("a changed subscription is not sent", (HeartbeatFields, "build", _name
 _mutation("an old epoch where offsets are fetched stops the consumer", (resuming, "OF_THE_MEMBER", lambda _: ()))
 _mutation("commits have the epoch before", (ConsumerGroupMember, "identity", _the_epoch_before))
 _mutation("a group misses the topics of the broker's pattern that are deleted", (Fetcher, "let_go", _nothing))
+_mutation("a commit that timed out counts as not stored", (offset_commits, "NO_ANSWER", lambda _: (ConnectionLost,)))
+_mutation(
+    "a member that has lost partitions, and owns some again, gives them up in order",
+    (Notices, "gone", _none_is_owned),
+)
+_mutation("offsets of a deleted topic are committed for its successor", (Committing, "log_changed", _nothing))
+_mutation("a member that may choose converts a classic group", (ChoosingMember, "_is_free", _also_one_with_members))
+_mutation("lost partitions are forgotten when the protocol changes", (ChoosingMember, "_hear", _without_its_losses))
 _transform_mutation(
     "a transaction in an old epoch ends the membership",
     (consumer_group_member, "_OLD_EPOCH", lambda _: (StaleMemberEpoch,)),

@@ -273,7 +273,9 @@ class Coordinators:
         """A heartbeat to a group that is not one of KIP-848; it becomes one if a member joins."""
         if invalid_heartbeat(message):
             return refused_heartbeat(InvalidRequest.code)
-        if message.member_epoch != JOIN or (group.members and group.protocol_type != "consumer"):
+        if message.member_epoch != JOIN or (
+            group.members and (group.protocol_type != "consumer" or not self.modern.upgrades)
+        ):
             return refused_heartbeat(GroupIdNotFound.code)
         if group.revoking:
             # Kafka would give these partitions to others at once, though their owner has not given them up.

@@ -87,8 +87,9 @@ class Manner:
     pattern: bool
     """Members subscribe to a pattern. A node that has just started may know no topics, so matching topics vanish."""
     protocol: str = "classic"
-    """``classic``, ``consumer`` or ``auto``; ``mixed``: each member chooses; ``up`` and ``down``: members with the
-    other protocol take the place of the first ones."""
+    """``classic`` or ``consumer``; ``mixed``: members of all kinds; ``up`` and ``down``: members of the other protocol
+    replace the first ones; ``there and back``: classic ones, then others, then classic ones again;
+    ``upgrade``: the brokers get the new protocol meanwhile; ``auto``: no classic group may be converted."""
     lingers: float = 0.0
     """Chance that a listener gives up partitions only after more than a session."""
 

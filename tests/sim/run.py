@@ -49,6 +49,8 @@ LIMIT = 200.0
 """Seconds after the last fault within which everything has to be done; a longer `max_poll_interval` adds to it."""
 LONGEST = 8.0
 """Most seconds that a fault lasts."""
+MIXED = ("mixed", "there and back", "upgrade", "auto")
+"""Worlds in which some members choose their group protocol."""
 LOOK = 0.25
 """Seconds between two checks whether everything is done."""
 
@@ -121,9 +123,12 @@ class Simulation:
         self.protocols = Random(f"{seed} protocols")
         if protocols:
             self.manner = replace(
-                self.manner, protocol=self.protocols.choice(("consumer", "consumer", "mixed", "mixed", "up", "down"))
+                self.manner,
+                protocol=self.protocols.choice(
+                    ("consumer", "consumer", "mixed", "up", "down", "there and back", "upgrade", "auto")
+                ),
             )
-            if self.manner.protocol == "mixed":  # a member that chooses offers the default assignors
+            if self.manner.protocol in MIXED:  # a member that chooses offers the default assignors
                 self.manner = replace(self.manner, assignors=("range", "cooperative-sticky"))
             if Random(f"{seed} pattern of both").random() < 0.3:
                 self.manner = replace(self.manner, pattern=True)
@@ -132,6 +137,10 @@ class Simulation:
             pause = self.protocols.choice((0.0, 0.0, 1.0))
             strict = Random(f"{seed} strict").random() < 0.5
             self.cluster.serve_consumer_groups(self.manner.session, self.manner.heartbeat, pause, strict=strict)
+            self.cluster.groups.modern.upgrades = self.manner.protocol != "auto"
+            if self.manner.protocol == "upgrade":
+                self.cluster.begin_upgrade()
+                self.clock.at(self.protocols.uniform(0.0, self.seconds / 3), self._upgrade)
         self.group.everything = self.manner.commits == "all"
         self.cluster.groups.expelled = self._expelled
         calm = chance.random() < 0.2
@@ -402,7 +411,8 @@ class Simulation:
             own = Random(f"{self.seed} x0")
             self.admin = Administrating(self.process("x0"), own, self.cluster.data.features, self.seconds)
             self.admin.process.run(self.admin.script())
-        for _ in range(self.protocols.choice((0, 2, 6)) if self.manner.protocol != "classic" else 0):
+        rolls = (4, 8) if self.manner.protocol in ("there and back", "upgrade") else (0, 2, 6)
+        for _ in range(self.protocols.choice(rolls) if self.both else 0):
             self.clock.at(self.protocols.uniform(self.seconds / 4, self.seconds), self._roll)
         for _ in range(chance.choice((1, 2, 2, 3))):
             self.clock.later(chance.choice((0.0, 0.0, self.seconds / 2)), self.join)
@@ -432,6 +442,8 @@ class Simulation:
         member.seed = self.seed
         member.__post_init__()
         self.members[name] = member
+        if protocol == "auto":
+            self.group.choosing.add(process.name)
         if beside:
             beside[0].member, member.beside = member, beside[0].send_one
         process.run(member.script(), lambda: self._gone(name))
@@ -439,8 +451,14 @@ class Simulation:
     def _protocol(self) -> str:
         """The group protocol of the next member."""
         wanted, modern = self.manner.protocol, self.protocols.choice(("consumer", "consumer re2"))
-        if wanted == "mixed":
-            return self.protocols.choice(("classic", modern, "auto"))
+        new = ("classic", modern, "auto")
+        if wanted == "there and back":
+            middle = self.seconds / 3 < self.clock.now < 2 * self.seconds / 3
+            new = (modern if middle else "classic", "auto")
+        elif wanted == "auto" or self.cluster.unaware:
+            new = ("classic", "auto", "auto")
+        if wanted in MIXED:
+            return self.protocols.choice(new)
         if wanted in ("up", "down"):
             return modern if (self.clock.now > self.seconds / 2) == (wanted == "up") else "classic"
         return modern if wanted == "consumer" else wanted
@@ -451,8 +469,28 @@ class Simulation:
         if staying and not self.over:
             member = self.protocols.choice(staying)
             self.say("!", member.name, "is replaced")
+            if self.manner.protocol == "there and back" and self.protocols.random() < 0.4:
+                self.kill(member.name)
+                return
             member.stop.succeed(None)
             self.clock.later(self.protocols.uniform(0.0, 0.5), self.join)
+
+    def _upgrade(self) -> None:
+        """Upgrade one more node; after the last one, finalize the feature, which the nodes learn one by one."""
+        cluster, own = self.cluster, self.protocols
+        if not cluster.older:
+            self.say("!", "all nodes", "have the new group protocol, which is finalized now")
+            for node in cluster.nodes:
+                self.clock.later(own.uniform(0.0, 0.5), partial(cluster.unaware.discard, node))
+            return
+        node = min(cluster.older)
+        if cluster.nodes[node].healthy:
+            self.say("!", f"node {node}", "is upgraded")
+            cluster.data.features["a broker is upgraded"] += 1
+            cluster.older.discard(node)
+            cluster.crash(node)
+            self.clock.later(own.uniform(0.1, 0.5), partial(cluster.restart, node))
+        self.clock.later(own.uniform(0.2, self.seconds / 10), self._upgrade)
 
     def _gone(self, name: str) -> None:
         """A member has left; close its process if it was the last user there."""
@@ -564,12 +602,17 @@ class Simulation:
         known = [
             each.member_id
             for each in self.members.values()
-            if each.process.alive and not each.process.frozen and each.process.name not in swallowed
+            if each.process.alive
+            and not each.process.frozen
+            and not each.in_hand  # its user may handle a batch for longer than `max_poll_interval`
+            and each.process.name not in swallowed
         ]
         if member in known and self.clock.now > self.seconds + LONGEST + 2 * self.manner.session:
             raise Violation("a living member is removed from its group", f"{member}, after {self.manner.session:g} s")
 
     def _look(self) -> None:
+        if self.clock.now > self.seconds + 2 * LONGEST:
+            self.group.check_set_back(self.clock.now - 2 * self.options.request_timeout - 5.0)
         left = self._left()
         if self.clock.now < self._quiet_until:
             self.clock.later(LOOK, self._look)
