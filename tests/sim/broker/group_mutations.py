@@ -1,0 +1,24 @@
+"""Mutations of the broker's coordinator of consumer groups (KIP-848); see `tests.sim.mutations`."""
+
+from dataclasses import replace
+from typing import Any
+
+from ottla.brokerlite.machines.consumer_groups import reconciliation
+from ottla.brokerlite.machines.consumer_groups.consumer_group import ConsumerGroup
+from tests.sim.mutations import Mutations
+
+OF_BROKER_GROUPS = Mutations("broker-groups", within=60)
+MUTATIONS, _mutation = OF_BROKER_GROUPS.known, OF_BROKER_GROUPS.add
+
+
+def _without_a_report(still_has: Any) -> Any:
+    return lambda revoking, goal: goal.has is not None and still_has(revoking, goal)
+
+
+def _taken_ones_too(next_step: Any) -> Any:
+    return lambda member, goal, epoch: next_step(member, replace(goal, is_owned=lambda *_: False), epoch)
+
+
+_mutation("a heartbeat without its partitions gives them up", (reconciliation, "_still_has", _without_a_report))
+_mutation("a member gets partitions that others still have", (reconciliation, "_next", _taken_ones_too))
+_mutation("a commit needs no epoch", (ConsumerGroup, "check_commit", lambda _: lambda self, committer, places: None))
