@@ -8,8 +8,8 @@ the client, another seed may catch the mutation.
 By default the client runs against a model cluster. ``--broker`` runs brokerlite on a model disk instead
 (`tests.sim.broker`), ``--broker-groups`` the same with members of both group protocols, ``--transactions`` the client's
 transactions (`tests.sim.transfers`), ``--onlookers`` consumers that read them committed (`tests.sim.onlookers`),
-``--groups`` members of both group protocols (`tests.sim.modern_groups`), ``--transforms`` consume, transform,
-produce (`tests.sim.transforms`), ``--group-transforms`` the same by the new group protocol, ``--shares`` members of share
+``--groups`` members of both group protocols (`tests.sim.modern_groups`), ``--transforms`` consume, transform, produce
+(`tests.sim.transforms`), ``--group-transforms`` the same by the new group protocol, ``--shares`` members of share
 groups (`tests.sim.shares`), ``--proxy`` clients of the proxy (`tests.sim.proxy.world`), and ``--proxied-transactions``
 transactions through it (`tests.sim.proxy.transfers`).
 """
