@@ -5,7 +5,9 @@ Rules:
   order, so the group repeats only records between the last commit and the end of an assignment.
 - No commit goes back, is ahead of the handled records, or concerns a partition that another member has. A commit that
   the network holds back may arrive after a later one, and set the offset back: its client commits the later one again.
-- A member of a consumer group (KIP-848) repeats all fields if the coordinator may not have got them.
+- A member of a consumer group (KIP-848) repeats all fields if the coordinator may not have got them. After each new
+  assignment it reports its partitions, also unchanged ones: the coordinator may wait for a report without a partition
+  that the member never had.
 - A member that chooses its protocol (``auto``) converts no classic group that had members when it looked.
 """
 
@@ -13,6 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
 from ottla.codec.apis.consumer_group_heartbeat import (
     JOIN,
@@ -44,6 +47,7 @@ BEGINNING = "a member does not begin at the group's committed offset"
 STAYS = "a member leaves in order, and its group still has it"
 AGAIN_IN = "a consumer joins its group again after its LeaveGroup"
 CHANGES = "a heartbeat lacks fields, although the one before was refused or had no response"
+REPORTS = "a heartbeat after a new assignment lacks the partitions"
 CONVERTS = "a member that chooses its protocol converts a classic group with members"
 FEW = 10
 """Offsets that a client may commit twice: it does so after a later commit whose outcome is unknown."""
@@ -66,6 +70,10 @@ class GroupLedger:
     """Member -> the partitions that the coordinator of a consumer group (KIP-848) assigned last."""
     _reported: dict[str, set[Place]] = field(default_factory=dict)
     """Member -> the partitions that it reported to own: it may still have to give them up."""
+    _assigned: dict[str, set[tuple[UUID, int]]] = field(default_factory=dict)
+    """Member -> the partitions that the coordinator assigned last, by the ids of their topics."""
+    _must_report: set[str] = field(default_factory=set)
+    """Members that have got a new assignment since their last heartbeat."""
     _complete: set[str] = field(default_factory=set)
     """Members whose last heartbeat the coordinator took: it knows all their fields."""
     _stands: dict[tuple[str, Place], list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -128,6 +136,10 @@ class GroupLedger:
         if answer.error_code in (UnknownMemberId.code, FencedMemberEpoch.code):
             self._told[member], self._reported[member] = set(), set()
         elif answer.assignment is not None:
+            parts = {(t.topic_id, p) for t in answer.assignment.topic_partitions for p in t.partitions}
+            if parts != self._assigned.get(member, set()):
+                self._must_report.add(member)
+            self._assigned[member] = parts
             self._told[member] = self._named(answer.assignment.topic_partitions)
             if request.topic_partitions is not None:
                 self._reported[member] = self._named(request.topic_partitions)
@@ -251,6 +263,11 @@ class GroupLedger:
         member, goes = message.member_id, message.member_epoch in (LEAVE, LEAVE_STATIC)
         if member not in self._complete and message.rebalance_timeout_ms < 0 and not goes:
             raise Violation(CHANGES, f"{member} in epoch {message.member_epoch}")
+        if member in self._must_report and message.topic_partitions is None and not goes:
+            raise Violation(REPORTS, f"{member} in epoch {message.member_epoch}")
+        self._must_report.discard(member)
+        if goes or message.member_epoch == JOIN:
+            self._assigned.pop(member, None)
         self._complete.discard(member)
 
     def _stays_away(self, link: Link, message: Any) -> None:

@@ -123,6 +123,14 @@ def _owned_ones_only_with_all_fields(build: Any) -> Any:
     return broken
 
 
+def _only_changed_ones(build: Any) -> Any:
+    def broken(self: HeartbeatFields, epoch: int, topics: Any, owned: Any) -> Any:
+        self._owned_too = False
+        return build(self, epoch, topics, owned)
+
+    return broken
+
+
 def _names_only_when_joining(build: Any) -> Any:
     def broken(self: HeartbeatFields, epoch: int, topics: Any, owned: Any) -> Any:
         request = build(self, epoch, topics, owned)
@@ -185,6 +193,7 @@ _mutation(
     (consumer_group_member, "look_up", _whatever_the_metadata_have),
 )
 _mutation("given up partitions are not reported", (HeartbeatFields, "build", _owned_ones_only_with_all_fields))
+_mutation("partitions are reported only if they have changed", (HeartbeatFields, "build", _only_changed_ones))
 _mutation("a member leaves without a goodbye", (ConsumerGroupMember, "_say_good_bye", _nothing))
 _mutation("a changed subscription is not sent", (HeartbeatFields, "build", _names_only_when_joining))
 _mutation("an old epoch where offsets are fetched stops the consumer", (resuming, "OF_THE_MEMBER", lambda _: ()))

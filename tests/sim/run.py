@@ -259,8 +259,10 @@ class Simulation:
         self.bounds.delivered(link, answer)
         self.outcries[link.client.name].answered(link.key[0], request)
         self.group.delivered(link.client.name, request, answer)
-        if isinstance(answer, OffsetCommitResponse) and not any(
-            each.error_code for topic in answer.topics for each in topic.partitions
+        if (
+            self.both
+            and isinstance(answer, OffsetCommitResponse)
+            and not any(each.error_code for topic in answer.topics for each in topic.partitions)
         ):
             self._bring_late(link.client)
 
