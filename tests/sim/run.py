@@ -217,10 +217,12 @@ class Simulation:
         """The next commit is held back."""
         if protocols:
             own = Random(f"{seed} faults of groups")
-            late = Fault(own.uniform(self.seconds / 2, self.seconds), "hold a commit", 0.0)
-            busy = Fault(own.uniform(0.0, self.seconds), "expel a busy member", own.choice((0.0, 1.0, 1.0)))
-            more = [each for each in (late, busy) if own.random() < 0.5]
-            self.faults = sorted([*self.faults, *more], key=lambda each: each.at)
+            of_groups = (
+                Fault(own.uniform(self.seconds / 2, self.seconds), "hold a commit", 0.0),
+                Fault(own.uniform(0.0, self.seconds), "expel a busy member", own.choice((0.0, 1.0, 1.0))),
+            )
+            drawn_ones = [each for each in of_groups if own.random() < 0.5]
+            self.faults = sorted([*self.faults, *drawn_ones], key=lambda each: each.at)
         if RECREATED in self.sent_to:
             again = Random(f"{seed} recreate")
             more = Fault(again.uniform(0.0, self.seconds), "recreate", again.choice((0.1, 0.5, 2.0)))
@@ -453,7 +455,7 @@ class Simulation:
     def _protocol(self) -> str:
         """The group protocol of the next member."""
         wanted, modern = self.manner.protocol, self.protocols.choice(("consumer", "consumer re2"))
-        new = ("classic", modern, "auto")
+        new: tuple[str, ...] = ("classic", modern, "auto")
         if wanted == "there and back":
             middle = self.seconds / 3 < self.clock.now < 2 * self.seconds / 3
             new = (modern if middle else "classic", "auto")
