@@ -215,8 +215,8 @@ class GroupLedger:
     def check_set_back(self, since: float) -> None:
         """Check that the offsets that were set back before ``since`` were committed again by their members."""
         group = self.ledger.cluster.groups.groups.get(self.group)
-        for place, (member, when) in self._set_back.items() if group is not None else ():
-            if when < since and place in self._of(group, member):
+        for place, (member, when) in self._set_back.items():
+            if group is not None and when < since and place in self._of(group, member):
                 raise Violation(UNREPAIRED, f"{member}: {place[0]}-{place[1]} since {when:.4f}")
 
     def _of(self, group: Group, member: str) -> set[Place]:

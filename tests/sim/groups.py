@@ -850,7 +850,8 @@ class Coordinators:
     def forget(self, topic: str) -> None:
         """Delete the committed offsets of a deleted topic."""
         for group in self.groups.values():
-            for offsets in (group.offsets, group.since, *group.uncommitted.values()):
+            kept: list[dict[Place, Any]] = [group.offsets, group.since, *group.uncommitted.values()]
+            for offsets in kept:
                 for place in [place for place in offsets if place[0] == topic]:
                     del offsets[place]
 
