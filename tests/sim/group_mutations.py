@@ -211,4 +211,5 @@ _transform_mutation(
     "a transaction in an old epoch ends the membership",
     (consumer_group_member, "_OLD_EPOCH", lambda _: (StaleMemberEpoch,)),
 )
+_transform_mutation("offsets of a deleted topic are committed for its successor", (Committing, "log_changed", _nothing))
 _transform_mutation("transactions have the epoch before", (ConsumerGroupMember, "identity", _the_epoch_before))
