@@ -4,7 +4,6 @@ from dataclasses import replace
 from typing import Any
 
 from ottla.brokerlite.machines.consumer_groups import reconciliation
-from ottla.brokerlite.machines.consumer_groups.consumer_group import ConsumerGroup
 from tests.sim.mutations import Mutations
 
 OF_BROKER_GROUPS = Mutations("broker-groups", within=60)
@@ -21,4 +20,3 @@ def _taken_ones_too(next_step: Any) -> Any:
 
 _mutation("a heartbeat without its partitions gives them up", (reconciliation, "_still_has", _without_a_report))
 _mutation("a member gets partitions that others still have", (reconciliation, "_next", _taken_ones_too))
-_mutation("a commit needs no epoch", (ConsumerGroup, "check_commit", lambda _: lambda self, committer, places: None))
