@@ -11,7 +11,7 @@ from ottla.sdk.consume.assignment.notices import Notices
 from ottla.sdk.consume.reading.fetcher import Fetcher
 from ottla.sdk.flow import sleep
 from ottla.sdk.group import consumer_group_member, offset_commits
-from ottla.sdk.group.consumer_group_member import REFUSED, ConsumerGroupMember
+from ottla.sdk.group.consumer_group_member import ConsumerGroupMember
 from ottla.sdk.group.goodbye import nothing_to_say
 from ottla.sdk.group.heartbeat_fields import HeartbeatFields
 from ottla.sdk.group.protocol_choice import ChoosingMember
@@ -159,15 +159,6 @@ def _also_one_with_members(is_free: Any) -> Any:
     return broken
 
 
-def _without_its_losses(hear: Any) -> Any:
-    def broken(self: ChoosingMember, change: Any, now: float) -> None:
-        if change is None and isinstance(self.failed, REFUSED):
-            self.changes.clear()
-        hear(self, change, now)
-
-    return broken
-
-
 _mutation(
     "partitions are reported as given up while they are read", (ConsumerGroupMember, "_ask", _reported_while_it_is_read)
 )
@@ -206,7 +197,6 @@ _mutation(
 )
 _mutation("offsets of a deleted topic are committed for its successor", (Committing, "log_changed", _nothing))
 _mutation("a member that may choose converts a classic group", (ChoosingMember, "_is_free", _also_one_with_members))
-_mutation("lost partitions are forgotten when the protocol changes", (ChoosingMember, "_hear", _without_its_losses))
 _transform_mutation(
     "a transaction in an old epoch ends the membership",
     (consumer_group_member, "_OLD_EPOCH", lambda _: (StaleMemberEpoch,)),

@@ -10,13 +10,8 @@ OF_BROKER_GROUPS = Mutations("broker-groups", within=60)
 MUTATIONS, _mutation = OF_BROKER_GROUPS.known, OF_BROKER_GROUPS.add
 
 
-def _without_a_report(still_has: Any) -> Any:
-    return lambda revoking, goal: goal.has is not None and still_has(revoking, goal)
-
-
 def _taken_ones_too(next_step: Any) -> Any:
     return lambda member, goal, epoch: next_step(member, replace(goal, is_owned=lambda *_: False), epoch)
 
 
-_mutation("a heartbeat without its partitions gives them up", (reconciliation, "_still_has", _without_a_report))
 _mutation("a member gets partitions that others still have", (reconciliation, "_next", _taken_ones_too))
