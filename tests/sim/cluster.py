@@ -25,6 +25,8 @@ from uuid import UUID
 from ottla.codec.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.codec.apis.add_partitions_to_txn import AddPartitionsToTxnRequest
 from ottla.codec.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse, FinalizedFeatureKey
+from ottla.codec.apis.consumer_group_describe import ConsumerGroupDescribeRequest
+from ottla.codec.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.codec.apis.create_topics import (
     CreatableTopic,
     CreatableTopicResult,
@@ -78,7 +80,7 @@ from ottla.errors import (
 )
 from tests.sim.clock import Clock
 from tests.sim.data import Leaders, Place
-from tests.sim.groups import Coordinators
+from tests.sim.groups import Coordinators, refusal
 from tests.sim.history import History
 from tests.sim.log import PartitionLog
 from tests.sim.network import PORT, Network, Reply
@@ -108,6 +110,8 @@ RELEASES: dict[str, dict[int, tuple[int, int]]] = {
     | {32: (1, 4), 36: (0, 2), 61: (0, 0), 65: (0, 0), 66: (0, 1)},
 }
 """Per release of Kafka, the API versions that the model serves."""
+MODERN_GROUPS = {68: (0, 1), 69: (0, 1)}
+"""The API versions of the group protocol of KIP-848."""
 TRANSACTION_VERSIONS = {"4.3": 2}
 """Per release, the finalized level of the feature `transaction.version`."""
 
@@ -199,6 +203,10 @@ class ModelCluster:
         self.shares = ShareGroups(self, history)
         self.group_version = 0
         """The finalized level of the feature `group.version`."""
+        self.older: set[int] = set()
+        """Nodes of a release without the group protocol of KIP-848, before their upgrade."""
+        self.unaware: set[int] = set()
+        """Nodes that do not know the level of `group.version` yet."""
         self.transactions = Transactions(self, type(chance)(chance.getrandbits(32)) if transactions else chance)
         for node in self.nodes:
             self._learn(node)
@@ -206,9 +214,13 @@ class ModelCluster:
     def serve_consumer_groups(self, session: float, interval: float, pause: float, *, strict: bool) -> None:
         """Have the group protocol of KIP-848, with these timeouts in seconds; `ModernCoordinator` explains them."""
         self.group_version = 1
-        self.release = self.release | {15: (0, 6), 68: (0, 1), 69: (0, 1)}
+        self.release = self.release | {15: (0, 6)} | MODERN_GROUPS
         modern = self.groups.modern
         modern.session, modern.interval, modern.pause, modern.strict = session, interval, pause, strict
+
+    def begin_upgrade(self) -> None:
+        """Begin with nodes of an older release, without that protocol."""
+        self.older, self.unaware = set(self.nodes), set(self.nodes)
 
     def serve_share_groups(self, session: float, interval: float, lock: float) -> None:
         """Have share groups (KIP-932), with these timeouts in seconds."""
@@ -240,7 +252,7 @@ class ModelCluster:
     def handle(self, node: int, client: str, version: int, message: Any, reply: Reply) -> None:
         match message:
             case ApiVersionsRequest():
-                reply(self._versions(version))
+                reply(self._versions(node, version))
             case MetadataRequest():
                 reply(self._metadata(node, version, message))
             case CreateTopicsRequest():
@@ -278,17 +290,24 @@ class ModelCluster:
                 reply(self.data.epoch_ends(node, message))
             case ShareGroupHeartbeatRequest() | ShareFetchRequest() | ShareAcknowledgeRequest():
                 self.shares.handle(node, version, message, reply)
+            case ConsumerGroupHeartbeatRequest() | ConsumerGroupDescribeRequest() if node in self.unaware:
+                reply(refusal(message, version, UnsupportedVersion.code))
             case _:
                 self.groups.handle(node, client, version, message, reply)
 
-    def _versions(self, version: int) -> Any:
+    def _versions(self, node: int, version: int) -> Any:
         newest = self.release[18][1]
-        keys = tuple(ApiVersion(api_key=k, min_version=a, max_version=b) for k, (a, b) in self.release.items())
+        keys = tuple(
+            ApiVersion(api_key=k, min_version=a, max_version=b)
+            for k, (a, b) in self.release.items()
+            if node not in self.older or k not in MODERN_GROUPS
+        )
         if version > newest:
             return ApiVersionsResponse(error_code=UnsupportedVersion.code, api_keys=keys), 0
         if not self.transaction_version:
             return ApiVersionsResponse(error_code=0, api_keys=keys)
-        levels = {"transaction.version": self.transaction_version, "group.version": self.group_version}
+        group_version = 0 if node in self.unaware else self.group_version
+        levels = {"transaction.version": self.transaction_version, "group.version": group_version}
         features = tuple(
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
             for name, level in levels.items()
@@ -470,6 +489,7 @@ class ModelCluster:
             self.lagging.pop(place, None)
             self.buried.setdefault(place, []).append(self.logs.pop(place))
         self.data.gone(topic)
+        self.groups.forget(topic)
         self.announce()
 
     def create(self, topic: str, partitions: int = 1) -> None:

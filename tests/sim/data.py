@@ -95,7 +95,7 @@ Place = tuple[str, int]
 RECREATED = "r-1"
 """The topic that is deleted and recreated."""
 PASSING = "g"
-"""A topic without records that a group's pattern matches. It is created and deleted, and no test waits for it."""
+"""A topic that a group's pattern matches. It is created and deleted, and no test waits for it."""
 
 THROTTLE = 100
 """Milliseconds that a client over its quota has to wait."""

@@ -195,6 +195,21 @@ def _refuse_commits(world: "Simulation", fault: Fault) -> object:
     return True
 
 
+def _hold_commit(world: "Simulation", fault: Fault) -> None:
+    """A commit gets no answer, and arrives after a later one of the same client."""
+    world.holds_commit = True
+
+
+def _expel(world: "Simulation", fault: Fault) -> object:
+    """An administrator removes a member while its user handles a batch; the member joins again meanwhile."""
+    able = [each for each in world.members.values() if not each.rival and not each.stop.done]
+    if not able:
+        return False
+    manner = world.manner
+    world.protocols.choice(able).toils = min(4 * manner.session, 0.8 * manner.max_poll_interval), fault.seconds > 0
+    return True
+
+
 def _delay_commits(world: "Simulation", fault: Fault) -> None:
     """The coordinator refuses offsets of some partitions for a moment, and clients retry the commits."""
     until = world.clock.now + min(fault.seconds, 2.0)
@@ -332,3 +347,8 @@ FAULTS: dict[str, Callable[["Simulation", Fault], object]] = {
     "expire": _expire,
     "recreate": _recreate,
 }
+OF_GROUPS: dict[str, Callable[["Simulation", Fault], object]] = {
+    "hold a commit": _hold_commit,
+    "expel a busy member": _expel,
+}
+"""Faults of worlds of both group protocols; `drawn` does not draw them."""

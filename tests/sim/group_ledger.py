@@ -3,14 +3,19 @@
 Rules:
 - A member that is assigned a partition begins at the group's committed offset. Within a partition records come in
   order, so the group repeats only records between the last commit and the end of an assignment.
-- No commit goes back, is ahead of the handled records, or concerns a partition that another member has.
-- A member of a consumer group (KIP-848) repeats all fields if the coordinator may not have got them.
+- No commit goes back, is ahead of the handled records, or concerns a partition that another member has. A commit that
+  the network holds back may arrive after a later one, and set the offset back: its client commits the later one again.
+- A member of a consumer group (KIP-848) repeats all fields if the coordinator may not have got them. After each new
+  assignment it reports its partitions, also unchanged ones: the coordinator may wait for a report without a partition
+  that the member never had.
+- A member that chooses its protocol (``auto``) converts no classic group that had members when it looked.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
 from ottla.codec.apis.consumer_group_heartbeat import (
     JOIN,
@@ -19,6 +24,7 @@ from ottla.codec.apis.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from ottla.codec.apis.describe_groups import DescribeGroupsResponse
 from ottla.codec.apis.join_group import JoinGroupRequest
 from ottla.codec.apis.leave_group import LeaveGroupRequest
 from ottla.codec.apis.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -26,10 +32,11 @@ from ottla.codec.apis.offset_fetch import OffsetFetchRequest, OffsetFetchRespons
 from ottla.codec.apis.sync_group import SyncGroupRequest, SyncGroupResponse
 from ottla.codec.consumer_protocol import parse_assignment
 from ottla.errors import FencedMemberEpoch, UnknownMemberId
-from tests.sim.data import Place
+from tests.sim.data import PASSING, Place
 from tests.sim.groups import Group
 from tests.sim.ledger import Ledger
 from tests.sim.network import Link
+from tests.sim.passing import Passing
 from tests.sim.users import Violation
 
 BACKWARDS = "a commit goes backwards"
@@ -40,10 +47,13 @@ BEGINNING = "a member does not begin at the group's committed offset"
 STAYS = "a member leaves in order, and its group still has it"
 AGAIN_IN = "a consumer joins its group again after its LeaveGroup"
 CHANGES = "a heartbeat lacks fields, although the one before was refused or had no response"
+REPORTS = "a heartbeat after a new assignment lacks the partitions"
+CONVERTS = "a member that chooses its protocol converts a classic group with members"
 FEW = 10
 """Offsets that a client may commit twice: it does so after a later commit whose outcome is unknown."""
 AGAIN = "an acknowledged offset is committed again"
 UNCOMMITTED = "an acknowledged commit is lost"
+UNREPAIRED = "an offset that a late commit has set back is not committed again"
 
 
 @dataclass(slots=True)
@@ -60,6 +70,10 @@ class GroupLedger:
     """Member -> the partitions that the coordinator of a consumer group (KIP-848) assigned last."""
     _reported: dict[str, set[Place]] = field(default_factory=dict)
     """Member -> the partitions that it reported to own: it may still have to give them up."""
+    _assigned: dict[str, set[tuple[UUID, int]]] = field(default_factory=dict)
+    """Member -> the partitions that the coordinator assigned last, by the ids of their topics."""
+    _must_report: set[str] = field(default_factory=set)
+    """Members that have got a new assignment since their last heartbeat."""
     _complete: set[str] = field(default_factory=set)
     """Members whose last heartbeat the coordinator took: it knows all their fields."""
     _stands: dict[tuple[str, Place], list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -74,10 +88,18 @@ class GroupLedger:
     """Processes whose consumer's block was left, and whether LeaveGroup has been sent since."""
     _coordinators: dict[str, int] = field(default_factory=dict)
     """Process -> the epoch of the coordinator when the consumer's block was left."""
+    _set_back: dict[Place, tuple[str, float]] = field(default_factory=dict)
+    """Partitions whose offset a late commit has set back: the member, and when that was."""
+    choosing: set[str] = field(default_factory=set)
+    """Processes whose only member chooses its protocol."""
+    _classic: dict[str, bool] = field(default_factory=dict)
+    """Process -> whether the coordinator told it last that the group has members, and is classic."""
     shared: set[str] = field(default_factory=set)
     """Processes with several consumers."""
     everything: bool = False
     """Members commit every record that they got, without naming offsets."""
+    passing: Passing | None = None
+    """The topic that is deleted and recreated, if there is one; it has no other promises."""
     repeats: int = 0
     """Records that were handled more than once."""
 
@@ -98,6 +120,9 @@ class GroupLedger:
                 self._given[request.member_id, request.generation_id] = assigned(answer.assignment)
             case ConsumerGroupHeartbeatResponse() if isinstance(request, ConsumerGroupHeartbeatRequest):
                 self._heard(request, answer)
+            case DescribeGroupsResponse():
+                found = answer.groups[0]
+                self._classic[process] = not found.error_code and found.group_state not in ("Dead", "Empty")
             case OffsetFetchResponse(error_code=0) if isinstance(request, OffsetFetchRequest):
                 topics: list[Any] = [*answer.topics, *(topic for group in answer.groups for topic in group.topics)]
                 for topic in topics:
@@ -111,6 +136,10 @@ class GroupLedger:
         if answer.error_code in (UnknownMemberId.code, FencedMemberEpoch.code):
             self._told[member], self._reported[member] = set(), set()
         elif answer.assignment is not None:
+            parts = {(t.topic_id, p) for t in answer.assignment.topic_partitions for p in t.partitions}
+            if parts != self._assigned.get(member, set()):
+                self._must_report.add(member)
+            self._assigned[member] = parts
             self._told[member] = self._named(answer.assignment.topic_partitions)
             if request.topic_partitions is not None:
                 self._reported[member] = self._named(request.topic_partitions)
@@ -120,10 +149,17 @@ class GroupLedger:
 
     def committed(self, group: Group, member: str, place: Place, offset: int) -> None:
         """The coordinator accepts a commit."""
+        if place[0] == PASSING:
+            return
         where = f"{member} commits {place[0]}-{place[1]} at {offset}"
         before = group.offsets[place][0] if place in group.offsets else 0
-        if offset < before:
+        if offset < before and self.ledger.cluster.network.serves_late:
+            self.ledger.cluster.data.features["a late commit sets an offset back"] += 1
+            self._set_back[place] = member, self.ledger.cluster.clock.now
+        elif offset < before:
             raise Violation(BACKWARDS, f"{where}, the group's offset is {before}")
+        else:
+            self._set_back.pop(place, None)
         if offset > self._upto[place]:
             raise Violation(AHEAD, f"{where}, the records before {self._upto[place]} are handled")
         for each in group.members.values():
@@ -157,6 +193,9 @@ class GroupLedger:
         return self.ledger.read(who, place, expected, records)
 
     def handled(self, place: Place, records: list[tuple[int, bytes]]) -> None:
+        if place[0] == PASSING and self.passing is not None:
+            self.passing.handled(place, records)
+            return
         done = self._handled[place]
         for offset, _ in records:
             self.repeats += offset in done
@@ -168,8 +207,23 @@ class GroupLedger:
         """A commit that a caller awaited has succeeded."""
         group = self.ledger.cluster.groups.groups.get(self.group)
         for place, offset in offsets.items():
+            if place in self._set_back or place[0] == PASSING:
+                continue
             if group is None or place not in group.offsets or group.offsets[place][0] < offset:
                 raise Violation(UNCOMMITTED, f"{who}: {place[0]}-{place[1]} at {offset}")
+
+    def check_set_back(self, since: float) -> None:
+        """Check that the offsets that were set back before ``since`` were committed again by their members."""
+        group = self.ledger.cluster.groups.groups.get(self.group)
+        for place, (member, when) in self._set_back.items():
+            if group is not None and when < since and place in self._of(group, member):
+                raise Violation(UNREPAIRED, f"{member}: {place[0]}-{place[1]} since {when:.4f}")
+
+    def _of(self, group: Group, member: str) -> set[Place]:
+        """The partitions of a member, as the coordinator knows them."""
+        if group.modern is not None and (modern := group.modern.members.get(member)) is not None:
+            return self.ledger.cluster.groups.modern.places(modern.has)
+        return assigned(group.members[member].assignment) if member in group.members else set()
 
     def leaves(self, process: str) -> None:
         """The user has begun to leave a consumer's block."""
@@ -196,6 +250,11 @@ class GroupLedger:
     def sent(self, link: Link, message: Any) -> None:
         if isinstance(message, ConsumerGroupHeartbeatRequest):
             self._beats(message)
+            name = link.client.name
+            if message.member_epoch == JOIN and name in self.choosing - self.shared and self._classic.get(name):
+                raise Violation(CONVERTS, name)
+        if self.passing is not None:
+            self.passing.sent(link, message)
         self._stays_away(link, message)
         self._commits(link, message)
 
@@ -204,6 +263,11 @@ class GroupLedger:
         member, goes = message.member_id, message.member_epoch in (LEAVE, LEAVE_STATIC)
         if member not in self._complete and message.rebalance_timeout_ms < 0 and not goes:
             raise Violation(CHANGES, f"{member} in epoch {message.member_epoch}")
+        if member in self._must_report and message.topic_partitions is None and not goes:
+            raise Violation(REPORTS, f"{member} in epoch {message.member_epoch}")
+        self._must_report.discard(member)
+        if goes or message.member_epoch == JOIN:
+            self._assigned.pop(member, None)
         self._complete.discard(member)
 
     def _stays_away(self, link: Link, message: Any) -> None:

@@ -4,14 +4,17 @@ from dataclasses import replace
 from typing import Any
 
 from ottla.codec.apis.consumer_group_heartbeat import JOIN, Assignment, TopicPartitions
-from ottla.errors import StaleMemberEpoch
+from ottla.errors import ConnectionLost, StaleMemberEpoch
 from ottla.sdk.consume.assignment import resuming
+from ottla.sdk.consume.assignment.committing import Committing
+from ottla.sdk.consume.assignment.notices import Notices
 from ottla.sdk.consume.reading.fetcher import Fetcher
 from ottla.sdk.flow import sleep
 from ottla.sdk.group import consumer_group_member, offset_commits
 from ottla.sdk.group.consumer_group_member import ConsumerGroupMember
 from ottla.sdk.group.goodbye import nothing_to_say
 from ottla.sdk.group.heartbeat_fields import HeartbeatFields
+from ottla.sdk.group.protocol_choice import ChoosingMember
 from tests.sim.mutations import Mutations
 
 OF_GROUPS = Mutations("groups", within=300)
@@ -120,6 +123,14 @@ def _owned_ones_only_with_all_fields(build: Any) -> Any:
     return broken
 
 
+def _only_changed_ones(build: Any) -> Any:
+    def broken(self: HeartbeatFields, epoch: int, topics: Any, owned: Any) -> Any:
+        self._owned_too = False
+        return build(self, epoch, topics, owned)
+
+    return broken
+
+
 def _names_only_when_joining(build: Any) -> Any:
     def broken(self: HeartbeatFields, epoch: int, topics: Any, owned: Any) -> Any:
         request = build(self, epoch, topics, owned)
@@ -134,6 +145,18 @@ def _the_epoch_before(identity: Any) -> Any:
         return found._replace(generation=max(found.generation - 1, 1)) if found else None
 
     return property(broken)
+
+
+def _none_is_owned(_: Any) -> Any:
+    return property(lambda self: self._membership is not None and not self._membership.owned)
+
+
+def _also_one_with_members(is_free: Any) -> Any:
+    def broken(self: ChoosingMember, node: Any) -> Any:
+        yield from is_free(self, node)
+        return True
+
+    return broken
 
 
 _mutation(
@@ -161,13 +184,22 @@ _mutation(
     (consumer_group_member, "look_up", _whatever_the_metadata_have),
 )
 _mutation("given up partitions are not reported", (HeartbeatFields, "build", _owned_ones_only_with_all_fields))
+_mutation("partitions are reported only if they have changed", (HeartbeatFields, "build", _only_changed_ones))
 _mutation("a member leaves without a goodbye", (ConsumerGroupMember, "_say_good_bye", _nothing))
 _mutation("a changed subscription is not sent", (HeartbeatFields, "build", _names_only_when_joining))
 _mutation("an old epoch where offsets are fetched stops the consumer", (resuming, "OF_THE_MEMBER", lambda _: ()))
 _mutation("commits have the epoch before", (ConsumerGroupMember, "identity", _the_epoch_before))
 _mutation("a group misses the topics of the broker's pattern that are deleted", (Fetcher, "let_go", _nothing))
+_mutation("a commit that timed out counts as not stored", (offset_commits, "NO_ANSWER", lambda _: (ConnectionLost,)))
+_mutation(
+    "a member that has lost partitions, and owns some again, gives them up in order",
+    (Notices, "gone", _none_is_owned),
+)
+_mutation("offsets of a deleted topic are committed for its successor", (Committing, "log_changed", _nothing))
+_mutation("a member that may choose converts a classic group", (ChoosingMember, "_is_free", _also_one_with_members))
 _transform_mutation(
     "a transaction in an old epoch ends the membership",
     (consumer_group_member, "_OLD_EPOCH", lambda _: (StaleMemberEpoch,)),
 )
+_transform_mutation("offsets of a deleted topic are committed for its successor", (Committing, "log_changed", _nothing))
 _transform_mutation("transactions have the epoch before", (ConsumerGroupMember, "identity", _the_epoch_before))

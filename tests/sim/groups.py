@@ -273,7 +273,9 @@ class Coordinators:
         """A heartbeat to a group that is not one of KIP-848; it becomes one if a member joins."""
         if invalid_heartbeat(message):
             return refused_heartbeat(InvalidRequest.code)
-        if message.member_epoch != JOIN or (group.members and group.protocol_type != "consumer"):
+        if message.member_epoch != JOIN or (
+            group.members and (group.protocol_type != "consumer" or not self.modern.upgrades)
+        ):
             return refused_heartbeat(GroupIdNotFound.code)
         if group.revoking:
             # Kafka would give these partitions to others at once, though their owner has not given them up.
@@ -657,6 +659,17 @@ class Coordinators:
             self._prepare(group)
         self._try_complete(group)
 
+    def expel(self, name: str, member_id: str) -> bool:
+        """Remove a member as an administrator does; return whether the group had it."""
+        group, how = self.group(name), "was removed by an administrator"
+        if group.modern is not None and member_id in group.modern.members:
+            self.modern.remove(group.modern, how, group.modern.members[member_id])
+        elif member_id in group.members:
+            self._gone(group, group.members[member_id], how)
+        else:
+            return False
+        return True
+
     # -- time --------------------------------------------------------------------------------------------------------
 
     def _later(self, group: Group, delay: float, call: Callable[[], None]) -> None:
@@ -712,6 +725,8 @@ class Coordinators:
             for each in topic.partitions:
                 place = (name, each.partition_index)
                 refused = code or self._refused([place]).get(place, 0)
+                if place not in self._cluster.logs:
+                    refused = refused or UnknownTopicOrPartition.code
                 told.append(OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=refused))
                 if not refused:
                     held = (each.committed_offset, each.committed_leader_epoch, each.committed_metadata)
@@ -831,6 +846,14 @@ class Coordinators:
                     self.committed(group, "", at, held[0])
                 elif commits:
                     self.superseded(group, "", at, held[0])
+
+    def forget(self, topic: str) -> None:
+        """Delete the committed offsets of a deleted topic."""
+        for group in self.groups.values():
+            kept: list[dict[Place, Any]] = [group.offsets, group.since, *group.uncommitted.values()]
+            for offsets in kept:
+                for place in [place for place in offsets if place[0] == topic]:
+                    del offsets[place]
 
     def _number(self) -> int:
         self._commits += 1

@@ -189,7 +189,7 @@ class Ledger:
         found: dict[bytes, list[tuple[Place, int]]] = defaultdict(list)
         topics = {each.topic for each in self.sent.values()}
         logs = [(place, log) for place, log in self.cluster.logs.items() if place[0] in topics]
-        logs += [(place, log) for place, old in self.cluster.buried.items() for log in old]
+        logs += [(place, log) for place, old in self.cluster.buried.items() if place[0] in topics for log in old]
         for place, log in logs:
             self._check_log(place, log, found)
         self._check_promises(found)

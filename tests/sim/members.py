@@ -87,8 +87,9 @@ class Manner:
     pattern: bool
     """Members subscribe to a pattern. A node that has just started may know no topics, so matching topics vanish."""
     protocol: str = "classic"
-    """``classic``, ``consumer`` or ``auto``; ``mixed``: each member chooses; ``up`` and ``down``: members with the
-    other protocol take the place of the first ones."""
+    """``classic`` or ``consumer``; ``mixed``: members of all kinds; ``up`` and ``down``: members of the other protocol
+    replace the first ones; ``there and back``: classic ones, then others, then classic ones again;
+    ``upgrade``: the brokers get the new protocol meanwhile; ``auto``: no classic group may be converted."""
     lingers: float = 0.0
     """Chance that a listener gives up partitions only after more than a session."""
 
@@ -199,6 +200,8 @@ class Consuming:
     """Commits that tasks await."""
     asked: dict[Assignment, int] = field(default_factory=dict)
     """Offsets that the user committed without waiting."""
+    toils: tuple[float, bool] | None = None
+    """How long the user handles the next batch, and whether it leaves then; meanwhile the member is removed."""
     ends_client: bool = False
     """The user leaves the client, and thereby the consumer."""
     enough: Outcome[None] = field(default_factory=Outcome)
@@ -225,7 +228,10 @@ class Consuming:
         yield from known(process, self.topics)
         plan = self.manner.plan(self.ledger.group, self.topics, self.instance, self._assigning, self.protocol)
         plan = replace(plan, options=replace(plan.options, max_records=self.most))
-        fetcher = Fetcher(process.core, reset=None)
+        passing = self.ledger.passing
+        # A commit of the deleted topic may reach the coordinator once there is a new one, and the next owner finds it.
+        reset = Time(EARLIEST) if passing is not None and passing.filled else None
+        fetcher = Fetcher(process.core, reset=reset)
         machine = self.machine = process.do(
             lambda: ConsumerCore(process.core, plan, fetcher, Tasks(), self, self._taken)
         )
@@ -340,11 +346,14 @@ class Consuming:
         if not any(isinstance(change, Revoke) and place in change.places for change in membership.changes):
             # A partition that is about to be revoked may still be read: no other member has it before that.
             self.ledger.may_read(self.name, membership.member_id, membership.generation, place)
-        expected = self.expected[place]
-        if expected is None:
-            expected = self.ledger.begins(self.process.name, place, records[0][0])
-        self.expected[place] = self.ledger.read(self.name, place, expected, records)
-        if chance.random() < self.manner.slow and self.dawdled < 5:
+        if place[0] != PASSING:
+            expected = self.expected[place]
+            if expected is None:
+                expected = self.ledger.begins(self.process.name, place, records[0][0])
+            self.expected[place] = self.ledger.read(self.name, place, expected, records)
+        if self.toils is not None:
+            yield from self._toil(*self.toils)
+        elif chance.random() < self.manner.slow and self.dawdled < 5:
             self.dawdled += 1
             yield self.manner.max_poll_interval * 1.5
         elif chance.random() < 0.5:
@@ -414,6 +423,16 @@ class Consuming:
         """A member of KIP-848 repeats the commits of an old epoch in the present one, or has lost the partitions."""
         if isinstance(failed.cause, StaleMemberEpoch):
             raise Violation("a commit fails because its epoch is old", f"{self.name}: {failed}")
+
+    def _toil(self, seconds: float, leaves: bool) -> Script:
+        """Handle a batch for long, while an administrator removes the member and it joins again; perhaps leave then."""
+        self.toils = None
+        cluster = self.ledger.ledger.cluster
+        if cluster.groups.expel(self.ledger.group, self.member_id):
+            self._feature("a member is removed while its user handles a batch")
+            yield seconds
+            if leaves:
+                self.stop.succeed(None)
 
     # -- tasks beside ------------------------------------------------------------------------------------------------
 

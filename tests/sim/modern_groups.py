@@ -139,13 +139,14 @@ class ModernCoordinator:
         session: `group.consumer.session.timeout.ms` in seconds.
         interval: `group.consumer.heartbeat.interval.ms` in seconds.
         pause: `group.consumer.assignment.interval.ms` in seconds.
+        upgrades: `group.consumer.migration.policy` lets a classic group with members become such a group.
         strict: as in Kafka 4.0, commits need the member's present epoch, and a member that the group has cannot join.
     """
 
     def __init__(self, cluster: "ModelCluster", chance: Random, history: History) -> None:
         self._cluster, self._chance, self._history = cluster, chance, history
         self._clock: Clock = cluster.clock
-        self.session, self.interval, self.pause, self.strict = 3.0, 0.5, 0.0, False
+        self.session, self.interval, self.pause, self.strict, self.upgrades = 3.0, 0.5, 0.0, False, True
         self.expelled: Callable[[str], None] = lambda member: None
         """Called with every member that is removed because it was silent, or too slow to give up partitions."""
         self.removed: Callable[[ModernGroup], None] = lambda group: None

@@ -9,10 +9,11 @@ Rules:
   without an earlier one. The node's answers are lost.
 - A swallowed connection stays open on both sides, and transports nothing.
 - A silent (partitioned) route loses nothing by itself: TCP repeats the bytes, and they arrive when it is mended.
-- A commit that a later commit of the same client has overtaken is dropped. Kafka could not see that it is old, and a
-  client cannot recall it, so there is nothing to test. A static member's JoinGroup on an ended connection is dropped as
-  well, once a later one of its instance id has arrived: Kafka would take the late one for another member of that name,
-  and fence the member that has joined (GroupMetadata.replaceStaticMember).
+- A commit that a later commit of the same client has overtaken is dropped, unless it was held back (`hold`): Kafka
+  cannot see that it is old, and the group's offset goes back until the client commits again.
+- A static member's JoinGroup on an ended connection is dropped, too, once a later one of its instance id has arrived:
+  Kafka would take the late one for another member of that name, and fence the member that has joined
+  (GroupMetadata.replaceStaticMember).
 """
 
 import math
@@ -79,7 +80,9 @@ class Link:
     """The client believes that the connection is open."""
     late: float = 0.0
     """After the client's end of the connection, nothing in flight arrives before this time; infinite: not before
-    `Network.bring`."""
+    `Network.bring`, also on an open connection."""
+    held_back: bool = False
+    """Its requests arrive late: `Network.hold`."""
     reset: bool = False
     """The node knows that the connection has ended."""
     broken: bool = False
@@ -130,7 +133,7 @@ class Network:
         self._left: deque[Link] = deque(maxlen=100)
         """Connections that their clients have ended, and that may still deliver requests."""
         self._stranded: list[Link] = []
-        """Ended connections whose requests in flight wait for `bring`."""
+        """Connections whose requests in flight wait for `bring`."""
         self._held: dict[int, list[Callable[[], None]]] = {}
         """Per sleeping node, the answers that it will send when it wakes."""
         self._all: list[Link] = []
@@ -140,6 +143,8 @@ class Network:
         """Per client, Produce connections that it closed before the node had read all of its requests."""
         self._committed: dict[str, int] = {}
         """Per client, the number of the latest commit that arrived."""
+        self.serves_late = False
+        """A later commit of the same client arrived before the request that a node serves now."""
         self._joined: dict[str, int] = {}
         """Per instance id, the number of the latest JoinGroup that arrived."""
         self.sent: Callable[[Link, Any], None] = lambda link, message: None
@@ -165,7 +170,8 @@ class Network:
         kept = self._chance.randint(0, len(link.on_its_way))
         while len(link.on_its_way) > kept:
             link.on_its_way.pop()
-        link.late = self._clock.now + self.lag()
+        if not link.held_back:
+            link.late = self._clock.now + self.lag()
         if self.links.get((link.client.name, link.key)) is link:
             del self.links[link.client.name, link.key]
         self._history.add("×", link.label, f"{why}; {kept} requests still arrive" if kept else why)
@@ -179,6 +185,18 @@ class Network:
         self.cut(link, why)
         link.on_its_way, link.late = on_its_way, math.inf
         self._stranded.append(link)
+
+    def hold(self, link: Link) -> None:
+        """Keep the requests of a connection in flight until `bring`; the client does not learn that."""
+        self._history.add("×", link.label, "its requests are held back")
+        link.held_back, link.late = True, math.inf
+        self._stranded.append(link)
+
+    def forget_held(self, client: Client) -> None:
+        """Lose the requests of a client's held back connections that a node would not serve at once."""
+        for link in self._stranded:
+            if link.client is client and link.held_back and (link.serving or not self.cluster.awake(link.node)):
+                link.on_its_way.clear()
 
     def bring(self, client: Client) -> None:
         """Deliver the requests of a client's stranded connections."""
@@ -314,7 +332,8 @@ class Network:
     def _close(self, link: Link) -> None:
         """The client closes: its requests arrive, and then the node sees the end."""
         link.open = False
-        link.late = self._clock.now + self.lag()
+        if not link.held_back:
+            link.late = self._clock.now + self.lag()
         del self.links[link.client.name, link.key]
         self._history.add("×", link.label, "closed by the client")
 
@@ -354,9 +373,10 @@ class Network:
 
     def _overtaken(self, link: Link, incoming: Incoming) -> bool:
         """Whether a later request has arrived, and Kafka could not see that this one is old."""
+        self.serves_late = False
         match incoming.request.message:
             case OffsetCommitRequest():
-                heard, of, old = self._committed, link.client.name, True
+                heard, of, old = self._committed, link.client.name, not link.held_back
             case JoinGroupRequest(group_instance_id=str(instance)):
                 heard, of, old = self._joined, instance, not link.open
             case _:
@@ -364,6 +384,7 @@ class Network:
         if incoming.number >= heard.get(of, 0):
             heard[of] = incoming.number
             return False
+        self.serves_late = not old
         return old
 
     def _close_by_node(self, link: Link, why: str) -> None:

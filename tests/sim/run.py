@@ -14,6 +14,7 @@ from multiprocessing import get_context
 from random import Random
 from typing import Any, Protocol
 
+from ottla.codec.apis.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from ottla.codec.apis.produce import ProduceRequest
 from ottla.sdk.cluster.questions import Question
 from ottla.sdk.connection.exchange import Exchange
@@ -28,16 +29,17 @@ from tests.sim.admins import Administrating
 from tests.sim.bounds import Haste, Requests, Sloth, Watched, check_blame, check_closers
 from tests.sim.clock import Clock
 from tests.sim.cluster import ModelCluster, Node
-from tests.sim.data import PASSING, RECREATED, Place
-from tests.sim.faults import FAULTS, LONG, Fault, drawn
+from tests.sim.data import RECREATED, Place
+from tests.sim.faults import FAULTS, LONG, OF_GROUPS, Fault, drawn
 from tests.sim.group_ledger import GroupLedger
 from tests.sim.history import History
 from tests.sim.ledger import Epochs, Identities, Ledger, Window
 from tests.sim.logins import Logins
 from tests.sim.members import Consuming, Manner
 from tests.sim.mutations import MUTATIONS, changed
-from tests.sim.network import Link, Network
+from tests.sim.network import Client, Link, Network
 from tests.sim.outcry import Outcry
+from tests.sim.passing import Passing
 from tests.sim.recreated import Following
 from tests.sim.scripts import Producing, Reading
 from tests.sim.starting import Starting
@@ -47,6 +49,8 @@ LIMIT = 200.0
 """Seconds after the last fault within which everything has to be done; a longer `max_poll_interval` adds to it."""
 LONGEST = 8.0
 """Most seconds that a fault lasts."""
+MIXED = ("mixed", "there and back", "upgrade", "auto")
+"""Worlds in which some members choose their group protocol."""
 LOOK = 0.25
 """Seconds between two checks whether everything is done."""
 
@@ -76,7 +80,7 @@ class Simulation:
     """
 
     def __init__(self, seed: int, *, told: bool = False, protocols: bool = False) -> None:
-        self.seed, self.chance = seed, Random(seed)
+        self.seed, self.chance, self.both = seed, Random(seed), protocols
         self.clock = Clock()
         self.history = History(self.clock, told)
         chance = self.chance
@@ -119,15 +123,24 @@ class Simulation:
         self.protocols = Random(f"{seed} protocols")
         if protocols:
             self.manner = replace(
-                self.manner, protocol=self.protocols.choice(("consumer", "consumer", "mixed", "mixed", "up", "down"))
+                self.manner,
+                protocol=self.protocols.choice(
+                    ("consumer", "consumer", "mixed", "up", "down", "there and back", "upgrade", "auto")
+                ),
             )
-            if self.manner.protocol == "mixed":  # a member that chooses offers the default assignors
+            if self.manner.protocol in MIXED:  # a member that chooses offers the default assignors
                 self.manner = replace(self.manner, assignors=("range", "cooperative-sticky"))
+            if Random(f"{seed} pattern of both").random() < 0.3:
+                self.manner = replace(self.manner, pattern=True)
             if self.protocols.random() < 0.3:
                 self.manner = replace(self.manner, lingers=0.5, slow=0.0, max_poll_interval=30.0)
             pause = self.protocols.choice((0.0, 0.0, 1.0))
             strict = Random(f"{seed} strict").random() < 0.5
             self.cluster.serve_consumer_groups(self.manner.session, self.manner.heartbeat, pause, strict=strict)
+            self.cluster.groups.modern.upgrades = self.manner.protocol != "auto"
+            if self.manner.protocol == "upgrade":
+                self.cluster.begin_upgrade()
+                self.clock.at(self.protocols.uniform(0.0, self.seconds / 3), self._upgrade)
         self.group.everything = self.manner.commits == "all"
         self.cluster.groups.expelled = self._expelled
         calm = chance.random() < 0.2
@@ -200,6 +213,16 @@ class Simulation:
             own = Random(f"{seed} usurped")
             more = Fault(own.uniform(0.0, self.seconds), "usurp", 0.0)
             self.faults = sorted([*self.faults, more], key=lambda each: each.at)
+        self.holds_commit = False
+        """The next commit is held back."""
+        if protocols:
+            own = Random(f"{seed} faults of groups")
+            of_groups = (
+                Fault(own.uniform(self.seconds / 2, self.seconds), "hold a commit", 0.0),
+                Fault(own.uniform(0.0, self.seconds), "expel a busy member", own.choice((0.0, 1.0, 1.0))),
+            )
+            drawn_ones = [each for each in of_groups if own.random() < 0.5]
+            self.faults = sorted([*self.faults, *drawn_ones], key=lambda each: each.at)
         if RECREATED in self.sent_to:
             again = Random(f"{seed} recreate")
             more = Fault(again.uniform(0.0, self.seconds), "recreate", again.choice((0.1, 0.5, 2.0)))
@@ -221,6 +244,9 @@ class Simulation:
         if self.admin is not None:
             self.admin.sent(link, message)
         self.ledger.sent_off(message, earlier=link.writing)
+        if self.holds_commit and isinstance(message, OffsetCommitRequest) and not link.writing:
+            self.holds_commit = False
+            self.clock.later(0.0, partial(self.network.hold, link))
         if isinstance(message, ProduceRequest) and RECREATED in self.sent_to:
             known = self.processes[link.client.name].core.cluster.topic_id(RECREATED)
             if known != self.cluster.ids.get(RECREATED):
@@ -235,6 +261,26 @@ class Simulation:
         self.bounds.delivered(link, answer)
         self.outcries[link.client.name].answered(link.key[0], request)
         self.group.delivered(link.client.name, request, answer)
+        if (
+            self.both
+            and isinstance(answer, OffsetCommitResponse)
+            and not any(each.error_code for topic in answer.topics for each in topic.partitions)
+        ):
+            self._bring_late(link.client)
+
+    def _bring_late(self, client: Client) -> None:
+        """A commit is acknowledged: commits of the same client that were held back arrive a moment later.
+
+        The client sends the acknowledged offset again after `request_timeout`. Commits that arrive still later would
+        set the offset back for good.
+        """
+        own = Random(f"{self.seed} late at {self.clock.now}")
+
+        def bring() -> None:
+            self.network.forget_held(client)
+            self.network.bring(client)
+
+        self.clock.later(own.choice((0.0, 0.02, 0.3)), bring)
 
     def process(self, who: str) -> Process:
         process = Process(
@@ -369,7 +415,8 @@ class Simulation:
             own = Random(f"{self.seed} x0")
             self.admin = Administrating(self.process("x0"), own, self.cluster.data.features, self.seconds)
             self.admin.process.run(self.admin.script())
-        for _ in range(self.protocols.choice((0, 2, 6)) if self.manner.protocol != "classic" else 0):
+        rolls = (4, 8) if self.manner.protocol in ("there and back", "upgrade") else (0, 2, 6)
+        for _ in range(self.protocols.choice(rolls) if self.both else 0):
             self.clock.at(self.protocols.uniform(self.seconds / 4, self.seconds), self._roll)
         for _ in range(chance.choice((1, 2, 2, 3))):
             self.clock.later(chance.choice((0.0, 0.0, self.seconds / 2)), self.join)
@@ -399,6 +446,8 @@ class Simulation:
         member.seed = self.seed
         member.__post_init__()
         self.members[name] = member
+        if protocol == "auto":
+            self.group.choosing.add(process.name)
         if beside:
             beside[0].member, member.beside = member, beside[0].send_one
         process.run(member.script(), lambda: self._gone(name))
@@ -406,8 +455,14 @@ class Simulation:
     def _protocol(self) -> str:
         """The group protocol of the next member."""
         wanted, modern = self.manner.protocol, self.protocols.choice(("consumer", "consumer re2"))
-        if wanted == "mixed":
-            return self.protocols.choice(("classic", modern, "auto"))
+        new: tuple[str, ...] = ("classic", modern, "auto")
+        if wanted == "there and back":
+            middle = self.seconds / 3 < self.clock.now < 2 * self.seconds / 3
+            new = (modern if middle else "classic", "auto")
+        elif wanted == "auto" or self.cluster.unaware:
+            new = ("classic", "auto", "auto")
+        if wanted in MIXED:
+            return self.protocols.choice(new)
         if wanted in ("up", "down"):
             return modern if (self.clock.now > self.seconds / 2) == (wanted == "up") else "classic"
         return modern if wanted == "consumer" else wanted
@@ -418,8 +473,28 @@ class Simulation:
         if staying and not self.over:
             member = self.protocols.choice(staying)
             self.say("!", member.name, "is replaced")
+            if self.manner.protocol == "there and back" and self.protocols.random() < 0.4:
+                self.kill(member.name)
+                return
             member.stop.succeed(None)
             self.clock.later(self.protocols.uniform(0.0, 0.5), self.join)
+
+    def _upgrade(self) -> None:
+        """Upgrade one more node; after the last one, finalize the feature, which the nodes learn one by one."""
+        cluster, own = self.cluster, self.protocols
+        if not cluster.older:
+            self.say("!", "all nodes", "have the new group protocol, which is finalized now")
+            for node in cluster.nodes:
+                self.clock.later(own.uniform(0.0, 0.5), partial(cluster.unaware.discard, node))
+            return
+        node = min(cluster.older)
+        if cluster.nodes[node].healthy:
+            self.say("!", f"node {node}", "is upgraded")
+            cluster.data.features["a broker is upgraded"] += 1
+            cluster.older.discard(node)
+            cluster.crash(node)
+            self.clock.later(own.uniform(0.1, 0.5), partial(cluster.restart, node))
+        self.clock.later(own.uniform(0.2, self.seconds / 10), self._upgrade)
 
     def _gone(self, name: str) -> None:
         """A member has left; close its process if it was the last user there."""
@@ -475,11 +550,10 @@ class Simulation:
         around.enter_context(logged_to(Handler(self) if handled else None))
         try:
             self._people()
-            own = Random(f"{self.seed} passing")
             if self.manner.pattern and not self.group.everything:
-                self.cluster.create(PASSING, 2)
-                for _ in range(2):
-                    self.clock.at(own.uniform(0.5, self.seconds), partial(self._let_pass, own))
+                own = Random(f"{self.seed} passing")
+                self.group.passing = Passing(self.cluster, self.history, own, self.seconds)
+                self.group.passing.begin(5 if self.both else 2, filled=self.both)
             for fault in self.faults:
                 self.clock.at(fault.at, partial(self._strike, fault))
             self.clock.later(LOOK, self._look)
@@ -502,18 +576,9 @@ class Simulation:
             self.seed, violation, self.history.lines, self.clock.now, len(self.ledger.sent), requests, features
         )
 
-    def _let_pass(self, own: Random) -> None:
-        """Delete a topic that the group reads; recreate it at once, after a while, or never."""
-        cluster, pause = self.cluster, own.choice((0.0, 0.05, 0.5, None))
-        self.say("!", PASSING, f"is deleted, and recreated after {pause}" if pause is not None else "is deleted")
-        self.cluster.data.features["a topic of a group's pattern is deleted"] += 1
-        cluster.delete(PASSING)
-        if pause is not None:
-            self.clock.later(pause, partial(cluster.create, PASSING))
-
     def _strike(self, fault: Fault) -> None:
         self.say("!", fault.kind, "")
-        if FAULTS[fault.kind](self, fault) is not False:
+        if (FAULTS | OF_GROUPS)[fault.kind](self, fault) is not False:
             self.cluster.data.features[f"fault: {fault.kind}"] += 1
 
     def _left(self) -> str:
@@ -541,12 +606,17 @@ class Simulation:
         known = [
             each.member_id
             for each in self.members.values()
-            if each.process.alive and not each.process.frozen and each.process.name not in swallowed
+            if each.process.alive
+            and not each.process.frozen
+            and not each.in_hand  # its user may handle a batch for longer than `max_poll_interval`
+            and each.process.name not in swallowed
         ]
         if member in known and self.clock.now > self.seconds + LONGEST + 2 * self.manner.session:
             raise Violation("a living member is removed from its group", f"{member}, after {self.manner.session:g} s")
 
     def _look(self) -> None:
+        if self.clock.now > self.seconds + 2 * LONGEST:
+            self.group.check_set_back(self.clock.now - 2 * self.options.request_timeout - 5.0)
         left = self._left()
         if self.clock.now < self._quiet_until:
             self.clock.later(LOOK, self._look)

@@ -40,7 +40,7 @@ from ottla.sdk.produce.records import (
 )
 from ottla.sdk.steps import Steps
 from tests.sim.bounds import Memory
-from tests.sim.data import RECREATED, Place
+from tests.sim.data import PASSING, RECREATED, Place
 from tests.sim.ledger import Ledger, Sent, brief
 from tests.sim.users import Cancelled, Process, Script, Tasks, Violation, Wait
 
@@ -621,6 +621,8 @@ class Reading:
             ]
             if process.history.wanted:
                 process.history.add("·", process.name, f"reads {place[0]}-{place[1]} {[each for each, _ in records]}")
+            if place[0] == PASSING:  # it begins again whenever it is recreated
+                continue
             self.expected[place] = self.ledger.read(process.name, place, self.expected[place], records)
             if chance.random() < 0.3:
                 yield chance.uniform(0.0, 0.1)

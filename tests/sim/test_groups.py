@@ -13,6 +13,9 @@ SLOW = 200
 FEATURES = {
     "a classic group is upgraded",
     "a group is downgraded",
+    "a broker is upgraded",
+    "a late commit sets an offset back",
+    "a member is removed while its user handles a batch",
     "a member is auto",
     "a member is classic",
     "a member is consumer",

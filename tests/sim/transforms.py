@@ -40,17 +40,20 @@ from ottla.errors import (
     TransactionAbortable,
     UnknownTopicOrPartition,
 )
+from ottla.sdk.consume.assignment import subscription
 from ottla.sdk.consume.reading.fetcher import Time
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.records import PendingRecord
 from tests.sim.brokers import ModelBrokers
-from tests.sim.data import Place
+from tests.sim.data import PASSING, Place
 from tests.sim.faults import Fault
 from tests.sim.group_mutations import TRANSFORM_MUTATIONS
 from tests.sim.groups import Group, refusal
 from tests.sim.members import Manner
+from tests.sim.mutations import changed
 from tests.sim.network import Link, Reply
+from tests.sim.passing import Passing
 from tests.sim.run import Result
 from tests.sim.transaction_ledger import ABORTED, COMMITTED
 from tests.sim.transfers import BROKERLITE, LOOK, PATIENCE, WRITES, Transfers
@@ -96,6 +99,8 @@ class Transforms(Transfers):
             self.manner = replace(self.manner, session=6.0, heartbeat=1.0)
         self.habits = Habits.drawn(chance)
         self.start = Time(EARLIEST)
+        self.passing: Passing | None = None
+        """A topic of the group's pattern that is deleted and recreated; its records have no outputs."""
         if isinstance(self.brokers, ModelBrokers):
             groups = self.brokers.cluster.groups
             groups.committed, groups.superseded = self._committed, self._superseded
@@ -150,7 +155,7 @@ class Transforms(Transfers):
 
     def legs(self, place: Place, offset: int) -> int:
         """How many output records an input record has."""
-        return Random(f"{self.seed} {place} {offset}").choice((0, 1, 1, 1, 2, 3))
+        return Random(f"{self.seed} {place} {offset}").choice((0, 1, 1, 1, 2, 3)) if place[0] != PASSING else 0
 
     def output(self, place: Place) -> int:
         """The partition for the outputs of an input partition."""
@@ -322,6 +327,8 @@ class Transforms(Transfers):
     # -- observation -------------------------------------------------------------------------------------------------
 
     def _sent(self, link: Link, message: Any) -> None:
+        if self.passing is not None:
+            self.passing.sent(link, message)
         workman = self.workmen.get(link.client.name)
         if workman is None:
             if link.client.name != "plain":
@@ -338,6 +345,8 @@ class Transforms(Transfers):
             raise Violation(WRITES, f"{workman.name}: {type(message).__name__}")
 
     def _committed(self, group: Group, member: str, place: Place, offset: int) -> None:
+        if place[0] == PASSING:
+            return
         before = next((at for where, at in reversed(self.taken) if where == place), 0)
         told = f"{place[0]}-{place[1]}: {before}, then {offset}"
         if offset < before and not self.times(place, offset - 1):
@@ -349,6 +358,8 @@ class Transforms(Transfers):
 
     def _superseded(self, group: Group, member: str, place: Place, offset: int) -> None:
         """A transaction's marker is later than the next commit, which has to be higher."""
+        if place[0] == PASSING:
+            return
         if group.offsets[place][0] < offset and not self.times(place, offset - 1):
             told = f"{place[0]}-{place[1]}: {offset} of a transaction, but {group.offsets[place][0]}"
             raise Violation("a transaction's offset is lost behind a lower one", told)
@@ -456,7 +467,9 @@ class Transforms(Transfers):
                 continue
             known = attempt.values or attempt.outcome in (COMMITTED, ABORTED)
             whole = all(value in there for _, value in attempt.values) and attempt.outcome != ABORTED
-            (sure if known else perhaps).update(claim for claim in attempt.claims.items() if whole)
+            (sure if known else perhaps).update(
+                claim for claim in attempt.claims.items() if whole and claim[0][0] != PASSING
+            )
         for claim in {**taken, **sure}:
             if not sure[claim] <= taken[claim] <= sure[claim] + perhaps[claim]:
                 where = f"{claim}: committed {taken[claim]} times, by {sure[claim]} transactions whose records exist"
@@ -476,6 +489,16 @@ class ModernTransforms(Transforms):
         strict = Random(f"{seed} strict").random() < 0.5
         self.brokers.cluster.serve_consumer_groups(self.manner.session, self.manner.heartbeat, 0.0, strict=strict)
         self.hasty = Random(f"{seed} hasty")
+        own = Random(f"{seed} passing")
+        if own.random() > 0.6 and self.refused_commits is None:
+            self.seeks = 0
+            self.manner = replace(self.manner, pattern=True)
+            self.passing = Passing(self.brokers.cluster, self.history, own, self.seconds)
+
+    def _people(self) -> None:
+        super()._people()
+        if self.passing is not None:
+            self.passing.begin(4, filled=True)
 
     def join(self, instance: str | None = None, *, transactional_id: str = "", rival: bool = False) -> None:
         """Add a member. Often the new epochs reach the others late, so that their transactions have the old ones."""
@@ -486,7 +509,8 @@ class ModernTransforms(Transforms):
 
 def play_modern(seed: int, *, told: bool = False, broken: str | None = None) -> Result:
     """Like `play`, in a group of KIP-848; ``broken`` is one of `tests.sim.group_mutations`."""
-    with TRANSFORM_MUTATIONS[broken]() if broken else nullcontext():
+    lists_often = changed((subscription, "PATTERN_AGE", lambda _: 0.3))
+    with TRANSFORM_MUTATIONS[broken]() if broken else nullcontext(), lists_often:
         return ModernTransforms(seed, told=told).run()
 
 

@@ -11,6 +11,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, TypeVar
 
+from ottla.codec.apis.list_offsets import EARLIEST
 from ottla.errors import (
     FencedInstanceId,
     InvalidProducerEpoch,
@@ -23,7 +24,7 @@ from ottla.errors import (
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.consume.assignment.leaving import LEAVE_TIMEOUT
 from ottla.sdk.consume.core import ConsumerCore, Taken
-from ottla.sdk.consume.reading.fetcher import READ_COMMITTED, Fetched, Fetcher
+from ottla.sdk.consume.reading.fetcher import READ_COMMITTED, Fetched, Fetcher, Time
 from ottla.sdk.outcome import Outcome, any_of
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
@@ -32,7 +33,7 @@ from ottla.sdk.produce.records import PendingRecord
 from ottla.sdk.transaction.core import ABORT_TIMEOUT, BatchOffset, TransactionCore
 from ottla.sdk.transaction.options import TransformOptions
 from ottla.sdk.transaction.transform import TransformCore, TransformTransactionCore
-from tests.sim.data import Place
+from tests.sim.data import PASSING, Place
 from tests.sim.scripts import known
 from tests.sim.transaction_ledger import ABORTED, COMMITTED, ENDING, UNCERTAIN, Written
 from tests.sim.users import Cancelled, Process, Script, Tasks, Violation, Wait, pause
@@ -146,7 +147,8 @@ class Workman:
         limited = replace(consumed.options, max_records=options.max_records)
         consumed = replace(consumed, start=world.start, options=limited)
         producer = self.producer = process.do(lambda: ProducerCore(process.core, produced, chance))
-        fetcher = Fetcher(process.core, isolation=READ_COMMITTED)
+        reset = Time(EARLIEST) if world.passing is not None else None
+        fetcher = Fetcher(process.core, isolation=READ_COMMITTED, reset=reset)
         consumer = process.do(lambda: ConsumerCore(process.core, consumed, fetcher, Tasks(), self))
         try:
             yield from process.perform(consumer.enter({}, self.name), "opening a consumer")
@@ -326,6 +328,8 @@ class Workman:
         world.late += late
         for fetched in batches:
             place = (fetched.topic, fetched.partition)
+            if place[0] == PASSING and world.passing is not None:
+                world.passing.handled(place, [(each.offset, each.value or b"") for each in fetched.records()])
             for record in fetched.records():
                 for leg in range(world.legs(place, record.offset)):
                     value = f"{attempt.name}:{place[0]}-{place[1]}@{record.offset}.{leg}".encode()

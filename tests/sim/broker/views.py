@@ -1,5 +1,6 @@
 """The broker as the client's ledgers see it, with the names of the model cluster."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -26,7 +27,7 @@ class Cluster:
         self.data = SimpleNamespace(features=server.features, strict=False)
         self.nodes = {NODE: server}
         self.buried: dict[Place, list[LogView]] = {}
-        self.groups = SimpleNamespace(groups=self)
+        self.groups = SimpleNamespace(groups=self, modern=self)
 
     @property
     def logs(self) -> dict[Place, LogView]:
@@ -35,10 +36,18 @@ class Cluster:
     def get(self, group: str) -> "GroupView | None":
         """A group, as the coordinator knows it."""
         core = self._server.core
-        known = core.groups.classic.by_id.get(group)
+        known, modern = core.groups.classic.by_id.get(group), core.consumer_groups.by_id.get(group)
         offsets = {place: (each.offset,) for place, each in core.offsets.of(group).items()}
         members = {name: MemberView(name, each.assignment) for name, each in known.members.items()} if known else {}
-        return GroupView(members, known.generation if known else 0, offsets)
+        if modern is None:
+            return GroupView(members, known.generation if known else 0, offsets)
+        having = {name: ModernMemberView(name, frozenset(each.places())) for name, each in modern.members.items()}
+        return GroupView(members, modern.epoch, offsets, ModernView(modern.epoch, having))
+
+    def places(self, parts: Iterable[tuple[UUID, int]]) -> set[Place]:
+        """Partitions by the names of their topics, without deleted topics."""
+        known = self._server.core.topics.by_id
+        return {(known[topic_id].name, index) for topic_id, index in parts if topic_id in known}
 
     def ever_named(self, topic: Any) -> str:
         """The name of a topic in a request or an answer."""
@@ -54,13 +63,24 @@ class MemberView(NamedTuple):
     assignment: bytes
 
 
+class ModernMemberView(NamedTuple):
+    id: str
+    has: frozenset[tuple[UUID, int]]
+    """The partitions that no other member may have."""
+
+
+class ModernView(NamedTuple):
+    epoch: int
+    members: dict[str, ModernMemberView]
+
+
 @dataclass
 class GroupView:
     members: dict[str, MemberView]
     generation: int
     offsets: dict[Place, tuple[int]]
-    modern: None = None
-    """The worlds of the broker have no members of KIP-848 of our client's."""
+    modern: "ModernView | None" = None
+    """The members of a consumer group (KIP-848)."""
 
 
 @dataclass(slots=True)

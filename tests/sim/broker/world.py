@@ -7,6 +7,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from ottla.brokerlite.machines.consumer_groups.consumer_group_settings import ConsumerGroupSettings
 from ottla.brokerlite.machines.groups import group_log
 from ottla.brokerlite.machines.groups.group_settings import GroupSettings
 from ottla.brokerlite.machines.groups.offset_group import Committer
@@ -26,6 +27,7 @@ from tests.sim.broker import deleting, keyed
 from tests.sim.broker.admin import Administering
 from tests.sim.broker.deleting import Deleting
 from tests.sim.broker.faults import FAULTS, drawn
+from tests.sim.broker.group_mutations import MUTATIONS as BROKER_GROUPS
 from tests.sim.broker.hosted import Hosted, settings
 from tests.sim.broker.keyed import Keyed
 from tests.sim.broker.mutations import MUTATIONS
@@ -59,9 +61,13 @@ WENT_BACK = "committed offsets have gone back after a restart"
 
 
 class BrokerWorld(Hosted):
-    """The draws of a seed: how the broker runs, who its users are, which faults strike and when."""
+    """The draws of a seed: how the broker runs, who its users are, which faults strike and when.
 
-    def __init__(self, seed: int, *, told: bool = False) -> None:
+    Args:
+        protocols: members of the shipped client use both group protocols.
+    """
+
+    def __init__(self, seed: int, *, told: bool = False, protocols: bool = False) -> None:
         chance, clock = Random(f"{seed} broker"), Clock()
         history = History(clock, told)
         network = Network(clock, Random(f"{seed} network"), history)
@@ -89,6 +95,7 @@ class BrokerWorld(Hosted):
                 sync=sync,
                 work_at_once=Random(f"{seed} threads").choice((0, 1000, 2**20)),
                 groups=GroupSettings(initial_rebalance_delay=0.2, min_session_timeout=1.0),
+                consumer_groups=ConsumerGroupSettings(session_timeout=3.0, heartbeat_interval=0.5),
                 housekeeping=HousekeepingSettings(retention_check=1.0, cleaner_backoff=0.3),
             ),
         )
@@ -102,6 +109,11 @@ class BrokerWorld(Hosted):
         self.network.sent, self.network.delivered = self._sent, self._delivered
         drawn_manner = Membership.drawn(chance, Random(f"{seed} manner"))
         self.membership = replace(drawn_manner, slow=0.0, static=False, pattern=False, curious=False)
+        self.protocols = Random(f"{seed} protocols") if protocols else None
+        if protocols:  # a member that chooses offers the default assignors
+            self.membership = replace(
+                self.membership, assignors=("range", "cooperative-sticky"), max_poll_interval=20.0
+            )
         self.options = Options(
             connect_timeout=chance.choice((1.0, 10.0)),
             request_timeout=chance.choice((2.0, 10.0)),
@@ -279,7 +291,10 @@ class BrokerWorld(Hosted):
         name = f"c{self._member_count}"
         process = self.process(name)
         chance = Random(f"{self.seed} {name}")
-        member = Consuming(name, process, self.group, chance, self.membership, tuple(self.topics), None, False)
+        protocol = self.protocols.choice(("classic", "consumer", "consumer", "auto")) if self.protocols else "classic"
+        self.features[f"a member is {protocol}"] += 1
+        topics = tuple(self.topics)
+        member = Consuming(name, process, self.group, chance, self.membership, topics, None, False, protocol)
         member.seed = self.seed
         member.__post_init__()
         self.members[name] = member
@@ -413,6 +428,12 @@ class BrokerWorld(Hosted):
             raise Violation("everything has to be done by now", left or there)
         else:
             self.clock.later(LOOK, self._look)
+
+
+def play_protocols(seed: int, *, told: bool = False, broken: str | None = None) -> Result:
+    """Like `play`, with members of both group protocols; ``broken`` is one of `BROKER_GROUPS`."""
+    with BROKER_GROUPS[broken]() if broken else nullcontext():
+        return BrokerWorld(seed, told=told, protocols=True).run()
 
 
 def play(seed: int, *, told: bool = False, broken: str | None = None) -> Result:
