@@ -176,7 +176,8 @@ def claimed_records(data: Buffer) -> int:
     plainly = plainly_claimed_records(data, len(data))
     if plainly is not None:  # so that most batches need no other look
         return plainly
-    return min(count_in(data), decompressed_bound(data[ATTRIBUTES_AT] & COMPRESSION_MASK, data[HEADER_SIZE:]) // _LEAST_RECORD)
+    content = decompressed_bound(data[ATTRIBUTES_AT] & COMPRESSION_MASK, data[HEADER_SIZE:])
+    return min(count_in(data), content // _LEAST_RECORD)
 
 
 def producer_in(data: Buffer) -> tuple[int, bool]:

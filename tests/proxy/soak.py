@@ -2,17 +2,18 @@
 
     python -m tests.proxy.soak --minutes 120
 
-The load goes through a proxy with a state folder and a report, over brokerlite or over brokers that run already (``--upstream``):
+The load goes through a proxy with a state folder and a report, over brokerlite or over brokers that run already
+(``--upstream``):
 
-- a producer for each of four topics: ``passed`` has no rule, ``observed``, ``rewritten`` and ``copied`` have the mode of
-  that name, and the records of ``copied`` go to ``archive`` as well
+- a producer for each of four topics: ``passed`` has no rule, ``observed``, ``rewritten`` and ``copied`` have the mode
+  of that name, and the records of ``copied`` go to ``archive`` as well
 - a producer of transactions to the last two, of which it aborts one in ten
 - a consumer group that reads all topics, and consumers that come for a few seconds and leave
 
 Rules:
 - Each producer sends at a steady rate, so the proxy does the same work at all times, and only a leak makes it grow.
-- The first quarter of the time, `LONGEST_WARM_UP` at most, is the warm-up. After it, the median of the memory in the last
-  fifth of the time must not be `MOST_GROWTH` above the one in the first fifth.
+- The first quarter of the time, `LONGEST_WARM_UP` at most, is the warm-up. After it, the median of the memory in the
+  last fifth of the time must not be `MOST_GROWTH` above the one in the first fifth.
 - In the end the group has read each acknowledged and committed record once.
 """
 
@@ -210,7 +211,7 @@ class Soak:
                 self._send(producer, (REWRITTEN, COPIED)[record % 2], None, number * IN_TRANSACTION + record)
             if number % ABORTED:
                 producer.commit_transaction(HUNG)
-                self.findings.acknowledged += Counter({each: IN_TRANSACTION // 2 for each in (REWRITTEN, COPIED)})
+                self.findings.acknowledged += Counter(dict.fromkeys((REWRITTEN, COPIED), IN_TRANSACTION // 2))
             else:
                 producer.flush(HUNG)
                 producer.abort_transaction(HUNG)
@@ -280,9 +281,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--upstream", help="brokers that run already; else brokerlite")
     asked = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="ottla-soak-") as folder:
-        findings = soaked(
-            Path(folder), asked.minutes * 60, asked.upstream, asked.rate, said=partial(print, flush=True)
-        )
+        findings = soaked(Path(folder), asked.minutes * 60, asked.upstream, asked.rate, said=partial(print, flush=True))
     failures = findings.failures()
     print(*findings.lines(), *(failures or ["passed"]), sep="\n")
     return 1 if failures else 0

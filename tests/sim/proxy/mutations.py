@@ -15,12 +15,14 @@ from ottla.proxy.clients.client_link import ClientLink
 from ottla.proxy.clients.one_partition_handler import OnePartitionHandler
 from ottla.proxy.clients.produce_handler import ProduceHandler
 from ottla.proxy.clients.producers import ClientProducers
+from ottla.proxy.clients.refused_memory import RefusedMemory
+from ottla.proxy.clients.refused_records import Fingerprint, RefusedRecords, RememberedRecords
 from ottla.proxy.clients.rejecter import Rejecter
 from ottla.proxy.clients.request_line import RequestLine
 from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.routed_topics import RoutedTopics
 from ottla.proxy.clients.unsettled import Unsettled
-from ottla.proxy.clients.windows import ClientResult, Fingerprint, Numbered, RefusedRecords, RememberedRecords, Window
+from ottla.proxy.clients.windows import ClientResult, Numbered, Window
 from ottla.proxy.core import ProxyCore
 from ottla.proxy.events import Store
 from ottla.proxy.journal import restored as journal
@@ -274,6 +276,7 @@ def _as_upstream_gave_it(replaced: Any) -> Any:
 
 _mutation("Metadata names the addresses of upstream", (UpstreamCluster, "pointing_here", _as_upstream_gave_it))
 _mutation("what follows a refused batch is told as stored", (Window, "failed", _alone))
+_mutation("remembered records of refused batches do not count as memory", (RefusedMemory, "changed", _nothing))
 _mutation("records that are stored of a refused batch are not known", (Window, "stored_already", _not_known))
 _mutation("a retry of what is stored in part is not known if it has new times", (RememberedRecords, "number", _nothing))
 _mutation("a retry of what is stored is not known", (Window, "judged", _forgotten))

@@ -53,10 +53,12 @@ from ottla.errors import (
 from ottla.proxy import threads
 from ottla.proxy.clients import opening, producers, rejecter, routed_topics
 from ottla.proxy.clients.batches import ClientBatch
+from ottla.proxy.clients.refused_memory import HOLDER
 from ottla.proxy.clients.rejecter import Rejecter
 from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.windows import Window
 from ottla.proxy.config import ProxyConfig
+from ottla.proxy.core import ProxyCore
 from ottla.proxy.journal import journal
 from ottla.proxy.threads import Threads
 from ottla.proxy.topic_rule import parse_rule
@@ -495,12 +497,22 @@ class Simulation:
             self.clock.step()
         core = self.proxy.core
         assert core is not None
-        if not core.idle or core.buffered.total or core.buffered.of:
-            raise Violation(LEFT, f"{core.buffered.total} bytes, idle: {core.idle}")
+        held = core.buffered.total - core.refused_memory.total
+        if not core.idle or held or {*core.buffered.of} - {HOLDER}:
+            raise Violation(LEFT, f"{held} bytes, idle: {core.idle}")
+        self._check_refused_memory(core)
         if core.rewriter.unsettled or core.rewriter.unsettled_records:
             raise Violation(LEFT, f"{core.rewriter.unsettled} batches, {core.rewriter.unsettled_records} records")
         if self.proxy.half_sent():
             raise Violation(HALF, "at rest")
+
+    def _check_refused_memory(self, core: ProxyCore) -> None:
+        """Check that the records of refused batches are counted as the windows remember them."""
+        windows = [window for producer in core.admission.producers for window in producer.windows.values()]
+        remembered, counted = sum(each.memory for each in windows), core.refused_memory.total
+        if remembered != counted:
+            raise Violation(LEFT, f"{remembered} bytes of refused records, {counted} are counted")
+        self.cluster.data.features["records of refused batches are remembered in the end"] += counted > 0
 
     def _part(self) -> None:
         """After the faults, let clients leave without waiting for answers.
