@@ -157,9 +157,9 @@ def cases(sizes: list[int], compressions: list[str]) -> list[Case]:
                 )
                 found.append(Case(name=title, measure=_produced(given), rows=("rate", "mb", "per_core", "us_per_mb")))
     lone = Load(port=0, topic=_TOPIC, partitions=PARTITIONS, size=1000, batch=0, in_flight=1)
-    for batch, name in ((0, "one record"), (KB16, "a batch of 16 KB")):
-        rows = ("p50_ms", "p99_ms")
-        found.append(Case(name=f"latency, {name}, 1,000 B", measure=_produced(replace(lone, batch=batch)), rows=rows))
+    for size, batch, name in ((100, 0, "one record"), (1000, 0, "one record"), (1000, KB16, "a batch of 16 KB")):
+        given = replace(lone, size=size, batch=batch)
+        found.append(Case(name=f"latency, {name}, {size:,} B", measure=_produced(given), rows=("p50_ms", "p99_ms")))
     found.append(
         Case(
             name="latency, confluent-kafka, 1,000 records/s, 1,000 B",

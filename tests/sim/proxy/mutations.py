@@ -473,6 +473,27 @@ def _where_their_records_go(_: Any) -> Any:
     return broken
 
 
+def _as_the_first_rules_say(copies: Any) -> Any:
+    def broken(self: RoutedTopics, topic: str) -> Any:
+        found = copies(self, topic)
+        if found:
+            self.first_copies = found  # type: ignore[attr-defined]
+        return getattr(self, "first_copies", found) if topic == "a" else found
+
+    return broken
+
+
+def _where_clients_see_them(original: Any) -> Any:
+    def broken(records: Any, place: Destination, checksum: int, routes: Routes, copies: Any) -> Any:
+        hidden = {topic for topic, there in copies if there.fans_out}
+        found = original(records, place, checksum, routes, [each for each in copies if each[0] not in hidden])
+        return found | {Destination(topic, 0): records for topic in hidden}
+
+    return broken
+
+
+_mutation("copies are made after the rule has changed", (RoutedTopics, "copies", _as_the_first_rules_say))
+_mutation("copies go to the one partition that clients see", (batches, "divided", _where_clients_see_them))
 _mutation(
     "a copy is acknowledged before it is stored",
     (ClientBatch, "begin", _without_copies),
