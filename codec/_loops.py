@@ -531,7 +531,7 @@ def count_keys(batches: Iterable[tuple[int, Buffer]], partitioner: str, partitio
     """Count the records of uncompressed batches, how many have no key, and how many keys belong to another partition
     than the batch.
 
-    Damaged batches are left out: those whose records do not end with their bytes, too.
+    Damaged batches are left out, and batches with bytes behind their last record.
 
     Args:
         batches: each with its partition.

@@ -119,7 +119,7 @@ class Admission:
         self._forget(self.producers.pop(producer_id))
 
     def remembers(self, producer: KnownProducer[ClientBatch], window: Window[ClientBatch]) -> None:
-        """Count what a window remembers, because it was restored from the journal."""
+        """Have a window measured, because it was restored from the journal."""
         self._refused.changed(producer, window)
 
     def forget_excess(self) -> None:

@@ -155,7 +155,7 @@ def max_memory_of(batch: RecordBatch, copies: int = 0) -> int:
 
 
 def count_in(data: Buffer) -> int:
-    """The number of records of a batch, as its header says; nothing has checked it."""
+    """The number of records of a batch, as its header says, which may be wrong."""
     count: int = _COUNT.unpack_from(data, _COUNT_AT)[0]
     return count
 

@@ -2,7 +2,7 @@
 
 Rules:
 - A client decides how long: until it sends other records to the partition, maybe for as long as its producer exists. So
-  these records count in the budget, all together as those of one more client: their own may have disconnected.
+  these records count in the budget. They count together, as one more client: their own client may have disconnected.
 - They take at most `FRACTION` of the budget. Beyond that the proxy forgets the idle producer that has most of them, and
   fences it if it sends again: a record that is not recognised would be stored twice.
 - Windows change within steps that need them. So they are measured, and producers forgotten, between the steps.
@@ -40,7 +40,7 @@ class RefusedMemory:
         self._changed[window] = producer
 
     def measure(self) -> None:
-        """Count what the changed windows remember now."""
+        """Count the records of the changed windows."""
         changed, self._changed = self._changed, {}
         for window, producer in changed.items():
             self._count(producer, window, window.memory)
@@ -53,7 +53,7 @@ class RefusedMemory:
         return max(idle, key=self._producers.__getitem__, default=None)
 
     def forgotten(self, producer: KnownProducer[ClientBatch]) -> None:
-        """Count no longer what a forgotten producer remembered."""
+        """Remove the records of a forgotten producer from the count."""
         for window in producer.windows.values():
             self._changed.pop(window, None)
             self._count(producer, window, 0)

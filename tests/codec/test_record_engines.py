@@ -254,7 +254,7 @@ def test_keys_of_several_batches_are_counted_as_those_of_each(several: list[tupl
 
 
 def uncompressed(count: int) -> bytes:
-    """The header of a batch with so many records; nothing reads the other fields."""
+    """The header of a batch with so many records; the other fields do not matter."""
     return bytes(57) + count.to_bytes(4, "big", signed=True)
 
 

@@ -62,7 +62,7 @@ MOST_GROWTH = 0.02
 
 @dataclass
 class Findings:
-    """What a soak has found.
+    """The results of a soak.
 
     Attributes:
         memory: seconds since the start, and the proxy's memory in MB then.
