@@ -53,8 +53,8 @@ RATE = 200
 STEP = 0.05
 """Seconds between two bursts of a producer."""
 IN_TRANSACTION, TRANSACTIONS_PER_SECOND, ABORTED = 20, 4, 10
-STAY = 5.0
-"""Seconds for which a passing consumer stays."""
+POLLS = 25
+"""Polls for which a passing consumer stays: a few seconds."""
 SAMPLED = 2.0
 LONGEST_WARM_UP = 900.0
 MOST_GROWTH = 0.02
@@ -248,8 +248,8 @@ class Soak:
     def _come_and_leave(self) -> None:
         """Have one consumer after the other join a group of its own, and leave it soon."""
         while not self._over.is_set():
-            consumer, until = self._consumer("passers-by"), time.monotonic() + STAY
-            while time.monotonic() < until and not self._over.is_set():
+            consumer = self._consumer("passers-by")
+            for _ in range(POLLS):
                 self._take(consumer)
             consumer.close()
 

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.proxy.soak import ARCHIVE, COPIED, PASSED, STAY, WRITTEN, Findings, soaked
+from tests.proxy.soak import ARCHIVE, COPIED, PASSED, WRITTEN, Findings, soaked
 
+SECONDS = 10.0
 STEADY = [(float(second), 50.0 + second % 2) for second in range(100)]
 
 
@@ -46,7 +47,7 @@ def test_a_soak_fails_if_a_producer_is_fenced() -> None:
 
 @pytest.mark.deep
 def test_a_short_soak_reads_every_record_once(tmp_path: Path) -> None:
-    findings = soaked(tmp_path, 2 * STAY, said=lambda line: None)
+    findings = soaked(tmp_path, SECONDS, said=lambda line: None)
     assert not findings.errors
     assert findings.read == findings.expected
     assert all(findings.acknowledged[topic] for topic in WRITTEN)
