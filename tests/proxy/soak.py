@@ -236,7 +236,7 @@ class Soak:
         for message in consumer.consume(1000, 0.2):
             if (error := message.error()) is not None:
                 raise confluent_kafka.KafkaException(error)
-            found[message.topic()] += 1
+            found[message.topic() or ""] += 1
         return found
 
     def _consume(self) -> None:

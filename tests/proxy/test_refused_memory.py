@@ -9,7 +9,7 @@ from ottla.errors import NotEnoughReplicasAfterAppend, ProducerFenced
 from ottla.proxy.clients.refused_memory import FRACTION, HOLDER
 from ottla.proxy.clients.refused_records import RememberedRecords
 from tests.codec.test_memory import taken
-from tests.proxy.simulated import World, batch
+from tests.proxy.simulated import Pair, World, batch
 from tests.proxy.test_isolation import FEW_AFTER, accept, refuse, send, send_again, values
 from tests.proxy.test_rewriting import key_at, make_known, world_of
 
@@ -20,7 +20,7 @@ MANY = BUDGET // FRACTION // 100
 
 def send_many(world: World, client: int, producer: int, count: int) -> int:
     """Send so many records, half of them to a partition that accepts none; returns the error code."""
-    pairs = [(key_at(1 + number % 2), b"%d-%d" % (client, number)) for number in range(count)]
+    pairs: list[Pair] = [(key_at(1 + number % 2), b"%d-%d" % (client, number)) for number in range(count)]
     return world.produce(client, {("flights", 0): batch(pairs, producer, 0, 0)}, timeout_ms=30_000).code
 
 
