@@ -527,6 +527,33 @@ def scan_keys(
     return end, keyless, misplaced, found
 
 
+def count_keys(batches: Iterable[tuple[int, Buffer]], partitioner: str, partitions: int) -> tuple[int, int, int]:
+    """Count the records of uncompressed batches, how many have no key, and how many keys belong to another partition
+    than the batch.
+
+    Damaged batches are left out, and batches with bytes behind their last record.
+
+    Args:
+        batches: each with its partition.
+
+    Raises:
+        ValueError: the partitioner does not exist, or ``partitions`` is less than 1.
+    """
+    hash_named(partitioner)
+    positive(partitions)
+    records = keyless = misplaced = 0
+    for own, data in batches:
+        if len(data) < HEADER_SIZE:
+            continue
+        count = _HEAD.unpack_from(data)[-1]
+        end, without_key, elsewhere, _ = scan_keys(data, HEADER_SIZE, count, partitioner, partitions, own)
+        if end == len(data):
+            records += count
+            keyless += without_key
+            misplaced += elsewhere
+    return records, keyless, misplaced
+
+
 def _end_of(body: bytes, count: int) -> int:
     """Return where the first ``count`` records, which are intact, end."""
     end = 0

@@ -4,6 +4,7 @@ from ottla.codec._loops import Appender as Appender
 from ottla.codec._loops import BatchHead as BatchHead
 from ottla.codec._loops import Record as Record
 from ottla.codec._loops import Records as Records
+from ottla.codec._loops import count_keys as count_keys
 from ottla.codec._loops import crc32_partition as crc32_partition
 from ottla.codec._loops import fnv1a as fnv1a
 from ottla.codec._loops import fnv1a_partition as fnv1a_partition

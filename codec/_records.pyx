@@ -1012,6 +1012,38 @@ def scan_keys(
             give(scan.rows, room)
 
 
+def count_keys(batches, partitioner, partitions):
+    """See `ottla.codec._loops.count_keys`."""
+    cdef Hash place = hash_named(partitioner)
+    cdef uint32_t number_of_partitions = counted(partitions)
+    cdef KeyScan scan
+    cdef Py_buffer view
+    cdef const uint8_t* at
+    cdef Py_ssize_t count, records = 0, keyless = 0, misplaced = 0
+    cdef int32_t own
+    cdef bint intact
+    for own, data in batches:
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            if not HEADER <= view.len <= INT32_MAX:
+                continue
+            at = <const uint8_t*>view.buf
+            count = <int32_t>number(at + 57, 4)
+            scan = KeyScan(place, number_of_partitions, own, 0, 1, HEADER, 0, 0, 0, NULL)
+            if view.len <= SMALL:
+                intact = find_keys(at, view.len, count, &scan)
+            else:
+                with nogil:
+                    intact = find_keys(at, view.len, count, &scan)
+            if intact and scan.end == view.len:
+                records += count
+                keyless += scan.keyless
+                misplaced += scan.misplaced
+        finally:
+            PyBuffer_Release(&view)
+    return records, keyless, misplaced
+
+
 cdef bint find_keys(const uint8_t* body, Py_ssize_t size, Py_ssize_t count, KeyScan* scan) noexcept nogil:
     """Hash the keys of `count` records; return whether the records are intact up to their keys."""
     cdef const uint8_t* at = body + scan.end

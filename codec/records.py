@@ -59,9 +59,29 @@ from ottla.codec.wire import Buffer, Int8, Int16, Int32, Int64, UInt32, VarArray
 from ottla.errors import ChecksumMismatch, DecodeError, EncodeError, MemoryLimitExceeded
 
 if TYPE_CHECKING or ENGINE == "python":
-    from ottla.codec._loops import Appender, BatchHead, Record, Records, lay_out, read_heads, scan_keys, scan_records
+    from ottla.codec._loops import (
+        Appender,
+        BatchHead,
+        Record,
+        Records,
+        count_keys,
+        lay_out,
+        read_heads,
+        scan_keys,
+        scan_records,
+    )
 else:
-    from ottla.codec._records import Appender, BatchHead, Record, Records, lay_out, read_heads, scan_keys, scan_records
+    from ottla.codec._records import (
+        Appender,
+        BatchHead,
+        Record,
+        Records,
+        count_keys,
+        lay_out,
+        read_heads,
+        scan_keys,
+        scan_records,
+    )
 
 __all__ = [
     "BEYOND",
@@ -86,6 +106,7 @@ __all__ = [
     "Records",
     "build_batch",
     "check_bytes",
+    "count_keys",
     "parse_batch",
     "read_batches",
     "read_columns",

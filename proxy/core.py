@@ -34,6 +34,7 @@ from ottla.proxy.clients.observer import KeyCounts, Observer, Tallies
 from ottla.proxy.clients.one_partition import WHY
 from ottla.proxy.clients.opening import Opener
 from ottla.proxy.clients.producers import ClientProducers
+from ottla.proxy.clients.refused_memory import RefusedMemory
 from ottla.proxy.clients.rejecter import Rejecter
 from ottla.proxy.clients.rewrite_counts import RewriteCounts
 from ottla.proxy.clients.rewriter import Rewriter
@@ -133,7 +134,10 @@ class ProxyCore:
         self.observer = Observer(
             self.tallies, keys, self.topics, self.control, self.threads, self.buffered, config.observe_sample, rng
         )
-        self.admission = Admission(producers, self.topics, self.control, self.delivery, config, journal)
+        self.refused_memory = RefusedMemory(self.buffered)
+        self.admission = Admission(
+            producers, self.topics, self.control, self.delivery, config, journal, self.refused_memory
+        )
         counts = RewriteCounts(self.tallies, keys, self.topics)
         self.rejecter = Rejecter(self.topics, keys, self.threads, self.buffered, counts)
         self.rewriter = Rewriter(

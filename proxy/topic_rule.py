@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 
 from ottla.codec.partitioners import PARTITIONERS
 from ottla.config_file import one_of
@@ -36,7 +37,9 @@ class Mode(Enum):
     COPY = "copy"
     """As `rewrite`, and further topics get the same records."""
 
-    @property
+    __hash__ = object.__hash__  # Enum's is a call in Python, and requests look modes up
+
+    @cached_property
     def moves(self) -> bool:
         """Whether the proxy itself sends the records to the partitions of their keys."""
         return self in (Mode.REWRITE, Mode.FAN_OUT, Mode.COPY)

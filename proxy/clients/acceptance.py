@@ -63,6 +63,7 @@ class Acceptance:
 
     def pump(self, now: float) -> None:
         """Handle queued record sets; answer late requests; log the number of refusals without a line of their own."""
+        self._admission.forget_excess()
         self._rewriter.answer_the_late(now)
         self._counts.log_counted(now)
         self.line.pump(now)

@@ -27,6 +27,7 @@ from ottla.errors import (
 from ottla.proxy.clients.batches import ClientBatch, Offer, Origin
 from ottla.proxy.clients.opening import producer_in
 from ottla.proxy.clients.producers import ClientProducers, KnownProducer
+from ottla.proxy.clients.refused_memory import RefusedMemory
 from ottla.proxy.clients.routed_topics import RoutedTopics
 from ottla.proxy.clients.unknown_epochs import UnknownEpochs
 from ottla.proxy.clients.windows import ClientResult, Window
@@ -52,6 +53,11 @@ _RULE_CHANGED = (
 )
 
 
+_TOO_MANY_REFUSED = (
+    "of all producers, it has most of the refused records that the proxy remembers, and these are too many"
+)
+
+
 class Admission:
     """Checks record sets against the producers of clients and the rules of topics.
 
@@ -69,9 +75,10 @@ class Admission:
         delivery: Delivery,
         config: ProxyConfig,
         journal: "Journal | None",
+        refused: RefusedMemory,
     ) -> None:
         self._topics, self._control, self._delivery, self._journal = topics, control, delivery, journal
-        self.producers = producers
+        self.producers, self._refused = producers, refused
         self.history = RuleHistory(config.topics)
         self._fenced: set[int] = set()
         """Producers that are logged as fenced."""
@@ -106,8 +113,9 @@ class Admission:
         """Whether the producer is remembered, and its id has not been given to another one."""
         return self.producers.has(producer)
 
-    def _forget(self, producer: UpstreamProducer) -> None:
+    def _forget(self, producer: KnownProducer[ClientBatch]) -> None:
         assert producer.producer_id is not None, "clients' producers have an id"
+        self._refused.forgotten(producer)
         self._delivery.drop(producer)
         if self._journal is not None:
             self._journal.forgotten(producer.producer_id)
@@ -115,6 +123,19 @@ class Admission:
     def forget(self, producer_id: int) -> None:
         """Forget a producer: upstream has lost its records."""
         self._forget(self.producers.pop(producer_id))
+
+    def remembers(self, producer: KnownProducer[ClientBatch], window: Window[ClientBatch]) -> None:
+        """Have a window measured, because it was restored from the journal."""
+        self._refused.changed(producer, window)
+
+    def forget_excess(self) -> None:
+        """Forget producers if the windows of all remember too many records of refused batches."""
+        self._refused.measure()
+        while (producer := self._refused.excess()) is not None:
+            assert producer.producer_id is not None, "clients' producers have an id"
+            facts = {"producer_id": producer.producer_id, "why": _TOO_MANY_REFUSED}
+            log.warning("producer forgotten, it is fenced if it sends again", extra=facts)
+            self.forget(producer.producer_id)
 
     def left(self, client: int) -> None:
         """Take back the producer lent to a client that has disconnected; its batches are still sent."""
@@ -134,17 +155,20 @@ class Admission:
         self.note_window_of(batch)
 
     def note_window_of(self, batch: ClientBatch) -> None:
-        """Record the window of a batch in the journal, if it has one."""
+        """Note that the window of a batch changes, if it has one."""
         if batch.window is not None:
             self.note_window(batch.producer, batch.place, batch.window)
 
     def note_window(self, producer: UpstreamProducer, place: Destination, window: Window[ClientBatch]) -> None:
-        """Record a window in the journal, unless its producer id belongs to another producer by now.
+        """Record a window in the journal, and have it measured, unless its id belongs to another producer by now.
 
         Args:
             place: the topic, and the partition that the client chose.
         """
-        if self._journal is not None and self.producers.has(producer):
+        if not isinstance(producer, KnownProducer) or not self.producers.has(producer):
+            return
+        self._refused.changed(producer, window)
+        if self._journal is not None:
             assert producer.producer_id is not None, "it is a client's"
             self._journal.window(producer.producer_id, place, window)
 

@@ -12,7 +12,8 @@ from ottla.codec.records import RecordBatch, Records
 from ottla.codec.wire import Buffer
 from ottla.errors import BrokerError, TransactionAbortable, broker_error
 from ottla.proxy.clients.opening import Opened, memory_of
-from ottla.proxy.clients.windows import SEQUENCES, ClientResult, Fingerprint, Numbered, Window
+from ottla.proxy.clients.refused_records import Fingerprint
+from ottla.proxy.clients.windows import SEQUENCES, ClientResult, Numbered, Window
 from ottla.proxy.contained import contained
 from ottla.proxy.routing import Copies, Destination, Routes, divided
 from ottla.proxy.upstream.batches import Part, PartResult, SomeRecords

@@ -12,7 +12,7 @@ from ottla.codec.compression import Compression, decompressed_bound
 from ottla.codec.records import COMPRESSION_MASK, HEADER_SIZE, MAGIC, RecordBatch, parse_batch, scan_keys
 from ottla.codec.wire import Buffer
 from ottla.errors import DecodeError
-from ottla.proxy.clients.opening import ATTRIBUTES_AT, COUNT, DECOMPRESSED_LIMIT, MAGIC_AT
+from ottla.proxy.clients.opening import ATTRIBUTES_AT, DECOMPRESSED_LIMIT, MAGIC_AT, count_in
 from ottla.proxy.routing import Routes
 
 LOOKS = 8
@@ -57,12 +57,7 @@ def scan_plain(data: Buffer, routes: Routes, partition: int, most: int, *, looks
         most: the most examples.
         looks: whether to return some of all keys.
     """
-    return _scan(data, HEADER_SIZE, records_in(data), routes, partition, most, looks)
-
-
-def records_in(data: Buffer) -> int:
-    """The number of records of an uncompressed batch, as its header says; the scan checks it."""
-    return int.from_bytes(data[COUNT], "big", signed=True)
+    return _scan(data, HEADER_SIZE, count_in(data), routes, partition, most, looks)
 
 
 def scan_batch(batch: RecordBatch, routes: Routes, partition: int, most: int, looks: bool = False) -> FoundKeys | None:

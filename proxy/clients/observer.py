@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.codec.apis.produce import PartitionProduceData
 from ottla.codec.compression import Compression
-from ottla.codec.records import HEADER_SIZE, MAGIC, scan_keys
+from ottla.codec.records import HEADER_SIZE, MAGIC, count_keys
 from ottla.codec.wire import Buffer
 from ottla.proxy.clients.batches import Origin
 from ottla.proxy.clients.buffered import Buffered
 from ottla.proxy.clients.key_report import KeyReport
-from ottla.proxy.clients.key_scan import FoundKeys, is_plain, memory_to_scan, parsed, records_in, scan_batch, scan_plain
+from ottla.proxy.clients.key_scan import FoundKeys, is_plain, memory_to_scan, parsed, scan_batch, scan_plain
 from ottla.proxy.clients.opening import MAGIC_AT, claimed_records, plainly_claimed_records
 from ottla.proxy.clients.routed_topics import RoutedTopics
 from ottla.proxy.routing import Routes
@@ -135,10 +135,8 @@ class Tallies(dict[str, Tally]):
 
     def passed(self, data: Buffer | None) -> None:
         """Count a record set that passes unchanged."""
-        if not data:
-            return
-        known = _has_header(data)
-        self.count_passed(claimed_records(data) if known else 0, len(data))
+        if data:
+            self.count_passed(claimed_records(data) if _has_header(data) else 0, len(data))
 
     def count_passed(self, records: int, size: int) -> None:
         """Count the records and bytes of a record set that passes unchanged."""
@@ -248,15 +246,11 @@ class Observer:
             self._control.hint_topics(topic, asker=origin.client)  # until it is described, records pass uncounted
             return
         partitions = self._topics.partitions(topic)
-        chosen = [
-            (each.index, each.records)
-            for each in sets
-            if each.records
-            and each.index in partitions
-            and (self._sample == 1 or not self._rng.randrange(self._sample))
-        ]
         plain: list[tuple[int, Buffer]] = []
-        for partition, data in chosen:
+        for each in sets:
+            partition, data = each.index, each.records
+            if not data or partition not in partitions or (self._sample > 1 and self._rng.randrange(self._sample)):
+                continue
             if is_plain(data) and not self._threads.budget_is_spent:
                 plain.append((partition, data))
             else:
@@ -268,27 +262,16 @@ class Observer:
         self, origin: Origin, topic: str, routes: Routes, plain: list[tuple[int, Buffer]], now: float
     ) -> None:
         """Read uncompressed batches, which are counted together: that costs less than the scan of a small batch."""
-        partitioner, count = routes.partitioner, routes.partitions
+        self._threads.spend(sum(len(data) for _, data in plain), Compression.NONE)
+        found = None
         most, looks = self._counts.wanted(topic, routes, origin, now)
-        reported = self._rng.randrange(len(plain)) if most or looks else -1  # the report takes one batch of a request
-        records = keyless = misplaced = size = 0
-        for number, (partition, data) in enumerate(plain):
-            size += len(data)
-            if number == reported:
-                found = scan_plain(data, routes, partition, most, looks=looks)
-                if found is None:
-                    continue
-                self._counts.take(topic, routes, partition, origin, found)
-                in_batch, without_key, elsewhere = found[:3]
-            else:
-                in_batch = records_in(data)
-                end, without_key, elsewhere, _ = scan_keys(data, HEADER_SIZE, in_batch, partitioner, count, partition)
-                if end != len(data):
-                    continue
-            records += in_batch
-            keyless += without_key
-            misplaced += elsewhere
-        self._threads.spend(size, Compression.NONE)
+        if most or looks:  # the report takes one batch of a request
+            partition, data = plain.pop(self._rng.randrange(len(plain)))
+            found = scan_plain(data, routes, partition, most, looks=looks)
+        records, keyless, misplaced = count_keys(plain, routes.partitioner, routes.partitions)
+        if found is not None:
+            self._counts.take(topic, routes, partition, origin, found)
+            records, keyless, misplaced = records + found[0], keyless + found[1], misplaced + found[2]
         if records:
             times = self._sample
             self._counts.add(topic, Mode.OBSERVE, routes, origin, times * records, times * keyless, times * misplaced)

@@ -9,6 +9,7 @@ Rules:
 import logging
 from collections.abc import Callable
 from functools import partial
+from struct import Struct
 from typing import NamedTuple
 
 from ottla.codec.compression import decompressed_bound
@@ -33,8 +34,8 @@ DECOMPRESSED_LIMIT = 64 * 2**20
 BUG = "the proxy failed to handle these records: see its log"
 MAGIC_AT = 16
 """Offset of the format version (magic) in a record set."""
-COUNT = slice(HEADER_SIZE - 4, HEADER_SIZE)
-"""The bytes of the number of records in a batch."""
+_COUNT_AT, _COUNT = HEADER_SIZE - 4, Struct(">i")
+"""Offset of the number of records in a batch, and its encoding."""
 ATTRIBUTES_AT = 22
 """Offset of the byte of a batch whose lowest bits are its compression."""
 _TRANSACTIONAL = 0x10
@@ -153,6 +154,12 @@ def max_memory_of(batch: RecordBatch, copies: int = 0) -> int:
     return len(batch.data) + (2 + copies) * min(opened, DECOMPRESSED_LIMIT)
 
 
+def count_in(data: Buffer) -> int:
+    """The number of records of a batch, as its header says, which may be wrong."""
+    count: int = _COUNT.unpack_from(data, _COUNT_AT)[0]
+    return count
+
+
 def plainly_claimed_records(data: Buffer, size: int) -> int | None:
     """The number of records of a batch, as its header says; ``None`` if they may not fit without compression.
 
@@ -160,7 +167,7 @@ def plainly_claimed_records(data: Buffer, size: int) -> int | None:
         data: at least its header.
         size: bytes of the whole batch.
     """
-    count = int.from_bytes(data[COUNT], "big", signed=True)
+    count = count_in(data)
     return max(count, 0) if count * _LEAST_RECORD <= size - HEADER_SIZE else None
 
 
@@ -169,8 +176,8 @@ def claimed_records(data: Buffer) -> int:
     plainly = plainly_claimed_records(data, len(data))
     if plainly is not None:  # so that most batches need no other look
         return plainly
-    count = int.from_bytes(data[COUNT], "big", signed=True)
-    return min(count, decompressed_bound(data[ATTRIBUTES_AT] & COMPRESSION_MASK, data[HEADER_SIZE:]) // _LEAST_RECORD)
+    content = decompressed_bound(data[ATTRIBUTES_AT] & COMPRESSION_MASK, data[HEADER_SIZE:])
+    return min(count_in(data), content // _LEAST_RECORD)
 
 
 def producer_in(data: Buffer) -> tuple[int, bool]:

@@ -31,11 +31,9 @@ Source: ProducerStateManager.java, ProducerAppendInfo.java (NUM_BATCHES_TO_RETAI
 (bumpIdempotentProducerEpoch).
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from ottla.errors import (
     BY_CODE,
@@ -48,11 +46,14 @@ from ottla.errors import (
     UnknownServerError,
     broker_error,
 )
+from ottla.proxy.clients.refused_records import OUTCOME_UNKNOWN, Fingerprint, RefusedRecords, RememberedRecords
 from ottla.proxy.journal.journaled import Journaled
 from ottla.proxy.upstream.batches import PartResult
 
 REMEMBERED_BATCHES = 5
 SEQUENCES = 2**31
+_UNTOLD = 48
+"""Approximate bytes of memory for a record in `AnsweredBatch.untold`."""
 
 B = TypeVar("B", bound="Numbered")
 
@@ -68,18 +69,6 @@ class ClientResult:
     """See `PartResult.append_time`; the latest of its parts."""
     record_errors: tuple[tuple[int, str], ...] = ()
     """See `PartResult.record_errors`."""
-
-
-class Fingerprint(NamedTuple):
-    """Two hashes of a record's key, value and headers.
-
-    Attributes:
-        timed: with its timestamp.
-        numbered: with its epoch and sequence instead.
-    """
-
-    timed: int
-    numbered: int
 
 
 @dataclass(slots=True, eq=False)
@@ -205,78 +194,6 @@ class Numbered(Journaled):
         return ()
 
 
-class RefusedRecords(NamedTuple):
-    """The remembered records of refused batches, as the journal has them.
-
-    Attributes:
-        stored, others, unknown: `Fingerprint.timed` of stored records, of records that are not stored, and of records
-            with an unknown outcome.
-        numbered: `Fingerprint.numbered` -> `Fingerprint.timed`.
-    """
-
-    stored: Sequence[int] = ()
-    others: Sequence[int] = ()
-    unknown: Sequence[int] = ()
-    numbered: Mapping[int, int] = MappingProxyType({})
-
-
-class RememberedRecords:
-    """Remembers the records of refused batches by their fingerprints."""
-
-    def __init__(self) -> None:
-        self._by: dict[bool | None, Counter[int]] = {True: Counter(), False: Counter(), None: Counter()}
-        """`Fingerprint.timed` of records that are stored, that are not, and whose outcome is unknown."""
-        self._numbered: dict[int, int] = {}
-        """`Fingerprint.numbered` -> `Fingerprint.timed`."""
-
-    def add(self, timed: int, stored: bool | None) -> None:
-        self._by[stored][timed] += 1
-
-    def number(self, numbered: int, timed: int) -> None:
-        self._numbered[numbered] = timed
-
-    def all(self) -> RefusedRecords:
-        stored, others, unknown = (tuple(self._by[each].elements()) for each in (True, False, None))
-        return RefusedRecords(stored, others, unknown, {**self._numbered})
-
-    @property
-    def matters(self) -> bool:
-        return bool(self._by[True] or self._by[None])
-
-    def take(self, fingerprints: Iterable[Fingerprint]) -> tuple[set[int], bool]:
-        """Forget these records; returns the indexes of stored ones, and whether any other is remembered.
-
-        Raises:
-            ProducerFenced: the outcome of one of them is unknown.
-        """
-        found: set[int] = set()
-        known = False
-        asked = list(fingerprints)
-        # The record that was refused may have another time now. Look at all before forgetting one.
-        records = [self._numbered.get(numbered, timed) for timed, numbered in asked]
-        if not self._by[None].keys().isdisjoint(records):
-            raise ProducerFenced(_OUTCOME_UNKNOWN)
-        for index, each in enumerate(records):
-            self._numbered.pop(asked[index].numbered, None)
-            if _took(self._by[True], each):
-                found.add(index)
-            else:
-                known = _took(self._by[False], each) or known
-        return found, known
-
-
-_OUTCOME_UNKNOWN = "the outcome of an earlier batch of this producer is unknown"
-
-
-def _took(counted: Counter[int], one: int) -> bool:
-    if one not in counted:
-        return False
-    counted[one] -= 1
-    if not counted[one]:
-        del counted[one]
-    return True
-
-
 class Window(Generic[B]):
     """Tracks a client's batches from one producer id to one partition.
 
@@ -333,7 +250,7 @@ class Window(Generic[B]):
             if (batch.epoch, batch.base_sequence, batch.count) == (epoch, base_sequence, count):
                 return batch
         if self.fenced:
-            raise ProducerFenced(_OUTCOME_UNKNOWN)
+            raise ProducerFenced(OUTCOME_UNKNOWN)
         for answered in self.done:
             if (answered.sequence, answered.count) == (base_sequence, count):
                 return answered
@@ -431,6 +348,12 @@ class Window(Generic[B]):
         under_way, self.under_way = self.under_way, []
         self.fenced = True
         return under_way
+
+    @property
+    def memory(self) -> int:
+        """Approximate bytes for the remembered records."""
+        untold = _UNTOLD * sum(len(answered.untold) for answered in self.done)
+        return untold if self._refused is None else untold + self._refused.memory
 
     @property
     def remembers(self) -> bool:

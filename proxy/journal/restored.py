@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from ottla.codec.messages import parse
 from ottla.codec.wire import Buffer
 from ottla.errors import DecodeError
-from ottla.proxy.clients.windows import AnsweredBatch, ClientResult, RefusedRecords, Window
+from ottla.proxy.clients.refused_records import RefusedRecords
+from ottla.proxy.clients.windows import AnsweredBatch, ClientResult, Window
 from ottla.proxy.journal.notes import (
     JournalEntry,
     NotedBatch,
@@ -159,6 +160,7 @@ def restore(
                 if each_batch.opening:
                     rewriter.open(each_batch, now)
             rewriter.resume(restored_window, now)
+            admission.remembers(producer, restored_window)
     if found.rules:
         topics.tell_of_unused(TopicRules([parse_rule(text) for text in found.rules[-1]]))
 

@@ -86,6 +86,8 @@ Collect = Callable[[], Samples]
 
 def bounded(labels: tuple[str, ...], known: Mapping[tuple[str, ...], object]) -> tuple[str, ...]:
     """Return the labels under which to count: cut to `LONGEST_LABEL`, and `OTHER` if ``known`` is full."""
+    if labels in known:
+        return labels
     labels = tuple(label[:LONGEST_LABEL] for label in labels)
     return labels if labels in known or len(known) < MOST_SERIES else (OTHER,) * len(labels)
 

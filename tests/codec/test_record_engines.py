@@ -242,6 +242,26 @@ def scanned_keys(module: Any, body: bytes, count: int, given: tuple[Any, ...]) -
     return module.scan_keys(body, 0, count, *given)
 
 
+@given(st.lists(st.tuples(st.integers(-1, 3), damaged_bodies()), max_size=4))
+@example([(1, (b"", 0)), (1, (b"", -1)), (0, (record_bytes() + b"x", 1)), (1, (record_bytes() * 2, 2))])
+def test_keys_of_several_batches_are_counted_as_those_of_each(several: list[tuple[int, tuple[bytes, int]]]) -> None:
+    batches = [(own, uncompressed(count) + body) for own, (body, count) in several]
+    for partitioner in PARTITIONERS:
+        counted = same(partial(counted_keys, batches=[(0, b"too short"), *batches], given=(partitioner, 3)))
+        scans = [(count, C.scan_keys(body, 0, count, partitioner, 3, own), body) for own, (body, count) in several]
+        intact = [(count, *found[1:3]) for count, found, body in scans if found[0] == len(body)]
+        assert counted == tuple(sum(each[figure] for each in intact) for figure in range(3))
+
+
+def uncompressed(count: int) -> bytes:
+    """The header of a batch with so many records; the other fields do not matter."""
+    return bytes(57) + count.to_bytes(4, "big", signed=True)
+
+
+def counted_keys(module: Any, batches: list[tuple[int, bytes]], given: tuple[Any, ...]) -> Any:
+    return module.count_keys(batches, *given)
+
+
 def scanned(module: Any, body: bytes, count: int, base: int) -> tuple[int, int, int, int]:
     found: tuple[int, int, int, int] = module.scan_records(body, count, base)
     return found

@@ -8,7 +8,8 @@ import pytest
 from ottla.errors import InvalidProducerEpoch, MessageTooLarge, OutOfOrderSequenceNumber, ProducerFenced
 from ottla.proxy.clients import producers
 from ottla.proxy.clients.producers import ClientProducers
-from ottla.proxy.clients.windows import GAP, AnsweredBatch, ClientResult, Fingerprint, Numbered, Window
+from ottla.proxy.clients.refused_records import Fingerprint
+from ottla.proxy.clients.windows import GAP, AnsweredBatch, ClientResult, Numbered, Window
 from ottla.proxy.routing import Destination
 from ottla.proxy.upstream.batches import PartResult
 

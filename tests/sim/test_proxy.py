@@ -33,6 +33,7 @@ FEATURES = {
     "a producer's state expires",
     "a topic gets copies",
     "clients log in through the proxy",
+    "a topic in mode fan-out gets copies",
     "clients see one partition of a topic",
     "fault: crash",
     "fault: another limit",
@@ -57,6 +58,7 @@ FEATURES = {
     "records that upstream refuses for now go back to their client",
     "records that are stored already come again",
     "the records of a request are judged",
+    "the rule of a topic that is copied changes",
     "what follows a refused batch is renumbered",
 }
 

@@ -7,6 +7,7 @@ Each case is measured in these ways, one after the other in each round:
     observe             through a proxy that passes the records, and counts the keys outside their partition
     rewrite             through a proxy that moves the records: no two of them are certain to stay together
     rewrite, journal    the same with --state
+    copy                through a proxy that moves the records, and sends the same ones to a further topic
 
 Everything is a process of its own; the broker is the canned one, which costs little, or Apache Kafka (``--kafka``).
 Synthetic producers (`tests.bench.proxy.load`) send batches of an exact size. Their keys are in librdkafka's partitions,
@@ -48,23 +49,30 @@ PATIENCE = 120.0
 ROUNDS = 5
 _TOPIC = canned.topic_names(1)[0]
 DIRECT, PASSED, OBSERVE, REWRITE, JOURNAL = "direct", "passed", "observe", "rewrite", "rewrite, journal"
-WAYS = (DIRECT, PASSED, OBSERVE, REWRITE, JOURNAL)
+COPY = "copy"
+WAYS = (DIRECT, PASSED, OBSERVE, REWRITE, JOURNAL, COPY)
 
 
 @dataclass(frozen=True)
 class Row:
-    """A figure: its title, its digits, and whether the table compares it with the direct connection, by a ratio or by a
-    difference."""
+    """A figure of the table.
+
+    Attributes:
+        compared: the table compares it with another way, by a ratio (×) or a difference (+).
+        base: that way.
+    """
 
     title: str
     digits: int
     compared: str = ""
+    base: str = DIRECT
 
 
 ROWS = {
     "rate": Row("records/s", 0, "×"),
     "mb": Row("MB/s", 0),
     "per_core": Row("records/s of a core", 0),
+    "us_per_mb": Row("us of the proxy for each MB", 0, "×", PASSED),
     "p50_ms": Row("p50 in ms", 2, "+"),
     "p99_ms": Row("p99 in ms", 2),
     "kb": Row("KB of memory for each producer", 1),
@@ -90,6 +98,7 @@ def _produced(given: Load) -> Callable[[int, int | None, float], Figures]:
         figures = load.run(replace(given, port=port, process=pid, seconds=seconds, warm_up=seconds / 4))
         if pid is not None and figures["cpu_us"]:  # a very short measurement may be below the resolution of its clock
             figures["per_core"] = 1e6 / figures["cpu_us"]
+            figures["us_per_mb"] = figures["cpu_us"] / given.size * 1e6
         return figures
 
     return measure
@@ -146,11 +155,11 @@ def cases(sizes: list[int], compressions: list[str]) -> list[Case]:
                 title = f"produce, batches of {name}, {size:,} B" + (
                     f", {compression}" if compression != "none" else ""
                 )
-                found.append(Case(name=title, measure=_produced(given), rows=("rate", "mb", "per_core")))
+                found.append(Case(name=title, measure=_produced(given), rows=("rate", "mb", "per_core", "us_per_mb")))
     lone = Load(port=0, topic=_TOPIC, partitions=PARTITIONS, size=1000, batch=0, in_flight=1)
-    for batch, name in ((0, "one record"), (KB16, "a batch of 16 KB")):
-        rows = ("p50_ms", "p99_ms")
-        found.append(Case(name=f"latency, {name}, 1,000 B", measure=_produced(replace(lone, batch=batch)), rows=rows))
+    for size, batch, name in ((100, 0, "one record"), (1000, 0, "one record"), (1000, KB16, "a batch of 16 KB")):
+        given = replace(lone, size=size, batch=batch)
+        found.append(Case(name=f"latency, {name}, {size:,} B", measure=_produced(given), rows=("p50_ms", "p99_ms")))
     found.append(
         Case(
             name="latency, confluent-kafka, 1,000 records/s, 1,000 B",
@@ -195,14 +204,21 @@ def proxy(upstream: str, home: Path, *options: str) -> Iterator[tuple[int, int]]
 
 
 @contextlib.contextmanager
-def addresses(where: str, home: Path, ways: tuple[str, ...]) -> Iterator[dict[str, tuple[int, int | None]]]:
-    """Proxies in front of the broker at ``where``: the port of each way, and the process id of its proxy if any."""
+def addresses(
+    where: str, home: Path, ways: tuple[str, ...], further: str = ""
+) -> Iterator[dict[str, tuple[int, int | None]]]:
+    """Proxies in front of the broker at ``where``: the port of each way, and the process id of its proxy if any.
+
+    Args:
+        further: the topic that gets the copies.
+    """
     rewritten = ("--topic", f"{_TOPIC}=rewrite")
     options = {
         PASSED: (),
         OBSERVE: ("--topic", f"{_TOPIC}=observe"),
         REWRITE: rewritten,
         JOURNAL: (*rewritten, "--state", str(home / "state")),
+        COPY: ("--topic", f"{_TOPIC}=copy:{further}", "--topic", f"{further}=rewrite"),
     }
     with contextlib.ExitStack() as stack:
         at: dict[str, tuple[int, int | None]] = {DIRECT: (int(where.rpartition(":")[2]), None)}
@@ -213,15 +229,22 @@ def addresses(where: str, home: Path, ways: tuple[str, ...]) -> Iterator[dict[st
 
 
 @contextlib.contextmanager
-def _apache(home: Path) -> Iterator[str]:
-    """Apache Kafka with the topic; gives its ``host:port``."""
+def _apache(home: Path) -> Iterator[tuple[str, str]]:
+    """Apache Kafka with the topic; gives its ``host:port``, and the topic for copies."""
     server = Server(Apache(), home)
     try:
         server.start()
-        with server.topic(PARTITIONS):
-            yield server.bootstrap
+        with server.topic(PARTITIONS), server.topic(PARTITIONS, prefix="copies"):
+            yield server.bootstrap, canned.topic_names(1, "copies")[0]
     finally:
         server.close()
+
+
+@contextlib.contextmanager
+def _canned() -> Iterator[tuple[str, str]]:
+    """The canned broker; gives the same."""
+    with canned.running(topics=2, partitions=PARTITIONS) as where:
+        yield where, canned.topic_names(2)[1]
 
 
 def _answers(port: int) -> bool:
@@ -235,8 +258,8 @@ def measured(case: Case, rounds: int, seconds: float, *, on_kafka: bool = False)
     found: dict[str, list[Figures]] = {way: [] for way in case.ways}
     with contextlib.ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ottla-bench-")))
-        where = stack.enter_context(_apache(home) if on_kafka else canned.running(topics=1, partitions=PARTITIONS))
-        at = stack.enter_context(addresses(where, home, case.ways))
+        where, further = stack.enter_context(_apache(home) if on_kafka else _canned())
+        at = stack.enter_context(addresses(where, home, case.ways, further))
         try:
             for _ in range(rounds):
                 for way in case.ways:
@@ -247,7 +270,7 @@ def measured(case: Case, rounds: int, seconds: float, *, on_kafka: bool = False)
 
 
 def table(case: Case, found: dict[str, list[Figures]]) -> list[str]:
-    """A line for each figure and way: the median, and the comparison with the direct connection, with quartiles."""
+    """A line for each figure and way: the median, and the comparison with another way, with quartiles."""
     lines = [case.name]
     for figure in case.rows:
         row = ROWS[figure]
@@ -257,8 +280,8 @@ def table(case: Case, found: dict[str, list[Figures]]) -> list[str]:
             line = (
                 f"  {row.title + ', ' + way:<48}{statistics.median(each[figure] for each in rounds):>16,.{row.digits}f}"
             )
-            if row.compared and way != DIRECT and DIRECT in found:
-                pairs = zip(rounds, found[DIRECT], strict=True)
+            if row.compared and way != row.base and row.base in found:
+                pairs = zip(rounds, found[row.base], strict=True)
                 if row.compared == "×":
                     line += f"{_spread([one[figure] / other[figure] for one, other in pairs], '×'):>28}"
                 else:
@@ -289,6 +312,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--sizes", type=int, nargs="+", default=[100, 1000, 10_000], help="bytes of each value")
     parser.add_argument("--compression", nargs="+", default=["none", "lz4"], help="none, gzip, snappy, lz4 or zstd")
     parser.add_argument("--kafka", action="store_true", help="in front of Apache Kafka, which is started for each case")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS, help="measure only these ways")
     given = parser.parse_args(arguments)
     known = cases(given.sizes, given.compression)
     if unknown := [word for word in given.cases if not any(word in case.name for case in known)]:
@@ -308,6 +332,7 @@ def main(arguments: list[str]) -> int:
     for case in known:
         if not given.cases or any(word in case.name for word in given.cases):
             before = os.getloadavg()[0]
-            lines = measured(case, given.rounds, given.seconds, on_kafka=given.kafka)
+            chosen = replace(case, ways=tuple(way for way in case.ways if way in given.ways))
+            lines = measured(chosen, given.rounds, given.seconds, on_kafka=given.kafka)
             print(*lines, f"  load before: {before:.1f}; behind: {os.getloadavg()[0]:.1f}", "", sep="\n", flush=True)
     return 0

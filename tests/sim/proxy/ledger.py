@@ -19,6 +19,7 @@ FENCED = "a producer is fenced"
 UNKNOWN = "a record is stored that no client sent"
 OFFSET = "a producer got another offset than its record has"
 UNCOPIED = "an acknowledged record has no copy"
+COPIED = "a record has a copy although no rule says so"
 STAMP = "a producer got another time than its record has"
 TOGETHER = "records without a key are not spread over the partitions of a topic in mode fan-out"
 MANY = 30
@@ -39,6 +40,7 @@ class Sent:
         offset: the acknowledged offset, if the producer got one.
         stamp: the acknowledged time, if the producer's client tells it.
         once: its producer is idempotent.
+        copied: the rule of its topic copies it, if that is in mode `copy`; ``None``: the rule has changed meanwhile.
         acknowledged: its producer got an acknowledgement.
         error: the error that the producer got instead.
         refused: it got INVALID_RECORD, so the record must not be stored.
@@ -52,6 +54,7 @@ class Sent:
     number: int
     once: bool
     alike: bool = False
+    copied: bool | None = True
     acknowledged: bool = False
     offset: int = -1
     stamp: int = -1
@@ -79,8 +82,8 @@ class Ledger:
     rewritten: dict[str, int]
     """Topic -> the number of partitions over which its keys are spread."""
     sent: dict[bytes, Sent] = field(default_factory=dict)
-    fans_out: bool = False
-    """Clients see one partition of topic ``a``, and choose none."""
+    fans_out: frozenset[str] = frozenset()
+    """The topics of which clients see one partition, and choose none."""
     copied: dict[str, str] = field(default_factory=dict)
     """Topic in mode `copy` -> the topic that gets its records, too."""
     strict: dict[str, int] = field(default_factory=dict)
@@ -131,8 +134,10 @@ class Ledger:
         for sent in self.sent.values():
             if sent.acknowledged and sent.value not in stored:
                 raise Violation(LOST, f"{sent.value.decode()} of {sent.producer}")
-            if sent.acknowledged and sent.topic in self.copied and sent.value not in copies:
+            if sent.acknowledged and sent.copied and sent.topic in self.copied and sent.value not in copies:
                 raise Violation(UNCOPIED, f"{sent.value.decode()} of {sent.producer}")
+            if sent.copied is False and sent.value in copies:
+                raise Violation(COPIED, f"{sent.value.decode()} of {sent.producer}")
             if sent.refused and sent.value in stored:
                 raise Violation(FALSE, f"{sent.value.decode()} of {sent.producer}")
             if sent.once and sent.offset >= 0 and sent.offset not in stored[sent.value]:
@@ -164,7 +169,7 @@ class Ledger:
                 # Records without a key, of several partitions, may be copied to the same partition.
                 of = sent.topic, sent.producer, sent.partition if sent.key is None else sent.key
                 # A batch without keys may go elsewhere when it is sent again, with other times.
-                spread = self.fans_out and sent.topic == "a" and sent.key is None
+                spread = place[0] in self.fans_out and sent.key is None
                 if ordered and not spread and order.get(of, -1) > sent.number:
                     raise Violation(ORDER, f"{where} after number {order[of]}")
                 order[of] = sent.number
@@ -175,9 +180,9 @@ class Ledger:
         if place[0] == self.copied.get(sent.topic):
             topic = place[0]
             wanted %= self.rewritten[topic]
-        if self.fans_out and sent.topic == "a" and sent.key is None:
-            self._keyless[place[1]] += 1
-            wanted = min(place[1], self.rewritten["a"] - 1)
+        if topic in self.fans_out and sent.key is None:
+            self._keyless[place[1]] += topic == "a"
+            wanted = min(place[1], self.rewritten[topic] - 1)
         if topic in self.rewritten and sent.key is not None:
             wanted = murmur2_partition(sent.key, self.rewritten[topic])
         elif sent.topic in self.strict and sent.key is not None:

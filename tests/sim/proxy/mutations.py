@@ -16,12 +16,14 @@ from ottla.proxy.clients.client_link import ClientLink
 from ottla.proxy.clients.one_partition_handler import OnePartitionHandler
 from ottla.proxy.clients.produce_handler import ProduceHandler
 from ottla.proxy.clients.producers import ClientProducers
+from ottla.proxy.clients.refused_memory import RefusedMemory
+from ottla.proxy.clients.refused_records import Fingerprint, RefusedRecords, RememberedRecords
 from ottla.proxy.clients.rejecter import Rejecter
 from ottla.proxy.clients.request_line import RequestLine
 from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.routed_topics import RoutedTopics
 from ottla.proxy.clients.unsettled import Unsettled
-from ottla.proxy.clients.windows import ClientResult, Fingerprint, Numbered, RefusedRecords, RememberedRecords, Window
+from ottla.proxy.clients.windows import ClientResult, Numbered, Window
 from ottla.proxy.core import ProxyCore
 from ottla.proxy.events import Store
 from ottla.proxy.journal import restored as journal
@@ -299,6 +301,7 @@ def _as_upstream_gave_it(replaced: Any) -> Any:
 
 _mutation("Metadata names the addresses of upstream", (UpstreamCluster, "pointing_here", _as_upstream_gave_it))
 _mutation("what follows a refused batch is told as stored", (Window, "failed", _alone))
+_mutation("remembered records of refused batches do not count as memory", (RefusedMemory, "changed", _nothing))
 _mutation("records that are stored of a refused batch are not known", (Window, "stored_already", _not_known))
 _mutation("a retry of what is stored in part is not known if it has new times", (RememberedRecords, "number", _nothing))
 _mutation("a retry of what is stored is not known", (Window, "judged", _forgotten))
@@ -495,6 +498,27 @@ def _where_their_records_go(_: Any) -> Any:
     return broken
 
 
+def _as_the_first_rules_say(copies: Any) -> Any:
+    def broken(self: RoutedTopics, topic: str) -> Any:
+        found = copies(self, topic)
+        if found:
+            self.first_copies = found  # type: ignore[attr-defined]
+        return getattr(self, "first_copies", found) if topic == "a" else found
+
+    return broken
+
+
+def _where_clients_see_them(original: Any) -> Any:
+    def broken(records: Any, place: Destination, checksum: int, routes: Routes, copies: Any) -> Any:
+        hidden = {topic for topic, there in copies if there.fans_out}
+        found = original(records, place, checksum, routes, [each for each in copies if each[0] not in hidden])
+        return found | {Destination(topic, 0): records for topic in hidden}
+
+    return broken
+
+
+_mutation("copies are made after the rule has changed", (RoutedTopics, "copies", _as_the_first_rules_say))
+_mutation("copies go to the one partition that clients see", (batches, "divided", _where_clients_see_them))
 _mutation(
     "a copy is acknowledged before it is stored",
     (ClientBatch, "begin", _without_copies),

@@ -4,6 +4,9 @@ Rules:
 - Its keys are in the partitions to which the proxy moves them, so every rule leads its records to the same partition.
 - In each partition its records are in the order in which it sent them. It sends no record twice, and no fault occurs.
 - The proxy may return records because the rule has just changed. These are not stored.
+- A record is copied if the rule has mode `copy` from the time at which the record is sent until it is acknowledged, and
+  is not copied if the rule has another mode all that time. The copies of each partition's records are in their order,
+  and none is there twice.
 """
 
 from collections import defaultdict
@@ -34,6 +37,7 @@ PAUSES = (0.002, 0.02)
 ORDER = "records overtake earlier ones of their client when the rule of their topic changes"
 UNANSWERED = "a client is not answered when the rule of its topic changes"
 REFUSED = "records are refused although only the rule of their topic changes"
+COPIES = "copies overtake earlier ones of their client, or come twice, when the rule of their topic changes"
 STORED = "records are stored that were returned because the rule of their topic has changed"
 
 
@@ -43,6 +47,7 @@ class Pipelined(SimulatedProcess):
     Args:
         places: the partitions.
         count: the number of partitions over which keys are spread.
+        copying: the rule is in mode `copy`.
     """
 
     def __init__(
@@ -56,6 +61,8 @@ class Pipelined(SimulatedProcess):
         node: int,
         places: list[Place],
         count: int,
+        *,
+        copying: bool,
     ) -> None:
         super().__init__(name, clock, network, history)
         self.returned = 0
@@ -67,10 +74,17 @@ class Pipelined(SimulatedProcess):
         self._key = node, name
         self._reader = frames.FrameReader()
         self._left, self._number = REQUESTS, 0
+        self._copying = copying
         self._unanswered: list[list[Sent]] = []
         self._returned: list[Sent] = []
         self._errors: set[int] = set()
         network.connect(self, Connect(self._key, f"n{node}", PORT + node))
+
+    def rule_changes(self, *, copying: bool) -> None:
+        """Notice that the rule of the topic changes now."""
+        self._copying = copying
+        for sent in (sent for records in self._unanswered for sent in records):
+            sent.copied = None
 
     def hear(self, event: Event) -> None:
         match event:
@@ -94,7 +108,8 @@ class Pipelined(SimulatedProcess):
             self._number += 1
             value = f"{self.name}-{self._number}".encode()
             key = self._chance.choice(self._keys[place[1]])
-            sent = self._ledger.add(Sent(value, key, *place, self.name, self._number, once=False))
+            sent = Sent(value, key, *place, self.name, self._number, once=False, copied=self._copying)
+            self._ledger.add(sent)
             builder.append(sent.timestamp, key, value, ())
             records.append(sent)
         self._unanswered.append(records)
@@ -137,3 +152,17 @@ class Pipelined(SimulatedProcess):
             numbers = [int(value.removeprefix(own)) for value in stored]
             if numbers != sorted(numbers):
                 raise Violation(ORDER, f"{place[0]}-{place[1]}: {numbers}")
+        for place, log in logs.items():
+            if place[0] in self._ledger.copied.values():
+                self._check_copies(place, log)
+
+    def _check_copies(self, place: Place, log: PartitionLog) -> None:
+        """Check the copies of its records in one log."""
+        of: defaultdict[int, list[int]] = defaultdict(list)
+        for value in (name_of(record) for each in log.batches for record in parse_batch(each.data).records()):
+            sent = self._ledger.sent.get(value)
+            if sent is not None and sent.producer == self.name:
+                of[sent.partition].append(sent.number)
+        for numbers in of.values():
+            if numbers != sorted({*numbers}):
+                raise Violation(COPIES, f"{place[0]}-{place[1]}: {numbers}")

@@ -20,7 +20,8 @@ Promises:
   are spread, too, and no client can read it.
 - In some worlds, the rule of topic ``a`` has mode `copy`: an acknowledged record is also stored in topic ``archive``,
   in the partition of its key there, once if its producer is idempotent, and the records of a key are in order. In half
-  of these worlds, clients write to ``archive``, too.
+  of these worlds, clients write to ``archive``, too. In some, clients see one partition of it.
+- While the rule of ``a`` changes between mode `copy` and others, records are copied as the rule says at their time.
 - In some worlds, clients log in to upstream through the proxy, and their records come as their users
   (`tests.sim.proxy.forwarded`).
 - Readers get the records that brokers have sent, and a response that has begun ends, or its connection does. No
@@ -32,7 +33,7 @@ Promises:
 import re
 import traceback
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -55,13 +56,16 @@ from ottla.errors import (
 from ottla.proxy import threads
 from ottla.proxy.clients import opening, producers, rejecter, routed_topics
 from ottla.proxy.clients.batches import ClientBatch
+from ottla.proxy.clients.refused_memory import HOLDER
 from ottla.proxy.clients.rejecter import Rejecter
 from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.windows import Window
 from ottla.proxy.config import ProxyConfig
+from ottla.proxy.core import ProxyCore
 from ottla.proxy.journal import journal
+from ottla.proxy.routing import TopicRules
 from ottla.proxy.threads import Threads
-from ottla.proxy.topic_rule import parse_rule
+from ottla.proxy.topic_rule import TopicRule, parse_rule
 from ottla.proxy.upstream import control, delivery, stream_sender
 from ottla.proxy.upstream.batches import Part
 from ottla.proxy.upstream.link import CLIENT_ID
@@ -174,6 +178,9 @@ class Simulation:
         self.topics |= self.copies
         if own.random() < 0.5:
             self.seen |= self.copies
+        self.archive_fans_out = bool(self.copies) and Random(f"{seed} archive").random() < FANS_OUT
+        if self.archive_fans_out and "archive" in self.seen:
+            self.seen["archive"] = 1
         self.rejects = Random(f"{seed} policed").random() < REJECTS
         self.release = release = chance.choice(("2.1", "2.8", "3.9", "4.3", "4.3"))
         self.network = Network(self.clock, Random(seed + 1), self.history)
@@ -195,7 +202,7 @@ class Simulation:
             self.cluster,
             self.rewritten,
             strict=strict_topics,
-            fans_out=self.fans_out,
+            fans_out=frozenset(["a"] * self.fans_out + ["archive"] * self.archive_fans_out),
             copied={"a": "archive"} if self.copies else {},
         )
         self.upstream = Upstream(self.clock, self.cluster, lambda: self.proxy.restarts, ("a", *self.copies))
@@ -208,7 +215,7 @@ class Simulation:
             listen="proxy:9092",
             topics=(
                 parse_rule("a=fan-out" if self.fans_out else "a=copy:archive" if self.copies else "a=rewrite"),
-                *(parse_rule(f"{topic}=rewrite") for topic in self.copies),
+                *(parse_rule(f"{topic}={'fan-out' if self.archive_fans_out else 'rewrite'}") for topic in self.copies),
                 *map(parse_rule, ("plain=observe", f"{COMPACTED}=rewrite")),
                 *(parse_rule(f"{topic}=reject") for topic in strict_topics),
             ),
@@ -447,6 +454,7 @@ class Simulation:
         self.cluster.data.features["clients see one partition of a topic"] += self.fans_out
         self.cluster.data.features["a topic gets copies"] += bool(self.copies)
         self.cluster.data.features["clients log in through the proxy"] += self.forwards
+        self.cluster.data.features["a topic in mode fan-out gets copies"] += self.archive_fans_out
         bugs = Bugs()
         with logged_to(bugs), changed(*changes):
             try:
@@ -506,12 +514,22 @@ class Simulation:
             self.clock.step()
         core = self.proxy.core
         assert core is not None
-        if not core.idle or core.buffered.total or core.buffered.of:
-            raise Violation(LEFT, f"{core.buffered.total} bytes, idle: {core.idle}")
+        held = core.buffered.total - core.refused_memory.total
+        if not core.idle or held or {*core.buffered.of} - {HOLDER}:
+            raise Violation(LEFT, f"{held} bytes, idle: {core.idle}")
+        self._check_refused_memory(core)
         if core.rewriter.unsettled or core.rewriter.unsettled_records:
             raise Violation(LEFT, f"{core.rewriter.unsettled} batches, {core.rewriter.unsettled_records} records")
         if self.proxy.half_sent():
             raise Violation(HALF, "at rest")
+
+    def _check_refused_memory(self, core: ProxyCore) -> None:
+        """Check that the records of refused batches are counted as the windows remember them."""
+        windows = [window for producer in core.admission.producers for window in producer.windows.values()]
+        remembered, counted = sum(each.memory for each in windows), core.refused_memory.total
+        if remembered != counted:
+            raise Violation(LEFT, f"{remembered} bytes of refused records, {counted} are counted")
+        self.cluster.data.features["records of refused batches are remembered in the end"] += counted > 0
 
     def _part(self) -> None:
         """After the faults, let clients leave without waiting for answers.
@@ -602,8 +620,6 @@ class Simulation:
         grown = all_partitions > self.rewritten["a"]  # mode `reject` spreads keys over all of them
         if own.random() >= CHANGES or self.fans_out or WAITS[1] == routed_topics.METADATA_WAIT or not led:
             return
-        if self.copies:  # the other rules make no copies, so the archive would lack what they pass
-            return
         self.proxy.dies_at = self.proxy.dies_after_stores = None
         self.proxy.abrupt, self.proxy.breaks_until, self.in_parts = False, 0.0, False
         self.cluster.data.max_message_bytes = MOST
@@ -613,18 +629,24 @@ class Simulation:
             self.network.slow[each] = (own.choice((1.0, 10.0, 10.0)), 1.0)
         self._come_to_rest()
         client = Pipelined(
-            "q1", self.clock, self.front, self.history, self.ledger, own, node, places, self.rewritten["a"]
-        )
-        rules = self.proxy.config.topics
+            "q1", self.clock, self.front, self.history, self.ledger, own, node, places, self.rewritten["a"],
+            copying=bool(self.copies),
+        )  # fmt: skip
+        rules, others = self.proxy.config.topics, OTHER_RULES[grown:] + ("a=rewrite",) * bool(self.copies)
         at = sorted(own.uniform(0.0, 0.6) for _ in range(2 * own.randint(1, 6)))
         for number, when in enumerate(at):
-            other = None if number % 2 else own.choice(OTHER_RULES[grown:])
+            other = None if number % 2 else own.choice(others)
             changed_rules = rules if number % 2 else (*([parse_rule(other)] if other else []), *rules[1:])
-            self.clock.later(when, partial(self.proxy.reload, changed_rules))
+            self.clock.later(when, partial(self._reload, client, changed_rules))
         self._come_to_rest(150.0)
         client.check(self.cluster.logs)
         self.cluster.data.features["a rule changes while a client pipelines records"] += 1
         self.cluster.data.features["records are returned because a rule has changed"] += client.returned > 0
+        self.cluster.data.features["the rule of a topic that is copied changes"] += bool(self.copies)
+
+    def _reload(self, client: Pipelined, rules: Sequence[TopicRule]) -> None:
+        client.rule_changes(copying=TopicRules(rules).copies("a") != ())
+        self.proxy.reload(rules)
 
     def _left(self) -> str:
         left = sum(not each.done for each in self.sending), sum(not each.done for each in self.readers)
