@@ -239,6 +239,7 @@ class ClientSession:
         """Answer with the versions and features that upstream and the proxy both have."""
         name, version = asked.client_software_name, asked.client_software_version
         self._dialect = dialect_of(name, version)
+        self._guard.speaks(self._dialect)
         self._produce.runs(f"{name} {version}".strip()[:_LONGEST_SOFTWARE])
         named = _SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)
         software = Software(name, version) if named else OURS

@@ -6,6 +6,8 @@ Rules:
   told the name. The name of an id never changes, so it is asked for once.
 - A request with bytes behind its message closes the connection: upstream might read them differently.
 - A long response that has to be changed is read and built in a thread.
+- Transaction coordinators check the producer id of AddPartitionsToTxn and AddOffsetsToTxn. Their consent tells the
+  proxy which transactional id has it, which the screens ask for.
 """
 
 from collections.abc import Callable
@@ -14,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.client_info import ClientInfo
 from ottla.codec.apis import APIS
+from ottla.codec.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
+from ottla.codec.apis.add_partitions_to_txn import AddPartitionsToTxnRequest
 from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.codec.elements import has_more_elements
 from ottla.codec.error_codes import error_codes
@@ -21,12 +25,14 @@ from ottla.codec.frames import build_request, build_response_parts, parse_reques
 from ottla.codec.wire import NO_UUID, Buffer, in_memory
 from ottla.errors import OttlaError, RemoteProtocolError
 from ottla.proxy.clients.access.fetches import ConnectionFetchSessions
-from ottla.proxy.clients.access.screening import Asked, Change, Verdict
+from ottla.proxy.clients.access.owners import ProducerOwners
+from ottla.proxy.clients.access.screening import PASS, Asked, Change, Verdict
 from ottla.proxy.clients.access.screens import IDS, SCREENS
 from ottla.proxy.clients.access.transactions import may_produce
 from ottla.proxy.clients.carried import CARRIED, FETCH, METADATA, PRODUCE
 from ottla.proxy.clients.client_connection import ClientConnection, ClientRequest
 from ottla.proxy.clients.client_link import ClientLink
+from ottla.proxy.clients.dialects import UNNAMED, Dialect
 from ottla.proxy.clients.request_line import RequestLine
 from ottla.proxy.clients.walks import produce_head
 from ottla.proxy.contained import as_ottla_error
@@ -58,6 +64,7 @@ class GuardContext(Protocol):
 
     access: "Access"
     cluster: UpstreamCluster
+    owners: ProducerOwners
     threads: Threads
 
 
@@ -72,10 +79,15 @@ class Guard:
         self, client: ClientConnection, link: ClientLink, line: RequestLine, info: ClientInfo, shared: GuardContext
     ) -> None:
         self._client, self._link, self._line, self._info, self._shared = client, link, line, info, shared
+        self._dialect = UNNAMED
         self._sessions = ConnectionFetchSessions()
         self._of_sessions = {
             FETCH: self._sessions.fetch,
         }
+
+    def speaks(self, dialect: Dialect) -> None:
+        """Notice the kind of the client, as its ApiVersions request says."""
+        self._dialect = dialect
 
     def lets_pass(self, start: Buffer, size: int) -> bool:
         """Whether a Produce request, of which this is the beginning, needs no screen."""
@@ -110,7 +122,10 @@ class Guard:
             decide(now)
 
     def _asked(self, message: Any, version: int) -> Asked:
-        return Asked(message, version, self._info, self._shared.access, self._shared.cluster.names)
+        shared = self._shared
+        return Asked(
+            message, version, self._info, shared.access, shared.cluster.names, shared.owners, self._dialect.abort
+        )
 
     def _decide(
         self, request: ClientRequest, message: Any, client_id: str | None, frame: Buffer, then: Pass, now: float
@@ -122,6 +137,8 @@ class Guard:
         elif verdict.answer is not None:
             self._client.respond(request, verdict.answer)
         else:
+            if verdict is PASS and (confirmed := _producer_in(message)) is not None:
+                self._client.intercept(request.ticket, partial(self._confirmed, request, *confirmed), whole=True)
             self._let_pass(request, verdict, client_id, frame, then, now)
 
     def _let_pass(
@@ -174,6 +191,15 @@ class Guard:
         self._sessions.notice(request.version, start[4:])
         self._client.answer_now(request.ticket, *parts, left=left)
 
+    def _confirmed(
+        self, request: ClientRequest, transactional_id: str, producer_id: int, parts: Parts, left: int
+    ) -> None:
+        """Learn from the coordinator's consent that the transactional id has this producer id."""
+        _, answer = parse_response(APIS[request.key].response, request.version, b"".join(parts)[4:])
+        if not any(error_codes(answer)):
+            self._shared.owners.confirm(transactional_id, producer_id)
+        self._client.answer_now(request.ticket, *parts, errors=error_codes(answer), left=left)
+
     def _answered(self, request: ClientRequest, change: Change, parts: Parts, left: int) -> None:
         """Answer with a changed response of upstream."""
         frame = b"".join(parts)[4:]
@@ -193,6 +219,17 @@ class Guard:
         else:
             parts, errors = result
             self._client.answer_now(request.ticket, *parts, errors=errors)
+
+
+def _producer_in(message: Any) -> tuple[str, int] | None:
+    """The transactional id and the producer id of a request that brings partitions or offsets into a transaction."""
+    match message:
+        case AddPartitionsToTxnRequest():
+            return message.v3_and_below_transactional_id, message.v3_and_below_producer_id
+        case AddOffsetsToTxnRequest():
+            return message.transactional_id, message.producer_id
+        case _:
+            return None
 
 
 def _changed(request: ClientRequest, change: Change, frame: bytes) -> "tuple[list[Buffer], list[int]] | OttlaError":
