@@ -118,6 +118,7 @@ class ClientSession:
     def left(self, now: float) -> None:
         """Handle the end of the client's connection."""
         self._link.left(now)
+        self._guard.left()
         self._line.in_turn(self._all_handled, 0, now)
 
     def _all_handled(self, now: float) -> None:

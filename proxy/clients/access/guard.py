@@ -6,6 +6,9 @@ Rules:
   told the name. The name of an id never changes, so it is asked for once.
 - A request with bytes behind its message closes the connection: upstream might read them differently.
 - A long response that has to be changed is read and built in a thread.
+- Until a response comes that has to be changed, what is needed for that counts as memory of its client. It may take
+  minutes: brokers handle the requests of a connection one by one, and an earlier Fetch may wait for records.
+- A Fetch waits no longer than the session of its client lasts.
 - Transaction coordinators check the producer id of AddPartitionsToTxn and AddOffsetsToTxn. Their consent tells the
   proxy which transactional id has it, which the screens ask for.
 """
@@ -23,18 +26,19 @@ from ottla.codec.elements import has_more_elements
 from ottla.codec.error_codes import error_codes
 from ottla.codec.frames import build_request, build_response_parts, parse_request, parse_response
 from ottla.codec.wire import NO_UUID, Buffer, in_memory
-from ottla.errors import OttlaError, RemoteProtocolError
+from ottla.errors import NotEnoughReplicas, OttlaError, RemoteProtocolError
 from ottla.proxy.clients.access.fetches import ConnectionFetchSessions
 from ottla.proxy.clients.access.owners import ProducerOwners
 from ottla.proxy.clients.access.screening import PASS, Asked, Change, Verdict
 from ottla.proxy.clients.access.screens import IDS, SCREENS
 from ottla.proxy.clients.access.transactions import may_produce
+from ottla.proxy.clients.buffered import Buffered
 from ottla.proxy.clients.carried import CARRIED, FETCH, METADATA, PRODUCE
 from ottla.proxy.clients.client_connection import ClientConnection, ClientRequest
-from ottla.proxy.clients.client_link import ClientLink
+from ottla.proxy.clients.client_link import ANSWER_TIMEOUT, ClientLink
 from ottla.proxy.clients.dialects import UNNAMED, Dialect
 from ottla.proxy.clients.request_line import RequestLine
-from ottla.proxy.clients.walks import produce_head
+from ottla.proxy.clients.walks import produce_head, with_shorter_wait
 from ottla.proxy.contained import as_ottla_error
 from ottla.proxy.threads import Threads
 from ottla.proxy.upstream.cluster import UpstreamCluster
@@ -51,6 +55,10 @@ _SHORT = 10_000
 """Bytes of a request that cannot name so many."""
 _LONG = 256 * 2**10
 """Bytes of a response that is changed in a thread."""
+_HELD_PER_BYTE = 12
+"""Bytes of memory that are held until the response, for each byte of the request; as many were measured for Fetch."""
+_LONGEST_WAIT = ANSWER_TIMEOUT / 2
+"""Seconds that a Fetch may wait; after `ANSWER_TIMEOUT` its client would lose the connection."""
 _METADATA_VERSION = 12
 """The first version by which a topic is found by its id."""
 _CLIENT_ID = "ottla-proxy"
@@ -63,6 +71,7 @@ class GuardContext(Protocol):
     """The parts of the proxy that a guard uses."""
 
     access: "Access"
+    buffered: Buffered
     cluster: UpstreamCluster
     owners: ProducerOwners
     threads: Threads
@@ -80,6 +89,8 @@ class Guard:
     ) -> None:
         self._client, self._link, self._line, self._info, self._shared = client, link, line, info, shared
         self._dialect = UNNAMED
+        self._held: dict[int, int] = {}
+        """Ticket -> bytes of memory that are held until the response comes."""
         self._sessions = ConnectionFetchSessions()
         self._of_sessions = {
             FETCH: self._sessions.fetch,
@@ -102,6 +113,9 @@ class Guard:
         Raises:
             RemoteProtocolError: the request is invalid, or names too much.
         """
+        if request.key == FETCH:
+            most = max(min(_LONGEST_WAIT, self._info.session_ends_at - now), 0.0)
+            frame = with_shorter_wait(frame, int(most * 1000))
         if self._shared.access.has_every_right(self._info):
             then(request, frame, now)
             return
@@ -144,13 +158,35 @@ class Guard:
     def _let_pass(
         self, request: ClientRequest, verdict: Verdict, client_id: str | None, frame: Buffer, then: Pass, now: float
     ) -> None:
-        if verdict.request is not None:
-            frame = build_request(verdict.request, request.version, request.correlation_id, client_id)[4:]
-        if verdict.change is not None:
+        if verdict.change is not None and not self._client.gone:
+            if not self._hold(request, _HELD_PER_BYTE * len(frame)):
+                return
             self._client.intercept(request.ticket, partial(self._answered, request, verdict.change), whole=True)
         elif request.key == FETCH:
             self._client.intercept(request.ticket, partial(self._fetched, request), whole=False)
+        if verdict.request is not None:
+            frame = build_request(verdict.request, request.version, request.correlation_id, client_id)[4:]
         then(request, frame, now)
+
+    def _hold(self, request: ClientRequest, size: int) -> bool:
+        """Count memory that is held until the response comes, if there is room; otherwise close the connection."""
+        try:
+            self._shared.buffered.check_room(self._client.number, size)
+        except NotEnoughReplicas:
+            self._client.close("the proxy's buffer is full, and too many requests of this client wait for upstream")
+            return False
+        self._held[request.ticket] = size
+        self._shared.buffered.count(self._client.number, size)
+        return True
+
+    def _release(self, request: ClientRequest) -> None:
+        if size := self._held.pop(request.ticket, 0):
+            self._shared.buffered.count(self._client.number, -size)
+
+    def left(self) -> None:
+        """Handle the end of the client's connection: no response is changed any more."""
+        self._shared.buffered.count(self._client.number, -sum(self._held.values()))
+        self._held.clear()
 
     # -- topic ids
 
@@ -202,6 +238,7 @@ class Guard:
 
     def _answered(self, request: ClientRequest, change: Change, parts: Parts, left: int) -> None:
         """Answer with a changed response of upstream."""
+        self._release(request)
         frame = b"".join(parts)[4:]
         if len(frame) <= _LONG:
             self._respond(request, _changed(request, change, frame), 0.0)
