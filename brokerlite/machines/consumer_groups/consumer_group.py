@@ -143,13 +143,14 @@ class ConsumerGroup:
         patterns: pattern -> the topics that it matched.
         topics_version: the `Topics.version` for which `topics_hash` and `patterns` are right; -1: none.
         size: bytes of memory that the members' own data takes at most, about.
+        creator: the principal for which it counts; ``None``: it counts for nobody.
     """
 
     kind = "consumer"
     protocol_type = CONSUMER
 
-    def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
+    def __init__(self, group_id: str, creator: str | None = None) -> None:
+        self.group_id, self.creator = group_id, creator
         self.epoch = 1
         self.target_epoch = 0
         self.target_timestamp = 0

@@ -190,13 +190,14 @@ class ShareGroup:
         topics_version: the `Topics.version` for which `topics_hash` is right; -1: none.
         initialized: topic id -> the topic, if its share partitions have a state.
         size: bytes of memory that the members' own data takes at most, about.
+        creator: the principal for which it counts; ``None``: it counts for nobody.
     """
 
     kind = "share"
     protocol_type = "share"
 
-    def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
+    def __init__(self, group_id: str, creator: str | None = None) -> None:
+        self.group_id, self.creator = group_id, creator
         self.epoch = 0
         self.target_epoch = 0
         self.target_timestamp = 0

@@ -6,7 +6,7 @@ Rules:
   told the name. The name of an id never changes, so it is asked for once.
 - A request with bytes behind its message closes the connection: upstream might read them differently.
 - A long response that has to be changed is read and built in a thread.
-- Until a response comes that has to be changed, what is needed for that counts as memory of its client. It may take
+- Denied entries wait for the response to which they are added, and count as memory of their client. The wait may take
   minutes: brokers handle the requests of a connection one by one, and an earlier Fetch may wait for records.
 - A Fetch waits no longer than the session of its client lasts.
 - Transaction coordinators check the producer id of AddPartitionsToTxn and AddOffsetsToTxn. Their consent tells the

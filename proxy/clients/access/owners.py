@@ -19,7 +19,7 @@ class ProducerOwners:
     """Finds the owners of producer ids.
 
     Args:
-        producers: those whose ids were allocated through the proxy.
+        producers: with ids that were allocated through the proxy.
     """
 
     def __init__(self, producers: ClientProducers[ClientBatch]) -> None:
