@@ -410,10 +410,12 @@ def test_a_rule_for_everyone_concerns_everyone() -> None:
 def waiting_fetch(version: int = 11, wait_ms: int = 2**31 - 1, denied: int = 0) -> bytes:
     """A Fetch that waits for records, with some denied partitions."""
     places = [FetchPartition(partition=each, fetch_offset=0, partition_max_bytes=1) for each in range(max(denied, 1))]
-    topics = (FetchTopic(topic="orders", topic_id=ORDERS, partitions=tuple(places[:1])),)
+    topics = [FetchTopic(topic="orders", topic_id=ORDERS, partitions=tuple(places[:1]))]
     if denied:
-        topics += (FetchTopic(topic="secret", partitions=tuple(places)),)
-    request = FetchRequest(max_wait_ms=wait_ms, min_bytes=2**31 - 1, max_bytes=1, session_epoch=-1, topics=topics)
+        topics.append(FetchTopic(topic="secret", partitions=tuple(places)))
+    request = FetchRequest(
+        max_wait_ms=wait_ms, min_bytes=2**31 - 1, max_bytes=1, session_epoch=-1, topics=tuple(topics)
+    )
     return build_request(request, version, 1, "client")[4:]
 
 
