@@ -1,8 +1,8 @@
 """One run: clients of a proxy with ACLs. They lose rights, and get them back; their sessions end.
 
 Every client is a principal of its own. Some write, some read, some are members of a group, and some write in
-transactions. A thief writes into the transactions of others, and commits offsets of their group. No client has a right on
-topic ``secret``.
+transactions. A thief writes into the transactions of others, and commits offsets of their group. No client has a right
+on topic ``secret``.
 
 Promises:
 - A record is stored, read or committed only if the ACLs allowed its request when the request came. The response to a
@@ -25,6 +25,7 @@ from random import Random
 from typing import Any
 
 from ottla.codec import frames
+from ottla.codec.apis.create_acls import ResourceType
 from ottla.codec.apis.fetch import FetchRequest, FetchResponse
 from ottla.codec.apis.join_group import JoinGroupRequest
 from ottla.codec.apis.list_offsets import EARLIEST
@@ -39,15 +40,15 @@ from ottla.codec.apis.sasl_authenticate import SaslAuthenticateRequest
 from ottla.codec.apis.sasl_handshake import SaslHandshakeRequest
 from ottla.codec.records import BatchBuilder, parse_batch
 from ottla.errors import (
+    BrokerError,
     ClusterAuthorizationFailed,
     GroupAuthorizationFailed,
     OttlaError,
     TopicAuthorizationFailed,
-    TransactionAborted,
     TransactionalIdAuthorizationFailed,
 )
 from ottla.proxy import core
-from ottla.proxy.clients.access import guard, transactions
+from ottla.proxy.clients.access import guard
 from ottla.proxy.clients.access.fetches import ConnectionFetchSessions
 from ottla.proxy.clients.access.guard import Guard
 from ottla.proxy.clients.access.owners import ProducerOwners
@@ -80,7 +81,7 @@ from tests.sim.proxy.rights import GROUP, READ, TOPIC, TRANSACTIONAL_ID, WRITE, 
 from tests.sim.run import Result, logged_to
 from tests.sim.users import Process, Script, Tasks, Violation
 
-TOPICS = {"a": 2, "b": 1}
+TOPICS = {"orders": 2, "bills": 1}
 SECRET = "secret"
 ALL = {**TOPICS, SECRET: 1}
 BILLING = "billing"
@@ -92,12 +93,12 @@ LATE = 1.0
 """Seconds by which a request, or its answer, may come after a change of rights."""
 LATEST = 5.0
 """Seconds for which an error of authorization may be old: a client may have waited before it raises it."""
-DENIED = (
-    TopicAuthorizationFailed,
-    GroupAuthorizationFailed,
-    ClusterAuthorizationFailed,
-    TransactionalIdAuthorizationFailed,
-)
+DENIED: dict[type[BrokerError], ResourceType] = {
+    TopicAuthorizationFailed: TOPIC,
+    GroupAuthorizationFailed: GROUP,
+    TransactionalIdAuthorizationFailed: TRANSACTIONAL_ID,
+    ClusterAuthorizationFailed: ResourceType.CLUSTER,
+}
 
 STORED = "a record is stored that its client may not write"
 READ_DENIED = "records are handed to a client that may not read them"
@@ -149,7 +150,7 @@ class World:
         self.back.cluster, self.back.features, self.front.features = self.cluster, self.features, self.features
         self.rights = Rights(self.clock, self._all_rights())
         self.logins = Logins(self.clock, Random(f"{seed} logins"), self.features, self.seconds)
-        rule = chance.choice((None, "a=rewrite", "a=observe"))
+        rule = chance.choice((None, "orders=rewrite", "orders=observe"))
         listener = ProxyListener(protocol="SASL_PLAINTEXT", host="proxy", port=9092, sasl=self.logins.settings)  # type: ignore[arg-type]
         config = ProxyConfig(
             upstream="n1:9092",
@@ -174,7 +175,6 @@ class World:
         self.sent: dict[bytes, Sent] = {}
         self.came: set[bytes] = set()
         """The records that came to the proxy in a request that was allowed."""
-        self.committed: dict[Place, int] = {}
         self.readers: list[Reader] = []
         self.writing = 0
         """Clients that still write."""
@@ -304,39 +304,26 @@ class World:
 
     # -- what clients are told
 
-    def judge(self, client: str, error: BaseException, since: float, topics: set[str] = frozenset()) -> bool:  # type: ignore[assignment]
-        """Check an error of authorization; returns whether it is one.
-
-        Args:
-            topics: the ones that the call was about.
-        """
+    def judge(self, client: str, error: BaseException, since: float) -> bool:
+        """Check an error that a client got for a call that began at ``since``; returns whether it is a denial."""
         causes = [error]
         while (cause := causes[-1].__cause__ or getattr(causes[-1], "cause", None)) is not None:
             causes.append(cause)
-        denied = next((each for each in causes if isinstance(each, DENIED)), None)
+        denied = next((each for each in causes if isinstance(each, BrokerError) and type(each) in DENIED), None)
         if denied is None:
             return False
-        since -= LATEST
         self.features[f"a client gets {type(denied).__name__}"] += 1
-        operation = READ if client[0] in "rm" else WRITE
-        text = str(error)
-        named = {
-            each.name
-            for each in self.rights.held
-            if each.client == client and re.search(rf"\b{re.escape(each.name)}\b", text)
-        } | {SECRET} & {*re.findall(r"\w+", text)}
-        kind = {
-            TopicAuthorizationFailed: TOPIC,
-            GroupAuthorizationFailed: GROUP,
-            TransactionalIdAuthorizationFailed: TRANSACTIONAL_ID,
-        }.get(type(denied))
-        if kind is None:  # an idempotent producer needs Write on any topic
-            if not all(self.rights.was_missing(Held(client, WRITE, TOPIC, each), since) for each in TOPICS):
-                raise Violation(FALSE, f"{client}: {error!r}")
-            return True
-        if not named:
+        words = {*re.split(r"[^\w-]+|-\d+\b", str(error))}
+        own = [each for each in self.rights.held if each.client == client]
+        if SECRET not in words and not any(each.name in words for each in own):
             raise Violation(NAMELESS, f"{client}: {error!r}")
-        if not any(self.rights.was_missing(Held(client, operation, kind, each), since) for each in named):
+        if isinstance(denied, ClusterAuthorizationFailed):  # an idempotent producer needs Write on any topic
+            needed = [each for each in own if each.kind is TOPIC]
+        elif isinstance(denied, TransactionalIdAuthorizationFailed):  # of records it names the partition
+            needed = [each for each in own if each.kind is TRANSACTIONAL_ID]
+        else:
+            needed = [each for each in own if each.kind is DENIED[type(denied)] and each.name in words]
+        if SECRET not in words and not any(self.rights.was_missing(each, since - LATEST) for each in needed):
             raise Violation(FALSE, f"{client}: {error!r}")
         return True
 
@@ -499,22 +486,18 @@ class Writer(User):
 class Teller(User):
     """Writes in transactions, and tries each until it is committed or denied."""
 
-    def __init__(self, world: World, name: str) -> None:
-        super().__init__(world, name)
-        self.machine: ProducerCore | None = None
-
     def script(self) -> Script:
         world, process, chance = self.world, self.process, self.chance
         yield from self.process.connect()
         options = ProducerOptions(transactional_id=f"id-{self.name}", partitioner="murmur2", transaction_timeout=60.0)
         number = 0
-        over = committed = False
+        committed = False
         machine: ProducerCore | None = None
         while not committed:
             since, made = world.clock.now, list[Sent]()
             over = world.clock.now > world.seconds
             if machine is None or machine.fatal is not None:
-                machine = self.machine = process.do(lambda: ProducerCore(process.core, options, chance))
+                machine = process.do(lambda: ProducerCore(process.core, options, chance))
             transaction = TransactionCore(process.core, machine)
             error: OttlaError | None = None
             try:
@@ -539,7 +522,7 @@ class Teller(User):
             except OttlaError as failed:
                 error = error or failed
             if error is not None:
-                self._heard_in_transaction(error, since)
+                self.heard(error, since)
                 yield 0.05
             elif transaction.committed:
                 world.features["a transaction is committed"] += 1
@@ -547,11 +530,6 @@ class Teller(User):
                 for each in made:
                     each.acknowledged = True
             yield chance.choice((0.0, 0.1))
-
-    def _heard_in_transaction(self, error: OttlaError, since: float) -> None:
-        if isinstance(error, TransactionAborted) and error.__cause__ is None:
-            return
-        self.heard(error, since)
 
 
 class Reader(User):
@@ -646,7 +624,7 @@ class Thief(SimulatedProcess):
 
     It also commits offsets of the group, on which it has no right.
 
-    Rule: it uses topic ``b``, whose records the proxy passes on, and the sequence that the leader expects next.
+    Rule: it uses topic ``bills``, whose records the proxy passes on, and the sequence that the leader expects next.
     """
 
     def __init__(self, world: World, victim: str) -> None:
@@ -659,7 +637,7 @@ class Thief(SimulatedProcess):
     def _connect(self) -> None:
         self._number += 1
         self._key = self._number, self.name
-        node = self._world.cluster.leaders["b", 0].node
+        node = self._world.cluster.leaders["bills", 0].node
         self.network.connect(self, Connect(self._key, f"n{node}", PORT + node))
 
     def hear(self, event: Event) -> None:
@@ -689,9 +667,9 @@ class Thief(SimulatedProcess):
             return
         self.clock.later(0.02, partial(self._steal, key))
         place = OffsetCommitRequestPartition(partition_index=0, committed_offset=10**6, committed_metadata=None)
-        topic = OffsetCommitRequestTopic(name="b", partitions=(place,))
+        topic = OffsetCommitRequestTopic(name="bills", partitions=(place,))
         self._ask(OffsetCommitRequest(group_id=BILLING, topics=(topic,)), 7)
-        log = self._world.cluster.logs["b", 0]
+        log = self._world.cluster.logs["bills", 0]
         for producer in self._world.proxy.core.admission.producers if self._world.proxy.core else ():
             its = producer.transaction
             state = log.producers.get(producer.producer_id or -1)
@@ -708,7 +686,7 @@ class Thief(SimulatedProcess):
                 transactional=True,
             )
             data = PartitionProduceData(index=0, records=records)
-            topics = (TopicProduceData(name="b", partition_data=(data,)),)
+            topics = (TopicProduceData(name="bills", partition_data=(data,)),)
             self._ask(ProduceRequest(transactional_id="id-x0", acks=-1, timeout_ms=1000, topic_data=topics), 9)
 
 
@@ -752,9 +730,6 @@ _mutation(
 _mutation("every producer id belongs to every transactional id", (Asked, "refusal_of_producer", _nothing_refused))
 _mutation("the owner of a producer id is unknown", (ProducerOwners, "of", _nobody))
 _mutation("a Fetch waits beyond its session", (guard, "with_shorter_wait", lambda _: lambda frame, most: frame))
-_mutation(
-    "denied record sets get no result", (transactions, "adding", lambda _: lambda field, results: lambda told: told)
-)
 _mutation(
     "an error of a partition does not name it",
     (fetch_answers, "broker_error", lambda error: lambda code, about="", **named: error(code, **named)),
