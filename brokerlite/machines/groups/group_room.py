@@ -2,7 +2,7 @@
 
 Rules:
 - A principal may create a group while it has created fewer of the present ones than may still come. So one alone takes
-  half of the room at most, the next one half of the rest, and one that has none finds room.
+  half of the room at most, the next one half of the rest, and a newcomer finds room.
 - A group that was loaded at the start counts for nobody: Kafka's records of groups have no field for a principal.
 - Who has every right has no share: without ACLs, everyone.
 """
@@ -51,7 +51,7 @@ class GroupRoom:
         if self.free <= 0:
             log.warning("group refused: the broker has %d %s groups, its maximum", count, self._kind, extra=extra)
             raise CoordinatorNotAvailable(f"this broker has {count} {self._kind} groups already")
-        if creator is None or count < self.free:  # nobody can have as many as may still come
+        if creator is None or count < self.free:  # no principal can have as many as may still come
             return
         own = sum(each.creator == creator for each in self._groups.values())
         if own >= self.free:

@@ -7,8 +7,8 @@ on topic ``secret``.
 Promises:
 - A record is stored, read or committed only if the ACLs allowed its request when the request came. The response to a
   Fetch has no records that its client may not read any more.
-- Upstream gets no request for what a client may not do.
-- What is allowed is not lost: a record whose client had the right all the time is stored, once and in order.
+- Upstream gets no denied request.
+- No allowed record is lost: if its client had the right all the time, it is stored, once and in order.
 - An error of authorization is true, and names the topic, the group or the transactional id.
 - Once rights come back, clients go on: they write, read to the end, and commit.
 - A Fetch waits no longer than the session of its client lasts.
@@ -234,7 +234,7 @@ class World:
         for link in own.sample(links, min(len(links), own.choice((1, 3)))):
             self.front.cut(link, "the wire broke")
 
-    # -- what comes and goes
+    # -- requests and responses
 
     def _take_in(self) -> None:
         """Note the records of each request at the moment in which the proxy gets it."""
@@ -302,7 +302,7 @@ class World:
             if any(each.records for each in topic.partitions) and not self.rights.has(Held(client, READ, TOPIC, name)):
                 raise Violation(READ_DENIED, f"{client}: {name}")
 
-    # -- what clients are told
+    # -- errors
 
     def judge(self, client: str, error: BaseException, since: float) -> bool:
         """Check an error that a client got for a call that began at ``since``; returns whether it is a denial."""
@@ -703,7 +703,7 @@ MUTATIONS, SEEDS, _mutation = OF_GUARDED.known, OF_GUARDED.seeds, OF_GUARDED.add
 
 
 def _screening(key: int, screens: Any) -> Any:
-    """The screens, of which that of one API lets everything pass."""
+    """The screens, with one API whose requests all pass."""
     return {**screens, key: lambda asked: PASS}
 
 

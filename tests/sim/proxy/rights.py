@@ -50,7 +50,7 @@ class Rights:
         self._by_deny: set[Held] = set()
 
     def take(self, right: Held, *, by_deny: bool) -> None:
-        """Take a right away, by removing its ACL or by another one that denies."""
+        """Take a right away, by removing its ACL, or by adding an ACL that denies."""
         self._missing.setdefault(right, self._clock.now)
         if by_deny:
             self._by_deny.add(right)
