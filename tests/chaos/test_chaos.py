@@ -38,7 +38,7 @@ def test_they_break_none_with_logins_and_acls_on_both_sides_of_a_proxy(tmp_path:
 
 
 def chaos(folder: Path, *what: str) -> str:
-    """Run, and return what it printed; every promise must be kept."""
+    """Return the output of a run that keeps every promise."""
     command = [sys.executable, "-m", "tests.chaos", *what, "--folder", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PROGRAM)
     broken = [each.strip() for each in done.stdout.splitlines() if "BROKEN: " in each]
