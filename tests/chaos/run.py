@@ -188,8 +188,8 @@ def run(
     finally:
         workers.stop()
         kafka.stop()
-    if proxy is not None:
-        proxy.stop()
+        if proxy is not None:
+            proxy.stop()
     end = time.monotonic()
     name = f"{kind.__name__} by a secured proxy" if secured else kind.__name__
     return Result(name, release, seed, begin, load_end, end, log.all, load.judge(load_end, end))
