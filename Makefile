@@ -51,9 +51,9 @@ fuzz: extension ## look for bytes that crash the codec, or that its engines read
 sim: extension ## check every promise of the client in 10,000 worlds in virtual time; SEEDS=from..to, or one
 	@$(BIN)/python -m tests.sim $(or $(SEEDS),0..10000)
 
-chaos: extension ## break three real Kafka nodes under load, and write a report; SECONDS=120 SEED=1 LOAD=transfers KAFKA=3.9
+chaos: extension ## break three real Kafka nodes under load, and write a report; SECONDS=120 SEED=1 LOAD=transfers KAFKA=3.9 SECURED=1
 	@$(BIN)/python -m tests.chaos --load $(or $(LOAD),streams) --kafka $(or $(KAFKA),4.3) \
-	    --seconds $(or $(SECONDS),120) $(if $(SEED),--seed $(SEED))
+	    --seconds $(or $(SECONDS),120) $(if $(SEED),--seed $(SEED)) $(if $(SECURED),--secured)
 
 kills: extension ## kill brokerlite under the load of other clients, and compare the remaining records; KILLS=100 SEED=1 LOAD=streams
 	@$(BIN)/python -m tests.interop.kills --kills $(or $(KILLS),100) --seed $(or $(SEED),1) --load $(or $(LOAD),transactions)

@@ -24,6 +24,7 @@ from ottla.complaints import Complaints
 from ottla.errors import AuthenticationFailed, BrokerUnreachable, ConfigurationError, RemoteProtocolError
 from ottla.proxy.acl_rules import AclRules
 from ottla.proxy.clients.acceptance import Acceptance
+from ottla.proxy.clients.access.owners import ProducerOwners
 from ottla.proxy.clients.access.shares import ShareSessionOpeners
 from ottla.proxy.clients.admission import Admission
 from ottla.proxy.clients.batches import ClientBatch, Origin
@@ -145,6 +146,8 @@ class ProxyCore:
         )
         self.acceptance = Acceptance(self.topics, self.admission, self.rewriter, self.threads, self.buffered, counts)
         self.transactions = ClientTransactions(self.rules, self.topics, self.admission, self.rewriter, self.delivery)
+        self.owners = ProducerOwners(producers)
+        """Which transactional id has a producer id."""
         self.audit = Audit(lambda: self.links.now, NamedTimers(self.timers))
         """Logs and counts denials."""
         self.acls = config.acls

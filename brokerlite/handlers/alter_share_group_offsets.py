@@ -34,7 +34,7 @@ def handle(broker: BrokerCore, call: Call) -> AlterShareGroupOffsetsResponse:
         wanted.setdefault(asked.topic_name, {}).update(starts)
     try:
         broker.access.require(call.session, READ_GROUP, request.group_id)
-        group = empty_group(broker, request.group_id, create=True)
+        group = empty_group(broker, request.group_id, create=True, creator=broker.access.limited(call.session))
         responses, valid = [], []
         for name, starts in wanted.items():
             topic, errors = _checked(broker, call, name, starts)
@@ -48,11 +48,12 @@ def handle(broker: BrokerCore, call: Call) -> AlterShareGroupOffsetsResponse:
     return AlterShareGroupOffsetsResponse(error_code=0, responses=tuple(responses))
 
 
-def empty_group(broker: BrokerCore, group_id: str, *, create: bool = False) -> ShareGroup:
+def empty_group(broker: BrokerCore, group_id: str, *, create: bool = False, creator: str | None = None) -> ShareGroup:
     """Return a share group without members.
 
     Args:
         create: return a new group if there is none; it is stored with its first change.
+        creator: the principal for which it counts.
 
     Raises:
         InvalidGroupId, GroupIdNotFound, NonEmptyGroup.
@@ -61,7 +62,7 @@ def empty_group(broker: BrokerCore, group_id: str, *, create: bool = False) -> S
     if not group_id:
         raise InvalidGroupId("the group id must not be empty")
     broker.groups.check_kind(group_id, ShareGroup.kind)
-    group = broker.share_groups.open(group_id) if create else broker.share_groups.find(group_id)
+    group = broker.share_groups.open(group_id, creator) if create else broker.share_groups.find(group_id)
     if not group.is_empty:
         raise NonEmptyGroup(f"group {group_id} has members: stop them first")
     return group

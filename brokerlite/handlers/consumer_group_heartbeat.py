@@ -59,6 +59,7 @@ def _asked(broker: BrokerCore, call: Call) -> Heartbeat:
         pattern=request.subscribed_topic_regex,
         assignor=request.server_assignor,
         has=None if owned is None else grouped((each.topic_id, each.partitions) for each in owned),
+        creator=broker.access.limited(call.session),
     )
 
 

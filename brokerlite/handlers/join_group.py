@@ -42,6 +42,7 @@ def handle(broker: BrokerCore, call: Call) -> JoinGroupResponse | Later:
             skips_assignment=version >= SKIP_ASSIGNMENT_SINCE,
             reason=request.reason or "",
             answer=lambda joined: later.give(_message(version, joined)),
+            creator=broker.access.limited(call.session),
         ),
         call.now,
     )

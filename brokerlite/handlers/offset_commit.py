@@ -122,7 +122,11 @@ def _commit(broker: BrokerCore, call: Call, topics: Iterable[_AskedTopic]) -> in
     }
     is_new = call.header.api_version >= GROUP_ID_NOT_FOUND_SINCE
     committer = Committer(
-        request.member_id, request.group_instance_id, request.generation_id_or_member_epoch, knows_epochs=is_new
+        request.member_id,
+        request.group_instance_id,
+        request.generation_id_or_member_epoch,
+        knows_epochs=is_new,
+        creator=broker.access.limited(call.session),
     )
     places = [(topic.topic_id, each.partition_index) for topic, each in known]
     try:

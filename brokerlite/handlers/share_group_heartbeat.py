@@ -33,6 +33,7 @@ def handle(broker: BrokerCore, call: Call) -> ShareGroupHeartbeatResponse:
                 client_host=f"/{call.session.peer_host}",
                 rack_id=request.rack_id,
                 topics=None if names is None else frozenset(names),
+                creator=broker.access.limited(call.session),
             ),
             call.now,
         )

@@ -91,7 +91,11 @@ def _commit(broker: BrokerCore, call: Call, offsets: dict[TopicPartition, Commit
     """Commit the valid offsets; return the error code for all of them."""
     request: TxnOffsetCommitRequest = call.message
     committer = Committer(
-        request.member_id, request.group_instance_id, request.generation_id_or_member_epoch, transactional=True
+        request.member_id,
+        request.group_instance_id,
+        request.generation_id_or_member_epoch,
+        transactional=True,
+        creator=broker.access.limited(call.session),
     )
     try:
         if not request.group_id:

@@ -2,8 +2,8 @@
 
 Rules:
 - Everything counts: requests that are read, that wait, or that are queued for upstream; records in flight; responses
-  that are read from upstream or queued for clients; records that are read only to be counted; records of refused
-  batches that are remembered (`ottla.proxy.clients.refused_memory`).
+  that are read from upstream or queued for clients; records that are read only to be counted; denied entries that will
+  be added to a response; records of refused batches that are remembered (`ottla.proxy.clients.refused_memory`).
 - Within the budget there is no limit for a client. Above it, a client may take more only within its equal share: so
   what some clients hold delays no others.
 - A passage needs little memory, and always goes on: it waits for its own other side only, never for other clients.

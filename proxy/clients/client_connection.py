@@ -62,6 +62,7 @@ class ClientConnection:
     def left(self, dropped: Callable[[], None]) -> None:
         """Handle the end of the connection; later responses are dropped, and ``dropped`` is called after each."""
         self._dropped = dropped
+        self._intercepted.clear()  # some hold much memory
 
     @property
     def gone(self) -> bool:

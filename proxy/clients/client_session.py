@@ -129,12 +129,13 @@ class ClientSession:
         if self._user is not None:
             self._shared.principals.left(self._user, self._client.number, now)
         self._link.left(now)
+        self._guard.left()
         self._line.in_turn(self._all_handled, 0, now)
 
     def _all_handled(self, now: float) -> None:
         """Finish, because all requests of a disconnected client are handled."""
         self._link.left(now)  # requests that waited may have opened it again
-        self._guard.left()
+        self._guard.all_handled()
         self._shared.acceptance.left(self._client.number, now)
 
     def request(self, ticket: int, frame: Buffer, now: float) -> None:
@@ -279,6 +280,7 @@ class ClientSession:
         """Answer with the versions and features that upstream and the proxy both have."""
         name, version = asked.client_software_name, asked.client_software_version
         self._dialect = dialect_of(name, version)
+        self._guard.speaks(self._dialect)
         self._produce.runs(f"{name} {version}".strip()[:_LONGEST_SOFTWARE])
         named = _SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)
         software = Software(name, version) if named else OURS

@@ -3,12 +3,14 @@
 - `LongMetadata` reads the brokers of Metadata responses, which come before the topics. Parsing a response with ten
   thousand topics would block the event loop for a quarter of a second.
 - `ProduceHead` reads the fields of a Produce request before its records, most of which may not have arrived yet.
+- `with_shorter_wait` changes one field of a Fetch request, which may name thousands of partitions.
 
-Source: MetadataResponse.json, ProduceRequest.json, RequestHeader.json.
+Source: MetadataResponse.json, ProduceRequest.json, FetchRequest.json, RequestHeader.json.
 """
 
 from typing import NamedTuple
 
+from ottla.codec.apis.fetch import FetchRequest
 from ottla.codec.apis.metadata import MetadataResponse
 from ottla.codec.apis.produce import ProduceRequest
 from ottla.codec.frames import build_response, parse_response
@@ -145,6 +147,8 @@ class ProduceHead(NamedTuple):
 
 
 _TRANSACTIONS_SINCE = 3
+_NO_REPLICA_SINCE = 15
+"""The first version of Fetch that does not begin with the id of a replica."""
 
 
 def produce_head(start: Buffer, size: int) -> ProduceHead | None:
@@ -175,3 +179,20 @@ def produce_head(start: Buffer, size: int) -> ProduceHead | None:
         return None
     records = data[walk.at : walk.at + length]
     return ProduceHead(version, client_id, transactional_id, acks, topic, partition, records, length)
+
+
+def with_shorter_wait(frame: Buffer, most: int) -> Buffer:
+    """A Fetch request whose `max_wait_ms` is at most ``most``; what upstream cannot read either stays as it is."""
+    data = memoryview(frame)
+    version = int.from_bytes(data[2:4], "big", signed=True)
+    walk = Walk(data, 8, flexible=version in api(FetchRequest).flexible, most=_MOST_TAGS)
+    try:
+        walk.skip(walk.number(2))
+        walk.tags()
+        walk.skip(0 if version >= _NO_REPLICA_SINCE else 4)
+        wait = walk.number(4)
+    except (IndexError, TooMany):
+        return frame
+    if wait <= most:
+        return frame
+    return b"".join((data[: walk.at - 4], most.to_bytes(4, "big"), data[walk.at :]))

@@ -35,15 +35,23 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--rate", type=float, help="records a second of each producer, or transactions of each teller (default 100, 15)"
     )
+    parser.add_argument(
+        "--secured", action="store_true", help="clients, a proxy and the nodes talk SASL_SSL, with ACLs (Kafka 4.3)"
+    )
     parser.add_argument("--folder", type=Path, default=Path("build/chaos"), help="for the report (default build/chaos)")
     given = parser.parse_args(arguments)
+    if given.secured and given.kafka != "4.3":
+        parser.error("--secured needs --kafka 4.3: older releases have another authorizer")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all started processes end
     seed = random.randrange(10_000) if given.seed is None else given.seed
-    folder = given.folder.resolve() / f"{given.load}-{given.kafka}-seed-{seed}"
+    folder = given.folder.resolve() / f"{given.load}-{'secured-' * given.secured}{given.kafka}-seed-{seed}"
     shutil.rmtree(folder, ignore_errors=True)
     print(f"seed {seed}, {given.seconds:g} s, in {folder}", flush=True)
     load, release = LOADS[given.load], RELEASES[given.kafka]
-    result = run(load, given.seconds, seed, folder, release, given.rate, lambda line: print(line, flush=True))
+    result = run(
+        *(load, given.seconds, seed, folder, release, given.rate, lambda line: print(line, flush=True)),
+        secured=given.secured,
+    )
     report = folder / "report.html"
     report.write_text(page(result))
     print(f"\n{table(result)}\n\n{report.as_uri()}")

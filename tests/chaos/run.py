@@ -17,6 +17,7 @@ from typing import ClassVar
 
 from tests.chaos import injections
 from tests.chaos.injections import Injection
+from tests.chaos.secured import LISTENER, SecuredProxy
 from tests.chaos.setup import Role, Setup
 from tests.chaos.witness import Witness
 from tests.chaos.workers import WorkerFaults, Workers
@@ -145,20 +146,28 @@ def run(
     release: Release,
     rate: float | None = None,
     say: Callable[[str], None] = print,
+    *,
+    secured: bool = False,
 ) -> Result:
     """Inject faults for so many seconds after the load has begun to flow, and judge.
 
     Args:
         folder: for all output; the run creates it.
         rate: records or transactions a second, for each program that sends; by default the load's own.
+        secured: the programs use a proxy, as in `tests.chaos.secured`.
     """
     folder.mkdir(parents=True)
-    kafka = start(folder / "kafka", 3, SETTINGS, release, heap=HEAP)
+    proxy = SecuredProxy(folder / "proxy") if secured else None
+    settings, listeners = (SETTINGS, {}) if proxy is None else (SETTINGS | proxy.settings, {LISTENER: "SASL_SSL"})
+    kafka = start(folder / "kafka", 3, settings, release, heap=HEAP, listeners=listeners)
     setup = replace(kind.setup(seed), bootstrap=kafka.bootstrap)
-    workers = Workers(folder, setup if rate is None else replace(setup, rate=rate))
+    setup = setup if rate is None else replace(setup, rate=rate)
+    workers = Workers(folder, setup)
     try:
         witness = Witness(kafka.bootstrap, kind.topics)
         witness.create_topics()
+        if proxy is not None:
+            workers.use(proxy.start(kafka, setup, kind.topics))
         begin = time.monotonic()
         log = injections.Log(begin, say)
         load = kind(Scene(seed, workers, witness, log, say, begin))
@@ -179,8 +188,11 @@ def run(
     finally:
         workers.stop()
         kafka.stop()
+        if proxy is not None:
+            proxy.stop()
     end = time.monotonic()
-    return Result(kind.__name__, release, seed, begin, load_end, end, log.all, load.judge(load_end, end))
+    name = f"{kind.__name__} by a secured proxy" if secured else kind.__name__
+    return Result(name, release, seed, begin, load_end, end, log.all, load.judge(load_end, end))
 
 
 def _inject(

@@ -31,6 +31,9 @@ class Setup:
     """Partitions of each topic."""
     transactional_id: str = ""
     transaction_timeout: float = 60.0
+    ca: str = ""
+    """The file of the CA in a secured run: the client uses TLS, and logs in as the user with the name of its role."""
+    password: str = ""
 
     @property
     def slowness(self) -> float:

@@ -27,9 +27,20 @@ RUNS = (
 def test_kills_pauses_moves_and_restarts_break_no_promise(
     load: str, kafka: str, seconds: int, seed: int, injected: tuple[str, ...], tmp_path: Path
 ) -> None:
-    what = ["--load", load, "--kafka", kafka, "--seconds", str(seconds), "--seed", str(seed)]
-    command = [sys.executable, "-m", "tests.chaos", *what, "--folder", str(tmp_path)]
+    said = chaos(tmp_path, "--load", load, "--kafka", kafka, "--seconds", str(seconds), "--seed", str(seed))
+    assert not [each for each in injected if each not in said], said
+
+
+@pytest.mark.deep
+def test_they_break_none_with_logins_and_acls_on_both_sides_of_a_proxy(tmp_path: Path) -> None:
+    said = chaos(tmp_path, "--secured", "--load", "streams", "--seconds", "20", "--seed", "1")
+    assert not [each for each in OF_NODES if each not in said], said
+
+
+def chaos(folder: Path, *what: str) -> str:
+    """Return the output of a run that keeps every promise."""
+    command = [sys.executable, "-m", "tests.chaos", *what, "--folder", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PROGRAM)
     broken = [each.strip() for each in done.stdout.splitlines() if "BROKEN: " in each]
     assert done.returncode == 0, f"{broken}\n{done.stdout}\n{done.stderr}"
-    assert not [each for each in injected if each not in done.stdout], done.stdout
+    return done.stdout

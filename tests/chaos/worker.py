@@ -14,6 +14,7 @@ from pathlib import Path
 import trio
 
 import ottla
+from ottla import TLS, ScramSha512
 from ottla.sdk.client import Client
 from tests.chaos.consuming import consume
 from tests.chaos.journal import Journal
@@ -48,7 +49,12 @@ async def explain(journal: Journal, client: Client) -> None:
 
 
 async def main(setup: Setup, journal: Journal) -> None:
-    async with ottla.connect(setup.bootstrap, client_id=setup.name) as client, trio.open_nursery() as nursery:
+    tls = TLS(ca=Path(setup.ca).read_text()) if setup.ca else None
+    sasl = ScramSha512(setup.role, setup.password) if setup.ca else None
+    async with (
+        ottla.connect(setup.bootstrap, client_id=setup.name, tls=tls, sasl=sasl) as client,
+        trio.open_nursery() as nursery,
+    ):
         nursery.start_soon(explain, journal, client)
         await PROGRAMS[setup.role](setup, journal, client)
         nursery.cancel_scope.cancel()

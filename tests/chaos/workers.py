@@ -45,6 +45,10 @@ class Workers:
         self.died: dict[str, str] = {}
         self.fenced: list[str] = []
 
+    def use(self, setup: Setup) -> None:
+        """Start later programs with these settings."""
+        self._setup = setup
+
     def start(self, role: Role, transactional_id: str = "", transaction_timeout: float = 0.0) -> str:
         """Start another program of a role, and return its name."""
         with self._lock:

@@ -50,7 +50,7 @@ class ProxyProcess:
     """A proxy in a process of its own, with the same address after each start."""
 
     def __init__(self, folder: Path, upstream: str, *options: str) -> None:
-        self.bootstrap = f"127.0.0.1:{_port()}"
+        self.bootstrap = f"127.0.0.1:{port_with_room()}"
         self.log = folder / "proxy.log"
         self._command = [
             *(sys.executable, "-m", "ottla", "proxy", "--upstream", upstream, "--listen", self.bootstrap, "--json"),
@@ -80,7 +80,7 @@ class ProxyProcess:
             self._process = None
 
 
-def _port() -> int:
+def port_with_room() -> int:
     """A port with free ports behind it, for more nodes."""
     while True:
         [port] = free_ports(1)

@@ -29,6 +29,7 @@ from ottla.errors import (
 from ottla.proxy.clients.access.screens import NOT_SCREENED, is_screened
 from ottla.proxy.clients.carried import API_VERSIONS, CARRIED, FETCH, METADATA, PRODUCE
 from ottla.proxy.clients.offering import Offering
+from ottla.proxy.clients.walks import with_shorter_wait
 from ottla.proxy.denied_apis import parse_denied_apis
 from ottla.proxy.events import AccessChanged
 from tests.codec.strategies import example, tree
@@ -53,6 +54,8 @@ OPEN = {API_VERSIONS, 71, 72}
 LISTS = {16: "groups", 66: "transaction_states", 60: "cluster_authorized_operations", METADATA: ""}
 """Requests that go to upstream, because their responses are only filtered: the field that has to be empty."""
 OFFERING = Offering(screened=True)
+ORDERS = uuid.UUID(int=7)
+"""The id that the model gives to its first topic."""
 
 
 def versions_of(key: int) -> list[int]:
@@ -399,6 +402,91 @@ def test_a_rule_for_everyone_concerns_everyone() -> None:
     world.core.handle(AccessChanged(rules("allow alice Read Topic orders", "deny * Read Topic orders")), world.now)
     world.settle()
     assert world.closed.keys() == {1, 4}
+
+
+# -- waiting
+
+
+def waiting_fetch(version: int = 11, wait_ms: int = 2**31 - 1, denied: int = 0) -> bytes:
+    """A Fetch that waits for records, with some denied partitions."""
+    places = [FetchPartition(partition=each, fetch_offset=0, partition_max_bytes=1) for each in range(max(denied, 1))]
+    topics = [FetchTopic(topic="orders", topic_id=ORDERS, partitions=tuple(places[:1]))]
+    if denied:
+        topics.append(FetchTopic(topic="secret", partitions=tuple(places)))
+    request = FetchRequest(
+        max_wait_ms=wait_ms, min_bytes=2**31 - 1, max_bytes=1, session_epoch=-1, topics=tuple(topics)
+    )
+    return build_request(request, version, 1, "client")[4:]
+
+
+def silent_for_fetches(request: Any, answer: Any) -> Any:
+    return None if isinstance(request, FetchRequest) else answer
+
+
+def small_world() -> World:
+    """Its budget is the smallest, and its brokers answer no Fetch."""
+    world = World(AnsweringAll({"orders": 1}), acls=rules("allow alice Read Topic orders"), max_buffered=2**20)
+    world.infos |= {1: client("alice", 1), 2: client("alice", 2)}
+    world.upstream.bend = silent_for_fetches
+    return world
+
+
+def test_denied_entries_that_wait_for_a_response_count_as_memory_of_their_client() -> None:
+    world = small_world()
+    world.send(1, waiting_fetch(), 11)
+    world.send(2, waiting_fetch(), 11)
+    assert world.core.buffered.total == 0 and not world.held
+    world.send(1, waiting_fetch(denied=10_000), 11)
+    assert world.core.buffered.of[1] > 2**20 and world.held == {1}, "it sends no more"
+    assert not world.closed
+    world.leave(1)
+    assert world.core.buffered.total == 0 and not world.held
+
+
+def test_the_memory_of_denied_entries_is_free_once_the_response_is_there() -> None:
+    world = small_world()
+    world.upstream.bend = lambda request, answer: answer
+    reply = world.send(1, waiting_fetch(denied=1000), 11)
+    assert len(error_codes(reply.parsed(FetchResponse))) == 1000
+    assert world.core.buffered.total == 0
+
+
+def test_a_client_that_leaves_requests_with_denied_entries_holds_nothing() -> None:
+    world = small_world()
+    frames = [waiting_fetch(denied=1000) for _ in range(3)]
+    for each in frames:
+        world.arrive(1, each, 11)
+    world.leave(1)
+    world.upstream.bend = lambda request, answer: answer
+    assert world.core.buffered.total == 0
+
+
+def test_a_client_with_many_denied_entries_is_disconnected_when_there_is_no_memory_left() -> None:
+    world = small_world()
+    for number in (1, 2):
+        world.send(number, waiting_fetch(), 11)
+    for _ in range(4):
+        world.send(1, waiting_fetch(denied=10_000), 11)
+    assert "too many requests of this client wait" in world.closed[1] and 2 not in world.closed
+
+
+@pytest.mark.parametrize("version", [4, 11, 12, 15])
+def test_a_fetch_waits_no_longer_than_the_session_of_its_client_lasts(version: int) -> None:
+    for number, wait_ms in ((1, 5000), (2, 450_000), (3, 5000)):
+        world = world_of("allow alice Read Topic orders")
+        if number != 2:
+            world.infos[number].authenticated(world.infos[number].principal, world.now + 5.0)
+        for asked in (2**31 - 1, 17):
+            world.send(number, waiting_fetch(version, asked), version)
+        assert [each.max_wait_ms for each in world.upstream.asked(FetchRequest)] == [wait_ms, 17]
+
+
+def test_a_fetch_that_is_cut_off_is_left_to_upstream() -> None:
+    frame = waiting_fetch()
+    wait = frame.index(b"\x7f\xff\xff\xff")
+    for size in range(8, wait + 4):
+        assert with_shorter_wait(frame[:size], 1) == frame[:size]
+    assert with_shorter_wait(frame, 1) == frame[:wait] + b"\0\0\0\1" + frame[wait + 4 :]
 
 
 # -- the log

@@ -10,8 +10,9 @@ By default the client runs against a model cluster. ``--broker`` runs brokerlite
 transactions (`tests.sim.transfers`), ``--onlookers`` consumers that read them committed (`tests.sim.onlookers`),
 ``--groups`` members of both group protocols (`tests.sim.modern_groups`), ``--transforms`` consume, transform, produce
 (`tests.sim.transforms`), ``--group-transforms`` the same by the new group protocol, ``--shares`` members of share
-groups (`tests.sim.shares`), ``--proxy`` clients of the proxy (`tests.sim.proxy.world`), and ``--proxied-transactions``
-transactions through it (`tests.sim.proxy.transfers`).
+groups (`tests.sim.shares`), ``--proxy`` clients of the proxy (`tests.sim.proxy.world`), ``--proxied-transactions``
+transactions through it (`tests.sim.proxy.transfers`), and ``--guarded`` clients of a proxy with logins and ACLs that
+change (`tests.sim.proxy.guarded`).
 """
 
 import argparse
@@ -29,6 +30,7 @@ from tests.sim.broker.mutations import OF_BROKER
 from tests.sim.group_mutations import OF_GROUP_TRANSFORMS, OF_GROUPS
 from tests.sim.mutations import OF_CLIENT, Mutations
 from tests.sim.onlookers import OF_ONLOOKERS
+from tests.sim.proxy import guarded
 from tests.sim.proxy import transfers as through
 from tests.sim.proxy import world as proxied
 from tests.sim.proxy.mutations import OF_PROXY
@@ -53,6 +55,7 @@ WORLDS = {
     "onlookers": World(onlookers.play, OF_ONLOOKERS, "play readers of committed records beside them"),
     "proxy": World(proxied.play, OF_PROXY, "play clients of the proxy"),
     "proxied-transactions": World(through.play, OF_TRANSFERS, "play transactions through the proxy"),
+    "guarded": World(guarded.play, guarded.OF_GUARDED, "play clients of a proxy with logins and ACLs"),
     "groups": World(run.play_protocols, OF_GROUPS, "play members of both group protocols"),
     "group-transforms": World(transforms.play_modern, OF_GROUP_TRANSFORMS, "play transforms in groups of KIP-848"),
     "shares": World(shares.play, OF_SHARES, "play members of share groups"),

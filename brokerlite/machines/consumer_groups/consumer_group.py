@@ -84,8 +84,8 @@ class ConsumerGroup(EpochGroup[Change, AssignedMember]):
     kind = "consumer"
     protocol_type = CONSUMER
 
-    def __init__(self, group_id: str) -> None:
-        super().__init__(group_id, epoch=1)
+    def __init__(self, group_id: str, creator: str | None = None) -> None:
+        super().__init__(group_id, creator, epoch=1)
         self.patterns: dict[str, ResolvedPattern] = {}
         self._static: dict[str, str] = {}
         """Instance id -> member id."""

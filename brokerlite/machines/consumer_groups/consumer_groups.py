@@ -57,6 +57,7 @@ class Heartbeat:
     Attributes:
         has: the partitions that the member has.
         describable: whether the client may describe a topic.
+        creator: the principal for which a new group counts; see `GroupRoom`.
     """
 
     version: int
@@ -73,6 +74,7 @@ class Heartbeat:
     pattern: str | None = None
     assignor: str | None = None
     has: Partitions | None = None
+    creator: str | None = None
 
     @property
     def is_full(self) -> bool:
@@ -132,7 +134,7 @@ class ConsumerGroups:
         _check(asked, self._settings.assignors)
         if asked.epoch in (LEAVE, LEFT_FOR_A_WHILE):
             return self._leave(asked, now)
-        change = self._roster.open(asked.group_id, joining=asked.epoch == JOIN)
+        change = self._roster.open(asked.group_id, joining=asked.epoch == JOIN, creator=asked.creator)
         self._roster.check_room(change, asked.member_id)
         member = self._find(change, asked, asked.member_id or str(self._new_id()))
         told = _told(member, asked)

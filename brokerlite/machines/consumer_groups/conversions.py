@@ -43,7 +43,7 @@ def upgraded(classic: Group, topics: Topics) -> Change:
     Raises:
         GroupIdNotFound: its members use another protocol, or send data that a conversion would lose.
     """
-    change = Change(ConsumerGroup(classic.group_id))
+    change = Change(ConsumerGroup(classic.group_id, classic.creator))
     try:
         for each in classic.members.values():
             change.put(_from_classic(classic, each, topics))
@@ -102,7 +102,8 @@ def downgraded(change: Change, topics: Topics, leaving: Set[str], timestamp: int
         leaving: the ids of members that do not stay.
         rebalance: the members must join again.
     """
-    group = Group(change.group.group_id, since=timestamp, generation=change.epoch)
+    former = change.group
+    group = Group(former.group_id, since=timestamp, generation=change.epoch, creator=former.creator)
     targets: dict[str, Partitions] = {}
     for member_id, member in change.all_members().items():
         if member_id in leaving or member.classic is None:

@@ -110,6 +110,7 @@ class EpochGroup(Generic[C, M]):
     """A group with epochs.
 
     Attributes:
+        creator: the principal for which it counts; ``None``: it counts for nobody.
         epoch: the group's epoch.
         target_epoch: the epoch for which the target assignment was computed.
         target_timestamp: when it was computed, in milliseconds since 1970; 0: never.
@@ -119,8 +120,8 @@ class EpochGroup(Generic[C, M]):
         size: bytes of memory that the members' own data takes at most, about.
     """
 
-    def __init__(self, group_id: str, epoch: int) -> None:
-        self.group_id = group_id
+    def __init__(self, group_id: str, creator: str | None, epoch: int) -> None:
+        self.group_id, self.creator = group_id, creator
         self.epoch = epoch
         self.target_epoch = 0
         self.target_timestamp = 0

@@ -28,12 +28,12 @@ from ottla.brokerlite.machines.consumer_groups.reconciliation import Goal
 from ottla.brokerlite.machines.consumer_groups.sessions import Due, Sessions
 from ottla.brokerlite.machines.consumer_groups.target import Targets
 from ottla.brokerlite.machines.groups.group import CONSUMER, Group
+from ottla.brokerlite.machines.groups.group_room import GroupRoom
 from ottla.brokerlite.machines.groups.groups import Groups
 from ottla.brokerlite.machines.groups.rebalances import as_coordinator_error
 from ottla.brokerlite.machines.topics.topics import Topics
 from ottla.errors import (
     BrokerError,
-    CoordinatorNotAvailable,
     DecodeError,
     GroupIdNotFound,
     GroupMaxSizeReached,
@@ -61,6 +61,7 @@ class Roster:
     ) -> None:
         self.settings = settings
         self.by_id: dict[str, ConsumerGroup] = {}
+        self._room = GroupRoom(self.by_id, settings.max_groups, ConsumerGroup.kind)
         self.topics = topics
         self.targets = Targets(settings, topics)
         self.sessions = Sessions(classic.timers, self._time_out)
@@ -87,8 +88,11 @@ class Roster:
             raise GroupIdNotFound(f"Group {group_id} is not a consumer group.")
         raise GroupIdNotFound(f"Group {group_id} not found.")
 
-    def open(self, group_id: str, *, joining: bool) -> Change:
+    def open(self, group_id: str, *, joining: bool, creator: str | None) -> Change:
         """Return an empty change of a group; a member that joins creates it, or converts a classic one.
+
+        Args:
+            creator: the principal for which a new group counts.
 
         Raises:
             GroupIdNotFound: there is no such group, or it is a classic group and stays classic.
@@ -100,17 +104,11 @@ class Roster:
         if not joining:
             kind = f"Group {group_id} is not a consumer group." if classic else f"Consumer group {group_id} not found."
             raise GroupIdNotFound(kind)
-        if len(self.by_id) >= self.settings.max_groups:
-            log.warning(
-                "group refused: the broker has %d consumer groups, its maximum",
-                self.settings.max_groups,
-                extra={"group": group_id},
-            )
-            raise CoordinatorNotAvailable(f"this broker has {len(self.by_id)} consumer groups already")
+        self._room.check(group_id, creator)
         if classic is None:
-            return Change(ConsumerGroup(group_id))
+            return Change(ConsumerGroup(group_id, creator))
         if classic.is_empty:
-            return Change(ConsumerGroup(group_id), classic)
+            return Change(ConsumerGroup(group_id, creator), classic)
         self._check_upgrade(classic)
         made = upgraded(classic, self.topics)
         before = list(records_of(made))
@@ -234,9 +232,8 @@ class Roster:
     def may_downgrade(self, members: int) -> bool:
         """Whether a group of so many classic members may become a classic one; otherwise it stays as it is."""
         classic = self._classic
-        return (
-            self.settings.migration_policy.downgrades and members <= classic.settings.max_members and classic.has_room
-        )
+        has_room = members <= classic.settings.max_members and classic.room.free > 0
+        return self.settings.migration_policy.downgrades and has_room
 
     def downgrade(self, change: Change, leaving: Collection[str], now: float, *, rebalance: bool) -> bool:
         """Make a classic group of the members that stay; return whether that was possible.

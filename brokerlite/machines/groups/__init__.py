@@ -5,6 +5,7 @@ joins           `Joins`: the JoinGroup requests
 rebalances      `Rebalances`: generations, assignments and sessions, with their timeouts
 group           `Group`: one group, its states as a table
 group_settings  `GroupSettings`
+group_room      `GroupRoom`: how many groups there may be, and how many of one principal
 offsets         `Offsets`: the committed offsets of all groups
 offset_group    `OffsetGroup`: what offsets ask of a group, whatever its kind
 group_log       stores both as records of `__consumer_offsets`

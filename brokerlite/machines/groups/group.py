@@ -211,6 +211,7 @@ class Group:
         grown: a member joined during the first rebalance, which extends it.
         rebalance_due: its members must join the next generation, also if the broker is restarted before they have.
         subscribed: the topics that the members of a consumer group subscribe to; ``None`` if the broker cannot know.
+        creator: the principal for which it counts; ``None``: it counts for nobody.
     """
 
     kind: ClassVar[str] = "classic"
@@ -229,6 +230,7 @@ class Group:
     grown: bool = False
     rebalance_due: bool = False
     subscribed: frozenset[str] | None = None
+    creator: str | None = None
     _static: dict[str, str] = field(default_factory=dict)
     """Instance id -> member id."""
     _supported: Counter[str] = field(default_factory=Counter)

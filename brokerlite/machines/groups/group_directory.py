@@ -86,13 +86,13 @@ class GroupDirectory:
         if group is not None and group.kind not in kinds:
             raise GroupIdNotFound(f"Group {group_id} is not a {kinds[0]} group.")
 
-    def get_or_create(self, group_id: str, now: float) -> AnyGroup:
-        """Return a group; create a classic one if it does not exist.
+    def get_or_create(self, group_id: str, now: float, creator: str | None) -> AnyGroup:
+        """Return a group; create a classic one, which counts for ``creator``, if it does not exist.
 
         Raises:
             CoordinatorNotAvailable: there are too many.
         """
-        return self.get(group_id) or self.classic.get_or_create(group_id, now)
+        return self.get(group_id) or self.classic.get_or_create(group_id, now, creator)
 
     def all(self) -> Iterator[AnyGroup]:
         """Iterate over all groups; they may change meanwhile."""

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.brokerlite.machines.clock import Clock
 from ottla.brokerlite.machines.groups.group import Group, GroupState, Joined, Synced
+from ottla.brokerlite.machines.groups.group_room import GroupRoom
 from ottla.brokerlite.machines.groups.group_settings import GroupSettings
 from ottla.brokerlite.machines.groups.joins import JoinRequest, Joins, refusal
 from ottla.brokerlite.machines.groups.rebalances import Rebalances
@@ -95,6 +96,7 @@ class Groups:
     ) -> None:
         self.settings = settings
         self.by_id: dict[str, Group] = {}
+        self.room = GroupRoom(self.by_id, settings.max_groups, Group.kind)
         self.timers = timers
         self._clock = clock
         self._created: Callable[[float], None] = lambda now: None
@@ -113,31 +115,20 @@ class Groups:
         """Milliseconds since 1970."""
         return self._clock.timestamp
 
-    def get_or_create(self, group_id: str, now: float) -> Group:
+    def get_or_create(self, group_id: str, now: float, creator: str | None = None) -> Group:
         """Return the group; create it if it does not exist.
+
+        Args:
+            creator: the principal for which a new group counts; see `GroupRoom`.
 
         Raises:
             CoordinatorNotAvailable: there are too many.
         """
         if (group := self.by_id.get(group_id)) is None:
-            self._check_count(group_id)
-            group = self.by_id[group_id] = Group(group_id, since=self.timestamp)
+            self.room.check(group_id, creator)
+            group = self.by_id[group_id] = Group(group_id, since=self.timestamp, creator=creator)
             self._created(now)
         return group
-
-    def _check_count(self, group_id: str) -> None:
-        if not self.has_room:
-            log.warning(
-                "group refused: the broker has %d groups, its maximum",
-                self.settings.max_groups,
-                extra={"group": group_id},
-            )
-            raise CoordinatorNotAvailable(f"this broker has {len(self.by_id)} groups already")
-
-    @property
-    def has_room(self) -> bool:
-        """Whether there may be one more group."""
-        return len(self.by_id) < self.settings.max_groups
 
     def remove(self, group: Group) -> None:
         """Forget a group without members, and its offsets.
@@ -217,14 +208,14 @@ class Groups:
         self.check_join(asked)
         if asked.member_id:
             raise UnknownMemberId(f"group {asked.group_id} has no members")
-        self._check_count(asked.group_id)
+        self.room.check(asked.group_id, asked.creator)
         self._joins.check(Group(asked.group_id), asked)
 
     def _join(self, asked: JoinRequest, now: float) -> None:
         self.check_join(asked)
-        group = self.by_id.get(asked.group_id) if asked.member_id else self.get_or_create(asked.group_id, now)
-        if group is None:
+        if asked.member_id and asked.group_id not in self.by_id:
             raise UnknownMemberId(f"there is no group {asked.group_id}")
+        group = self.get_or_create(asked.group_id, now, asked.creator)
         self._joins.join(group, asked, now)
 
     # -- assignments

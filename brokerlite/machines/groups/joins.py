@@ -49,6 +49,7 @@ class JoinRequest:
 
     Attributes:
         client_host: the client's address.
+        creator: the principal for which a new group counts; see `GroupRoom`.
         requires_id: a new dynamic member must join again with its id (v4+).
         skips_assignment: the client understands `skip_assignment` in the answer (v9+).
         answer: called with the answer, at once or later.
@@ -67,6 +68,7 @@ class JoinRequest:
     skips_assignment: bool
     reason: str
     answer: Callable[[Joined], None]
+    creator: str | None = None
 
 
 class Joins:

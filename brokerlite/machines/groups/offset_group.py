@@ -17,6 +17,7 @@ class Committer(NamedTuple):
         generation: -1 if the client is not a member.
         transactional: the offsets are part of a transaction (TxnOffsetCommit).
         knows_epochs: the version of the request has member epochs (OffsetCommit v9+).
+        creator: the principal for which a new group counts; see `GroupRoom`.
     """
 
     member_id: str = ""
@@ -24,6 +25,7 @@ class Committer(NamedTuple):
     generation: int = -1
     transactional: bool = False
     knows_epochs: bool = True
+    creator: str | None = None
 
 
 class OffsetGroup(Protocol):

@@ -117,7 +117,7 @@ class Offsets:
         if group is None:
             if committer.generation >= 0:
                 raise (GroupIdNotFound if names_groups else IllegalGeneration)(f"there is no group {group_id}")
-            return self._groups.get_or_create(group_id, now)
+            return self._groups.get_or_create(group_id, now, committer.creator)
         group.check_commit(committer, places)
         self._groups.renew(group_id, committer.member_id, now)
         return group

@@ -130,8 +130,8 @@ class ShareGroup(EpochGroup[ShareChange, AssignedShareMember]):
     kind = "share"
     protocol_type = "share"
 
-    def __init__(self, group_id: str) -> None:
-        super().__init__(group_id, epoch=0)
+    def __init__(self, group_id: str, creator: str | None = None) -> None:
+        super().__init__(group_id, creator, epoch=0)
         self.initialized: dict[UUID, InitializedTopic] = {}
 
     def apply(self, change: ShareChange) -> None:

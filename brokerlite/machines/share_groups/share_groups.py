@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.brokerlite.machines.clock import Clock
 from ottla.brokerlite.machines.consumer_groups.member import Partitions
 from ottla.brokerlite.machines.consumer_groups.subscriptions import hash_of, ids_of
+from ottla.brokerlite.machines.groups.group_room import GroupRoom
 from ottla.brokerlite.machines.groups.rebalances import as_coordinator_error
 from ottla.brokerlite.machines.share_groups import share_assignor
 from ottla.brokerlite.machines.share_groups.share_group import (
@@ -60,7 +61,11 @@ _AGAIN = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareHeartbeat:
-    """A ShareGroupHeartbeat request; ``None`` stands for unchanged values."""
+    """A ShareGroupHeartbeat request; ``None`` stands for unchanged values.
+
+    Attributes:
+        creator: the principal for which a new group counts; see `GroupRoom`.
+    """
 
     group_id: str
     member_id: str
@@ -69,6 +74,7 @@ class ShareHeartbeat:
     client_host: str
     rack_id: str | None = None
     topics: frozenset[str] | None = None
+    creator: str | None = None
 
 
 class ShareBeaten(NamedTuple):
@@ -107,6 +113,7 @@ class ShareGroups:
         self.by_id: dict[str, ShareGroup] = {}
         self._configs = configs
         self._settings = configs.settings
+        self._room = GroupRoom(self.by_id, configs.settings.max_groups, ShareGroup.kind)
         self._topics = topics
         self._log = log
         self._partitions = partitions
@@ -147,7 +154,7 @@ class ShareGroups:
             return self._leave(asked, now)
         if asked.epoch != JOIN and asked.group_id not in self.by_id:
             raise GroupIdNotFound(f"Share group {asked.group_id} not found.")
-        group = self.open(asked.group_id)
+        group = self.open(asked.group_id, asked.creator)
         member = self._find(group, asked)
         told = replace(
             member,
@@ -178,22 +185,16 @@ class ShareGroups:
             led.assigned if tells else None,
         )
 
-    def open(self, group_id: str) -> ShareGroup:
-        """Return a group, or a new one, which exists once it is stored.
+    def open(self, group_id: str, creator: str | None) -> ShareGroup:
+        """Return a group, or a new one, which exists once it is stored, and counts for ``creator``.
 
         Raises:
             CoordinatorNotAvailable: there are too many groups.
         """
         if (group := self.by_id.get(group_id)) is not None:
             return group
-        if len(self.by_id) >= self._settings.max_groups:
-            log.warning(
-                "group refused: the broker has %d share groups, its maximum",
-                self._settings.max_groups,
-                extra={"group": group_id},
-            )
-            raise CoordinatorNotAvailable(f"this broker has {len(self.by_id)} share groups already")
-        return ShareGroup(group_id)
+        self._room.check(group_id, creator)
+        return ShareGroup(group_id, creator)
 
     def _find(self, group: ShareGroup, asked: ShareHeartbeat) -> AssignedShareMember:
         """Return the member of a request, or a new one if it joins."""

@@ -7,6 +7,7 @@ topics           requests that name topics
 offsets          committed offsets: requests that name a group, and topics
 groups           requests that name groups
 transactions     Produce, and requests that name transactional ids
+owners           `ProducerOwners`: which transactional id has a producer id
 fetches          Fetch, with its sessions
 shares           requests of members of share groups, with their sessions
 metadata         Metadata

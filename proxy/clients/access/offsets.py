@@ -54,12 +54,15 @@ from ottla.codec.apis.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from ottla.codec.apis.txn_offset_commit import (
+    TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
 from ottla.codec.wire import NO_UUID
+from ottla.errors import IllegalGeneration, TransactionAbortable
 from ottla.proxy.clients.access.screening import PASS, Asked, Change, Verdict, sorted_out, without_denied
+from ottla.proxy.clients.carried import ABORTABLE_SINCE, TXN_OFFSET_COMMIT
 
 _MANY_GROUPS_SINCE = 8
 """The first version of OffsetFetch with many groups."""
@@ -88,8 +91,13 @@ def offset_commit(asked: Asked) -> Verdict:
 
 
 def txn_offset_commit(asked: Asked) -> Verdict:
-    whole = asked.refusal(WRITE_TRANSACTIONAL_ID, asked.message.transactional_id) or asked.refusal(
-        READ_GROUP, asked.message.group_id
+    request: TxnOffsetCommitRequest = asked.message
+    abortable = asked.version >= ABORTABLE_SINCE[TXN_OFFSET_COMMIT]
+    unknown = (TransactionAbortable if abortable else IllegalGeneration).code  # clients abort for both
+    whole = (
+        asked.refusal(WRITE_TRANSACTIONAL_ID, request.transactional_id)
+        or asked.refusal(READ_GROUP, request.group_id)
+        or asked.refusal_of_producer(request.transactional_id, request.producer_id, unknown)
     )
 
     def refused(topic: Any, code: int) -> Any:

@@ -9,10 +9,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ottla.acl.acls import CLUSTER_NAME
-from ottla.acl.rights import Right
+from ottla.acl.rights import WRITE_TRANSACTIONAL_ID, Right
 from ottla.client_info import ClientInfo
 from ottla.codec.wire import NO_UUID
-from ottla.errors import BrokerError, UnknownTopicId
+from ottla.errors import BrokerError, InvalidProducerIdMapping, UnknownTopicId
+from ottla.proxy.clients.access.owners import ProducerOwners
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -50,6 +51,8 @@ class Asked(NamedTuple):
 
     Attributes:
         names: the names of the topic ids in it, as far as upstream knows them.
+        owners: of the producer ids in it.
+        abort: the error code with which this client aborts its transaction, and requests a new epoch.
     """
 
     message: Any
@@ -57,6 +60,8 @@ class Asked(NamedTuple):
     client: ClientInfo
     access: "Access"
     names: "Mapping[UUID, str]"
+    owners: ProducerOwners
+    abort: int
 
     def refusal(self, right: Right, name: str = CLUSTER_NAME) -> int:
         """The error code if the client does not have a right that its request needs, otherwise 0."""
@@ -69,6 +74,19 @@ class Asked(NamedTuple):
     def shows(self, right: Right, name: str = CLUSTER_NAME) -> bool:
         """Whether the client has a right on a resource that it did not name."""
         return self.access.shows(self.client, right, name)
+
+    def refusal_of_producer(self, transactional_id: str, producer_id: int, unknown: int) -> int:
+        """The error code if a transaction of this id may not have records or offsets of a producer id, otherwise 0.
+
+        Args:
+            unknown: the code if the proxy does not know who has the producer id.
+        """
+        owner = self.owners.of(producer_id)
+        if owner is None:
+            return unknown
+        if owner == transactional_id:
+            return 0
+        return self.refusal(WRITE_TRANSACTIONAL_ID, owner) or InvalidProducerIdMapping.code
 
     def refusal_of_topic(self, right: Right, name: str | None, topic_id: "UUID" = NO_UUID) -> int:
         """The error code for a topic that the request names, by its id if it has one."""

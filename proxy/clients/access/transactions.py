@@ -1,8 +1,14 @@
 """Produce, and requests that name transactional ids.
 
+Rule: transactional records and offsets must have the producer id of the transactional id that the request names. A
+broker compares the two only for what begins a transaction in a partition. So a client could write into a transaction
+of others that is open there, and be committed with it. The proxy learns the pairs from the coordinator's responses. If
+it does not know a pair, because it has restarted, the client aborts its transaction and opens another.
+
 Source: KafkaApis.scala (handleProduceRequest, handleInitProducerIdRequest, handleAddPartitionsToTxnRequest and others).
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -39,6 +45,8 @@ from ottla.proxy.clients.walks import ProduceHead
 
 _ATTRIBUTES = slice(21, 23)
 """Where the attributes are in a batch of records."""
+_PRODUCER_ID = slice(43, 51)
+"""Where the producer id is."""
 _MAGIC, _BATCHES = 16, 2
 """Where the format is, and the one of batches."""
 _TRANSACTIONAL = 0x10
@@ -50,7 +58,8 @@ _TRANSACTIONAL = 0x10
 def produce(asked: Asked) -> Verdict:
     request: ProduceRequest = asked.message
     records = (data.records for topic in request.topic_data for data in topic.partition_data)
-    whole = _refusal_of_id(asked, request.transactional_id) if any(map(_is_transactional, records)) else 0
+    transactional = [each for each in records if each is not None and _is_transactional(each)]
+    whole = _refusal_of_transaction(asked, request.transactional_id, transactional) if transactional else 0
     kept, denied = sorted_out(request.topic_data, lambda topic: whole or asked.refusal(WRITE_TOPIC, topic.name))
     if not denied:
         return PASS
@@ -66,22 +75,34 @@ def produce(asked: Asked) -> Verdict:
 
 def may_produce(asked: Asked, head: ProduceHead) -> bool:
     """Whether a Produce request for one partition, of which the beginning is known, needs no other screen."""
-    if not asked.shows(WRITE_TOPIC, head.topic) or len(head.data) < _ATTRIBUTES.stop:
+    if not asked.shows(WRITE_TOPIC, head.topic) or len(head.data) < _PRODUCER_ID.stop:
         return False
     if not _is_transactional(head.data):
         return True
-    return head.transactional_id is not None and asked.shows(WRITE_TRANSACTIONAL_ID, head.transactional_id)
+    if head.transactional_id is None:
+        return False
+    owner = asked.owners.of(_producer_id(head.data))
+    return owner == head.transactional_id and asked.shows(WRITE_TRANSACTIONAL_ID, head.transactional_id)
 
 
-def _refusal_of_id(asked: Asked, transactional_id: str | None) -> int:
+def _refusal_of_transaction(asked: Asked, transactional_id: str | None, records: Iterable[Buffer]) -> int:
+    """The error code if a client may not send these transactional record sets with this id, otherwise 0."""
     if transactional_id is None:
         return TransactionalIdAuthorizationFailed.code
-    return asked.refusal(WRITE_TRANSACTIONAL_ID, transactional_id)
+    if code := asked.refusal(WRITE_TRANSACTIONAL_ID, transactional_id):
+        return code
+    producer_ids = dict.fromkeys(map(_producer_id, records))
+    codes = (asked.refusal_of_producer(transactional_id, each, asked.abort) for each in producer_ids)
+    return next(filter(None, codes), 0)
+
+
+def _producer_id(records: Buffer) -> int:
+    return int.from_bytes(records[_PRODUCER_ID], "big", signed=True)
 
 
 def _is_transactional(records: Buffer | None) -> bool:
     """Whether the first batch is transactional; brokers refuse a record set whose other batches differ from it."""
-    if records is None or len(records) < _ATTRIBUTES.stop or records[_MAGIC] < _BATCHES:
+    if records is None or len(records) < _PRODUCER_ID.stop or records[_MAGIC] < _BATCHES:
         return False
     return bool(int.from_bytes(records[_ATTRIBUTES], "big") & _TRANSACTIONAL)
 

@@ -39,6 +39,10 @@ class Access:
         """Return whether nothing need be asked about the client, because it may do everything."""
         return True
 
+    def limited(self, client: ClientInfo) -> str | None:
+        """Return the principal whose share of the server's room is limited; ``None``: the client has every right."""
+        return None if self.has_every_right(client) else client.principal
+
     def refusal(self, client: ClientInfo, right: Right, name: str = CLUSTER_NAME) -> BrokerError | None:
         """Return the error if the client does not have a right that its request needs."""
         return None

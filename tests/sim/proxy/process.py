@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
+from ottla.client_info import ClientInfo
 from ottla.codec import frames
 from ottla.codec.apis import APIS
 from ottla.codec.apis.find_coordinator import FindCoordinatorResponse
@@ -21,6 +22,7 @@ from ottla.codec.apis.metadata import MetadataResponse
 from ottla.codec.apis.produce import ProduceResponse
 from ottla.codec.apis.sasl_authenticate import SaslAuthenticateResponse
 from ottla.proxy import events as proxy
+from ottla.proxy.acl_rules import AclRules
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.core import ProxyCore
 from ottla.proxy.journal.journal import Journal
@@ -86,6 +88,16 @@ def _check_addresses(answer: Any) -> None:
             return
     if astray := hosts - {"proxy", ""}:
         raise Violation(ESCAPE, f"{type(answer).__name__} names {sorted(astray)}")
+
+
+class Door(Protocol):
+    """Stands before the proxy, as the listener's service for SASL does."""
+
+    def info(self, link: Link) -> ClientInfo:
+        """Who the client of a connection is."""
+
+    def take(self, link: Link, frame: bytes, close: Callable[[str], None]) -> bytes | None:
+        """The response to a request of a login, which may be empty; ``None``: the proxy gets the request."""
 
 
 @dataclass(eq=False)
@@ -180,6 +192,8 @@ class ProxyProcess(SimulatedProcess):
         """Cuts frames into pieces; ``None``: every frame arrives at once."""
         self.breaks_until = 0.0
         """Until then connections break, or are swallowed, behind some pieces."""
+        self.door: Door | None = None
+        """Knows who clients are, and handles their logins; ``None``: all are anonymous."""
         self._connections: dict[Link, _Connection] = {}
         self._numbers = 0
         self._tickets = 0
@@ -225,6 +239,11 @@ class ProxyProcess(SimulatedProcess):
         self.config = replace(self.config, topics=tuple(rules))
         self._tell(proxy.RulesChanged(self.config.topics))
 
+    def reload_acls(self, acls: AclRules) -> None:
+        """Apply other ACLs while the proxy runs."""
+        self.config = replace(self.config, acls=acls)
+        self._tell(proxy.AccessChanged(acls))
+
     def thaw(self) -> None:
         """Continue after a freeze."""
         for number in range(1, self.nodes + 1):
@@ -250,7 +269,10 @@ class ProxyProcess(SimulatedProcess):
                 self._log_in(connection)
         link.serving = False  # a connection may have several requests in flight
         whole = self._requested(connection, message, version, reply)
-        if connection.waiting is not None:
+        if self.door is not None and (answer := self.door.take(link, bytes(whole.frame), close)) is not None:
+            connection.answers[whole.ticket] = answer
+            connection.flush()
+        elif connection.waiting is not None:
             connection.waiting.append(whole)
         elif self.pieces is None:
             self._tell(whole)
@@ -267,7 +289,8 @@ class ProxyProcess(SimulatedProcess):
         connection.replies[self._tickets] = reply, key, version
         frame = frames.build_request(message, version, self._tickets, link.client.name)[4:]
         host = "clients" if self.on_one_host and not isinstance(link.client, Stranger) else link.client.name
-        return proxy.Requested(connection.number, link.node, self._tickets, frame, f"{host}:1")
+        info = None if self.door is None else self.door.info(link)
+        return proxy.Requested(connection.number, link.node, self._tickets, frame, f"{host}:1", info=info)
 
     def _log_in(self, connection: _Connection) -> None:
         """Log a client in, in its place: no client of these worlds knows SASL."""
