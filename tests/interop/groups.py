@@ -86,9 +86,10 @@ class Group:
         return next(each for each in self.members if each.name == name)
 
     def produce(self, count: int) -> None:
-        """Send so many more numbers, into all partitions."""
+        """Send so many more numbers, each as key and value, into all partitions."""
         for number in range(self.sent, self.sent + count):
-            self._producer.send(Message(self.name, None, b"%d" % number, partition=number % PARTITIONS))
+            value = b"%d" % number
+            self._producer.send(Message(self.name, value, value, partition=number % PARTITIONS))
         self._producer.flush()
         self.sent += count
 
