@@ -1,4 +1,4 @@
-"""Groups of several clients through the proxy, which passes or rewrites their topics; they lose and repeat no record."""
+"""Groups of several clients through the proxy, which passes or rewrites their topics: they lose and repeat nothing."""
 
 from contextlib import ExitStack
 from pathlib import Path
