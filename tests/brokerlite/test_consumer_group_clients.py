@@ -18,7 +18,7 @@ from tests.brokerlite.test_group_clients import PARTITIONS, committed, produce, 
 from tests.brokerlite.test_process import dumped_by_kafka, process
 from tests.interop.coordinator_logs import CONSUMER_OFFSETS, check_commits, check_owners, stored
 from tests.interop.groups import Group
-from tests.interop.members import CONSUMER_PROTOCOL, MEMBERS, Member, MemberClient, shared, until
+from tests.interop.members import CHOOSING, CONSUMER_PROTOCOL, MEMBERS, Member, MemberClient, shared, until
 from tests.interop.peers import create_topic
 from tests.kafka import free_ports, run
 from tests.patience import HUNG
@@ -194,6 +194,19 @@ def test_four_clients_share_a_topic_while_they_come_leave_and_die_and_the_broker
     records = stored(tmp_path / "data" / "__consumer_offsets-0", CONSUMER_OFFSETS)
     assert check_owners(records, group.name) >= PARTITIONS
     assert sum(check_commits(records, group.name).values()) == group.sent
+
+
+def test_clients_that_have_only_the_classic_protocol_join_a_group_that_ottla_began(broker: Broker) -> None:
+    with broker, Group(broker.bootstrap, "roundrobin") as group:
+        with group.flow():
+            group.join(CHOOSING, *MEMBERS.values())
+            group.named("librdkafka").kill()
+            group.await_shared()
+            group.named("aiokafka").leave()
+            group.await_shared()
+        group.leave()
+        assert group.committed == group.sent
+        assert all(member.records for member in group.members)
 
 
 def test_librdkafka_subscribes_to_a_pattern_that_the_broker_resolves(broker: Broker) -> None:

@@ -59,7 +59,7 @@ class Group:
         """Let clients join, one after the other, and wait until all members share the partitions."""
         new = []
         for client in clients:
-            classic = client.settings.get("group.protocol") != "consumer"
+            classic = "group.protocol" not in client.settings
             config = {"session.timeout.ms": str(self.session * 1000)} if classic else {}
             assignor = self.assignor if classic else None
             member = client.join(self.bootstrap, self.name, self.name, assignor=assignor, config=config)

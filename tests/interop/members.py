@@ -121,6 +121,9 @@ CONSUMER_PROTOCOL = {
 }
 """The clients that have the group protocol of KIP-848: the broker divides partitions, and sets the timeouts."""
 
+CHOOSING = replace(OURS, settings={**_without_timeouts(OURS.settings), "group.protocol": "auto"}, assignors={})
+"""ottla with its default: it chooses the protocol."""
+
 
 class Member(Running):
     """A running member.

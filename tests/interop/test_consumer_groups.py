@@ -14,7 +14,7 @@ from ottla.errors import UnreleasedInstanceId, UnsupportedAssignor
 from tests import kafka
 from tests.interop.groups import PARTITIONS, Group
 from tests.interop.lines import Message
-from tests.interop.members import CONSUMER_PROTOCOL, MEMBERS, OURS, MemberClient
+from tests.interop.members import CHOOSING, CONSUMER_PROTOCOL, MEMBERS, OURS, MemberClient
 from tests.interop.peers import LIBRDKAFKA, create_topic
 from tests.kafka import ApacheKafka
 from tests.patience import FAR, HUNG
@@ -109,6 +109,19 @@ def test_a_group_of_three_clients_migrates_with_mixed_members(modern_kafka: Apac
             group.replace(ours, OURS)
         group.leave()
         assert group.committed == group.sent
+
+
+def test_clients_that_have_only_the_classic_protocol_join_a_group_that_ottla_began(modern_kafka: ApacheKafka) -> None:
+    with Group(modern_kafka.bootstrap, "roundrobin") as group:
+        with group.flow():
+            group.join(CHOOSING, *MEMBERS.values())
+            group.named("librdkafka").kill()
+            group.await_shared()
+            group.named("aiokafka").leave()
+            group.await_shared()
+        group.leave()
+        assert group.committed == group.sent
+        assert all(member.records for member in group.members)
 
 
 # -- one client --------------------------------------------------------------------------------------------------------
