@@ -1,4 +1,4 @@
-"""The records of a broker's coordinators as Kafka's DumpLogSegments reads them, and what must hold at every moment.
+"""The records of a broker's coordinators as Kafka's DumpLogSegments reads them, and the rules for every moment in them.
 
 - A partition of a consumer group has one owner: a member owns it until it has confirmed that it gave it up.
 - Committed offsets never go backwards.
@@ -18,7 +18,7 @@ _COMMIT, _CURRENT_ASSIGNMENT = (0, 1), 8
 _ACKNOWLEDGED, _ARCHIVED = 2, 4
 
 Stored = tuple[int, dict[str, Any], dict[str, Any] | None]
-"""A record: the type of its key, the fields of the key, and those of the value; None deletes the key."""
+"""A record: the type of its key, the fields of the key, and the fields of the value; None deletes the key."""
 
 
 def stored(folder: Path, decoder: str) -> list[Stored]:

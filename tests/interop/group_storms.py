@@ -48,7 +48,7 @@ M = TypeVar("M", Member, ShareMember)
 
 
 class MemberStorm(Storm, Generic[M]):
-    """A storm under members of a group, which read what a producer sends.
+    """A storm under members of a group, which read the records of a producer.
 
     Attributes:
         members: all members, also the ones that have ended.
@@ -134,7 +134,7 @@ class MemberStorm(Storm, Generic[M]):
 
     @abstractmethod
     def _check_members(self, places: set[tuple[int, int]]) -> None:
-        """Check what the group did with the records at ``places``."""
+        """Check that the group has read or accepted the records at ``places``."""
 
     @property
     def _ends(self) -> dict[int, int]:
@@ -218,7 +218,7 @@ class Shares(MemberStorm[ShareMember]):
         twice = [place for place, count in accepted.items() if count > 1]
         assert not twice, f"accepted twice: {twice[:9]}"
         assert accepted.keys() <= places
-        # A killed member may not have said what it accepted, and a killed broker not what it has stored.
+        # A killed member may have accepted records silently, and a killed broker may have stored results silently.
         untold = {each[:2] for member in self._killed for each in member.delivered}
         untold |= {each[:2] for member in self.members for each in member.failed}
         lost = places - accepted.keys() - untold
