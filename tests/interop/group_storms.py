@@ -171,7 +171,7 @@ class Groups(MemberStorm[Member]):
         )
         with self._peer() as peer:
             (answer,) = peer.ask(request).groups
-        committed: int = sum(each.committed_offset for topic in answer.topics for each in topic.partitions)
+        committed = sum(int(each.committed_offset) for topic in answer.topics for each in topic.partitions)
         return committed == len(self._streamer.outcomes)
 
     def _check_members(self, places: set[tuple[int, int]]) -> None:
