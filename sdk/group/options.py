@@ -19,7 +19,7 @@ _CLASSIC = ("assignors", "session_timeout", "heartbeat_interval")
 class MemberOptions:
     """Options of `ottla.sdk.client.Client.consumer` that only a member of a group uses; durations in seconds."""
 
-    group_protocol: Literal["classic", "consumer", "auto"] = option("classic", {"group.protocol": kafka.group_protocol})
+    group_protocol: Literal["classic", "consumer", "auto"] = option("auto", {"group.protocol": kafka.group_protocol})
     """How the group divides partitions. ``"classic"``: its leader, by one of ``assignors``. ``"consumer"``: the broker
     (KIP-848, Kafka 4.0 or newer); rebalances stop no member. ``"auto"``: as ``"consumer"`` if the cluster supports it,
     the group has no classic members, and you set none of ``assignors``, ``session_timeout`` and ``heartbeat_interval``,

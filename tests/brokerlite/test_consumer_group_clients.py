@@ -13,9 +13,12 @@ from confluent_kafka.admin import AdminClient
 
 from ottla.brokerlite.config import BrokerConfig, Sync
 from ottla.testing import Broker
+from tests.brokerlite.running import BrokerProcess
 from tests.brokerlite.test_group_clients import PARTITIONS, committed, produce, seen
 from tests.brokerlite.test_process import dumped_by_kafka, process
-from tests.interop.members import CONSUMER_PROTOCOL, MEMBERS, Member, MemberClient, shared, until
+from tests.interop.coordinator_logs import CONSUMER_OFFSETS, check_commits, check_owners, stored
+from tests.interop.groups import Group
+from tests.interop.members import CHOOSING, CONSUMER_PROTOCOL, MEMBERS, Member, MemberClient, shared, until
 from tests.interop.peers import create_topic
 from tests.kafka import free_ports, run
 from tests.patience import HUNG
@@ -161,6 +164,49 @@ def test_a_group_changes_its_protocol_member_by_member_and_back(broker: Broker) 
             until(lambda: seen(everyone) == set(range(sent)), members)  # noqa: B023 # called at once
         assert state_of(broker) == ("classic", "Stable")
         until(lambda: committed(bootstrap) == sent, members)
+
+
+def test_four_clients_share_a_topic_while_they_come_leave_and_die_and_the_broker_is_killed(tmp_path: Path) -> None:
+    settings = tmp_path / "server.properties"
+    settings.write_text(f"{SETTINGS}group.consumer.session.timeout.ms=15000\n")
+    ours, java, librdkafka, franz = (CONSUMER_PROTOCOL[name] for name in ("ottla", "java", "librdkafka", "franz-go"))
+    broker = BrokerProcess(tmp_path / "data", "--config", str(settings))
+    try:
+        with Group(broker.bootstrap) as group:
+            with group.flow():
+                _, killed, leaver, *_ = group.join(ours, ours, java, librdkafka, franz)
+                killed.kill()
+                group.await_shared()
+                broker.kill()
+                broker.revive()
+                group.await_shared()
+                leaver.leave()
+                group.await_shared()
+                group.join(ours, java)
+                broker.kill()
+                broker.revive()
+            group.leave()
+            assert group.committed == group.sent
+            assert all(member.records for member in group.members)
+            assert group.repeated_only_after(killed)
+    finally:
+        broker.stop()
+    records = stored(tmp_path / "data" / "__consumer_offsets-0", CONSUMER_OFFSETS)
+    assert check_owners(records, group.name) >= PARTITIONS
+    assert sum(check_commits(records, group.name).values()) == group.sent
+
+
+def test_clients_that_have_only_the_classic_protocol_join_a_group_that_ottla_began(broker: Broker) -> None:
+    with broker, Group(broker.bootstrap, "roundrobin") as group:
+        with group.flow():
+            group.join(CHOOSING, *MEMBERS.values())
+            group.named("librdkafka").kill()
+            group.await_shared()
+            group.named("aiokafka").leave()
+            group.await_shared()
+        group.leave()
+        assert group.committed == group.sent
+        assert all(member.records for member in group.members)
 
 
 def test_librdkafka_subscribes_to_a_pattern_that_the_broker_resolves(broker: Broker) -> None:

@@ -4,113 +4,34 @@
     python -m tests.interop.kills --kills 100 --load streams
 
 Under the load of transactions, the clients of `TRANSACTIONAL` make transfers and copy them (`tests.interop.transfers`).
-Under the load of streams, idempotent producers send as fast as they can (`tests.interop.streams`). Each kill comes
+Under the load of streams, idempotent producers send as fast as they can (`tests.interop.streams`). Under the loads of
+groups and shares, members of several clients read a topic together (`tests.interop.group_storms`). Each kill comes
 after a random number of transactions or records; some kills are followed by another during the start. In the end all
 clients must read the same: every acknowledged record is stored, each record once, and each transaction is whole or
-absent.
+absent; and a group has read every record.
 """
 
 import argparse
-import random
 import tempfile
-import time
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from tests.brokerlite.running import BrokerProcess
 from tests.interop import peers
+from tests.interop.group_storms import Groups, Shares
 from tests.interop.lines import Received
-from tests.interop.peers import create_topic
 from tests.interop.raw_reader import RawReader
+from tests.interop.storm import Storm, await_ends
 from tests.interop.streams import Streamer
 from tests.interop.transacting import TRANSACTORS
 from tests.interop.transfers import CREDITS, DEBITS, PARTITIONS, Ledger, Passer, Steps, Teller, Told, until
-from tests.patience import HUNG
 
 TRANSACTIONAL = ("java", "java-3.9", "librdkafka", "aiokafka", "franz-go", "sarama", "kafkajs")
 COMMITTED = {"isolation.level": "read_committed"}
-AT_ONCE = 0.15
-"""The share of kills that are followed by a second one, before the broker listens again."""
-EVERYBODY = 0.1
-"""The share of kills before which each client must have ended a transaction or a record: some recover sooner."""
-
 Read = Callable[[str], list[Received]]
-
-
-class Storm(ABC):
-    """A broker, its clients, and the kills so far; a context manager.
-
-    Attributes:
-        before_a_kill: the maximum number of transactions or records before a kill.
-    """
-
-    before_a_kill: int
-
-    def __init__(self, folder: Path, seed: int, steps: Steps, topics: Iterable[str]) -> None:
-        self.broker = BrokerProcess(folder / "data", "--group-delay", "0")
-        self.kills = 0
-        self._rng = random.Random(seed)
-        self._steps = steps
-        for topic in topics:
-            create_topic(self.broker.bootstrap, topic, PARTITIONS, internal_segment_bytes="100000")
-
-    @property
-    @abstractmethod
-    def clients(self) -> Sequence[Teller | Passer | Streamer]: ...
-
-    @abstractmethod
-    def finish(self) -> None:
-        """Let the clients finish their work."""
-
-    @abstractmethod
-    def check(self) -> None:
-        """Check that all readers find the right records."""
-
-    @abstractmethod
-    def said(self) -> str:
-        """The result in a line."""
-
-    def run(self, kills: int, seconds: float) -> None:
-        """Kill the broker ``kills`` times, or until ``seconds`` have passed; then let the clients finish their work."""
-        over = time.monotonic() + seconds
-        for client in self.clients:
-            client.start()
-        while self.kills < kills and time.monotonic() < over:
-            all_come = not self.kills or self._rng.random() < EVERYBODY  # a starting client might give up
-            everybody = [each.name for each in self.clients] if all_come else []
-            self._steps.await_steps(self._rng.randrange(1, self.before_a_kill), everybody)
-            self._kill()
-        self._steps.await_steps(1)
-        self.finish()
-        assert not self._steps.errors, self._steps.errors
-
-    def _kill(self) -> None:
-        self.broker.kill()
-        self.kills += 1
-        while self._rng.random() < AT_ONCE:
-            self.broker.start()
-            time.sleep(self._rng.uniform(0, 0.5))  # some moment of its start, which gives no signal
-            self.broker.kill()
-            self.kills += 1
-        self.broker.revive()
-
-    def end(self) -> None:
-        for client in self.clients:
-            client.stop()
-            client.end()
-        if self.broker.runs:
-            self.broker.kill()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.end()
 
 
 class Transactions(Storm):
@@ -139,14 +60,14 @@ class Transactions(Storm):
         return [*self._tellers, *self._passers]
 
     def finish(self) -> None:
-        _await_ends(self._tellers)
+        await_ends(self._tellers)
         with RawReader(self.broker.bootstrap) as reader:
             for topic in (DEBITS, CREDITS):
                 until(partial(_is_settled, reader, topic), f"the end of what is open in {topic}")
             there = len(reader.committed(DEBITS))
             for passer in self._passers:
                 until(partial(self._has, reader, passer.name, there), f"{passer.name} passing on {there} debits")
-        _await_ends(self._passers)
+        await_ends(self._passers)
 
     def _has(self, reader: RawReader, topic: str, count: int) -> bool:
         return bool(self.ledger.errors) or len(reader.committed(topic)) >= count
@@ -187,7 +108,7 @@ class Streams(Storm):
         return self._streamers
 
     def finish(self) -> None:
-        _await_ends(self._streamers)
+        await_ends(self._streamers)
 
     def check(self) -> None:
         for _, read in _readers(self.broker.bootstrap, peers.CLIENTS):
@@ -198,15 +119,12 @@ class Streams(Storm):
         return f"{self.kills} kills; records: {dict(self._steps.steps)}"
 
 
-LOADS: dict[str, Callable[..., Storm]] = {"transactions": Transactions, "streams": Streams}
-
-
-def _await_ends(clients: Iterable[Teller | Passer | Streamer]) -> None:
-    for client in clients:
-        client.stop()
-    for client in clients:
-        client.join(HUNG)
-        assert not client.is_alive(), f"{client.name} did not end"
+LOADS: dict[str, Callable[..., Storm]] = {
+    "transactions": Transactions,
+    "streams": Streams,
+    "groups": Groups,
+    "shares": Shares,
+}
 
 
 def _readers(bootstrap: str, clients: Iterable[peers.Client]) -> Iterator[tuple[str, Read]]:

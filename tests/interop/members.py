@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from tests.interop.lines import Received
 from tests.interop.peers import AIOKAFKA, JAVA, KAFKAJS, LIBRDKAFKA, PeerFailed, Running
-from tests.interop.programs import kafka_python
+from tests.interop.programs import go_program, kafka_python
 from tests.patience import HUNG
 
 _news = threading.Condition()
@@ -48,17 +48,20 @@ class MemberClient:
         *,
         assignor: str | None = None,
         config: Mapping[str, str] | None = None,
+        progressed: Callable[[], None] = lambda: None,
     ) -> "Member":
         """Start a member with a session timeout of six seconds; a context manager.
 
         Args:
             config: settings, in the client's own names.
+            progressed: called in a thread for each record that it has read.
         """
         settings = {"bootstrap.servers": bootstrap, "group.id": group, **self.settings}
         if assignor is not None:
             settings |= {"partition.assignment.strategy": self.assignors[assignor]} if self.assignors[assignor] else {}
         settings |= config or {}
-        return Member(self.name, [*self.command("join"), topic, *(f"{k}={v}" for k, v in settings.items())])
+        command = [*self.command("join"), topic, *(f"{k}={v}" for k, v in settings.items())]
+        return Member(self.name, command, progressed)
 
 
 _COMMON = {"auto.offset.reset": "earliest", "enable.auto.commit": "false", "session.timeout.ms": "6000"}
@@ -97,20 +100,6 @@ MEMBERS = {
 }
 
 
-_OF_CLASSIC_MEMBERS = {"session.timeout.ms", "heartbeat.interval.ms"}
-"""Settings that clients refuse with the new protocol: the broker has them."""
-CONSUMER_PROTOCOL = {
-    name: MemberClient(
-        name,
-        MEMBERS[name].command,
-        {key: value for key, value in MEMBERS[name].settings.items() if key not in _OF_CLASSIC_MEMBERS}
-        | {"group.protocol": "consumer"},
-        {},
-    )
-    for name in ("java", "librdkafka")
-}
-"""Clients that have the protocol of KIP-848."""
-
 OURS = MemberClient(
     "ottla",
     lambda role: [sys.executable, "-m", "tests.interop.ottla_peer", role],
@@ -119,15 +108,21 @@ OURS = MemberClient(
 )
 
 
+_FRANZ = MemberClient("franz-go", lambda role: [go_program("franz_join"), role], {"metadata.max.age.ms": "1000"}, {})
+
+
 def _without_timeouts(settings: Mapping[str, str]) -> dict[str, str]:
     return {k: v for k, v in settings.items() if k not in ("session.timeout.ms", "heartbeat.interval.ms")}
 
 
 CONSUMER_PROTOCOL = {
     each.name: replace(each, settings={**_without_timeouts(each.settings), "group.protocol": "consumer"}, assignors={})
-    for each in (OURS, MEMBERS["java"], MEMBERS["librdkafka"])
+    for each in (OURS, MEMBERS["java"], MEMBERS["librdkafka"], _FRANZ)
 }
 """The clients that have the group protocol of KIP-848: the broker divides partitions, and sets the timeouts."""
+
+CHOOSING = replace(OURS, settings={**_without_timeouts(OURS.settings), "group.protocol": "auto"}, assignors={})
+"""ottla with its default: it chooses the protocol."""
 
 
 class Member(Running):
@@ -138,8 +133,9 @@ class Member(Running):
         records: the records that it has read so far.
     """
 
-    def __init__(self, name: str, command: Sequence[str]) -> None:
+    def __init__(self, name: str, command: Sequence[str], progressed: Callable[[], None]) -> None:
         self.name = name
+        self._progressed = progressed
         self.partitions: frozenset[int] = frozenset()
         self.records: list[Received] = []
         super().__init__(command)
@@ -162,6 +158,8 @@ class Member(Running):
             elif kind == "record":
                 self.records.append(Received.parse(rest))
             _news.notify_all()
+        if kind == "record":
+            self._progressed()
 
     def __str__(self) -> str:
         return f"{self.name} with {len(self.records)} records and partitions {sorted(self.partitions)}"

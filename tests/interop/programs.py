@@ -32,7 +32,7 @@ def go_program(name: str) -> str:
     """The Go program in a folder of ``go``."""
 
     def build(sources: Path, target: Path) -> list[str]:
-        return [need("go", "Go, 1.24 or newer"), "build", "-C", str(sources), "-o", f"{target}/", "./..."]
+        return [need("go", "Go, 1.26 or newer"), "build", "-C", str(sources), "-o", f"{target}/", "./..."]
 
     return str(_built("go", CACHE / "go" / "peers", build) / name)
 

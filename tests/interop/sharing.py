@@ -48,16 +48,29 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
 class ShareMember(Running):
     """A running member.
 
+    Args:
+        more: settings, in the client's own names.
+        progressed: called in a thread for each record that it has accepted.
+
     Attributes:
         delivered, accepted, failed: the deliveries in its lines of this kind.
     """
 
-    def __init__(self, name: str, bootstrap: str, topic: str, group: str, **more: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        bootstrap: str,
+        topic: str,
+        group: str,
+        more: Mapping[str, str] | None = None,
+        progressed: Callable[[], None] = lambda: None,
+    ) -> None:
         self.name = name
+        self._progressed = progressed
         self.delivered: list[Delivery] = []
         self.accepted: list[Delivery] = []
         self.failed: list[Delivery] = []
-        given = {"bootstrap.servers": bootstrap, "group.id": group, **SETTINGS[name], **more}
+        given = {"bootstrap.servers": bootstrap, "group.id": group, **SETTINGS[name], **(more or {})}
         super().__init__([*COMMANDS[name](), topic, *(f"{key}={value}" for key, value in given.items())])
 
     def heard(self, line: str) -> None:
@@ -66,6 +79,8 @@ class ShareMember(Running):
         {"delivered": self.delivered, "accepted": self.accepted, "failed": self.failed}[kind].append(
             (partition, offset, count)
         )
+        if kind == "accepted":
+            self._progressed()
 
     def __str__(self) -> str:
         return f"{self.name}, {len(self.delivered)} delivered, {len(self.accepted)} accepted, {len(self.failed)} failed"

@@ -18,10 +18,25 @@ AT_ONCE = 100
 
 
 class Streamer(threading.Thread):
-    """A producer that is always busy, and its outcomes."""
+    """A producer that is always busy, and its outcomes.
 
-    def __init__(self, client: Client, bootstrap: str, name: str, steps: Steps) -> None:
+    Args:
+        name: also of the topic.
+        pause: seconds between `AT_ONCE` records, for consumers that are slower than a producer.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        bootstrap: str,
+        name: str,
+        steps: Steps,
+        *,
+        partitions: int = PARTITIONS,
+        pause: float = 0.0,
+    ) -> None:
         super().__init__(name=name, daemon=True)
+        self._partitions, self._pause = partitions, pause
         self.sent = 0
         self.outcomes: list[Outcome] = []
         self._steps = steps
@@ -55,6 +70,7 @@ class Streamer(threading.Thread):
                     self.sent += 1
                 self._producer.flush()
                 self._producer.check_runs()
+                self._over.wait(self._pause)
             self.outcomes = self._producer.finish()
         except BaseException as error:
             if not self._ended:
@@ -66,7 +82,7 @@ class Streamer(threading.Thread):
         return self._producer.said()
 
     def message(self, number: int) -> Message:
-        return Message(self.name, None, b"%d" % number, partition=number % PARTITIONS)
+        return Message(self.name, None, b"%d" % number, partition=number % self._partitions)
 
     def check(self, read: Iterable[Received]) -> None:
         """Check the records that a reader got from all partitions.
@@ -77,11 +93,11 @@ class Streamer(threading.Thread):
         assert len(self.outcomes) == self.sent and not (errors := [each for each in self.outcomes if each.error]), (
             errors
         )
-        there: list[list[Received]] = [[] for _ in range(PARTITIONS)]
+        there: list[list[Received]] = [[] for _ in range(self._partitions)]
         for record in read:
             there[record.partition].append(record)
         for partition, records in enumerate(there):
-            expected = range(partition, self.sent, PARTITIONS)
+            expected = range(partition, self.sent, self._partitions)
             found = [int(record.value or b"") for record in records]
             lost, twice = set(expected) - set(found), len(found) - len(set(found))
             assert not lost and not twice, (

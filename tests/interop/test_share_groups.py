@@ -82,7 +82,7 @@ def test_no_record_is_lost_when_members_are_killed_and_locks_expire(kafka: Apach
     with ExitStack() as stack:
 
         def join(name: str, **settings: str) -> ShareMember:
-            members.append(stack.enter_context(ShareMember(name, kafka.bootstrap, topic, group, **settings)))
+            members.append(stack.enter_context(ShareMember(name, kafka.bootstrap, topic, group, settings)))
             return members[-1]
 
         members: list[ShareMember] = []

@@ -1,16 +1,15 @@
 """brokerlite's files about transactions, as Kafka's own tool reads them: logs, indexes, snapshots, internal topics."""
 
-import json
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ottla.brokerlite.config import BrokerConfig, Sync
 from ottla.testing import Broker
 from tests.brokerlite.test_process import dumped_by_kafka
+from tests.interop.coordinator_logs import CONSUMER_OFFSETS, stored
 from tests.interop.transacting import TRANSACTORS
 
 pytestmark = pytest.mark.slow
@@ -61,15 +60,6 @@ def dumped(folder: Path, *options: str) -> str:
     return dumped_by_kafka(",".join(names), "--deep-iteration", *options)
 
 
-def decoded(folder: Path, option: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Keys and values of an internal topic."""
-    logs = ",".join(str(path) for path in sorted(folder.glob("*.log")))
-    found = re.findall(
-        r"key: (\{.*?\}) payload: (\{.*\})$", dumped_by_kafka(logs, option, "--deep-iteration"), re.MULTILINE
-    )
-    return [(json.loads(key), json.loads(value)) for key, value in found]
-
-
 def test_kafkas_tool_finds_nothing_wrong_with_logs_indexes_and_snapshots(data: Path) -> None:
     markers: Counter[str] = Counter()
     for folder in sorted(path for path in data.iterdir() if path.is_dir()):
@@ -87,12 +77,13 @@ def test_kafkas_tool_finds_nothing_wrong_with_logs_indexes_and_snapshots(data: P
 
 def test_kafkas_tool_decodes_transactions_and_the_offsets_that_they_commit(data: Path) -> None:
     states: dict[str, list[int]] = {}
-    for key, value in decoded(data / "__transaction_state-0", "--transaction-log-decoder"):
-        states.setdefault(key["data"]["transactionalId"], []).append(value["data"]["transactionStatus"])
+    for _, key, value in stored(data / "__transaction_state-0", "--transaction-log-decoder"):
+        assert value is not None
+        states.setdefault(key["transactionalId"], []).append(value["transactionStatus"])
     assert states.keys() == {f"id-{name}" for name in CLIENTS}
     for changes in states.values():
         assert changes[0] == 0 and changes[-1] == 1, "empty, and open"
         assert Counter(changes)[4] == 30 and Counter(changes)[5] == 10, "complete: committed, aborted"
-    committed = decoded(data / "__consumer_offsets-0", "--offsets-decoder")
-    groups = {key["data"]["group"] for key, value in committed if "offset" in value["data"]}
+    committed = stored(data / "__consumer_offsets-0", CONSUMER_OFFSETS)
+    groups = {key["group"] for _, key, value in committed if value and "offset" in value}
     assert groups == {f"group-{name}" for name in CLIENTS}

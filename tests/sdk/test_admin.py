@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from typing import Literal
 
 import pytest
 
@@ -97,15 +98,18 @@ async def test_what_cannot_be_reset_is_said(loop: Loop, ottla_broker: Broker) ->
         assert (await client.reset_offsets("g", "end")).offsets == ()
 
 
-async def test_a_group_is_listed_described_followed_and_deleted(loop: Loop, ottla_broker: Broker) -> None:
+@pytest.mark.parametrize(("kind", "protocol"), [("classic", "range"), ("consumer", "uniform")])
+async def test_a_group_is_listed_described_followed_and_deleted(
+    loop: Loop, ottla_broker: Broker, kind: Literal["classic", "consumer"], protocol: str
+) -> None:
     async with loop.connect(ottla_broker.bootstrap, client_id="reader") as client:
         await fill(client)
-        async with client.consumer("t", group="g") as consumer:
+        async with client.consumer("t", group="g", group_protocol=kind) as consumer:
             with loop.fail_after(HUNG):
                 batch = await anext(consumer)
                 await batch.commit()
             described = await client.describe_group("g")
-            assert (described.state, described.protocol_type, described.protocol) == ("Stable", "consumer", "range")
+            assert (described.state, described.protocol_type, described.protocol) == ("Stable", "consumer", protocol)
             [member] = described.members
             assert (member.client_id, member.host) == ("reader", "127.0.0.1")
             assert member.assignment == (T0, T1)
@@ -118,7 +122,7 @@ async def test_a_group_is_listed_described_followed_and_deleted(loop: Loop, ottl
             with pytest.raises(NonEmptyGroup, match=member.member_id):
                 await client.delete_group("g")
         [listed] = await client.list_groups(states=["empty"])
-        assert (listed.group, listed.type) == ("g", "classic")
+        assert (listed.group, listed.type) == ("g", kind)
         await client.delete_offsets("g", [(batch.topic, batch.partition)])
         assert await client.committed("g") == {}
         with pytest.raises(PartialFailure, match="nobody") as failed:

@@ -595,7 +595,10 @@ async def test_a_static_member_returns_to_its_partitions_without_a_rebalance(loo
 
 async def test_members_without_a_common_assignor_are_refused_by_name(loop: Loop, ottla_broker: Broker) -> None:
     ottla_broker.create_topic("t")
-    async with loop.connect(ottla_broker.bootstrap) as client, client.consumer("t", group="g") as first:
+    async with (
+        loop.connect(ottla_broker.bootstrap) as client,
+        client.consumer("t", group="g", assignors=["range"]) as first,
+    ):
         with loop.fail_after(HUNG):
             while not first.assignment:
                 with loop.move_on_after(0.1):

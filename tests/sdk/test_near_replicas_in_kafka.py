@@ -182,7 +182,7 @@ async def test_members_of_a_group_get_what_is_in_their_rack(kafka_cluster: Apach
                 read[rack] = places.mine
                 async with (
                     ottla.connect(kafka_cluster.bootstrap, rack=f"rack-{rack}") as member,
-                    member.consumer(topic, group=topic, listener=places) as consumer,
+                    member.consumer(topic, group=topic, group_protocol="classic", listener=places) as consumer,
                 ):
                     await anext(consumer)
 

@@ -253,10 +253,11 @@ def test_a_choice_ends_if_the_member_leaves() -> None:
 @pytest.mark.parametrize(
     ("options", "kind"),
     [
-        ({}, ClassicMember),
+        ({}, ChoosingMember),
         ({"group_protocol": "classic"}, ClassicMember),
         ({"group_protocol": "consumer"}, ConsumerGroupMember),
         ({"group_protocol": "auto"}, ChoosingMember),
+        ({"session_timeout": 30.0}, ClassicMember),
         ({"group_protocol": "auto", "session_timeout": 30.0}, ClassicMember),
         ({"group_protocol": "auto", "heartbeat_interval": 1.0}, ClassicMember),
         ({"group_protocol": "auto", "assignors": "range"}, ClassicMember),

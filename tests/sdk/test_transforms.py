@@ -4,6 +4,7 @@ import math
 import uuid
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -228,15 +229,13 @@ async def test_a_partition_that_was_lost_makes_the_commit_impossible(ottla_broke
     async with ottla.connect(ottla_broker.bootstrap) as client:
         await fill(client, "in", VALUES[:2], partitions=1)
         await client.create_topic("out", partitions=1)
-        async with (
-            client.producer(transactional_id="t-1") as producer,
-            client.consumer("in", group="g", instance_id="one") as consumer,
-        ):
+        static = partial(client.consumer, "in", group="g", group_protocol="classic", instance_id="one")
+        async with client.producer(transactional_id="t-1") as producer, static() as consumer:
             batch = await anext(consumer)
             with pytest.raises(TransactionAborted, match="offsets cannot be committed") as raised:
                 async with producer.transaction() as txn:
                     await txn.send("out", b"of a batch that was lost")
-                    async with client.consumer("in", group="g", instance_id="one") as newer:  # replaces the member
+                    async with static() as newer:  # replaces the member
                         await anext(newer)
                         txn.commit_offsets(batch)
             assert raised.value.partitions == {}

@@ -122,6 +122,7 @@ class Manner:
         protocol: str = "classic",
     ) -> ConsumerPlan:
         classic = MemberOptions(
+            group_protocol="classic",
             assignors=tuple(Calling(ASSIGNORS[name], assigning) for name in self.assignors),
             instance_id=instance,
             session_timeout=self.session,

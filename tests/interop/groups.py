@@ -1,0 +1,138 @@
+"""A group that members of several clients share: they join, leave and die while records flow.
+
+with Group(bootstrap) as group:
+    with group.flow():
+        first, second = group.join(OURS, MEMBERS["java"])
+        second.kill()
+        group.await_shared()
+"""
+
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Self
+
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka.admin import AdminClient
+
+from tests.interop.lines import Message
+from tests.interop.members import Member, MemberClient, shared, until
+from tests.interop.peers import LIBRDKAFKA, create_topic
+from tests.patience import HUNG
+
+PARTITIONS = 8
+
+
+class Group:
+    """A topic of its own, and a group that reads numbers from it; a context manager.
+
+    Args:
+        assignor: of members that use the classic protocol.
+        session: their session timeout in seconds; a member that stalls for longer must rejoin, and loses its
+            partitions.
+
+    Attributes:
+        name: the name of the group and of its topic.
+        members: all members, including the ones that have ended.
+        sent: the number of records sent so far.
+    """
+
+    def __init__(self, bootstrap: str, assignor: str = "range", *, session: int = 15) -> None:
+        self.bootstrap, self.assignor, self.session = bootstrap, assignor, session
+        self.name = f"mixed-{uuid.uuid4().hex[:8]}"
+        self.members: list[Member] = []
+        self.sent = 0
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        create_topic(self.bootstrap, self.name, PARTITIONS)
+        config = {**LIBRDKAFKA.idempotence, **LIBRDKAFKA.soon_back, "linger.ms": "5"}
+        self._producer = self._stack.enter_context(LIBRDKAFKA.producing(self.bootstrap, config))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def join(self, *clients: MemberClient) -> list[Member]:
+        """Let clients join, one after the other, and wait until all members share the partitions."""
+        new = []
+        for client in clients:
+            classic = "group.protocol" not in client.settings
+            config = {"session.timeout.ms": str(self.session * 1000)} if classic else {}
+            assignor = self.assignor if classic else None
+            member = client.join(self.bootstrap, self.name, self.name, assignor=assignor, config=config)
+            new.append(self._stack.enter_context(member))
+            self.members.append(member)
+            self.await_shared()
+        return new
+
+    def replace(self, member: Member, client: MemberClient) -> Member:
+        """Let a member leave, and another one join."""
+        member.leave()
+        return self.join(client)[0]
+
+    def leave(self) -> None:
+        """Let all members leave."""
+        for member in self.running:
+            member.leave()
+
+    @property
+    def running(self) -> list[Member]:
+        return [each for each in self.members if each.runs]
+
+    def named(self, name: str) -> Member:
+        return next(each for each in self.members if each.name == name)
+
+    def produce(self, count: int) -> None:
+        """Send so many more numbers, each as key and value, into all partitions."""
+        for number in range(self.sent, self.sent + count):
+            value = b"%d" % number
+            self._producer.send(Message(self.name, value, value, partition=number % PARTITIONS))
+        self._producer.flush()
+        self.sent += count
+
+    @contextmanager
+    def flow(self) -> Iterator[None]:
+        """Send numbers without a pause; at the end, wait until all of them have been read."""
+        over = threading.Event()
+
+        def send() -> None:
+            while not over.wait(0.02):
+                self.produce(20)
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        try:
+            yield
+        finally:
+            over.set()
+            sender.join()
+        self.await_read()
+
+    def await_shared(self, timeout: float = HUNG) -> None:
+        """Wait until every running member has partitions, and each partition one member."""
+        running = self.running
+        until(lambda: shared(running, PARTITIONS), running, timeout)
+
+    def await_read(self, timeout: float = HUNG) -> None:
+        """Wait until the members have read all sent numbers."""
+        until(lambda: self.seen.keys() == set(range(self.sent)), self.running, timeout)
+
+    @property
+    def seen(self) -> Counter[int]:
+        """How often the members have read each number."""
+        return Counter(int(record.value or b"") for member in self.members for record in member.records)
+
+    def repeated_only_after(self, *killed: Member) -> bool:
+        """Whether records came twice only if one of the killed members had them."""
+        had = {int(record.value or b"") for member in killed for record in member.records}
+        return {number for number, times in self.seen.items() if times > 1} <= had
+
+    @property
+    def committed(self) -> int:
+        """The sum of the committed offsets, as an administrator sees them."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        result = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(self.name)])[self.name]
+        return sum(place.offset for place in result.result(timeout=HUNG).topic_partitions or ())
