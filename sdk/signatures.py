@@ -24,7 +24,7 @@ P = ParamSpec("P")
 _CALLS: dict[str, dict[str, inspect.Parameter]] = {}
 """The options of each decorated call, by its name."""
 
-_OF = {"client": "connect", "producer": "producer", "consumer": "consumer"}
+_OF = {"client": "connect", "producer": "producer", "consumer": "consumer", "share_consumer": "share_consumer"}
 """The call that accepts the options of each part of a configuration."""
 
 _KAFKA_PYTHON = {

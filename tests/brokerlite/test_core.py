@@ -218,7 +218,7 @@ def test_acks_0_gets_no_answer_and_a_closed_connection_if_it_failed(machine: Mac
     assert isinstance(action, CloseConnection)
 
 
-@pytest.mark.parametrize(("key", "version"), [(0, 2), (1, 3), (33, 2), (22, 6), (18, 5)])
+@pytest.mark.parametrize(("key", "version"), [(0, 2), (1, 3), (34, 2), (22, 6), (18, 5)])
 def test_a_request_that_is_not_served_closes_the_connection(machine: Machine, key: int, version: int) -> None:
     header = RequestHeader(api_key=key, api_version=version, correlation_id=1)
     with pytest.raises(RemoteProtocolError):

@@ -136,6 +136,7 @@ def test_api_versions_names_what_is_served_and_nothing_else(machine: Machine, ve
         30: (1, 3),
         31: (1, 3),
         32: (1, 4),
+        33: (0, 2),
         36: (0, 2),
         37: (0, 3),
         42: (0, 2),
@@ -697,8 +698,8 @@ def test_every_served_api_has_a_test_above() -> None:
     groups = {8, 9, 11, 12, 13, 14, 15, 16, 23, 37, 42, 47, 68, 69}
     groups |= {44, 76, 77, 78, 79, 90, 91, 92}  # share groups
     transactions = {24, 25, 26, 27, 28, 61, 65, 66}
-    acls, users = {29, 30, 31}, {17, 36, 50, 51}
-    assert set(SERVED) == {0, 1, 2, 3, 10, 18, 19, 20, 21, 22, 32, 60} | groups | transactions | acls | users
+    acls, users, configs = {29, 30, 31}, {17, 36, 50, 51}, {33}
+    assert set(SERVED) == {0, 1, 2, 3, 10, 18, 19, 20, 21, 22, 32, 60} | groups | transactions | acls | users | configs
     for key, served in SERVED.items():
         known = api(APIS[key].request).versions
         assert served.lowest in known and served.highest in known

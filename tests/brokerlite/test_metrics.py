@@ -61,7 +61,9 @@ async def test_topics_groups_and_transactions_of_real_clients_are_counted() -> N
             async with client.producer() as producer:
                 for n in range(30):
                     await producer.send("orders", b"%d" % n, partition=n % 3)
-            async with client.consumer("orders", group="billing", reset="beginning") as consumer:
+            async with client.consumer(
+                "orders", group="billing", group_protocol="classic", reset="beginning"
+            ) as consumer:
                 count = 0
                 async for batch in consumer:
                     count += len(batch)

@@ -75,7 +75,7 @@ def broker_with(path: Path, **config: Any) -> Iterator[Broker]:
         ("SSH", b"SSH-2.0-OpenSSH_9.6\r\n", "an SSH client"),
         ("garbage", b"\xff" * 100, "not Kafka's protocol"),
         ("an unknown API", framed(b"\x27\x0f\0\0\0\0\0\1\xff\xff"), "API key 9999 version 0 is not served"),
-        ("an API that is not served", framed(b"\0\x21\0\1\0\0\0\1\xff\xff"), "API key 33 version 1"),
+        ("an API that is not served", framed(b"\0\x22\0\1\0\0\0\1\xff\xff"), "API key 34 version 1"),
         ("a version that is not served", framed(b"\0\0\0\2\0\0\0\1\xff\xff" + b"\0\1\0\0\0\5\0\0\0\0"), "version 2"),
         ("a version that is not known", framed(b"\0\3\0\x63\0\0\0\1\xff\xff"), "version 99"),
         ("a truncated body", framed(b"\0\3\0\1\0\0\0\1\xff\xff\0\0\0\2\0"), "MetadataRequest"),

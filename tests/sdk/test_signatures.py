@@ -91,7 +91,7 @@ def test_a_dict_of_kafkas_names_is_sent_to_from_kafka_config() -> None:
 
 def test_every_name_of_kafkas_leads_to_an_option_or_to_a_reason() -> None:
     for name in (*MEANINGS, *SAME):
-        for call in ("connect", "producer", "consumer"):
+        for call in ("connect", "producer", "consumer", "share_consumer"):
             spelled = name.replace(".", "_")
             if spelled in _CALLS[call]:
                 continue
