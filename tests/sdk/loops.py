@@ -17,10 +17,13 @@ import contextlib
 import functools
 import importlib
 import importlib.util
+import sys
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
+import pytest
 import trio
 import trio.testing
 
@@ -156,9 +159,11 @@ class Asyncio:
 
     def __init__(self, factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
         self._factory = factory
+        self._clients: weakref.WeakSet[Client] = weakref.WeakSet()
 
     def connect(self, bootstrap: Any, **options: Any) -> Client:
         client: Client = importlib.import_module("ottla.aio").connect(bootstrap, **options)
+        self._clients.add(client)
         return client
 
     def run(self, scenario: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -182,9 +187,21 @@ class Asyncio:
         try:
             with asyncio.Runner(loop_factory=self._factory) as runner:
                 runner.get_loop().set_exception_handler(lambda loop, context: complaints.append(context))
-                yield runner
+                try:
+                    yield runner
+                except pytest.fail.Exception:  # such as the timeout of a test that hangs
+                    self._show(runner.get_loop())
+                    raise
         finally:
             assert not complaints, complaints
+
+    def _show(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Print where all tasks are, and the waits of all clients."""
+        for task in asyncio.all_tasks(loop):
+            print(task)
+            task.print_stack(file=sys.stdout)
+        for client in self._clients:
+            print(client.explain())
 
     def current_time(self) -> float:
         return asyncio.get_running_loop().time()

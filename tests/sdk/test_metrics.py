@@ -160,7 +160,7 @@ def test_a_snapshot_of_another_thread_may_be_overtaken_by_the_machines_at_any_li
         return overtaken
 
     def in_the_middle_of_a_call(phase: str, info: Any) -> None:
-        """The collector interrupts also calls that seem to be a single step, such as the one that makes a list."""
+        """Run as the collector does: also in the middle of the call that makes a list."""
 
     before, threshold = sys.gettrace(), gc.get_threshold()
     gc.callbacks.append(in_the_middle_of_a_call)
