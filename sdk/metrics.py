@@ -231,8 +231,8 @@ class Metrics:
     def snapshot(self, now: float) -> list[Metric]:
         """Every metric at ``now``."""
         common = {"client-id": self._client_id}
-        # Another thread may register metrics meanwhile. A copy is a single step. A list of the items is not: the garbage
-        # collector may run before each tuple, and with it other code.
+        # Another thread may register metrics meanwhile. A copy is a single step. A list of the items is not: the
+        # garbage collector may run before each tuple, and with it other code.
         return [
             Metric(name, common | dict(tags), value, cumulative)
             for (_, tags), handle in self._handles.copy().items()

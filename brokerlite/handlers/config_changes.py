@@ -16,12 +16,15 @@ from typing import Protocol
 from ottla.acl.rights import ALTER_GROUP_CONFIGS, ALTER_TOPIC_CONFIGS
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.groups.group_configs import check_group_configs, check_group_name
-from ottla.brokerlite.machines.topics.configs import CONFIGS, LIST, check_asked, check_configs
+from ottla.brokerlite.machines.topics.configs import CONFIGS, LIST, check_asked, check_configs, shown
 from ottla.brokerlite.machines.topics.topics import TopicLogs, check_name
 from ottla.codec.apis import alter_configs, incremental_alter_configs
 from ottla.codec.apis.describe_configs import GROUP, TOPIC
 from ottla.codec.apis.incremental_alter_configs import APPEND, DELETE, SET, SUBTRACT
 from ottla.errors import BrokerError, InvalidConfig, InvalidRequest
+
+LONGEST = 2**15 - 1
+"""The most bytes of a string in the protocol: DescribeConfigs could not return a longer value."""
 
 _Asked = alter_configs.AlterConfigsResource | incremental_alter_configs.AlterConfigsResource
 
@@ -79,6 +82,9 @@ def _change(broker: BrokerCore, call: Call, asked: _Asked, *, replace: bool) -> 
             configs[key] = _edited(configs.get(key, default), operation, value)
         else:
             raise InvalidRequest(f"operation {operation} is unknown")
+    for key, value in configs.items():
+        if len(value.encode()) > LONGEST:
+            raise InvalidConfig(f"{shown(key)} would have {len(value)} characters; the most is {LONGEST}")
     checked = resource.check(configs)
     if not call.message.validate_only and checked != resource.own:
         resource.store(checked)
@@ -90,9 +96,9 @@ def _operations(asked: _Asked) -> dict[str, tuple[int, str]]:
     for each in asked.configs:
         operation = SET if isinstance(each, alter_configs.AlterableConfig) else each.config_operation
         if each.value is None and operation != DELETE:
-            raise InvalidRequest(f"{each.name} has no value")
+            raise InvalidRequest(f"{shown(each.name)} has no value")
         if each.name in operations:
-            raise InvalidRequest(f"{each.name} is listed twice")
+            raise InvalidRequest(f"{shown(each.name)} is listed twice")
         operations[each.name] = operation, each.value or ""
     return operations
 
@@ -100,7 +106,7 @@ def _operations(asked: _Asked) -> dict[str, tuple[int, str]]:
 def _edited(value: str, operation: int, entries: str) -> str:
     """A list with further entries, or without some."""
     have = [each for each in value.split(",") if each]
-    asked = [each.strip() for each in entries.split(",")]
+    asked = dict.fromkeys(each.strip() for each in entries.split(","))
     if operation == APPEND:
         return ",".join(dict.fromkeys([*have, *asked]))
     return ",".join(each for each in have if each not in asked)
@@ -130,7 +136,7 @@ class _Topic:
 
     def list_default(self, key: str) -> str:
         if key not in CONFIGS or CONFIGS[key].type != LIST:
-            raise InvalidConfig(f"{key} is no list: it can be set and deleted only")
+            raise InvalidConfig(f"{shown(key)} is no list: it can be set and deleted only")
         return self._broker.topics.default(key)
 
     def check(self, configs: Mapping[str, str]) -> dict[str, str]:
@@ -149,7 +155,7 @@ class _Group:
         self.own = broker.group_configs.of(group_id)
 
     def list_default(self, key: str) -> str:
-        raise InvalidConfig(f"{key} is no list: it can be set and deleted only")
+        raise InvalidConfig(f"{shown(key)} is no list: it can be set and deleted only")
 
     def check(self, configs: Mapping[str, str]) -> dict[str, str]:
         return check_group_configs(configs)

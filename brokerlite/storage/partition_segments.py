@@ -161,9 +161,18 @@ class PartitionSegments:
         with self._refusing("read"):
             return self._segments.states(first_timestamps=first_timestamps)
 
-    def append(self, batch: RecordBatch) -> None:
+    @property
+    def flush_failed(self) -> bool:
+        """A flush has failed: until a restart it is unknown what is on disk."""
+        return self._sync.failed is not None
+
+    def refuse_after_failed_flush(self) -> None:
+        """Raises `KafkaStorageError` after a failed flush."""
         if self._sync.failed is not None:
             raise self._refused("write", self._sync.failed)
+
+    def append(self, batch: RecordBatch) -> None:
+        self.refuse_after_failed_flush()
         self._flushes.appending()
         with self._refusing("write"):
             if not self._epoch_file.is_written:

@@ -5,7 +5,6 @@ A kill at any moment leaves a new topic whole (and empty) or gone: see `topic_fi
 
 import logging
 from collections.abc import Iterable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -94,7 +93,8 @@ class TopicFolder:
         _discard(self._context.disk, self.partitions)
 
     def grow(self, count: int, leader_epoch: int) -> list[PartitionSegments]:
-        """Add partitions up to ``count`` in total; return the new ones. An `OSError` leaves everything as it was."""
+        """Add partitions up to ``count`` in total; return the new ones. An error leaves everything as it was."""
+        self.partitions[0].refuse_after_failed_flush()
         file = self._file._replace(number=self._file.number + 1, partitions=count)
         disk, new = self._context.disk, self._build(range(len(self.partitions), count))
         try:
@@ -111,7 +111,8 @@ class TopicFolder:
         return new
 
     def configure(self, configs: Mapping[str, str]) -> None:
-        """Replace the topic's configurations. An `OSError` leaves everything as it was."""
+        """Replace the topic's configurations. An error leaves everything as it was."""
+        self.partitions[0].refuse_after_failed_flush()
         file = self._file._replace(number=self._file.number + 1, configs=dict(configs))
         self.partitions[0].note(write_topic(self._context.disk, self._folder, file))
         self._file = file
@@ -119,8 +120,18 @@ class TopicFolder:
             segments.index_every(self._index_interval)
 
     def drop_older_files(self) -> Work:
-        """Return work that removes the topic's files that its present one replaces."""
-        return partial(drop_older, self._disk, self._folder, self._file.number)
+        """Return work that removes the topic's files that its present one replaces, once that is on disk."""
+        first, number = self.partitions[0], self._file.number
+
+        def drop() -> None:
+            if first.flush_failed:  # the file may not be on disk: the previous one may be the last that is intact
+                return
+            if self._context.sync:
+                self._disk.sync(topic_path(first.folder, number))
+                self._disk.sync_folder(first.folder)
+            drop_older(self._disk, first.folder, number)
+
+        return drop
 
     def delete(self) -> list[Path]:
         """Rename the folders for removal, and return those to remove now.

@@ -23,8 +23,8 @@ def of_strings(given: Mapping[str, str]) -> dict[str, str]:
 def of_changes(given: Mapping[str, str | None]) -> dict[str, str | None]:
     """Check changes as `of_strings` does; ``None`` stands for the default."""
     _check_mapping(given)
-    strings = of_strings({name: value for name, value in given.items() if value is not None})
-    return dict.fromkeys(given) | strings
+    of_strings({name: "" if value is None else value for name, value in given.items()})
+    return dict(given)
 
 
 def _check_mapping(given: object) -> None:

@@ -3,21 +3,28 @@
 import errno
 import json
 import logging
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from ottla.codec.apis.describe_configs import TOPIC
+from ottla.brokerlite.handlers.config_changes import LONGEST
+from ottla.brokerlite.storage.disk import FileSystem
+from ottla.codec.apis import alter_configs
+from ottla.codec.apis.describe_configs import GROUP, TOPIC, DescribeConfigsRequest, DescribeConfigsResource
 from ottla.codec.apis.incremental_alter_configs import (
+    APPEND,
     DELETE,
     SET,
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from ottla.errors import InvalidRequest, KafkaStorageError, MessageTooLarge
+from ottla.codec.frames import build_response
+from ottla.errors import InvalidConfig, InvalidRequest, KafkaStorageError, MessageTooLarge
 from ottla.testing import Broker
 from tests import kafka
 from tests.brokerlite.machine import TODAY, Machine, a_batch, producing
@@ -36,6 +43,10 @@ def change(machine: Machine, configs: dict[str, str | None], topic: str = "t") -
     )
     (said,) = machine.ask(IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)).responses
     return said.error_code, said.error_message or ""
+
+
+def grow(machine: Machine) -> None:
+    machine.core.add_partitions(machine.core.topics.by_name["t"], 2)
 
 
 @pytest.fixture
@@ -95,6 +106,64 @@ def test_nothing_changes_while_the_disk_is_full(machine: Machine, monkeypatch: p
     assert own(machine) == {"retention.ms": "5"} and machine.log().settings.retention_ms == 5
     assert change(machine, {"retention.ms": "6"})[0] == 0
     assert own(machine.restart()) == {"retention.ms": "6"}
+
+
+@pytest.mark.parametrize("kind", [TOPIC, GROUP], ids=["topic", "group"])
+@pytest.mark.parametrize(
+    ("key", "value"), [("x" * LONGEST, "1"), ("cleanup.policy", "x" * LONGEST)], ids=["name", "value"]
+)
+def test_the_response_about_a_text_of_any_length_can_be_sent(machine: Machine, kind: int, key: str, value: str) -> None:
+    if kind == GROUP and key == "cleanup.policy":
+        key = "share.auto.offset.reset"
+    for operation in (SET, APPEND):
+        config = AlterableConfig(name=key, config_operation=operation, value=value)
+        resource = AlterConfigsResource(resource_type=kind, resource_name="t", configs=(config,))
+        answer = machine.ask(IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False))
+        assert answer.responses[0].error_code == InvalidConfig.code
+        build_response(answer, 1, 0)
+    whole = alter_configs.AlterableConfig(name=key, value=value)
+    asked = alter_configs.AlterConfigsResource(resource_type=kind, resource_name="t", configs=(whole,))
+    build_response(machine.ask(alter_configs.AlterConfigsRequest(resources=(asked,), validate_only=False)), 2, 0)
+
+
+def test_a_list_grows_no_longer_than_a_response_can_return(machine: Machine) -> None:
+    key = "leader.replication.throttled.replicas"
+    for first in (0, 4000):
+        entries = ",".join(f"{each}:1" for each in range(first, first + 4000))
+        config = AlterableConfig(name=key, config_operation=APPEND, value=entries)
+        resource = AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=(config,))
+        (said,) = machine.ask(IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)).responses
+        assert said.error_code == (InvalidConfig.code if first else 0)
+    wanted = DescribeConfigsResource(resource_type=TOPIC, resource_name="t", configuration_keys=(key,))
+    build_response(machine.ask(DescribeConfigsRequest(resources=(wanted,)), 4), 4, 0)
+
+
+class FailingSyncs(FileSystem):
+    """A disk that cannot flush topic files once `broken` is set."""
+
+    broken = False
+
+    def sync(self, path: Path) -> None:
+        if self.broken and path.name.startswith("topic-"):
+            raise OSError(errno.EIO, "Input/output error")
+        super().sync(path)
+
+
+@pytest.mark.parametrize("alter", [partial(change, configs={"retention.ms": "5"}), grow], ids=["changed", "grown"])
+def test_the_last_topic_file_on_disk_stays_until_the_next_one_is_there(
+    tmp_path: Path, alter: Callable[[Machine], object]
+) -> None:
+    disk = FailingSyncs()
+    machine = Machine(tmp_path / "data", disk=disk, folder_sync=True)
+    machine.core.create_topic("t", 1, {})
+    disk.broken = True
+    alter(machine)
+    assert sorted(each.name for each in (tmp_path / "data" / "t-0").glob("topic-*")) == ["topic-0.json", "topic-1.json"]
+    disk.broken = False
+    with pytest.raises(KafkaStorageError, match="Input/output error"):
+        machine.core.configure_topic(machine.core.topics.by_name["t"], {"retention.ms": "6"})
+    with pytest.raises(KafkaStorageError, match="Input/output error"):
+        machine.core.add_partitions(machine.core.topics.by_name["t"], 5)
 
 
 def test_indexes_of_new_segments_follow_a_changed_interval(machine: Machine) -> None:

@@ -54,6 +54,7 @@ from ottla.errors import (
         (["consume", "t", "--group", "g", "--partition", "1"], "the group assigns the partitions"),
         (["topics", "grow", "t", "0"], "PARTITIONS"),
         (["topics", "configure", "t", "retention.ms"], "'retention.ms' is not KEY=VALUE"),
+        (["topics", "configure", "t", "retention.ms=5", "--reset", "retention.ms"], "retention.ms has a value, and"),
         (["groups", "describe"], "--all"),
         (["groups", "describe", "g", "--all"], "--all"),
         (["groups", "delete", "g", "--topic", "t:x"], "TOPIC:0,1,2"),

@@ -338,6 +338,7 @@ async def test_arguments_of_the_wrong_type_are_refused_by_name_and_nothing_is_do
             ("count: int wanted, not str", partial(made.create_partitions, "t", "3")),
             ("configs: 'x' must be a str, not 5: write '5'$", partial(made.configure_topic, "t", {"x": 5})),
             ("configs must be a mapping, .*, not 'x'", partial(made.configure_topic, "t", "x")),
+            ("the name of a setting must be a str, not 5", partial(made.configure_topic, "t", {5: None})),
             (r"resources\[0\].resource_name: str wanted, not int", partial(made.configure_topic, 5, {"x": "5"})),
             (r"topic_names\[0\]: str wanted, not list", partial(made.delete_topic, ["t"])),
             (r"topics\[0\].name: str wanted, not int", partial(made.describe_topic, 5)),

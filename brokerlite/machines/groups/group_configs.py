@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ottla.brokerlite.machines.topics.configs import BOOLEAN, INT, STRING
+from ottla.brokerlite.machines.topics.configs import BOOLEAN, INT, STRING, shown
 from ottla.brokerlite.machines.topics.keyed_log import KeyedLog
 from ottla.errors import CoordinatorNotAvailable, InvalidConfig, InvalidRequest
 
@@ -83,7 +83,7 @@ def seconds_of(duration: str) -> float:
     """
     found = _DURATION.fullmatch(duration)
     if found is None or not any(found.groupdict().values()):
-        raise InvalidConfig(f"{duration!r} is no duration; examples are P1D and PT12H")
+        raise InvalidConfig(f"{shown(duration)} is no duration; examples are P1D and PT12H")
     return sum(_UNITS[unit] * float(count) for unit, count in found.groupdict().items() if count)
 
 
@@ -101,22 +101,22 @@ def checked(key: str, value: str) -> str:
     """
     known, value = GROUP_CONFIGS.get(key), value.strip()
     if known is None:
-        raise InvalidConfig(f"{key} is not a configuration that groups have on this broker")
+        raise InvalidConfig(f"{shown(key)} is not a configuration that groups have on this broker")
     if key == AUTO_OFFSET_RESET:
         kind, colon, duration = value.partition(":")
         if kind == BY_DURATION and colon:
             seconds_of(duration)
         elif value not in (EARLIEST, LATEST):
-            raise InvalidConfig(f"{key} is {value!r}; it must be earliest, latest or by_duration:PnDTnHnMn.nS")
+            raise InvalidConfig(f"{key} is {shown(value)}; it must be earliest, latest or by_duration:PnDTnHnMn.nS")
         return value
     if known.type == INT:
         if not re.fullmatch("[0-9]{1,10}", value) or not known.least <= int(value) <= known.most:
-            raise InvalidConfig(f"{key} is {value!r}; it must be {known.least} to {known.most}")
+            raise InvalidConfig(f"{key} is {shown(value)}; it must be {known.least} to {known.most}")
         return str(int(value))
     if known.type == BOOLEAN:
         value = value.lower()
     if value not in known.choices:
-        raise InvalidConfig(f"{key} is {value!r}; it must be {' or '.join(known.choices)}")
+        raise InvalidConfig(f"{key} is {shown(value)}; it must be {' or '.join(known.choices)}")
     return value
 
 

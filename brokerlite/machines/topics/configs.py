@@ -18,6 +18,8 @@ from ottla.errors import InvalidConfig
 
 BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = 1, 2, 3, 5, 6, 7
 """Types of configurations, as DescribeConfigs numbers them."""
+_SHOWN = 100
+"""The most characters of a client's text in a message."""
 _REPLICA = re.compile("[0-9]+:[0-9]+")
 _HIGHEST = {INT: 2**31 - 1, LONG: LONGEST}
 _LZ4_DEFAULT = 9
@@ -163,6 +165,11 @@ def _compression(value: Callable[[str], str]) -> tuple[Compression | None, int |
             return Compression.ZSTD, int(value("compression.zstd.level"))
 
 
+def shown(value: str) -> str:
+    """Return a text as a message shows it: shorter than a string of the protocol may be."""
+    return repr(value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…")
+
+
 def check_configs(configs: Mapping[str, str]) -> dict[str, str]:
     """Check configurations; return them in the form in which they are stored.
 
@@ -190,7 +197,7 @@ def check_asked(configs: Mapping[str, str]) -> None:
 
 def _checked(key: str, value: str) -> str:
     if (known := CONFIGS.get(key)) is None:
-        raise InvalidConfig(f"{key} is not a topic's configuration")
+        raise InvalidConfig(f"{key[:_SHOWN]} is not a topic's configuration")
     value = value.strip()
     if known.type in (INT, LONG, DOUBLE):
         value = _number(key, known, value)
@@ -200,7 +207,7 @@ def _checked(key: str, value: str) -> str:
         choices = ("true", "false") if known.type == BOOLEAN else known.choices
         value = value.lower() if known.type == BOOLEAN else value
         if value not in choices:
-            raise InvalidConfig(f"{key} is {value!r}; it must be {' or '.join(choices)}")
+            raise InvalidConfig(f"{key} is {shown(value)}; it must be {' or '.join(choices)}")
     if known.fixed and value != known.default:
         raise InvalidConfig(f"{key} can only be {known.default} on this broker")
     return value
@@ -209,9 +216,9 @@ def _checked(key: str, value: str) -> str:
 def _list(key: str, known: ConfigKey, value: str) -> str:
     entries = [each.strip() for each in value.split(",")] if value else []
     if known.choices and not set(entries) <= set(known.choices):
-        raise InvalidConfig(f"{key} is {value!r}; it must be {' or '.join(known.choices)}")
+        raise InvalidConfig(f"{key} is {shown(value)}; it must be {' or '.join(known.choices)}")
     if known.replicas and entries != ["*"] and not all(_REPLICA.fullmatch(each) for each in entries):
-        raise InvalidConfig(f"{key} is {value!r}; it must be '*' or a list like 0:1,1:1 of partitions and brokers")
+        raise InvalidConfig(f"{key} is {shown(value)}; it must be '*' or a list like 0:1,1:1 of partitions and brokers")
     return ",".join(dict.fromkeys(entries))
 
 
@@ -222,7 +229,7 @@ def _number(key: str, known: ConfigKey, value: str) -> str:
             raise ValueError
         number = float(value.rstrip("fdFD")) if known.type == DOUBLE else int(value)
     except ValueError:
-        raise InvalidConfig(f"{key} is {value!r}, which is not a number") from None
+        raise InvalidConfig(f"{key} is {shown(value)}, which is not a number") from None
     if known.choices and str(number) not in known.choices:
         raise InvalidConfig(f"{key} is {value}; it must be {' or '.join(known.choices)}")
     if not known.least <= number <= _highest(known):

@@ -89,7 +89,10 @@ async def configure(
     ] = None,
 ) -> None:
     """Change some of a topic's settings; all others stay as they are."""
-    changes = {**dict(_setting(each, "KEY=VALUE") for each in changed or ()), **dict.fromkeys(reset or ())}
+    values = dict(_setting(each, "KEY=VALUE") for each in changed or ())
+    if both := values.keys() & set(reset or ()):
+        raise typer.BadParameter(f"{min(both)} has a value, and is to be reset: choose one of them")
+    changes = {**values, **dict.fromkeys(reset or ())}
     if not changes:
         raise typer.BadParameter("nothing to change: name a setting, such as retention.ms=86400000")
     async with connect() as client:
