@@ -10,9 +10,11 @@ from ottla.errors import (
     BrokerError,
     ConcurrentTransactions,
     CoordinatorNotAvailable,
+    GroupAuthorizationFailed,
     InvalidProducerEpoch,
     InvalidTxnState,
     NotEnoughReplicas,
+    PolicyViolation,
     ProducerFenced,
     TransactionAbortable,
 )
@@ -36,6 +38,9 @@ _SINCE: Mapping[int, _Since] = {
     28: {  # TxnOffsetCommit
         ProducerFenced: (_NEVER, InvalidProducerEpoch),
         TransactionAbortable: (4, InvalidTxnState),
+        # An unknown error ends the Java client's producer. After this one it can abort the transaction and go on.
+        # (TransactionManager.java, TxnOffsetCommitHandler)
+        PolicyViolation: (_NEVER, GroupAuthorizationFailed),
     },
 }
 """API key -> error -> the first version whose clients know it, and the error for older versions."""

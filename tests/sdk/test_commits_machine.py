@@ -17,6 +17,7 @@ from ottla.errors import (
     NotCoordinator,
     OffsetMetadataTooLarge,
     OttlaError,
+    PolicyViolation,
     RebalanceInProgress,
     RequestTimedOut,
     TimeoutExpired,
@@ -249,7 +250,7 @@ def test_who_waits_waits_for_everything_wished_for_before() -> None:
     assert group.sent == {P0: 11}
 
 
-@pytest.mark.parametrize("error", [OffsetMetadataTooLarge, GroupAuthorizationFailed])
+@pytest.mark.parametrize("error", [OffsetMetadataTooLarge, GroupAuthorizationFailed, PolicyViolation])
 def test_a_commit_that_is_refused_for_good_fails_who_waits_and_nobody_else(error: type[BrokerError]) -> None:
     group = Committer()
     group.commit({P0: 10, P1: 10})

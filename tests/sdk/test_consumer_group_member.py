@@ -24,6 +24,7 @@ from ottla.errors import (
     IllegalGeneration,
     InvalidRegularExpression,
     NotCoordinator,
+    PolicyViolation,
     StaleMemberEpoch,
     UnknownMemberId,
     UnreleasedInstanceId,
@@ -361,7 +362,7 @@ def test_an_instance_id_that_another_member_took_meanwhile_ends_the_membership()
 
 
 @pytest.mark.parametrize(
-    "error", [UnsupportedAssignor, GroupMaxSizeReached, InvalidRegularExpression, FencedInstanceId]
+    "error", [UnsupportedAssignor, GroupMaxSizeReached, InvalidRegularExpression, FencedInstanceId, PolicyViolation]
 )
 def test_an_error_that_no_retry_helps_ends_the_membership(error: type[BrokerError]) -> None:
     group = InGroup()

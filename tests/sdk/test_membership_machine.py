@@ -22,6 +22,7 @@ from ottla.errors import (
     MemberIdRequired,
     NotCoordinator,
     OttlaError,
+    PolicyViolation,
     RebalanceInProgress,
     TimeoutExpired,
     UnknownMemberId,
@@ -219,6 +220,7 @@ def test_a_coordinator_that_fails_once_ends_no_membership(request_: str, caplog:
         GroupMaxSizeReached,
         InconsistentGroupProtocol,
         InvalidSessionTimeout,
+        PolicyViolation,
     ],
 )
 def test_what_no_repetition_mends_ends_the_membership_with_the_error(error: type[BrokerError]) -> None:

@@ -7,6 +7,7 @@ from ottla.codec.apis.share_fetch import ACCEPT, GAP, RECORD_LIMIT, REJECT, RELE
 from ottla.codec.apis.share_group_heartbeat import JOIN, LEAVE, ShareGroupHeartbeatRequest
 from ottla.errors import (
     AcknowledgementFailed,
+    BrokerError,
     ChecksumMismatch,
     Closed,
     FencedMemberEpoch,
@@ -16,6 +17,7 @@ from ottla.errors import (
     LocalProtocolError,
     MemoryLimitExceeded,
     NotLeaderOrFollower,
+    PolicyViolation,
     ShareSessionLimitReached,
     ShareSessionNotFound,
     TopicAuthorizationFailed,
@@ -91,11 +93,12 @@ def test_a_cluster_without_share_groups_is_named() -> None:
     assert "this cluster has no share groups: they need Kafka 4.2 or newer" in str(asked.error)
 
 
-def test_an_error_of_the_group_ends_the_membership_and_is_raised() -> None:
+@pytest.mark.parametrize("error", [GroupAuthorizationFailed, PolicyViolation])
+def test_an_error_of_the_group_ends_the_membership_and_is_raised(error: type[BrokerError]) -> None:
     group = Sharing(joins=False)
     asked = group.next()
-    group.refuse_beat(GroupAuthorizationFailed)
-    assert isinstance(asked.go_on().error, GroupAuthorizationFailed)
+    group.refuse_beat(error)
+    assert isinstance(asked.go_on().error, error)
 
 
 def test_a_member_whose_user_hangs_leaves_and_the_next_request_joins_again(caplog: pytest.LogCaptureFixture) -> None:

@@ -85,6 +85,7 @@ class ClassicMembers:
 
     def _join_first(self, group: ConsumerGroup, asked: JoinRequest, now: float) -> None:
         """Let the first member of an empty group in: the group takes its protocol."""
+        asked = replace(asked, creator=group.creator)
         try:
             # Kafka removes the group before it checks the request, and its offsets are nobody's if that is refused.
             self._classic.check_first_join(asked)
@@ -180,7 +181,7 @@ class ClassicMembers:
             return False
         others = [member for member in group.members.values() if member is not holder]
         all_classic = all(member.classic is not None for member in others)
-        return all_classic and self._roster.may_downgrade(len(group.members))
+        return all_classic and self._roster.may_downgrade(group, len(group.members))
 
     def _places(self, subscription: ConsumerProtocolSubscription) -> Partitions:
         known = self._roster.topics.by_name

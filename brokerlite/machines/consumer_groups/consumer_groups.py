@@ -126,7 +126,8 @@ class ConsumerGroups:
                 cannot be.
             UnknownMemberId, FencedMemberEpoch: the member must join again.
             FencedInstanceId, UnreleasedInstanceId: another member has its instance id.
-            GroupIdNotFound, GroupMaxSizeReached, CoordinatorNotAvailable: there is no such group, or no room.
+            GroupIdNotFound, GroupMaxSizeReached: there is no such group, or no room for a member.
+            CoordinatorNotAvailable, PolicyViolation: there is no room for a group.
             CoordinatorLoadInProgress, NotCoordinator: the member must ask again.
         """
         if self._draining:

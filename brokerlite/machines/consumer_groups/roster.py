@@ -61,7 +61,7 @@ class Roster:
     ) -> None:
         self.settings = settings
         self.by_id: dict[str, ConsumerGroup] = {}
-        self._room = GroupRoom(self.by_id, settings.max_groups, ConsumerGroup.kind)
+        self._room = GroupRoom(self.by_id, settings.max_groups, ConsumerGroup.kind, clock, classic.timers)
         self.topics = topics
         self.targets = Targets(settings, topics)
         self.sessions = Sessions(classic.timers, self._time_out)
@@ -92,11 +92,11 @@ class Roster:
         """Return an empty change of a group; a member that joins creates it, or converts a classic one.
 
         Args:
-            creator: the principal for which a new group counts.
+            creator: the principal for which a new group counts; one that was classic keeps its own.
 
         Raises:
             GroupIdNotFound: there is no such group, or it is a classic group and stays classic.
-            CoordinatorNotAvailable: there are too many groups.
+            CoordinatorNotAvailable, PolicyViolation: see `GroupRoom.check`.
         """
         if (group := self.by_id.get(group_id)) is not None:
             return Change(group)
@@ -104,10 +104,10 @@ class Roster:
         if not joining:
             kind = f"Group {group_id} is not a consumer group." if classic else f"Consumer group {group_id} not found."
             raise GroupIdNotFound(kind)
+        if classic is not None:
+            creator = classic.creator
         self._room.check(group_id, creator)
-        if classic is None:
-            return Change(ConsumerGroup(group_id, creator))
-        if classic.is_empty:
+        if classic is None or classic.is_empty:
             return Change(ConsumerGroup(group_id, creator), classic)
         self._check_upgrade(classic)
         made = upgraded(classic, self.topics)
@@ -173,7 +173,7 @@ class Roster:
             log.info("epoch %d begins", change.epoch, extra=extra)
         group.apply(change)
         if group.group_id not in self.by_id:
-            self.by_id[group.group_id] = group
+            self._room.add(group)
             self._classic.note_created(now)
 
     def _write(
@@ -191,7 +191,7 @@ class Roster:
             BrokerError: the disk refused; the group stays.
         """
         self._stored.write(tombstones(group))
-        del self.by_id[group.group_id]
+        self._room.remove(group)
 
     def make_way(self, group: ConsumerGroup) -> None:
         """Forget a group without members, because a member makes it a classic one.
@@ -227,12 +227,12 @@ class Roster:
         # One of the leaving members used the new protocol; else the group would have been a classic one before.
         if all(group.members[member_id].classic is not None for member_id in leaving):
             return False
-        return self.may_downgrade(len(staying))
+        return self.may_downgrade(group, len(staying))
 
-    def may_downgrade(self, members: int) -> bool:
-        """Whether a group of so many classic members may become a classic one; otherwise it stays as it is."""
+    def may_downgrade(self, group: ConsumerGroup, members: int) -> bool:
+        """Whether a group may become one of so many classic members; otherwise it stays as it is."""
         classic = self._classic
-        has_room = members <= classic.settings.max_members and classic.room.free > 0
+        has_room = members <= classic.settings.max_members and classic.room.has_room(group.creator)
         return self.settings.migration_policy.downgrades and has_room
 
     def downgrade(self, change: Change, leaving: Collection[str], now: float, *, rebalance: bool) -> bool:
@@ -255,7 +255,7 @@ class Roster:
         self._write(tombstones(group), begins=classic)
         for member_id in group.members:
             self.sessions.end(group.group_id, member_id)
-        del self.by_id[group.group_id]
+        self._room.remove(group)
         log.info("consumer group became a classic group", extra={"group": group.group_id})
         self._classic.adopt(classic, now)
         return True

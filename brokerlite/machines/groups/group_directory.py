@@ -90,7 +90,7 @@ class GroupDirectory:
         """Return a group; create a classic one, which counts for ``creator``, if it does not exist.
 
         Raises:
-            CoordinatorNotAvailable: there are too many.
+            CoordinatorNotAvailable, PolicyViolation: see `GroupRoom.check`.
         """
         return self.get(group_id) or self.classic.get_or_create(group_id, now, creator)
 

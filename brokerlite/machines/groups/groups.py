@@ -96,7 +96,7 @@ class Groups:
     ) -> None:
         self.settings = settings
         self.by_id: dict[str, Group] = {}
-        self.room = GroupRoom(self.by_id, settings.max_groups, Group.kind)
+        self.room = GroupRoom(self.by_id, settings.max_groups, Group.kind, clock, timers)
         self.timers = timers
         self._clock = clock
         self._created: Callable[[float], None] = lambda now: None
@@ -122,11 +122,12 @@ class Groups:
             creator: the principal for which a new group counts; see `GroupRoom`.
 
         Raises:
-            CoordinatorNotAvailable: there are too many.
+            CoordinatorNotAvailable, PolicyViolation: see `GroupRoom.check`.
         """
         if (group := self.by_id.get(group_id)) is None:
             self.room.check(group_id, creator)
-            group = self.by_id[group_id] = Group(group_id, since=self.timestamp, creator=creator)
+            group = Group(group_id, since=self.timestamp, creator=creator)
+            self.room.add(group)
             self._created(now)
         return group
 
@@ -137,7 +138,7 @@ class Groups:
             KafkaStorageError: the disk refused; the group stays.
         """
         self._store(group, True)
-        del self.by_id[group.group_id]
+        self.room.remove(group)
         self._rebalances.forget(group)
 
     def note_created(self, now: float) -> None:
@@ -149,11 +150,11 @@ class Groups:
     def give_up(self, group: Group) -> None:
         """Forget a group that has become one of another kind; waiting members hear that they must join again."""
         self._rebalances.abandon(group)
-        del self.by_id[group.group_id]
+        self.room.remove(group)
 
     def adopt(self, group: Group, now: float) -> None:
         """Take over a group that was one of another kind, and is stored."""
-        self.by_id[group.group_id] = group
+        self.room.add(group)
         self._resume(group, now)
 
     def resume(self, now: float) -> None:

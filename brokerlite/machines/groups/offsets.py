@@ -111,7 +111,7 @@ class Offsets:
             names_groups: the client knows the error GROUP_ID_NOT_FOUND.
 
         Raises:
-            GroupIdNotFound, CoordinatorNotAvailable, and the errors of `OffsetGroup.check_commit`.
+            GroupIdNotFound, CoordinatorNotAvailable, PolicyViolation, and the errors of `OffsetGroup.check_commit`.
         """
         group = self._groups.get(group_id)
         if group is None:

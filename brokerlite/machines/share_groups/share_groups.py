@@ -113,7 +113,7 @@ class ShareGroups:
         self.by_id: dict[str, ShareGroup] = {}
         self._configs = configs
         self._settings = configs.settings
-        self._room = GroupRoom(self.by_id, configs.settings.max_groups, ShareGroup.kind)
+        self._room = GroupRoom(self.by_id, configs.settings.max_groups, ShareGroup.kind, clock, timers)
         self._topics = topics
         self._log = log
         self._partitions = partitions
@@ -144,7 +144,8 @@ class ShareGroups:
         Raises:
             InvalidRequest: the request is incomplete.
             UnknownMemberId, FencedMemberEpoch: the member must join again.
-            GroupIdNotFound, GroupMaxSizeReached, CoordinatorNotAvailable: there is no such group, or no room.
+            GroupIdNotFound, GroupMaxSizeReached: there is no such group, or no room for a member.
+            CoordinatorNotAvailable, PolicyViolation: there is no room for a group.
             CoordinatorLoadInProgress, NotCoordinator: the member must ask again.
         """
         if self._draining:
@@ -189,7 +190,7 @@ class ShareGroups:
         """Return a group, or a new one, which exists once it is stored, and counts for ``creator``.
 
         Raises:
-            CoordinatorNotAvailable: there are too many groups.
+            CoordinatorNotAvailable, PolicyViolation: see `GroupRoom.check`.
         """
         if (group := self.by_id.get(group_id)) is not None:
             return group
@@ -276,7 +277,8 @@ class ShareGroups:
             extra = {"group": group.group_id, "members": len(change.all_members())}
             log.info("epoch %d begins", change.epoch, extra=extra)
         group.apply(change)
-        self.by_id[group.group_id] = group
+        if group.group_id not in self.by_id:
+            self._room.add(group)
 
     def _write(self, pairs: list[Pair]) -> None:
         try:
@@ -433,7 +435,7 @@ class ShareGroups:
         """
         self._delete_states(group.share_keys())
         self._write(list(tombstones(group)))
-        del self.by_id[group.group_id]
+        self._room.remove(group)
 
     def topic_deleted(self, topic_id: "UUID") -> None:
         """Forget the progress of all groups in a deleted topic."""
