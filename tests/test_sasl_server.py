@@ -21,7 +21,7 @@ from ottla.codec.apis.api_versions import ApiVersionsRequest
 from ottla.codec.apis.metadata import MetadataRequest
 from ottla.codec.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from ottla.codec.apis.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from ottla.errors import RemoteProtocolError
+from ottla.errors import RemoteProtocolError, SaslAuthenticationFailed
 from ottla.sasl import Plain, SaslExchange, ScramSha256, ScramSha512
 from ottla.sasl_server.exchanges import Check, Refused, bearer
 from ottla.sasl_server.scram import HASHES, ScramCredential, credential_for, credential_of, salted_password
@@ -262,6 +262,32 @@ def test_before_the_login_only_tokens_may_be_long(message: Any) -> None:
     again = Peer()
     again.handshake("PLAIN")
     assert again.authenticate(b"\0alice\0" + b"x" * 2**17).error_code == 58
+
+
+def test_a_request_for_a_login_has_a_limit_after_the_login_too() -> None:
+    peer = Peer()
+    peer.log_in("PLAIN")
+    peer.handshake("PLAIN")
+    with pytest.raises(RemoteProtocolError, match="it may have 524288"):
+        peer.authenticate(bytes(2**19))
+
+
+class ChangingUsers(UserTable):
+    """Alice's password changes between two questions about it."""
+
+    def __init__(self) -> None:
+        super().__init__(USERS.secret, dict(USERS._users))
+        self._asked = 0
+
+    def credential(self, mechanism: str, user: str) -> ScramCredential:
+        self._asked += 1
+        return USERS.credential(mechanism, user if self._asked == 1 else "bob")
+
+
+@pytest.mark.parametrize("mechanism", HASHES)
+def test_a_password_that_changes_during_a_login_is_refused(mechanism: str) -> None:
+    answer = Peer(users=ChangingUsers()).log_in(mechanism)
+    assert answer.error_code == SaslAuthenticationFailed.code
 
 
 # -- sessions that end (KIP-368)

@@ -32,11 +32,14 @@ from ottla.proxy.upstream.link import Parts
 _ROUNDS = {"PLAIN": 1, "OAUTHBEARER": 1, "SCRAM-SHA-256": 2, "SCRAM-SHA-512": 2}
 """The successful answers after which a client has logged in."""
 
+_LONGEST = 512 * 2**10
+"""The most bytes of a request of SASL, as for the logins that the proxy checks itself."""
+
 _TELLS_LIFETIME = 1
 """The first version of SaslAuthenticate whose answer has the length of the session."""
 
 Accepted = Callable[[str, bytes, float], None]
-"""Called with the mechanism and the first token of a client that upstream has let in, and when its session ends."""
+"""Called with the mechanism and the token of a client that upstream has let in, and when its session ends."""
 
 
 class RelayedLogin:
@@ -64,8 +67,10 @@ class RelayedLogin:
         """When the session ends, at the latest: upstream counts from a later time."""
         self._asked_at = 0.0
         """When the client sent its last token."""
-        self._first_token: bytes | None = None
-        """The token that began the exchange, in mode `forward`."""
+        self._asks = False
+        """A request of SASL has no answer yet. One at a time, so that a token and its answer cannot be mixed up."""
+        self._token: bytes | None = None
+        """The token of that request, in mode `forward`."""
         self._left = 0
         """Successful answers until upstream has let the client in; 0: none is expected."""
         self._mechanism = ""
@@ -91,14 +96,22 @@ class RelayedLogin:
         )
 
     def handle(self, request: ClientRequest, frame: Buffer, now: float) -> None:
-        """Pass a request of SASL on."""
+        """Pass a request of SASL on.
+
+        Raises:
+            RemoteProtocolError: it may not come now, or is too long.
+        """
+        if self._asks:
+            raise RemoteProtocolError("a request of SASL came before the answer to the previous one")
+        if len(frame) > _LONGEST:
+            raise RemoteProtocolError(f"a request of SASL of {len(frame)} bytes; it may have {_LONGEST}")
         if request.key == HANDSHAKE:
             self._handshake(request, frame, now)
         elif self._left:
-            self._asked_at = now
-            if self._accepted is not None and self._first_token is None:
+            self._asked_at, self._asks = now, True
+            if self._accepted is not None:
                 asked: SaslAuthenticateRequest = parse_request(frame).message
-                self._first_token = bytes(asked.auth_bytes)
+                self._token = bytes(asked.auth_bytes)
             version = self._version(request)
             self._client.intercept(request.ticket, partial(self._authenticated, request, version), whole=True)
             self._link.pass_on(request, b"".join((frame[:2], version.to_bytes(2, "big"), frame[4:])), now)
@@ -119,12 +132,13 @@ class RelayedLogin:
             return
         if self._left:
             raise RemoteProtocolError("SaslHandshake came before the exchange under way has ended")
-        self._left, self._mechanism, self._first_token = _ROUNDS[asked.mechanism], asked.mechanism, None
+        self._left, self._mechanism, self._asks = _ROUNDS[asked.mechanism], asked.mechanism, True
         self._client.intercept(request.ticket, partial(self._shaken, request), whole=True)
         self._link.pass_on(request, frame, now)
 
     def _shaken(self, request: ClientRequest, parts: Parts, left: int) -> None:
         """Answer with the mechanisms that both upstream and the listener have."""
+        self._asks = False
         _, answer = parse_response(SaslHandshakeResponse, request.version, b"".join(parts)[4:])
         if answer.error_code:
             self._left = 0
@@ -132,6 +146,8 @@ class RelayedLogin:
         self._client.respond(request, SaslHandshakeResponse(error_code=answer.error_code, mechanisms=both))
 
     def _authenticated(self, request: ClientRequest, version: int, parts: Parts, left: int) -> None:
+        self._asks = False
+        token, self._token = self._token, None
         frame = b"".join(parts)[4:]
         _, answer = parse_response(SaslAuthenticateResponse, version, frame)
         # OAUTHBEARER refuses a token by a message without an error code, and by the error in the next answer.
@@ -141,17 +157,20 @@ class RelayedLogin:
         if not self._left:
             self.done = not answer.error_code
             if self.done:
-                self._begin_session(answer.session_lifetime_ms / 1000)
+                self._begin_session(token, answer.session_lifetime_ms / 1000)
         if version != request.version:
             self._client.respond(request, answer)
             return
         errors = (answer.error_code,) if answer.error_code else ()
         self._client.answer_now(request.ticket, *parts, errors=errors)
 
-    def _begin_session(self, lifetime: float) -> None:
-        """Begin a session of so many seconds; 0: it ends with the connection."""
+    def _begin_session(self, token: bytes | None, lifetime: float) -> None:
+        """Begin a session of so many seconds, with the token that upstream has accepted.
+
+        Args:
+            lifetime: 0: the session ends with the connection.
+        """
         self._ends_at = self._asked_at + lifetime if lifetime > 0 else math.inf
-        token, self._first_token = self._first_token, None
         if self._accepted is not None and token is not None:
             self._accepted(self._mechanism, token, self._ends_at)
         self._client.welcome()

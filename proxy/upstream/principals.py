@@ -64,6 +64,10 @@ class FirstToken:
         return b"\x01" if token else None
 
 
+_LONGEST_NAME = 1000
+"""The most bytes of a user's name."""
+
+
 def user_of(mechanism: str, token: bytes, claim: str) -> str:
     """The name of the user in a client's first token, which upstream has accepted.
 
@@ -74,10 +78,18 @@ def user_of(mechanism: str, token: bytes, claim: str) -> str:
         RemoteProtocolError: it has none that the proxy can read.
     """
     user = _user_of_plain(token) if mechanism == PLAIN else _user_of_bearer(token, claim)
-    if user:
+    if user and _can_be_stored(user):
         return user
     what = "the user" if mechanism == PLAIN else f"the claim {claim}"
     raise RemoteProtocolError(f"{what} cannot be read from the client's token, though upstream accepts it")
+
+
+def _can_be_stored(user: str) -> bool:
+    """Whether the journal has room for a name: an entry that cannot be written would fail the journal of all users."""
+    try:
+        return len(user.encode()) <= _LONGEST_NAME
+    except UnicodeEncodeError:  # half of a surrogate pair, which JSON can have
+        return False
 
 
 def _user_of_plain(token: bytes) -> str | None:
@@ -162,12 +174,12 @@ class Principal:
             ends_at: when its session ends.
             close: closes the client's connection.
         """
-        self._clients[client], self._logged_in_at = close, now
+        self._clients[client] = close
         if self._forgetting is not None:
             self._forgetting.cancel()
             self._forgetting = None
         if ends_at >= self._ends_at:
-            self.sasl, self._ends_at = sasl, ends_at
+            self.sasl, self._ends_at, self._logged_in_at = sasl, ends_at, now
         waiting, self._waiting = self._waiting, {}
         for then in waiting.values():
             then()

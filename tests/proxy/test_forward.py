@@ -323,6 +323,70 @@ def test_a_token_that_upstream_refuses_is_not_kept() -> None:
     assert world.core.principals.named("User:alice").sasl is None
 
 
+class Trusting(Forwarding):
+    """Upstream refuses tokens without a signature by a message, as Kafka does, and then takes another one."""
+
+    def __init__(self) -> None:
+        super().__init__("t=rewrite")
+        self.upstream.bend = lambda request, answer: (
+            SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=b'{"status":"invalid_token"}')
+            if isinstance(request, SaslAuthenticateRequest) and bytes(request.auth_bytes) == FORGED
+            else answer
+        )
+
+
+FORGED = bearer(jwt(sub="alice"))
+
+
+def test_the_user_is_that_of_the_token_which_upstream_has_accepted() -> None:
+    world = Trusting()
+    world.shake(2, "OAUTHBEARER", FORGED)
+    again = world.request(2, SaslAuthenticateRequest(auth_bytes=bearer(jwt(sub="mallory"))), 1)
+    assert again.parsed(SaslAuthenticateResponse).error_code == 0
+    assert world.core._sessions[2].principal == "User:mallory"
+    assert world.core.principals.named("User:alice").sasl is None
+
+
+def test_requests_of_a_login_come_one_at_a_time() -> None:
+    world = Forwarding("t=rewrite")
+    world.upstream.bend = lambda request, answer: None if isinstance(request, SaslHandshakeRequest) else answer
+    world.request(2, SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1)
+    world.request(2, SaslAuthenticateRequest(auth_bytes=FORGED), 1)
+    assert world.closed[2] == "a request of SASL came before the answer to the previous one"
+
+
+def test_a_request_of_a_login_has_a_limit() -> None:
+    world = Forwarding("t=rewrite")
+    world.log_in(1, "alice")
+    world.request(1, SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    world.request(1, SaslAuthenticateRequest(auth_bytes=bytes(2**19)), 1)
+    assert "it may have 524288" in world.closed[1]
+
+
+@pytest.mark.parametrize("name", ["\ud800", "x" * 1001])
+def test_a_user_whose_name_the_journal_cannot_store_is_disconnected(name: str) -> None:
+    world = Forwarding("t=rewrite")
+    world.shake(1, "OAUTHBEARER", bearer(jwt(sub=name)))
+    assert "cannot be read from the client's token" in world.closed[1]
+
+
+def test_credentials_that_upstream_refuses_are_dropped_however_often_their_user_logs_in() -> None:
+    world, bad = Forwarding("t=rewrite"), bearer(jwt(sub="alice", jti=0))
+    world.shake(1, "OAUTHBEARER", bad)  # its session never ends
+    world.leave(1)
+    world.upstream.bend = lambda request, answer: (
+        SaslAuthenticateResponse(error_code=SaslAuthenticationFailed.code, error_message="x", auth_bytes=b"")
+        if isinstance(request, SaslAuthenticateRequest) and bytes(request.auth_bytes) == bad
+        else answer
+    )
+    world.upstream.lifetime = 300.0
+    for number in range(2, 22):
+        world.shake(number, "OAUTHBEARER", bearer(jwt(sub="alice", jti=number)))
+        world.send_value(number, b"%d" % number)
+        world.settle(4)
+    assert len(stored(world)) == 20
+
+
 def test_another_user_on_the_same_connection_closes_it() -> None:
     world = Forwarding("t=rewrite")
     world.log_in(1, "alice")

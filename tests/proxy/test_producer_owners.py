@@ -94,6 +94,25 @@ def test_nobody_writes_into_the_open_transaction_of_another(world: World) -> Non
     assert world.upstream.values("orders") == [b"by 1", b"by 4"]
 
 
+@pytest.mark.parametrize(
+    "topics", [(), (AddPartitionsToTxnTopic(name="orders", partitions=()),)], ids=["none", "empty"]
+)
+def test_a_request_for_no_partition_is_no_consent(world: World, topics: tuple[AddPartitionsToTxnTopic, ...]) -> None:
+    of_alice = begins(world, ALICE, "alices")
+    adds(world, ALICE, "alices", of_alice)
+    assert writes(world, ALICE, "alices", of_alice) == 0
+    world.restart()
+    asked = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id="bobs",
+        v3_and_below_producer_id=of_alice[0],
+        v3_and_below_producer_epoch=of_alice[1],
+        v3_and_below_topics=topics,
+    )
+    world.request(MALLORY, asked, 3)
+    assert writes(world, MALLORY, "bobs", of_alice, 1) != 0
+    assert world.upstream.values("orders") == [b"by 1"]
+
+
 def test_nobody_commits_offsets_in_the_transaction_of_another(world: World) -> None:
     of_alice = begins(world, ALICE, "alices")
     assert commits(world, MALLORY, "bobs", of_alice) == {TransactionalIdAuthorizationFailed.code}

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ottla.client_info import ClientInfo
 from ottla.codec.apis import APIS
 from ottla.codec.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
-from ottla.codec.apis.add_partitions_to_txn import AddPartitionsToTxnRequest
+from ottla.codec.apis.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.codec.elements import has_more_elements
 from ottla.codec.error_codes import error_codes
@@ -241,7 +241,7 @@ class Guard:
     ) -> None:
         """Learn from the coordinator's consent that the transactional id has this producer id."""
         _, answer = parse_response(APIS[request.key].response, request.version, b"".join(parts)[4:])
-        if not any(error_codes(answer)):
+        if _consents(answer):
             self._shared.owners.confirm(transactional_id, producer_id)
         self._client.answer_now(request.ticket, *parts, errors=error_codes(answer), left=left)
 
@@ -276,6 +276,15 @@ def _producer_in(message: Any) -> tuple[str, int] | None:
             return message.transactional_id, message.producer_id
         case _:
             return None
+
+
+def _consents(answer: Any) -> bool:
+    """Whether a coordinator has agreed: a request for no partition gets no error, because there is no place for one."""
+    if isinstance(answer, AddPartitionsToTxnResponse) and not any(
+        each.results_by_partition for each in answer.results_by_topic_v3_and_below
+    ):
+        return False
+    return not any(error_codes(answer))
 
 
 def _changed(request: ClientRequest, change: Change, frame: bytes) -> "tuple[list[Buffer], list[int]] | OttlaError":

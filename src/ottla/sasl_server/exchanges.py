@@ -138,7 +138,10 @@ def scram_exchange(mechanism: str, users: Users, nonce: str, token: bytes) -> Ex
     same = final.nonce.endswith(both)
     bound = final.binding == base64.b64encode(first.header.encode()).decode()
     proven = scram.proves(credential, message, final.proof)
-    if not (same and bound and proven):
+    changed = (
+        users.credential(mechanism, user) != credential
+    )  # since the challenge: the old password is no longer right
+    if changed or not (same and bound and proven):
         raise Refused(invalid, user)
     _check_authorization(first.authorization_id, user)
     return Login(user, scram.build_final(credential, message))

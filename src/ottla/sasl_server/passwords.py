@@ -40,7 +40,7 @@ class PasswordCheck:
     def check(self, user: str, password: str) -> bool:
         """See `PasswordChecker.check`."""
         credential = self._users.any_credential(user)
-        if not credential.accepts(password):
+        if not credential.accepts(password) or self._users.any_credential(user) != credential:  # changed meanwhile
             return False
         with self._guard:
             self._right.pop(user, None)

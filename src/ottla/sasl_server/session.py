@@ -31,6 +31,8 @@ from ottla.sasl_server.settings import SaslSettings
 HANDSHAKE, AUTHENTICATE = 17, 36
 _SERVED = {HANDSHAKE: 1, AUTHENTICATE: 2}
 """API key -> its highest version."""
+_LONGEST_LOGIN = 512 * 2**10
+"""The most bytes of a SaslHandshake or SaslAuthenticate, also of a client that has logged in."""
 _LONGEST = 64 * 2**10
 """Bytes of a request before the login that carries no token: its tagged fields take much more time than a token's
 bytes. The longest client id has half as many."""
@@ -233,6 +235,8 @@ class SaslSession:
 
     def _parsed(self, frame: Buffer, wanted: int) -> tuple[Any, int, int]:
         """The message of a request, its version, and its correlation id."""
+        if len(frame) > _LONGEST_LOGIN:  # its tagged fields may take much more memory than their bytes
+            raise RemoteProtocolError(f"a request of {len(frame)} bytes for a login; it may have {_LONGEST_LOGIN}")
         key, version = frames.asked(frame)
         name = NAMES.get(key, f"API {key}")
         if key != wanted:
