@@ -145,18 +145,21 @@ class ClientParts(AsyncBlock):
             interceptors: see every batch and every commit.
             group_protocol: how the group divides partitions. ``"classic"``: its leader, by one of ``assignors``.
                 ``"consumer"``: the broker (KIP-848, Kafka 4.0 or newer); rebalances stop no member. ``"auto"``: as
-                ``"consumer"`` if the cluster supports it, the group has no classic members, and you set none of
-                ``assignors``, ``session_timeout`` and ``heartbeat_interval``, which belong to the classic protocol;
-                else as ``"classic"``.
+                ``"consumer"`` if the cluster supports it, the group has no classic members, ``instance_id`` and the
+                client's ``rack`` are not set, and ``assignors``, ``session_timeout`` and ``heartbeat_interval``, which
+                belong to the classic protocol, have their defaults; else as ``"classic"``.
             remote_assignor: with ``group_protocol="consumer"``, the broker's assignor, for example ``"uniform"`` or
                 ``"range"``; by default the broker chooses.
             assignors: how the group divides partitions, best first: ``"range"``, ``"roundrobin"``, ``"sticky"``,
                 ``"cooperative-sticky"``, or your own. All members must have one in common. Rebalances stop no member
                 only if every assignor offered is cooperative.
-            instance_id: makes this a static member, which keeps its partitions if it restarts within
-                ``session_timeout``; unique in the group.
-            session_timeout: seconds without a heartbeat after which the group removes this member.
-            heartbeat_interval: seconds between two heartbeats.
+            instance_id: makes this a static member, which keeps its partitions if it restarts before its session times
+                out; unique in the group. By default it uses the classic protocol, in which a new process replaces a
+                killed one at once.
+            session_timeout: in the classic protocol, seconds without a heartbeat after which the group removes this
+                member; else the broker's ``group.consumer.session.timeout.ms`` decides.
+            heartbeat_interval: in the classic protocol, seconds between two heartbeats; else
+                ``group.consumer.heartbeat.interval.ms`` of the broker.
             max_poll_interval: seconds between two requests for a batch after which this member leaves the group.
 
         Raises:

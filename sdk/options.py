@@ -70,7 +70,8 @@ class Options:
         sasl: how this client authenticates (`ottla.Plain`, `ottla.ScramSha256`, `ottla.ScramSha512`,
             `ottla.OAuthBearer`).
         rack: where this client is, in the terms of the brokers' ``broker.rack``; consumers then read from near
-            replicas.
+            replicas, and members of groups use the classic protocol by default: its assignors prefer near replicas,
+            Kafka's of the new protocol do not.
         connect_timeout: for `connect` to reach any broker, and for a single connection attempt; if it was too short,
             the next attempt to the same broker may take twice as long, and after that three times.
         request_timeout: for one request to one broker; up to twenty times as long while a large response is arriving.

@@ -101,6 +101,7 @@ class ConsumerGroupMember:
         notify: called, inside the core, with each new change before the user is notified, and with ``None`` when the
             membership has failed or the epoch changed.
         regex: a regular expression for the names of topics, which the coordinator resolves.
+        may_join: asked before each heartbeat that joins; ``False`` ends the membership like a refusal.
 
     Attributes:
         generation: the member epoch; -1: none.
@@ -114,8 +115,10 @@ class ConsumerGroupMember:
         channel: str,
         notify: Callable[[AssignmentChange | None, float], None],
         regex: str | None = None,
+        may_join: Callable[[], Steps[bool]] | None = None,
     ) -> None:
         self._core, self._group, self._options, self._channel, self._notify = core, group, options, channel, notify
+        self._may_join = may_join
         # KIP-1082: the client makes the id, and keeps it as long as the consumer lasts.
         self.member_id = _new_id(core.rng)
         self._fields = HeartbeatFields(group, self.member_id, options, core.options.rack, regex)
@@ -310,6 +313,8 @@ class ConsumerGroupMember:
                 yield own(self._urgent)
                 continue
             try:
+                if self._may_join is not None and self.state is S.JOINING and not (yield from self._may_join()):
+                    raise GroupIdNotFound(told="the brokers describe no group that this member may join")
                 answer = yield from self._heartbeat()
                 self._take(answer, core.now)
             except OttlaError as error:

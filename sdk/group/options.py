@@ -22,8 +22,9 @@ class MemberOptions:
     group_protocol: Literal["classic", "consumer", "auto"] = option("auto", {"group.protocol": kafka.group_protocol})
     """How the group divides partitions. ``"classic"``: its leader, by one of ``assignors``. ``"consumer"``: the broker
     (KIP-848, Kafka 4.0 or newer); rebalances stop no member. ``"auto"``: as ``"consumer"`` if the cluster supports it,
-    the group has no classic members, and you set none of ``assignors``, ``session_timeout`` and ``heartbeat_interval``,
-    which belong to the classic protocol; else as ``"classic"``."""
+    the group has no classic members, ``instance_id`` and the client's ``rack`` are not set, and ``assignors``,
+    ``session_timeout`` and ``heartbeat_interval``, which belong to the classic protocol, have their defaults; else as
+    ``"classic"``."""
     remote_assignor: str | None = option(None, {"group.remote.assignor": kafka.text})
     """With ``group_protocol="consumer"``, the broker's assignor, for example ``"uniform"`` or ``"range"``; by default
     the broker chooses."""
@@ -34,12 +35,14 @@ class MemberOptions:
     ``"cooperative-sticky"``, or your own. All members must have one in common. Rebalances stop no member only if every
     assignor offered is cooperative."""
     instance_id: str | None = option(None, {"group.instance.id": kafka.text})
-    """Makes this a static member, which keeps its partitions if it restarts within ``session_timeout``; unique in the
-    group."""
+    """Makes this a static member, which keeps its partitions if it restarts before its session times out; unique in
+    the group. By default it uses the classic protocol, in which a new process replaces a killed one at once."""
     session_timeout: float = option(45.0, {"session.timeout.ms": kafka.milliseconds})
-    """Seconds without a heartbeat after which the group removes this member."""
+    """In the classic protocol, seconds without a heartbeat after which the group removes this member; else the
+    broker's ``group.consumer.session.timeout.ms`` decides."""
     heartbeat_interval: float = option(3.0, {"heartbeat.interval.ms": kafka.milliseconds})
-    """Seconds between two heartbeats."""
+    """In the classic protocol, seconds between two heartbeats; else ``group.consumer.heartbeat.interval.ms`` of the
+    broker."""
     max_poll_interval: float = option(300.0, {"max.poll.interval.ms": kafka.milliseconds})
     """Seconds between two requests for a batch after which this member leaves the group."""
 
@@ -61,12 +64,16 @@ class MemberOptions:
         return replace(self, group_protocol=protocol, assignors=assignors)
 
     def _check_protocol(self) -> Literal["classic", "consumer", "auto"]:
-        """Return the group protocol: classic instead of ``auto`` if an option is set that only the classic one has."""
+        """Return the group protocol: classic instead of ``auto`` if an option of the classic one differs from its
+        default, or for a static member. With KIP-848, Kafka refuses the successor of a killed static member until the
+        session has timed out.
+        """
         if self.group_protocol not in _PROTOCOLS:
             known = ", ".join(map(repr, _PROTOCOLS))
             raise ConfigurationError(f"group_protocol must be one of {known}, not {self.group_protocol!r}")
-        given = [each.name for each in fields(self) if getattr(self, each.name) != each.default]
-        classic = [name for name in given if name in _CLASSIC]
+        values = {name: getattr(self, name) for name in _CLASSIC}
+        values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        classic = [each.name for each in fields(self) if each.name in values and values[each.name] != each.default]
         if self.group_protocol == "consumer" and classic:
             raise ConfigurationError(
                 f"{', '.join(classic)} and group_protocol='consumer' contradict each other: with it, the broker "
@@ -76,7 +83,9 @@ class MemberOptions:
             raise ConfigurationError("remote_assignor needs group_protocol='consumer': else a member divides them")
         if self.remote_assignor is not None and not (isinstance(self.remote_assignor, str) and self.remote_assignor):
             raise ConfigurationError(f"remote_assignor must be a name such as 'uniform', not {self.remote_assignor!r}")
-        return "classic" if classic else self.group_protocol
+        if self.group_protocol == "auto" and (classic or self.instance_id is not None):
+            return "classic"
+        return self.group_protocol
 
     def chosen_assignors(self) -> tuple[Assignor, ...]:
         """The assignors as objects; raises `ConfigurationError` for an unknown name."""

@@ -2,13 +2,19 @@
 
 Rules:
 - ``auto`` chooses the new protocol only if the cluster has finalized it (`group.version`), and the group is empty or
-  uses it already: no running group is converted without being asked to. The choice is made when the member first joins.
-- If the coordinator then refuses the new protocol, a classic member takes over: another member may have begun a
-  classic group meanwhile, or the broker may have switched the new protocol off.
+  uses it already. The choice is made when the member first joins.
+- Before each heartbeat that joins, the member asks again: when a member of the new protocol has left or was expelled,
+  the broker makes the group of the other members a classic one, and epoch 0 would convert it.
+- So no group is converted that had classic members when this client asked. The broker may still convert one that
+  another client begins between that answer and the heartbeat: no request joins only if the group has a certain type.
+- If the group is not for the new protocol any more, or the coordinator refuses it, a classic member takes over.
+- Static members, and clients with a ``rack``, are classic. With the new protocol, Kafka refuses the successor of a
+  killed static member until the session has timed out, and its own assignors ignore racks.
 
 Source: GroupVersion.java; GroupCoordinatorService.java, consumerGroupDescribe and describeGroups.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
@@ -54,13 +60,13 @@ def member_of(
     """A member of ``group`` that speaks the protocol in ``options``; arguments as in `ConsumerGroupMember`."""
     if options.group_protocol == "consumer":
         return ConsumerGroupMember(core, group, options, channel, notify, regex)
-    if options.group_protocol == "auto":
+    if options.group_protocol == "auto" and core.options.rack is None:
         return ChoosingMember(core, group, options, channel, notify)
     return ClassicMember(core, group, options, channel, notify)
 
 
 class ChoosingMember:
-    """Chooses the protocol when it first joins, and is a member of that kind from then on.
+    """Chooses the protocol when it first joins, and becomes a classic member if the group turns classic later.
 
     Implements `ottla.sdk.group.membership.Membership`; arguments as in `ConsumerGroupMember`.
     """
@@ -69,7 +75,11 @@ class ChoosingMember:
         self._core, self._group, self._options, self._channel, self._notify = core, group, options, channel, notify
         self._member: ClassicMember | ConsumerGroupMember | None = None
         self._choosing: LoneFlow | None = None
-        """Asks what kind of group this is; it may have ended."""
+        """Chooses the protocol; it may have ended."""
+        self._asking = False
+        """A flow asks what kind of group this is."""
+        self._free_at = -math.inf
+        """When the group was last for the new protocol."""
         self._topics: tuple[str, ...] = ()
         self._trouble = CoordinatorTrouble(core, group)
         self._closed = False
@@ -130,12 +140,12 @@ class ChoosingMember:
         return settled_with(None)
 
     def explain(self, now: float) -> Iterator[str]:
-        if self._member is not None:
-            yield from self._member.explain(now)
-        elif self._choosing is not None and not self._choosing.outcome.done:
+        if self._asking:
             last = f"; last error: {self._trouble.text}" if self._trouble.text else ""
             where = self._core.coordinators.where(self._group)
             yield f"group {self._group!r}: this member chooses the group protocol; {where}{last}"
+        elif self._member is not None:
+            yield from self._member.explain(now)
 
     def _stop_choosing(self) -> None:
         if self._choosing is not None:
@@ -145,14 +155,13 @@ class ChoosingMember:
 
     def _choose(self) -> Steps[None]:
         """Ask the coordinator what kind of group this is, and join it."""
+        core, group, options, channel = self._core, self._group, self._options, self._channel
         if (yield from self._is_for_the_new_protocol()):
             self._become(
-                ConsumerGroupMember(self._core, self._group, self._options, self._channel, self._hear), self._core.now
+                ConsumerGroupMember(core, group, options, channel, self._hear, may_join=self._may_join), core.now
             )
         else:
-            self._become(
-                ClassicMember(self._core, self._group, self._options, self._channel, self._notify), self._core.now
-            )
+            self._become(ClassicMember(core, group, options, channel, self._notify), core.now)
 
     def _become(self, member: ClassicMember | ConsumerGroupMember, now: float) -> None:
         self._member = member
@@ -160,11 +169,11 @@ class ChoosingMember:
         member.join(now)
 
     def _hear(self, change: AssignmentChange | None, now: float) -> None:
-        """Pass a change on; if the coordinator refuses the new protocol, begin again as a classic member."""
+        """Pass a change on; if the group is not for the new protocol, begin again as a classic member."""
         member = self._member
         if change is None and member is not None and isinstance(member.failed, REFUSED) and not self._closed:
             log.warning(
-                "the coordinator refuses the new group protocol, joining by the classic one",
+                "the group cannot use the new group protocol, joining by the classic one",
                 extra={"group": self._group, "why": str(member.failed)},
             )
             member.close("it joins by the classic protocol", now)
@@ -177,8 +186,25 @@ class ChoosingMember:
             return
         self._notify(change, now)
 
+    def _may_join(self) -> Steps[bool]:
+        """Whether the group is for the new protocol at this moment: at the first time, the choice has just said so."""
+        if self._free_at == self._core.now:
+            return True
+        return (yield from self._is_for_the_new_protocol())
+
     def _is_for_the_new_protocol(self) -> Steps[bool]:
-        """Whether the cluster has the new protocol, and the group is empty or uses it."""
+        """Ask whether the cluster has the new protocol, and the group is empty or uses it."""
+        self._asking = True
+        try:
+            free = yield from self._asked()
+        finally:
+            self._asking = False
+        if free:
+            self._free_at = self._core.now
+        self._trouble.over()
+        return free
+
+    def _asked(self) -> Steps[bool]:
         core = self._core
         if core.connections.feature(FEATURE) < 1:
             return False

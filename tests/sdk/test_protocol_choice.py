@@ -30,6 +30,7 @@ from ottla.sdk.group.consumer_group_member import ConsumerGroupMember
 from ottla.sdk.group.membership import Lose, Membership
 from ottla.sdk.group.options import MemberOptions
 from ottla.sdk.group.protocol_choice import ChoosingMember, member_of
+from ottla.sdk.options import Options
 from tests.sdk.coordinator import Coordinator
 
 GROUP = "billing"
@@ -97,6 +98,22 @@ class Choosing:
                 self.member.done(change, self.world.now)
             self.world.run()
         self.world.later(5.0)
+
+    def leave(self) -> None:
+        """Let the member leave, and confirm its goodbye."""
+        self.member.leave("the loop is slow", self.world.now)
+        self.world.run()
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Confirm the goodbye, after a heartbeat that is under way."""
+        answer = ConsumerGroupHeartbeatResponse(error_code=0, member_epoch=-1, heartbeat_interval_ms=0)
+        for each in self.world.pending(ConsumerGroupHeartbeatRequest):
+            self.world.answer(each, answer)
+
+    def join(self) -> None:
+        self.member.join(self.world.now)
+        self.world.run()
 
     def refuse(self, error: type[BrokerError]) -> None:
         asked = self.world.asked(ConsumerGroupHeartbeatRequest)
@@ -184,7 +201,7 @@ def test_a_coordinator_that_refuses_the_heartbeat_gets_a_classic_member(
     group.describe()
     group.refuse(error)
     assert group.joins_by is JoinGroupRequest and group.member.failed is None
-    assert "the coordinator refuses the new group protocol" in caplog.text
+    assert "the group cannot use the new group protocol" in caplog.text
     group.member.subscribe(("t", "u"), group.world.now)
     assert group.member.owned == () and group.member.generation == -1
 
@@ -207,8 +224,7 @@ def test_the_join_of_a_classic_member_outlasts_the_goodbye_of_the_member_before(
     group.own(0)
     group.refuse(UnsupportedVersion)
     [join] = group.world.pending(JoinGroupRequest)
-    goodbye = group.world.asked(ConsumerGroupHeartbeatRequest)
-    group.world.answer(goodbye, ConsumerGroupHeartbeatResponse(error_code=0, member_epoch=-1, heartbeat_interval_ms=0))
+    group.let_go()
     group.world.later(0.5)
     [still] = group.world.pending(JoinGroupRequest)
     assert still is join
@@ -220,9 +236,91 @@ def test_an_earlier_loss_is_reported_too_and_the_log_shows_no_error(caplog: pyte
     group.own(0)
     group.refuse(UnknownMemberId)
     [lost] = group.member.changes
+    group.describe()
     group.refuse(GroupIdNotFound)  # meanwhile the group ended, and another member has begun a classic one
     assert group.joins_by is JoinGroupRequest and list(group.member.changes) == [lost]
     assert {each.levelname for each in caplog.records} == {"WARNING"}
+
+
+def test_a_member_that_comes_back_joins_as_before_if_the_group_is_of_the_new_type() -> None:
+    group = Choosing()
+    group.describe()
+    group.own(0)
+    group.leave()
+    group.join()
+    group.describe()
+    assert group.world.asked(ConsumerGroupHeartbeatRequest).member_epoch == 0
+
+
+def test_a_member_that_comes_back_does_not_convert_a_group_that_became_classic() -> None:
+    group = Choosing()
+    group.describe()
+    group.own(0)
+    group.leave()  # the broker makes the group of the others a classic one
+    [lost] = group.member.changes
+    group.join()
+    group.describe(GroupIdNotFound)
+    group.describe_classic("Stable")
+    assert group.joins_by is JoinGroupRequest and list(group.member.changes) == [lost]
+
+
+def test_a_member_that_comes_back_asks_for_the_group_only_when_it_has_left() -> None:
+    group = Choosing()
+    group.describe()
+    group.own(0)
+    group.member.leave("the loop is slow", group.world.now)
+    group.join()
+    assert group.world.pending(ConsumerGroupDescribeRequest) == [], "it would find itself in the group"
+    group.let_go()
+    assert group.joins_by is ConsumerGroupDescribeRequest
+
+
+@pytest.mark.parametrize("error", [UnknownMemberId, GroupIdNotFound])
+def test_an_expelled_member_does_not_convert_a_group_that_became_classic(error: type[BrokerError]) -> None:
+    group = Choosing()
+    group.describe()
+    group.own(0)
+    group.refuse(error)
+    group.describe(GroupIdNotFound)
+    group.describe_classic("PreparingRebalance")
+    assert group.joins_by is JoinGroupRequest
+
+
+def test_a_join_that_is_repeated_after_a_pause_does_not_convert_a_group_that_became_classic() -> None:
+    group = Choosing()
+    group.describe()
+    group.refuse(CoordinatorLoadInProgress)
+    group.world.later(0.5)
+    group.describe(GroupIdNotFound)
+    group.describe_classic("Stable")
+    assert group.joins_by is JoinGroupRequest
+
+
+def test_a_member_that_comes_back_says_what_it_waits_for() -> None:
+    group = Choosing()
+    group.describe()
+    group.own(0)
+    group.leave()
+    group.join()
+    group.describe(CoordinatorLoadInProgress)
+    told = "".join(group.member.explain(group.world.now))
+    assert "chooses the group protocol" in told and "COORDINATOR_LOAD_IN_PROGRESS" in told
+    group.world.later(0.5)
+    group.describe()
+    assert "chooses" not in "".join(group.member.explain(group.world.now))
+
+
+def test_a_member_that_leaves_again_while_it_asks_for_the_group_asks_again_when_it_comes_back() -> None:
+    group = Choosing()
+    group.describe()
+    group.own(0)
+    group.leave()
+    group.join()
+    group.member.leave("the loop is slow again", group.world.now)
+    group.describe()
+    assert group.world.waiting == []
+    group.join()
+    assert group.joins_by is ConsumerGroupDescribeRequest
 
 
 def test_a_choosing_member_passes_on_what_its_member_has() -> None:
@@ -261,13 +359,27 @@ def test_a_choice_ends_if_the_member_leaves() -> None:
         ({"group_protocol": "auto", "session_timeout": 30.0}, ClassicMember),
         ({"group_protocol": "auto", "heartbeat_interval": 1.0}, ClassicMember),
         ({"group_protocol": "auto", "assignors": "range"}, ClassicMember),
-        ({"group_protocol": "auto", "max_poll_interval": 30.0, "instance_id": "i"}, ChoosingMember),
+        ({"assignors": ["range", "cooperative-sticky"]}, ChoosingMember),
+        ({"assignors": ("range", "cooperative-sticky"), "session_timeout": 45.0}, ChoosingMember),
+        ({"max_poll_interval": 30.0}, ChoosingMember),
+        ({"instance_id": "i"}, ClassicMember),
+        ({"group_protocol": "consumer", "instance_id": "i"}, ConsumerGroupMember),
+        ({"group_protocol": "consumer", "assignors": ["range", "cooperative-sticky"]}, ConsumerGroupMember),
     ],
 )
 def test_the_options_choose_the_member(options: dict[str, Any], kind: type[Membership]) -> None:
     world = Coordinator({"t": 3}, more=SERVED, group_version=1)
     member = member_of(world.core, GROUP, MemberOptions(**options).checked(), "group-1", lambda change, now: None)
     assert type(member) is kind
+
+
+@pytest.mark.parametrize(
+    ("protocol", "kind"), [("auto", ClassicMember), ("classic", ClassicMember), ("consumer", ConsumerGroupMember)]
+)
+def test_a_client_with_a_rack_has_classic_members_by_default(protocol: Any, kind: type[Membership]) -> None:
+    world = Coordinator({"t": 3}, Options(rack="east"), more=SERVED, group_version=1)
+    options = MemberOptions(group_protocol=protocol).checked()
+    assert type(member_of(world.core, GROUP, options, "group-1", lambda change, now: None)) is kind
 
 
 @pytest.mark.parametrize(
