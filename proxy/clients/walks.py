@@ -3,7 +3,7 @@
 - `LongMetadata` reads the brokers of Metadata responses, which come before the topics. Parsing a response with ten
   thousand topics would block the event loop for a quarter of a second.
 - `ProduceHead` reads the fields of a Produce request before its records, most of which may not have arrived yet.
-- `with_shorter_wait` changes one field of a Fetch request, which may name thousands of partitions.
+- `with_shorter_wait` changes one field of a Fetch or ShareFetch request, which may name thousands of partitions.
 
 Source: MetadataResponse.json, ProduceRequest.json, FetchRequest.json, RequestHeader.json.
 """
@@ -13,9 +13,11 @@ from typing import NamedTuple
 from ottla.codec.apis.fetch import FetchRequest
 from ottla.codec.apis.metadata import MetadataResponse
 from ottla.codec.apis.produce import ProduceRequest
+from ottla.codec.apis.share_fetch import ShareFetchRequest
 from ottla.codec.frames import build_response, parse_response
 from ottla.codec.wire import Buffer, api
-from ottla.errors import DecodeError
+from ottla.errors import DecodeError, RemoteProtocolError
+from ottla.proxy.clients.carried import SHARE_FETCH
 
 _HEAD_OF_RESPONSE = 4
 _MOST_BROKERS = 100_000
@@ -182,17 +184,28 @@ def produce_head(start: Buffer, size: int) -> ProduceHead | None:
 
 
 def with_shorter_wait(frame: Buffer, most: int) -> Buffer:
-    """A Fetch request whose `max_wait_ms` is at most ``most``; what upstream cannot read either stays as it is."""
+    """A Fetch or ShareFetch request whose `max_wait_ms` is at most ``most``; an unreadable one stays as it is.
+
+    Raises:
+        RemoteProtocolError: it has more tagged fields than any client sends.
+    """
     data = memoryview(frame)
     version = int.from_bytes(data[2:4], "big", signed=True)
-    walk = Walk(data, 8, flexible=version in api(FetchRequest).flexible, most=_MOST_TAGS)
+    shared = int.from_bytes(data[:2], "big") == SHARE_FETCH
+    flexible = version in api(ShareFetchRequest if shared else FetchRequest).flexible
+    walk = Walk(data, 8, flexible=flexible, most=_MOST_TAGS)
     try:
         walk.skip(walk.number(2))
         walk.tags()
-        walk.skip(0 if version >= _NO_REPLICA_SINCE else 4)
+        if shared:
+            walk.text()
+            walk.text()
+        walk.skip(0 if version >= _NO_REPLICA_SINCE and not shared else 4)
         wait = walk.number(4)
-    except (IndexError, TooMany):
+    except (IndexError, UnicodeDecodeError):
         return frame
+    except TooMany as error:
+        raise RemoteProtocolError(f"a request with more than {_MOST_TAGS} tagged fields in its header") from error
     if wait <= most:
         return frame
     return b"".join((data[: walk.at - 4], most.to_bytes(4, "big"), data[walk.at :]))

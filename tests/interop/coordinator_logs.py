@@ -22,7 +22,7 @@ Stored = tuple[int, dict[str, Any], dict[str, Any] | None]
 
 
 def stored(folder: Path, decoder: str) -> list[Stored]:
-    """The records of an internal topic's partition.
+    """The records of an internal topic's partition, without the markers of transactions.
 
     Args:
         decoder: the option of DumpLogSegments for the topic.
@@ -35,6 +35,8 @@ def stored(folder: Path, decoder: str) -> list[Stored]:
     assert "isvalid: false" not in dumped
     records: list[Stored] = []
     for line in re.findall(r"^\| offset: .*$", dumped, re.MULTILINE):
+        if " endTxnMarker: " in line:
+            continue
         found = re.search(r" key: (\{.*?\}) payload: (\{.*\}|<DELETE>)$", line)
         assert found, f"not decoded: {line}"
         key = json.loads(found[1])

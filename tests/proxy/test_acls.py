@@ -2,6 +2,7 @@
 
 import re
 import uuid
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from ottla.errors import (
     GroupAuthorizationFailed,
     InvalidRequest,
     OperationNotAttempted,
+    RemoteProtocolError,
     TopicAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
     UnknownTopicId,
@@ -32,6 +34,7 @@ from ottla.proxy.clients.offering import Offering
 from ottla.proxy.clients.walks import with_shorter_wait
 from ottla.proxy.denied_apis import parse_denied_apis
 from ottla.proxy.events import AccessChanged
+from tests.brokerlite.sharing import fetch as share_fetch
 from tests.codec.strategies import example, tree
 from tests.proxy.secured import rules
 from tests.proxy.simulated import NEWEST, Reply, Upstream, World, batch
@@ -487,6 +490,20 @@ def test_a_fetch_that_is_cut_off_is_left_to_upstream() -> None:
     for size in range(8, wait + 4):
         assert with_shorter_wait(frame[:size], 1) == frame[:size]
     assert with_shorter_wait(frame, 1) == frame[:wait] + b"\0\0\0\1" + frame[wait + 4 :]
+
+
+def test_the_wait_of_a_share_fetch_is_shortened_too() -> None:
+    request = share_fetch(ORDERS, wait=70.0)
+    frame = build_request(request, 1, 7, "client")[4:]
+    assert parse_request(with_shorter_wait(frame, 5)).message == replace(request, max_wait_ms=5)
+
+
+def test_tagged_fields_do_not_hide_the_wait_of_a_fetch() -> None:
+    frame = waiting_fetch(12)
+    behind = 10 + int.from_bytes(frame[8:10], "big")  # the client id
+    tags = b"".join(bytes((tag, 0)) for tag in range(101))
+    with pytest.raises(RemoteProtocolError, match="more than 100 tagged fields"):
+        with_shorter_wait(frame[:behind] + bytes((101,)) + tags + frame[behind + 1 :], 5)
 
 
 # -- the log

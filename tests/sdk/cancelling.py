@@ -27,6 +27,8 @@ from ottla.sdk.client import Client
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.produce.append import SendSoon
 
+GOODBYES = ("LeaveGroup", "ConsumerGroupHeartbeat")
+"""Requests by which a member leaves its group, in the classic and in the new protocol."""
 HOUSEKEEPING = frozenset({"ApiVersions", "Metadata", "FindCoordinator", "InitProducerId"})
 """Requests that any call may need to send first, to learn about the cluster or to get a producer id."""
 
@@ -150,7 +152,7 @@ async def _block(run: Run) -> None:
         await client.list_topics()
 
 
-@scenario(Client, "__aexit__", "JoinGroup", "SyncGroup", "OffsetFetch", "ListOffsets", "Fetch", "LeaveGroup")
+@scenario(Client, "__aexit__", "JoinGroup", "SyncGroup", "OffsetFetch", "ListOffsets", "Fetch", *GOODBYES)
 async def a_block_that_is_left_before_its_consumer(run: Run) -> None:
     await run.topic("t", [b"0"])
     await run.cancelling(lambda: _block_of_a_consumer(run))
@@ -166,7 +168,7 @@ async def _block_of_a_consumer(run: Run) -> None:
         await consumer.__anext__()
 
 
-@scenario(Client, "__aexit__", "LeaveGroup")
+@scenario(Client, "__aexit__", *GOODBYES)
 async def leaving_a_client_before_its_consumer(run: Run) -> None:
     await run.topic("t", [b"0"])
     client = run.connect()

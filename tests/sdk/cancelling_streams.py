@@ -9,7 +9,7 @@ from ottla.sdk.client import Client
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consumer import Batch, Consumer, RebalanceListener
 from ottla.sdk.producer import Producer
-from tests.sdk.cancelling import Fate, Run, committed, scenario
+from tests.sdk.cancelling import GOODBYES, Fate, Run, committed, scenario
 
 VALUES = [b"%02d" % number for number in range(12)]
 BATCHES = [VALUES[start : start + 2] for start in range(0, 12, 2)]
@@ -310,7 +310,7 @@ def group(run: Run) -> dict[str, Any]:
 
 
 READING = ("Fetch", "ListOffsets", "OffsetForLeaderEpoch", "OffsetFetch")
-MEMBER = ("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit")
+MEMBER = ("JoinGroup", "SyncGroup", "Heartbeat", *GOODBYES, "OffsetCommit")
 
 
 @asynccontextmanager
@@ -490,22 +490,22 @@ async def _consumer_left(run: Run, error: BaseException | None, **options: Any) 
         await run.rest(client)
 
 
-@scenario(Consumer, "__aexit__", "OffsetCommit", "LeaveGroup", "Fetch")
+@scenario(Consumer, "__aexit__", "OffsetCommit", *GOODBYES, "Fetch")
 async def leaving_a_consumer(run: Run) -> None:
     await _consumer_left(run, None)
 
 
-@scenario(Consumer, "__aexit__", "OffsetCommit", "LeaveGroup", "Fetch")
+@scenario(Consumer, "__aexit__", "OffsetCommit", *GOODBYES, "Fetch")
 async def leaving_a_consumer_of_a_group(run: Run) -> None:
     await _consumer_left(run, None, **group(run))
 
 
-@scenario(Consumer, "__aexit__", "OffsetCommit", "LeaveGroup", "Fetch")
+@scenario(Consumer, "__aexit__", "OffsetCommit", *GOODBYES, "Fetch")
 async def leaving_a_consumer_of_a_group_by_an_error(run: Run) -> None:
     await _consumer_left(run, ValueError("the user's"), **group(run))
 
 
-@scenario(Consumer, "__aexit__", "OffsetCommit", "LeaveGroup", "Fetch")
+@scenario(Consumer, "__aexit__", "OffsetCommit", *GOODBYES, "Fetch")
 async def leaving_a_consumer_while_a_commit_waits_behind_another(run: Run) -> None:
     await run.topic("t", *BATCHES)
     async with run.connect(**ONE_BATCH) as client:

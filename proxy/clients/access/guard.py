@@ -122,7 +122,7 @@ class Guard:
         Raises:
             RemoteProtocolError: the request is invalid, or names too much.
         """
-        if request.key == FETCH:
+        if request.key in (FETCH, SHARE_FETCH):
             most = max(min(_LONGEST_WAIT, self._info.session_ends_at - now), 0.0)
             frame = with_shorter_wait(frame, int(most * 1000))
         if self._shared.access.has_every_right(self._info):
