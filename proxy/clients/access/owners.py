@@ -63,7 +63,8 @@ class ProducerOwners:
         self._confirmed[producer_id] = _Confirmed(transactional_id, user, self._producers.transaction(producer_id))
         self._of_users.setdefault(user, OrderedDict())[producer_id] = None
         if len(self._confirmed) > MOST_CONFIRMED:
-            self._forget(next(iter(max(self._of_users.values(), key=len))))
+            most = max(self._of_users.values(), key=len)
+            self._forget(next(iter(most)))
 
     def _forget(self, producer_id: int) -> None:
         user = self._confirmed.pop(producer_id).user
