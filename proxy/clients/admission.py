@@ -53,9 +53,7 @@ _RULE_CHANGED = (
 )
 
 
-_TOO_MANY_REFUSED = (
-    "of all producers, it has most of the refused records that the proxy remembers, and these are too many"
-)
+_TOO_MANY_REFUSED = "the proxy remembers too many refused records, and of all hosts, this producer's has most of them"
 
 
 class Admission:
@@ -131,7 +129,7 @@ class Admission:
     def forget_excess(self) -> None:
         """Forget producers if the windows of all remember too many records of refused batches."""
         self._refused.measure()
-        while (producer := self._refused.excess()) is not None:
+        for producer in self._refused.excess():
             assert producer.producer_id is not None, "clients' producers have an id"
             facts = {"producer_id": producer.producer_id, "why": _TOO_MANY_REFUSED}
             log.warning("producer forgotten, it is fenced if it sends again", extra=facts)

@@ -190,10 +190,10 @@ class ClientProducers(Generic[B]):
         self._use(producer_id, producer)
         return producer
 
-    def transactional_id(self, producer_id: int) -> str | None:
-        """The transactional id of a producer; ``None`` if the producer is unknown, or has none."""
+    def transaction(self, producer_id: int) -> UpstreamTransaction | None:
+        """The transaction of a producer; ``None`` if the producer is unknown, or has none."""
         producer = self._known.get(producer_id)
-        return None if producer is None or producer.transaction is None else producer.transaction.transactional_id
+        return None if producer is None else producer.transaction
 
     def in_transaction(self, producer_id: int, epoch: int) -> tuple[KnownProducer[B], UpstreamTransaction] | None:
         """A transactional producer and its transaction; ``None`` if this epoch is unknown."""

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from ottla.codec.apis import NAMES
 from ottla.codec.apis.share_acknowledge import (
     LeaderIdAndEpoch as AcknowledgeLeader,
@@ -24,7 +26,13 @@ from ottla.codec.apis.share_fetch import (
     ShareFetchRequest,
     ShareFetchResponse,
 )
-from ottla.errors import InvalidShareSessionEpoch, ShareSessionNotFound, TopicAuthorizationFailed, UnknownTopicId
+from ottla.errors import (
+    InvalidShareSessionEpoch,
+    ShareSessionLimitReached,
+    ShareSessionNotFound,
+    TopicAuthorizationFailed,
+    UnknownTopicId,
+)
 from ottla.proxy.clients.access.shares import MOST_SESSIONS
 from tests.brokerlite.sharing import Results, acknowledge, fetch
 from tests.proxy.secured import rules
@@ -45,6 +53,8 @@ class Sharing(AnsweringAll):
         self.cluster.release = dict.fromkeys(NAMES, (0, 99))
         self.sessions: dict[tuple[str | None, str | None], tuple[int, tuple[UUID, ...]]] = {}
         """Group, member -> the next epoch, and the topics."""
+        self.refuses = 0
+        """The error code of every response; 0: there is none."""
 
     def _answer(self, node: int, version: int, message: Any) -> Any:
         match message:
@@ -68,6 +78,8 @@ class Sharing(AnsweringAll):
                 return super()._answer(node, version, message)
 
     def _turn(self, message: ShareFetchRequest | ShareAcknowledgeRequest) -> tuple[int, tuple[UUID, ...]]:
+        if self.refuses:
+            return self.refuses, ()
         name, asked = (message.group_id, message.member_id), message.share_session_epoch
         expected, known = self.sessions.get(name, (1, ())) if asked else (0, ())
         if asked == -1:
@@ -229,10 +241,33 @@ def test_a_client_that_disconnects_leaves_no_share_session_behind() -> None:
     assert not world.core.share_session_openers
 
 
-def test_a_connection_has_a_limited_number_of_share_sessions() -> None:
+def open_all(world: SharingWorld) -> None:
+    for number in range(MOST_SESSIONS):
+        assert records_of(world.fetch(ALICE, world.orders, member=str(number))) == {world.orders: RECORDS}
+
+
+def test_a_connection_with_all_its_share_sessions_opens_no_further_one_and_keeps_them() -> None:
     world = SharingWorld()
-    for number in range(MOST_SESSIONS + 1):
-        world.fetch(ALICE, world.orders, member=str(number))
+    open_all(world)
+    assert code_of(world.fetch(ALICE, world.orders, member="more")) == ShareSessionLimitReached.code
+    assert (0, "g", "more") not in world.core.share_session_openers
+    for number in range(MOST_SESSIONS):
+        assert records_of(world.fetch(ALICE, epoch=1, member=str(number))) == {world.orders: RECORDS}
+    assert records_of(world.fetch(ALICE, world.orders, member="0")) == {world.orders: RECORDS}, "opened again"
     assert len(world.core.share_session_openers) == MOST_SESSIONS
-    assert code_of(world.fetch(ALICE, epoch=1, member="0")) == ShareSessionNotFound.code
-    assert records_of(world.fetch(ALICE, epoch=1, member="1")) == {world.orders: RECORDS}
+
+
+@pytest.mark.parametrize("ending", ["closed", "replaced", "lost"])
+def test_a_share_session_that_has_ended_makes_room_for_another_one(ending: str) -> None:
+    world = SharingWorld()
+    open_all(world)
+    match ending:
+        case "closed":
+            world.fetch(ALICE, epoch=-1, member="0")
+        case "replaced":
+            world.fetch(ALICES_OTHER, world.orders, member="0")
+        case "lost":
+            world.upstream.refuses = ShareSessionNotFound.code
+            assert code_of(world.fetch(ALICE, epoch=1, member="0")) == ShareSessionNotFound.code
+            world.upstream.refuses = 0
+    assert records_of(world.fetch(ALICE, world.orders, member="more")) == {world.orders: RECORDS}

@@ -24,6 +24,11 @@ from ottla.errors import (
     TransactionalIdAuthorizationFailed,
     UnknownProducerId,
 )
+from ottla.proxy.clients.access import owners
+from ottla.proxy.clients.access.owners import ProducerOwners
+from ottla.proxy.clients.batches import ClientBatch
+from ottla.proxy.clients.producers import ClientProducers
+from ottla.proxy.upstream.producer import UpstreamTransaction
 from tests.proxy.secured import rules
 from tests.proxy.simulated import World, batch
 from tests.proxy.test_acls import AnsweringAll, client, world_of
@@ -202,3 +207,34 @@ def test_a_super_user_is_not_asked_for_its_producer_id(world: World) -> None:
     world.restart()
     adds(world, 3, "alices", of_alice)
     assert writes(world, 3, "alices", of_alice) == 0
+
+
+def test_the_newest_of_an_allocation_and_a_consent_of_the_coordinator_holds() -> None:
+    producers: ClientProducers[ClientBatch] = ClientProducers()
+    known = ProducerOwners(producers)
+    producer = producers.allocated(7, 0, "host")
+    producer.begin_epoch(UpstreamTransaction("allocated", 0))
+    assert known.of(7) == "allocated"
+    known.confirm("confirmed", 7, "alice")
+    assert known.of(7) == "confirmed"
+    known.confirm("confirmed later", 7, "bob")
+    assert known.of(7) == "confirmed later"
+    producer.begin_epoch(UpstreamTransaction("allocated", 1))
+    assert known.of(7) == "allocated"
+    producers.pop(7)
+    assert known.of(7) == "confirmed later", "nothing else is known"
+
+
+def test_the_pairs_of_one_user_take_no_room_from_those_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owners, "MOST_CONFIRMED", 100)
+    known = ProducerOwners(ClientProducers())
+    for number in range(5):
+        known.confirm(f"alices-{number}", number, "alice")
+    for number in range(1000, 1095):
+        known.confirm(f"mallorys-{number}", number, "mallory")
+    assert known.of(1000) == "mallorys-1000"
+    for number in range(1095, 1189):
+        known.confirm(f"mallorys-{number}", number, "mallory")
+    assert [known.of(number) for number in range(5)] == [f"alices-{number}" for number in range(5)]
+    assert known.of(1000) == "mallorys-1000", "it was used"
+    assert known.of(1001) is None

@@ -242,7 +242,7 @@ class Guard:
         """Learn from the coordinator's consent that the transactional id has this producer id."""
         _, answer = parse_response(APIS[request.key].response, request.version, b"".join(parts)[4:])
         if _consents(answer):
-            self._shared.owners.confirm(transactional_id, producer_id)
+            self._shared.owners.confirm(transactional_id, producer_id, self._info.principal)
         self._client.answer_now(request.ticket, *parts, errors=error_codes(answer), left=left)
 
     def _answered(self, request: ClientRequest, change: Change, parts: Parts, left: int) -> None:

@@ -4,6 +4,8 @@ Rules:
 - A share session remembers partitions at the broker, and later requests do not name them. The broker knows a session by
   its group and member alone, and all clients of the proxy are one user to it. So a connection may only use the session
   that it opened. If another connection opens one for the same member, that replaces it, as at the broker.
+- A connection has a limited number of sessions. The proxy refuses further ones, and never closes one that is in use:
+  its client would open it again, and the records locked in it would be delivered twice.
 - A denied partition is left out of the session, and the response has its error.
 - A response has no records of a topic that the client may not read: through another proxy, another client may have
   replaced the session.
@@ -32,14 +34,16 @@ from ottla.codec.apis.share_fetch import (
     ShareFetchResponse,
 )
 from ottla.codec.apis.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
-from ottla.errors import ShareSessionNotFound, UnknownTopicId
+from ottla.errors import ShareSessionLimitReached, ShareSessionNotFound, UnknownTopicId
 from ottla.proxy.clients.access.groups import refusal_of_topics
 from ottla.proxy.clients.access.screening import PASS, Asked, Verdict, adding, sorted_out
 
 _OPEN, _CLOSE = 0, -1
 """The epochs of requests that open and close a session."""
+_NO_SESSION = {ShareSessionNotFound.code, ShareSessionLimitReached.code}
+"""The errors after which the broker has no session for the member."""
 MOST_SESSIONS = 10
-"""Sessions of one connection that are remembered; known clients have one connection for each share consumer."""
+"""The most sessions of one connection; known clients have one connection for each share consumer."""
 
 
 def share_group_heartbeat(asked: Asked) -> Verdict:
@@ -72,8 +76,8 @@ class ConnectionShareSessions:
 
     def __init__(self, node: int, openers: ShareSessionOpeners) -> None:
         self._node, self._openers = node, openers
-        self._opened: dict[ShareSessionName, None] = {}
-        """The newest last."""
+        self._opened: set[ShareSessionName] = set()
+        """Another connection may have replaced some of them."""
 
     def left(self) -> None:
         """Forget the sessions, because the client has disconnected."""
@@ -91,10 +95,14 @@ class ConnectionShareSessions:
         kept, denied = sorted_out(request.topics, lambda each: _refusal_to_fetch(asked, each))
         results = tuple(_not_fetched(*each) for each in denied)
         add = adding("responses", results)
-        return Verdict(
-            request=replace(request, topics=kept) if denied else None,
-            change=lambda answer: add(_readable(asked, answer)) if results else _readable(asked, answer),
-        )
+
+        def changed(answer: ShareFetchResponse) -> ShareFetchResponse:
+            if answer.error_code in _NO_SESSION:
+                self._forget(self._name(request))
+            readable = _readable(asked, answer)
+            return add(readable) if results else readable
+
+        return Verdict(request=replace(request, topics=kept) if denied else None, change=changed)
 
     def acknowledge(self, asked: Asked) -> Verdict:
         """The screen for ShareAcknowledge."""
@@ -108,25 +116,33 @@ class ConnectionShareSessions:
         return Verdict(request=replace(request, topics=kept), change=adding("responses", results))
 
     def _refusal(self, request: ShareFetchRequest | ShareAcknowledgeRequest) -> int:
-        """The error code if the request belongs to a session of another connection; notes which one it opens."""
-        name = ShareSessionName(self._node, request.group_id, request.member_id)
+        """The error code if the request belongs to a session of another connection, or opens one too many; notes which
+        one it opens.
+        """
+        name = self._name(request)
         if request.share_session_epoch == _OPEN and isinstance(request, ShareFetchRequest):
-            self._open(name)
-        elif self._openers.get(name) is not self:
+            return self._open(name)
+        if self._openers.get(name) is not self:
             return ShareSessionNotFound.code
-        elif request.share_session_epoch == _CLOSE:
+        if request.share_session_epoch == _CLOSE:
             self._forget(name)
         return 0
 
-    def _open(self, name: ShareSessionName) -> None:
-        self._opened.pop(name, None)
-        self._opened[name] = None
+    def _name(self, request: ShareFetchRequest | ShareAcknowledgeRequest) -> ShareSessionName:
+        return ShareSessionName(self._node, request.group_id, request.member_id)
+
+    def _open(self, name: ShareSessionName) -> int:
+        """Note a session that the client opens; returns the error code if it has too many."""
+        if name not in self._opened and len(self._opened) >= MOST_SESSIONS:
+            self._opened = {each for each in self._opened if self._openers.get(each) is self}
+            if len(self._opened) >= MOST_SESSIONS:
+                return ShareSessionLimitReached.code
+        self._opened.add(name)
         self._openers[name] = self
-        if len(self._opened) > MOST_SESSIONS:
-            self._forget(next(iter(self._opened)))
+        return 0
 
     def _forget(self, name: ShareSessionName) -> None:
-        self._opened.pop(name, None)
+        self._opened.discard(name)
         if self._openers.get(name) is self:
             del self._openers[name]
 
