@@ -55,7 +55,7 @@ def test_groups_are_listed_and_described_with_their_lag(ottla_broker: Broker) ->
         consume.line()
         code, out, _ = ottla(ottla_broker, "groups", "list", "--json")
         [listed] = json.loads(out)
-        assert (code, listed["group"], listed["state"], listed["type"]) == (0, "g", "Stable", "classic")
+        assert (code, listed["group"], listed["state"], listed["type"]) == (0, "g", "Stable", "consumer")
         code, out, _ = ottla(ottla_broker, "groups", "describe", "g", "--json")
         described = json.loads(out)
         [member] = described["members"]
