@@ -63,7 +63,7 @@ def test_groups_are_listed_and_described_with_their_lag(ottla_broker: Broker) ->
         [row] = described["partitions"]
         assert (row["topic"], row["end"], row["member_id"]) == ("t", 10, member["member_id"])
         code, out, _ = ottla(ottla_broker, "groups", "describe", "--all", "--members")
-        assert (code, "g: Stable, range, 1 member, " in out, "t:0" in out) == (0, True, True), out
+        assert (code, "g: consumer group, Stable, uniform, 1 member, " in out, "t:0" in out) == (0, True, True), out
         code, _, err = ottla(ottla_broker, "groups", "reset", "g", "--to-earliest", "--execute")
         assert (code, err.count("\n"), member["member_id"] in err) == (1, 1, True), err
     assert ottla(ottla_broker, "groups", "list", "--names", "--type", "share") == (0, "", "")
