@@ -8,7 +8,8 @@ Rules:
 - A member of a consumer group (KIP-848) repeats all fields if the coordinator may not have got them. After each new
   assignment it reports its partitions, also unchanged ones: the coordinator may wait for a report without a partition
   that the member never had.
-- A member that chooses its protocol (``auto``) converts no classic group that had members when it looked.
+- A member that chooses its protocol (``auto``) asks for the group before each join, and converts no classic group that
+  had members then.
 """
 
 from collections import Counter, defaultdict
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from ottla.codec.apis.consumer_group_describe import ConsumerGroupDescribeResponse
 from ottla.codec.apis.consumer_group_heartbeat import (
     JOIN,
     LEAVE,
@@ -49,6 +51,7 @@ AGAIN_IN = "a consumer joins its group again after its LeaveGroup"
 CHANGES = "a heartbeat lacks fields, although the one before was refused or had no response"
 REPORTS = "a heartbeat after a new assignment lacks the partitions"
 CONVERTS = "a member that chooses its protocol converts a classic group with members"
+BLIND = "a member that chooses its protocol joins without asking for the group"
 FEW = 10
 """Offsets that a client may commit twice: it does so after a later commit whose outcome is unknown."""
 AGAIN = "an acknowledged offset is committed again"
@@ -93,7 +96,7 @@ class GroupLedger:
     choosing: set[str] = field(default_factory=set)
     """Processes whose only member chooses its protocol."""
     _classic: dict[str, bool] = field(default_factory=dict)
-    """Process -> whether the coordinator told it last that the group has members, and is classic."""
+    """Process -> whether the group had members, and was classic, in the last answer since the process joined it."""
     shared: set[str] = field(default_factory=set)
     """Processes with several consumers."""
     everything: bool = False
@@ -120,6 +123,8 @@ class GroupLedger:
                 self._given[request.member_id, request.generation_id] = assigned(answer.assignment)
             case ConsumerGroupHeartbeatResponse() if isinstance(request, ConsumerGroupHeartbeatRequest):
                 self._heard(request, answer)
+            case ConsumerGroupDescribeResponse():
+                self._classic[process] = False
             case DescribeGroupsResponse():
                 found = answer.groups[0]
                 self._classic[process] = not found.error_code and found.group_state not in ("Dead", "Empty")
@@ -251,8 +256,10 @@ class GroupLedger:
         if isinstance(message, ConsumerGroupHeartbeatRequest):
             self._beats(message)
             name = link.client.name
-            if message.member_epoch == JOIN and name in self.choosing - self.shared and self._classic.get(name):
-                raise Violation(CONVERTS, name)
+            if message.member_epoch == JOIN and name in self.choosing - self.shared:
+                classic = self._classic.pop(name, None)
+                if classic is not False:
+                    raise Violation(CONVERTS if classic else BLIND, name)
         if self.passing is not None:
             self.passing.sent(link, message)
         self._stays_away(link, message)

@@ -159,6 +159,14 @@ def _also_one_with_members(is_free: Any) -> Any:
     return broken
 
 
+def _without_asking(_: Any) -> Any:
+    def broken(_: ChoosingMember) -> Any:
+        return True
+        yield
+
+    return broken
+
+
 _mutation(
     "partitions are reported as given up while they are read", (ConsumerGroupMember, "_ask", _reported_while_it_is_read)
 )
@@ -197,6 +205,7 @@ _mutation(
 )
 _mutation("offsets of a deleted topic are committed for its successor", (Committing, "log_changed", _nothing))
 _mutation("a member that may choose converts a classic group", (ChoosingMember, "_is_free", _also_one_with_members))
+_mutation("a member that has chosen joins again without asking", (ChoosingMember, "_may_join", _without_asking))
 _transform_mutation(
     "a transaction in an old epoch ends the membership",
     (consumer_group_member, "_OLD_EPOCH", lambda _: (StaleMemberEpoch,)),

@@ -130,6 +130,8 @@ class Simulation:
             )
             if self.manner.protocol in MIXED:  # a member that chooses offers the default assignors
                 self.manner = replace(self.manner, assignors=("range", "cooperative-sticky"))
+            if self.manner.protocol == "auto":  # with "auto", static members and those with a rack are classic
+                self.manner = replace(self.manner, static=False)
             if Random(f"{seed} pattern of both").random() < 0.3:
                 self.manner = replace(self.manner, pattern=True)
             if self.protocols.random() < 0.3:
@@ -174,7 +176,9 @@ class Simulation:
             fetch_buffer_bytes=_buffer(Random(f"{seed} buffer"), most),
             metadata_max_age=0.2 if self.max_idle else max_age,
             fetch_max_wait=chance.choice((0.5, 1.0, 2.0)),
-            rack=Random(f"{seed} rack").choice((None, None, "r1", f"r{nodes}")),
+            rack=None
+            if self.manner.protocol == "auto"
+            else Random(f"{seed} rack").choice((None, None, "r1", f"r{nodes}")),
         )
         self.logins: Logins | None = None
         if (own := Random(f"{seed} logins")).random() < 0.2:
