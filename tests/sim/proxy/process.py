@@ -8,7 +8,7 @@ breaks meanwhile, the rest is lost.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
@@ -20,7 +20,6 @@ from ottla.codec.apis import APIS
 from ottla.codec.apis.find_coordinator import FindCoordinatorResponse
 from ottla.codec.apis.metadata import MetadataResponse
 from ottla.codec.apis.produce import ProduceResponse
-from ottla.codec.apis.sasl_authenticate import SaslAuthenticateResponse
 from ottla.proxy import events as proxy
 from ottla.proxy.acl_rules import AclRules
 from ottla.proxy.config import ProxyConfig
@@ -123,8 +122,9 @@ class _Connection:
     answers: dict[int, bytes] = field(default_factory=dict)
     begun: dict[int, bytes] = field(default_factory=dict)
     """Ticket -> the pieces of an answer so far."""
-    waiting: list[proxy.Requested] | None = None
-    """The requests that its client sends once it has logged in; ``None``: it has, or needs no login."""
+    waiting: list[tuple[Any, int, Reply]] | None = None
+    """Requests that its client sends once it has logged in, with their versions; ``None``: it has, or needs no login.
+    """
 
     def flush(self) -> None:
         while self.asked and self.asked[0] in self.answers:
@@ -268,12 +268,13 @@ class ProxyProcess(SimulatedProcess):
             if self.forwards:
                 self._log_in(connection)
         link.serving = False  # a connection may have several requests in flight
+        if connection.waiting is not None:
+            connection.waiting.append((message, version, reply))
+            return True
         whole = self._requested(connection, message, version, reply)
         if self.door is not None and (answer := self.door.take(link, bytes(whole.frame), close)) is not None:
             connection.answers[whole.ticket] = answer
             connection.flush()
-        elif connection.waiting is not None:
-            connection.waiting.append(whole)
         elif self.pieces is None:
             self._tell(whole)
         else:
@@ -295,24 +296,29 @@ class ProxyProcess(SimulatedProcess):
     def _log_in(self, connection: _Connection) -> None:
         """Log a client in, in its place: no client of these worlds knows SASL."""
         connection.waiting = []
-        requests = [
-            self._requested(connection, message, version, partial(self._logged_in, connection))
-            for message, version in forwarded.login(connection.link.client.name)
-        ]
-        for request in requests:
-            self._tell(request)
+        self._send_login(connection, iter(forwarded.login(connection.link.client.name)))
 
-    def _logged_in(self, connection: _Connection, answer: Any) -> None:
-        if answer is not None and isinstance(answer[0], SaslAuthenticateResponse):
-            self.clock.later(0.0, partial(self._go_on, connection))
+    def _send_login(self, connection: _Connection, left: Iterator[tuple[Any, int]]) -> None:
+        """Send the next request of a login, as clients do: after the answer to the one before."""
+        if self.held(partial(self._send_login, connection, left)):
+            return
+        if self._connections.get(connection.link) is not connection:
+            return
+        if (following := next(left, None)) is None:
+            self._go_on(connection)
+            return
+
+        def answered(answer: Any) -> None:
+            if answer is not None:
+                self.clock.later(0.0, partial(self._send_login, connection, left))
+
+        self._tell(self._requested(connection, *following, answered))
 
     def _go_on(self, connection: _Connection) -> None:
         """Send the requests that have waited for a login."""
-        if self.held(partial(self._go_on, connection)) or self._connections.get(connection.link) is not connection:
-            return
         waiting, connection.waiting = connection.waiting or [], None
-        for each in waiting:
-            self._tell(each)
+        for message, version, reply in waiting:
+            self._tell(self._requested(connection, message, version, reply))
 
     def _arrive(self, incoming: "_Incoming", number: int) -> None:
         """A piece of a request arrives: the proxy passes the request on, or collects it."""
