@@ -165,11 +165,13 @@ def test_a_snapshot_of_another_thread_may_be_overtaken_by_the_machines_at_any_li
     before, threshold = sys.gettrace(), gc.get_threshold()
     gc.callbacks.append(in_the_middle_of_a_call)
     sys.settrace(overtaken)
+    gc.freeze()  # a collection of everything that pytest has would take most of a minute
     gc.set_threshold(1)
     try:
         there = core.metrics.snapshot(0.0)
     finally:
         gc.set_threshold(*threshold)
+        gc.unfreeze()
         sys.settrace(before)
         gc.callbacks.remove(in_the_middle_of_a_call)
     assert {each.name for each in there} >= expected and asked > 100
