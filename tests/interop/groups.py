@@ -112,7 +112,7 @@ class Group:
         self.await_read()
 
     def await_shared(self, timeout: float = HUNG) -> None:
-        """Wait until every running member has partitions, and each partition one member."""
+        """Wait until the running members share the partitions evenly."""
         running = self.running
         until(lambda: shared(running, PARTITIONS), running, timeout)
 
