@@ -119,11 +119,9 @@ def understood(config: Mapping[str, Any], *, lenient: bool = False, ignore: Coll
     wrong += _contradictions(read) + _combine(made, read) + _refusals(made, read)
     if wrong:
         raise ConfigurationError("; ".join(wrong))
-    made.share_consumer.update({name: made.consumer[name] for name in _OF_SHARE_CONSUMERS if name in made.consumer})
+    of_share_consumers = [each.name for each in fields(ShareConsumerOptions)]
+    made.share_consumer.update({name: made.consumer[name] for name in of_share_consumers if name in made.consumer})
     return made
-
-
-_OF_SHARE_CONSUMERS = [each.name for each in fields(ShareConsumerOptions)]
 
 
 def near_name(name: str) -> str:

@@ -11,14 +11,5 @@ from ottla.codec.apis.alter_configs import AlterConfigsResourceResponse, AlterCo
 
 
 def handle(broker: BrokerCore, call: Call) -> AlterConfigsResponse:
-    return AlterConfigsResponse(
-        responses=tuple(
-            AlterConfigsResourceResponse(
-                error_code=0 if error is None else error.code,
-                error_message=None if error is None else error.detail or None,
-                resource_type=asked.resource_type,
-                resource_name=asked.resource_name,
-            )
-            for asked, error in change_each(broker, call, replace=True)
-        )
-    )
+    outcomes = change_each(broker, call, AlterConfigsResourceResponse, replace=True)
+    return AlterConfigsResponse(responses=tuple(outcomes))

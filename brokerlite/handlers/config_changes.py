@@ -10,14 +10,14 @@ legacyAlterConfigResource).
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol, TypeVar
 
 from ottla.acl.rights import ALTER_GROUP_CONFIGS, ALTER_TOPIC_CONFIGS
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.groups.group_configs import check_group_configs, check_group_name
 from ottla.brokerlite.machines.topics.configs import CONFIGS, LIST, check_asked, check_configs, shown
-from ottla.brokerlite.machines.topics.topics import TopicLogs, check_name
+from ottla.brokerlite.machines.topics.topics import TopicLogs, check_name, check_own
 from ottla.codec.apis import alter_configs, incremental_alter_configs
 from ottla.codec.apis.describe_configs import GROUP, TOPIC
 from ottla.codec.apis.incremental_alter_configs import APPEND, DELETE, SET, SUBTRACT
@@ -26,6 +26,7 @@ from ottla.errors import BrokerError, InvalidConfig, InvalidRequest
 LONGEST = 2**15 - 1
 """The most bytes of a string in the protocol: DescribeConfigs could not return a longer value."""
 
+_Outcome = TypeVar("_Outcome")
 _Asked = alter_configs.AlterConfigsResource | incremental_alter_configs.AlterConfigsResource
 
 
@@ -49,10 +50,13 @@ class _Resource(Protocol):
     def store(self, configs: dict[str, str]) -> None: ...
 
 
-def change_each(broker: BrokerCore, call: Call, *, replace: bool) -> Iterator[tuple[_Asked, BrokerError | None]]:
-    """Change the resources of a request; yield each of them once, with its error.
+def change_each(
+    broker: BrokerCore, call: Call, outcome: Callable[..., _Outcome], *, replace: bool
+) -> Iterator[_Outcome]:
+    """Change the resources of a request; yield the outcome of each of them once.
 
     Args:
+        outcome: makes an entry of the response. Both APIs have the same fields.
         replace: configurations that the request does not name return to their defaults.
     """
     named = Counter((each.resource_type, each.resource_name) for each in call.message.resources)
@@ -65,7 +69,12 @@ def change_each(broker: BrokerCore, call: Call, *, replace: bool) -> Iterator[tu
             _change(broker, call, asked, replace=replace)
         except BrokerError as caught:
             error = caught
-        yield asked, error
+        yield outcome(
+            error_code=0 if error is None else error.code,
+            error_message=None if error is None else error.detail or None,
+            resource_type=asked.resource_type,
+            resource_name=asked.resource_name,
+        )
 
 
 def _change(broker: BrokerCore, call: Call, asked: _Asked, *, replace: bool) -> None:
@@ -142,7 +151,7 @@ class _Topic:
     def check(self, configs: Mapping[str, str]) -> dict[str, str]:
         checked = check_configs(configs)
         check_asked(checked)
-        self._broker.topics.check_own(self._topic.name)
+        check_own(self._topic.name)
         return checked
 
     def store(self, configs: dict[str, str]) -> None:

@@ -9,14 +9,5 @@ from ottla.codec.apis.incremental_alter_configs import AlterConfigsResourceRespo
 
 
 def handle(broker: BrokerCore, call: Call) -> IncrementalAlterConfigsResponse:
-    return IncrementalAlterConfigsResponse(
-        responses=tuple(
-            AlterConfigsResourceResponse(
-                error_code=0 if error is None else error.code,
-                error_message=None if error is None else error.detail or None,
-                resource_type=asked.resource_type,
-                resource_name=asked.resource_name,
-            )
-            for asked, error in change_each(broker, call, replace=False)
-        )
-    )
+    outcomes = change_each(broker, call, AlterConfigsResourceResponse, replace=False)
+    return IncrementalAlterConfigsResponse(responses=tuple(outcomes))

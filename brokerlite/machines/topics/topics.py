@@ -240,7 +240,7 @@ class Topics:
 
     def check_growth(self, topic: TopicLogs, partitions: int) -> None:
         """Check whether a topic may grow to ``partitions``, with the errors of `grow`."""
-        self.check_own(topic.name)
+        check_own(topic.name)
         known = len(topic.partitions)
         if partitions <= known:
             raise InvalidPartitions(
@@ -256,7 +256,7 @@ class Topics:
             InvalidRequest: it is an internal topic.
             KafkaStorageError: the disk refused; the topic stays as it was.
         """
-        self.check_own(topic.name)
+        check_own(topic.name)
         self._storage.configure_topic(topic.name, configs)
         before = unheeded(topic.configs)
         topic.configure(configs, self._settings(configs))
@@ -267,11 +267,6 @@ class Topics:
         wanted = {**topic.configs, **configs}
         topic.configure(wanted, self._settings(wanted))
 
-    def check_own(self, name: str) -> None:
-        """Raises `InvalidRequest` if clients may not change the topic, because it is internal."""
-        if name in INTERNAL:
-            raise InvalidRequest(f"{name} is an internal topic")
-
     def delete(self, topic: TopicLogs) -> None:
         """Delete a topic with all its records.
 
@@ -279,7 +274,7 @@ class Topics:
             InvalidRequest: it is an internal topic.
             KafkaStorageError: the disk refused; the topic stays.
         """
-        self.check_own(topic.name)
+        check_own(topic.name)
         self._storage.delete_topic(topic.name)
         del self.by_name[topic.name]
         del self._folded[_folded(topic.name)]
@@ -339,6 +334,12 @@ def _folded(name: str) -> str:
 def _warn(topic: TopicLogs, keys: Iterable[str]) -> None:
     for key in keys:
         log.warning("topic configuration stored, but it has no effect: %s", key, extra={"topic": topic.name})
+
+
+def check_own(name: str) -> None:
+    """Raises `InvalidRequest` if clients may not change the topic, because it is internal."""
+    if name in INTERNAL:
+        raise InvalidRequest(f"{name} is an internal topic")
 
 
 def check_name(name: str) -> None:
