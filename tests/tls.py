@@ -11,6 +11,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from ottla.tls import TLS, ClientCertificates, ServerTLS
 
+CA = "ca.pem"
+"""The file with the CA of `kafka_store`."""
+
 
 def text(blob: trustme.Blob) -> str:
     """The contents of a PEM file."""
@@ -57,7 +60,7 @@ def kafka_store(home: Path, ca: trustme.CA, host: str) -> dict[str, str]:
     its = ca.issue_cert(host)
     key = to.load_pem_private_key(its.private_key_pem.bytes(), None)  # Kafka reads PKCS#8 only
     pkcs8 = key.private_bytes(to.Encoding.PEM, to.PrivateFormat.PKCS8, to.NoEncryption())
-    store, trust = home / "broker.pem", home / "ca.pem"
+    store, trust = home / "broker.pem", home / CA
     store.write_bytes(pkcs8 + b"".join(each.bytes() for each in its.cert_chain_pems))
     trust.write_bytes(ca.cert_pem.bytes())
     return {

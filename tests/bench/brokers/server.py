@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Protocol
 
 import trio
+import trustme
 
 import ottla
 from ottla.codec.apis.metadata import MetadataRequest, MetadataResponse
@@ -26,6 +27,7 @@ from tests import kafka
 from tests.bench.clients.canned import PREFIX, topic_names
 from tests.bench.clients.process import Broken
 from tests.bench.peer import Peer
+from tests.tls import CA, kafka_store
 
 READY_SECONDS = 300.0
 STOP_SECONDS = 120.0
@@ -47,15 +49,41 @@ JVM = (
 """The flags of kafka-server-start.sh and kafka-run-class.sh."""
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a broker runs.
+
+    Attributes:
+        home: the folder with its data.
+        port: of its listener.
+        tls: the port of a second one, over TLS; ``None``: there is none.
+    """
+
+    home: Path
+    port: int
+    tls: int | None = None
+
+    @property
+    def listeners(self) -> str:
+        """The value of ``listeners``."""
+        over_tls = f",SSL://{kafka.HOST}:{self.tls}" if self.tls else ""
+        return f"PLAINTEXT://{kafka.HOST}:{self.port}{over_tls}"
+
+    def certificates(self) -> dict[str, str]:
+        """Write certificates, if it needs them, and return the settings of the broker's own."""
+        settings = kafka_store(self.home, trustme.CA(), kafka.HOST) if self.tls else {}
+        return {name: value for name, value in settings.items() if "keystore" in name}
+
+
 class Broker(Protocol):
     """A kind of broker; its settings have the names of Kafka's server.properties."""
 
     name: str
 
-    def prepare(self, home: Path, port: int) -> None:
+    def prepare(self, at: Place) -> None:
         """Prepare an empty folder for the first start."""
 
-    def command(self, home: Path, port: int) -> list[str]: ...
+    def command(self, at: Place) -> list[str]: ...
 
 
 @dataclass(frozen=True)
@@ -63,14 +91,12 @@ class Brokerlite:
     settings: Mapping[str, str] = field(default_factory=dict)
     name = "brokerlite"
 
-    def prepare(self, home: Path, port: int) -> None:
-        if self.settings:
-            _write(home / "broker.properties", self.settings)
+    def prepare(self, at: Place) -> None:
+        _write(at.home / "broker.properties", {"listeners": at.listeners, **at.certificates(), **self.settings})
 
-    def command(self, home: Path, port: int) -> list[str]:
-        listen = ["--listen", f"{kafka.HOST}:{port}", "--data", str(home / "data")]
-        config = ["--config", str(home / "broker.properties")] if self.settings else []
-        return [sys.executable, "-m", "ottla", "broker", *listen, *config, "--group-delay", "0"]
+    def command(self, at: Place) -> list[str]:
+        options = ["--config", str(at.home / "broker.properties"), "--data", str(at.home / "data")]
+        return [sys.executable, "-m", "ottla", "broker", *options, "--group-delay", "0"]
 
 
 @dataclass(frozen=True)
@@ -78,15 +104,16 @@ class Apache:
     settings: Mapping[str, str] = field(default_factory=dict)
     name = f"Apache Kafka {kafka.VERSION}"
 
-    def prepare(self, home: Path, port: int) -> None:
+    def prepare(self, at: Place) -> None:
         [controller] = kafka.free_ports(1)
         settings = {
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@{kafka.HOST}:{controller}",
             "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://{kafka.HOST}:{port},CONTROLLER://{kafka.HOST}:{controller}",
-            "log.dirs": str(home / "data"),
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL",
+            "listeners": f"{at.listeners},CONTROLLER://{kafka.HOST}:{controller}",
+            "log.dirs": str(at.home / "data"),
             "offsets.topic.replication.factor": "1",
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.min.isr": "1",
@@ -94,12 +121,13 @@ class Apache:
             # By default after a minute: until then the topics of a whole case would fill the disk.
             "log.segment.delete.delay.ms": "500",
         }
-        _write(home / "server.properties", {**settings, **self.settings})
-        kafka.run("kafka.tools.StorageTool", "format", "-t", kafka.CLUSTER_ID, "-c", home / "server.properties")
+        properties = at.home / "server.properties"
+        _write(properties, {**settings, **at.certificates(), **self.settings})
+        kafka.run("kafka.tools.StorageTool", "format", "-t", kafka.CLUSTER_ID, "-c", properties)
 
-    def command(self, home: Path, port: int) -> list[str]:
+    def command(self, at: Place) -> list[str]:
         java = kafka.need("java", "a JDK, 17 or newer")
-        return [java, *JVM, "-cp", kafka.classpath(), "kafka.Kafka", str(home / "server.properties")]
+        return [java, *JVM, "-cp", kafka.classpath(), "kafka.Kafka", str(at.home / "server.properties")]
 
 
 def _write(path: Path, settings: Mapping[str, str]) -> None:
@@ -128,20 +156,28 @@ BROKERS: tuple[Broker, Broker] = (Brokerlite(), Apache())
 class Server:
     """A broker below the folder ``home``, which can be started again on its data.
 
+    Args:
+        tls: whether it has a second listener, over TLS.
+
     Attributes:
         name: the name of its kind.
         port, bootstrap: its address; ``bootstrap`` is ``host:port``.
+        secured: what a task needs to connect over TLS; empty without that listener.
         ready_seconds: how long its last start took.
     """
 
-    def __init__(self, broker: Broker, home: Path) -> None:
+    def __init__(self, broker: Broker, home: Path, *, tls: bool = False) -> None:
         self.name = broker.name
-        [self.port] = kafka.free_ports(1)
+        self.port, *further = kafka.free_ports(2 if tls else 1)
         self.bootstrap = f"{kafka.HOST}:{self.port}"
-        self._home, self._command = home, broker.command(home, self.port)
+        self.secured: dict[str, str] = {}
+        if tls:
+            self.secured = {"bootstrap": f"{kafka.HOST}:{further[0]}", "ca": str(home / CA)}
+        place = Place(home, self.port, *further)
+        self._home, self._command = home, broker.command(place)
         self._process: subprocess.Popen[bytes] | None = None
         self.ready_seconds = 0.0
-        broker.prepare(home, self.port)
+        broker.prepare(place)
 
     @property
     def pid(self) -> int:

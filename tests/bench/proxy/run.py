@@ -47,6 +47,8 @@ KB16, MB1 = 16 * 2**10, 10**6
 READY_SECONDS = 20.0
 PATIENCE = 120.0
 ROUNDS = 5
+_METADATA = 4
+"""The first version that a proxy with ACLs offers."""
 _TOPIC = canned.topic_names(1)[0]
 DIRECT, PASSED, OBSERVE, REWRITE, JOURNAL = "direct", "passed", "observe", "rewrite", "rewrite, journal"
 COPY = "copy"
@@ -249,7 +251,7 @@ def _canned() -> Iterator[tuple[str, str]]:
 
 def _answers(port: int) -> bool:
     with contextlib.suppress(OSError), contextlib.closing(Peer(port, timeout=READY_SECONDS)) as peer:
-        return len(peer.ask(MetadataRequest(topics=None), 1, MetadataResponse).brokers) > 0
+        return len(peer.ask(MetadataRequest(topics=None), _METADATA, MetadataResponse).brokers) > 0
     return False
 
 

@@ -39,11 +39,11 @@ def _moved(
                 )
                 for way in ("produce", "consume")
             }
-            works[name] = partial(_produced_and_consumed, server, client, tasks)
+            works[name] = partial(produced_and_consumed, server, client, tasks)
         return contest(works, stage.amounts.few)
 
 
-def _produced_and_consumed(server: Server, client: str, tasks: dict[str, Task]) -> Figures:
+def produced_and_consumed(server: Server, client: str, tasks: dict[str, Task]) -> Figures:
     found: Figures = {}
     for way, task in tasks.items():
         before, stored = server.cpu(), server.stored(task.partitions, prefix=task.prefix)
@@ -114,7 +114,7 @@ def _check(server: Server, task: Task, count: int) -> None:
         raise Broken(f"{count:,} records were acknowledged, but the broker has {stored:,}")
 
 
-def _ratios(way: str) -> tuple[Column, ...]:
+def ratios(way: str) -> tuple[Column, ...]:
     return (
         Column(f"{way}: records/s", f"{way}_rate", OURS, KAFKA),
         Column(f"{way}: processor time", f"{way}_broker_ms", OURS, KAFKA),
@@ -129,7 +129,7 @@ TABLES = (
     Table(
         name="brokers",
         heads=("values",),
-        columns=(*_ratios("produce"), *_ratios("consume")),
+        columns=(*ratios("produce"), *ratios("consume")),
         lines=(
             *_lines("confluent", 100, 1000, 10_000),
             Line(("1 KB, lz4",), partial(_moved, size=1000, compression="lz4")),
@@ -139,13 +139,13 @@ TABLES = (
     Table(
         name="brokers-ottla",
         heads=("values",),
-        columns=(*_ratios("produce"), *_ratios("consume")),
+        columns=(*ratios("produce"), *ratios("consume")),
         lines=_lines("ottla", 100, 1000),
     ),
     Table(
         name="brokers-java",
         heads=("values",),
-        columns=(*_ratios("produce"), *_ratios("consume")),
+        columns=(*ratios("produce"), *ratios("consume")),
         lines=_lines(JAVA, 100, 1000),
     ),
     Table(

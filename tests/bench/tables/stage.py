@@ -104,7 +104,7 @@ class Stage:
         """The broker, started again if it has ended: one failure must not become that of all later tables."""
         server = self._servers.get(broker.name)
         if server is None or not server.is_running:
-            server = self._exits.enter_context(running(broker))
+            server = self._exits.enter_context(running(broker, tls=True))
             if isinstance(broker, Apache):
                 self._warm(server)
             self._servers[broker.name] = server
@@ -116,7 +116,7 @@ class Stage:
 
         return self._exits.enter_context(session())
 
-    def once(self, name: str, work: Callable[[], None]) -> None:
+    def once(self, name: str, work: Callable[[], object]) -> None:
         """Do work that several lines need, when the first of them asks for it."""
         if name not in self._done:
             work()
@@ -189,11 +189,11 @@ class Stage:
 
 
 @contextlib.contextmanager
-def running(broker: Broker) -> Iterator[Server]:
-    """A broker in a process of its own, on an empty folder."""
+def running(broker: Broker, *, tls: bool = False) -> Iterator[Server]:
+    """A broker in a process of its own, on an empty folder; ``tls``: with a second listener."""
     with (
         tempfile.TemporaryDirectory(prefix="ottla-bench-") as home,
-        contextlib.closing(Server(broker, Path(home))) as server,
+        contextlib.closing(Server(broker, Path(home), tls=tls)) as server,
     ):
         server.start()
         yield server
