@@ -536,8 +536,9 @@ def _on_kraft(node: Node, nodes: list[Node]) -> dict[str, str]:
         # Only clients with a rack read from the replica there.
         "broker.rack": f"rack-{node.id}",
         "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
-        # A test waits until the cluster has detected a killed node, so that should be soon.
-        "broker.session.timeout.ms": "4000",
+        # Tests of a cluster wait until it has detected a killed node, so that should be soon. Nobody detects the only
+        # node; paused for longer than this, it would fence itself, and its partitions would have no leader for a while.
+        "broker.session.timeout.ms": "30000" if len(nodes) == 1 else "4000",
         "broker.heartbeat.interval.ms": "500",
     }
 

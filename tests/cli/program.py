@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -20,18 +21,22 @@ protocol instead takes 10 s or more."""
 
 # In development mode the interpreter prints warnings to stderr, where a test sees them as errors.
 COMMAND = (sys.executable, "-X", "dev", "-m", "ottla.cli")
+_OUTAGES = re.compile(rb"^\S+ WARNING ottla\.sdk\.outages  .*\n", re.MULTILINE)
+"""Lines about a broker that does not answer for seconds: most run in the test's process, which may be paused."""
 ENVIRONMENT = {**os.environ, "NO_COLOR": "1", "COLUMNS": "100", "TERM": "dumb"}
 
 
 def run(*arguments: str | Path, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    """Run a command that ends by itself."""
-    return subprocess.run(
+    """Run a command that ends by itself; lines about outages are left out of its stderr."""
+    done = subprocess.run(
         [*COMMAND, *map(str, arguments)], input=given, capture_output=True, timeout=HUNG, env=ENVIRONMENT
     )
+    done.stderr = _OUTAGES.sub(b"", done.stderr)
+    return done
 
 
 class Program:
-    """A running command."""
+    """A running command; lines about outages are left out of its stderr."""
 
     def __init__(
         self, arguments: tuple[str | Path, ...], env: Mapping[str, str] | None = None, before: tuple[str, ...] = ()
@@ -80,13 +85,13 @@ class Program:
         finally:
             os.close(open_stdin)
         self._rest += out
-        return self.process.returncode, err, time.monotonic() - start
+        return self.process.returncode, _OUTAGES.sub(b"", err), time.monotonic() - start
 
     def ended(self) -> tuple[int, bytes]:
         """Wait until it ends by itself; return the exit code and stderr."""
         out, err = self.process.communicate(timeout=HUNG)
         self._rest += out
-        return self.process.returncode, err
+        return self.process.returncode, _OUTAGES.sub(b"", err)
 
     @property
     def rest(self) -> bytes:

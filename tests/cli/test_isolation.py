@@ -13,6 +13,8 @@ from tests.cli import program
 pytestmark = pytest.mark.slow  # a process or two for each test
 
 COMMITTED = ("--isolation", "read_committed")
+LONG = 900.0
+"""Seconds that a transaction may stay open: the most that brokers allow. Each test runs several processes meanwhile."""
 
 
 class Failed(Exception):
@@ -32,7 +34,7 @@ def log(ottla_broker: Broker) -> Iterator[contextlib.ExitStack]:
     with (
         ottla.sync.connect(ottla_broker.bootstrap) as client,
         client.producer(transactional_id="first") as first,
-        client.producer(transactional_id="second") as second,
+        client.producer(transactional_id="second", transaction_timeout=LONG) as second,
         contextlib.ExitStack() as stack,
     ):
         with first.transaction() as txn:

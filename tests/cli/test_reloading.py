@@ -2,7 +2,6 @@
 
 import json
 import signal
-import socket
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from ottla.testing import Broker
 from tests.cli import program
 from tests.cli.program import running
+from tests.kafka import free_ports
 from tests.patience import HUNG
 
 pytestmark = pytest.mark.slow  # a process or two for each test
@@ -184,8 +184,7 @@ def test_only_a_post_reloads_and_only_with_a_file() -> None:
 
 
 def test_a_server_that_does_not_answer_is_code_3() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        address = f"127.0.0.1:{gone.getsockname()[1]}"
+    address = f"127.0.0.1:{free_ports(1)[0]}"
     done = program.run("proxy", "reload", address)
     assert (done.returncode, done.stdout) == (3, b"")
     assert f"no server answers at {address}".encode() in done.stderr
@@ -216,8 +215,7 @@ def test_a_file_is_checked_without_a_server(tmp_path: Path, kind: str, text: str
 
 
 def test_a_hang_up_while_the_proxy_starts_is_not_lost(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    address = f"127.0.0.1:{free_ports(1)[0]}"
     file = tmp_path / "proxy.toml"
     head = (
         f'upstream = "{address}"\nlisten = "127.0.0.1:0"\nhealth = "127.0.0.1:0"\nconnect-timeout = {HUNG}\n[topics]\n'

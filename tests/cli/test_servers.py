@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from ottla.testing import Broker
+from tests.announcing import alone
 from tests.cli import program
 from tests.cli.program import running
+from tests.kafka import free_ports
 from tests.patience import HUNG
 
 pytestmark = pytest.mark.slow  # a process or two for each test
@@ -110,8 +112,7 @@ def test_a_data_folder_of_something_else_is_code_2(tmp_path: Path) -> None:
 
 
 def test_a_proxy_without_upstream_is_code_3_within_its_deadline() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        address = f"127.0.0.1:{gone.getsockname()[1]}"
+    address = f"127.0.0.1:{free_ports(1)[0]}"
     done = program.run("proxy", *ANYWHERE, "--upstream", address, "--connect-timeout", "0.5", "--log-level", "error")
     assert (done.returncode, done.stderr.count(b"\n")) == (3, 1), done.stderr
     assert address.encode() in done.stderr
@@ -165,7 +166,8 @@ def test_a_server_that_was_started_by_nohup_survives_its_terminal() -> None:
 @pytest.fixture
 def announced_broker() -> Iterator[tuple[program.Program, str]]:
     name = f"ottla-cli-{os.getpid()}"
-    with running("broker", *ANYWHERE, "--announce", "--name", name, "--log-level", "warning") as broker:
+    announcing = ("--announce", "--name", name, "--log-level", "warning")
+    with alone(), running("broker", *ANYWHERE, *announcing) as broker:
         assert broker.facts()["announced"] == f"zeroconf://{name}"
         yield broker, name
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import ottla.sync
 from ottla.testing import Broker
 from tests.kafka import ApacheKafka
 from tests.patience import PROGRAM
@@ -70,8 +71,12 @@ def test_a_flight_that_nobody_sent_is_noticed(ottla_broker: Broker) -> None:
         env=ENVIRONMENT,
     ) as process:
         topic = _await_topic(ottla_broker)
-        command = [sys.executable, "-m", "ottla.cli", "produce", topic, "-b", ottla_broker.bootstrap]
-        subprocess.run(command, input=b"a flight of fancy\n", check=True, capture_output=True)
+        process.send_signal(signal.SIGSTOP)  # so PySpark is not told to begin before the record is there
+        try:
+            with ottla.sync.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
+                producer.send(topic, b"a flight of fancy")
+        finally:
+            process.send_signal(signal.SIGCONT)
         out, err = process.communicate(timeout=PROGRAM)
     assert process.returncode == 1
     assert err.startswith("ottla: ") and "foreign=1" in err and err.count("\n") == 1, err

@@ -4,6 +4,7 @@ Rule: `localhost:9092` in a snippet is the broker, `localhost:19092` the proxy, 
 the proxy, `localhost:18082` that of the broker, and `localhost:18081` the report of the proxy; the tests replace them
 by free ports.
 A shell line that starts a server leaves it running; other shell lines run to their end. `make` and `pip` do not run.
+A line that stops a program after some seconds does so at an event (`AT_EVENTS`), which no busy machine misses.
 Python and TOML that begin with a file name in a comment are saved under that name. All snippets with Spark run in one
 process, with one JVM.
 """
@@ -28,6 +29,33 @@ ON_BOTH = "howto-share-groups.md"
 """A page that starts no broker: its snippets run against Apache Kafka and against brokerlite."""
 FILES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SERVERS = ("ottla broker", "ottla proxy")
+PROGRAM_OF_TUTORIAL = f"timeout --foreground --signal INT {PROGRAM} python service.py"
+"""Runs in the background, where a shell would make it ignore SIGINT without `timeout`."""
+GROUP_OF_TUTORIAL = "ottla groups describe invoices --members --bootstrap localhost:9092"
+
+
+def _invoiced(count: int) -> str:
+    """Wait for so many invoices, or for the end of the program $pid."""
+    rows = 'sqlite3.connect("invoices.db").execute("SELECT count(*) FROM invoices").fetchone()[0]'
+    asking = f"python -c 'import sqlite3; assert {rows} >= {count}' 2>/dev/null"
+    return f"until {asking} || ! kill -0 $pid; do sleep 0.1; done"
+
+
+AT_EVENTS = {
+    "timeout --signal KILL 5 python service.py ||": (
+        f"python service.py & pid=$!; {_invoiced(1)}; kill -KILL $pid; wait $pid ||"
+    ),
+    "timeout --foreground --signal INT 30 python service.py ||": (
+        f"{PROGRAM_OF_TUTORIAL} & pid=$!; {_invoiced(1000)}; kill -INT $pid; wait $pid ||"
+    ),
+    "timeout --foreground --signal INT 12 python service.py & timeout --foreground --signal INT 12 python service.py & "
+    f"sleep 6; {GROUP_OF_TUTORIAL}; wait": (
+        f"{PROGRAM_OF_TUTORIAL} & {PROGRAM_OF_TUTORIAL} & "
+        f"until {GROUP_OF_TUTORIAL} | grep -q 'Stable, .* 2 members'; do sleep 0.1; done; "
+        f"{GROUP_OF_TUTORIAL}; kill -INT $(jobs -p); wait"
+    ),
+}
+"""Parts of lines in the tutorial, and the shell's words that the tests run in their place."""
 END = "-- the snippet has ended --"
 WITH_SPARK = f"""
 import runpy, sys
@@ -48,6 +76,8 @@ class Bench:
     spark: subprocess.Popen[str] | None = None
 
     def run(self, language: str, code: str) -> str:
+        for written, at_event in AT_EVENTS.items():
+            code = code.replace(written, at_event)
         for written, real in self.addresses.items():
             code = code.replace(written, real)
         if named := re.match(r"# (\w+\.(py|toml))\n", code):
@@ -150,6 +180,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 def test_the_snippets_run(path: Path, bench: Bench) -> None:
     printed = [bench.run(language, code) for language, code in snippets(path)]
     if path.name == "tutorial.md":
+        assert all(written in path.read_text() for written in AT_EVENTS)
         [of_members] = [each for each in printed if "2 members" in each]
         assert sorted(each.count(",") for each in re.findall(r"orders:([\d,]+)", of_members)) == [0, 1], of_members
     if path.name == "README.md":

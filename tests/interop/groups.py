@@ -30,8 +30,6 @@ class Group:
 
     Args:
         assignor: of members that use the classic protocol.
-        session: their session timeout in seconds; a member that stalls for longer must rejoin, and loses its
-            partitions.
 
     Attributes:
         name: the name of the group and of its topic.
@@ -39,11 +37,12 @@ class Group:
         sent: the number of records sent so far.
     """
 
-    def __init__(self, bootstrap: str, assignor: str = "range", *, session: int = 15) -> None:
-        self.bootstrap, self.assignor, self.session = bootstrap, assignor, session
+    def __init__(self, bootstrap: str, assignor: str = "range") -> None:
+        self.bootstrap, self.assignor = bootstrap, assignor
         self.name = f"mixed-{uuid.uuid4().hex[:8]}"
         self.members: list[Member] = []
         self.sent = 0
+        self._flows = False
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -56,16 +55,19 @@ class Group:
         self._stack.close()
 
     def join(self, *clients: MemberClient) -> list[Member]:
-        """Let clients join, one after the other, and wait until all members share the partitions."""
+        """Let clients join, one after the other, and wait until all members share the partitions.
+
+        While numbers flow, wait also until each new member has read some: it may be killed or leave right after this.
+        """
         new = []
         for client in clients:
-            classic = "group.protocol" not in client.settings
-            config = {"session.timeout.ms": str(self.session * 1000)} if classic else {}
-            assignor = self.assignor if classic else None
-            member = client.join(self.bootstrap, self.name, self.name, assignor=assignor, config=config)
-            new.append(self._stack.enter_context(member))
+            assignor = None if "group.protocol" in client.settings else self.assignor
+            member = self._stack.enter_context(client.join(self.bootstrap, self.name, self.name, assignor=assignor))
+            new.append(member)
             self.members.append(member)
             self.await_shared()
+            if self._flows:
+                until(lambda: bool(new[-1].records), self.running)
         return new
 
     def replace(self, member: Member, client: MemberClient) -> Member:
@@ -104,9 +106,11 @@ class Group:
 
         sender = threading.Thread(target=send)
         sender.start()
+        self._flows = True
         try:
             yield
         finally:
+            self._flows = False
             over.set()
             sender.join()
         self.await_read()

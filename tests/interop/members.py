@@ -50,7 +50,10 @@ class MemberClient:
         config: Mapping[str, str] | None = None,
         progressed: Callable[[], None] = lambda: None,
     ) -> "Member":
-        """Start a member with a session timeout of six seconds; a context manager.
+        """Start a member; a context manager.
+
+        Its session timeout is 15 s where the client sets it: so long takes the test of a killed member, and a running
+        member that stalls for longer loses its partitions.
 
         Args:
             config: settings, in the client's own names.
@@ -64,7 +67,7 @@ class MemberClient:
         return Member(self.name, command, progressed)
 
 
-_COMMON = {"auto.offset.reset": "earliest", "enable.auto.commit": "false", "session.timeout.ms": "6000"}
+_COMMON = {"auto.offset.reset": "earliest", "enable.auto.commit": "false", "session.timeout.ms": "15000"}
 _JAVA = "org.apache.kafka.clients.consumer."
 
 MEMBERS = {

@@ -88,7 +88,8 @@ async def join(topic: str, config: dict[str, str], over: threading.Event) -> Non
             for r in batch:
                 tell_record(_received(batch.partition, r))
             try:
-                await batch.commit()
+                with trio.CancelScope(shield=True):  # a consumer that is closed gives up its commits within a second
+                    await batch.commit()
             except CommitFailed as error:
                 print(error, file=sys.stderr)  # another member reads them again
 

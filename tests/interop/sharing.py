@@ -3,12 +3,13 @@
 A program reads the topic until its standard input ends, and then leaves in good order. It releases records whose offset
 is a multiple of 7 at their first delivery, and accepts all others. It prints ``delivered``, ``accepted`` or ``failed``,
 and then the partition, the offset and the delivery count: when it gets a record, when the leader has stored its
-acknowledgement, and when the acknowledgement has failed. The settings of ottla's member may have ``hold``: so many
-seconds it keeps the first records that it gets, without an acknowledgement.
+acknowledgement, and when the acknowledgement has failed. The settings of ottla's member may have ``hold``: it keeps so
+many records, the first that it gets, without an acknowledgement until SIGUSR1.
 
 As a program: ``python -m tests.interop.sharing ottla TOPIC key=value…``, or ``librdkafka``.
 """
 
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,8 @@ from tests.interop.programs import java_classes
 from tests.kafka import java
 from tests.patience import HUNG
 
+WORKERS = 5
+"""The number of records that ottla's member works on at a time."""
 Delivery = tuple[int, int, int]
 """Partition, offset, delivery count."""
 
@@ -73,6 +76,10 @@ class ShareMember(Running):
         given = {"bootstrap.servers": bootstrap, "group.id": group, **SETTINGS[name], **(more or {})}
         super().__init__([*COMMANDS[name](), topic, *(f"{key}={value}" for key, value in given.items())])
 
+    def release(self) -> None:
+        """Let a member with ``hold`` acknowledge the records that it keeps."""
+        self._process.send_signal(signal.SIGUSR1)
+
     def heard(self, line: str) -> None:
         kind, *numbers = line.split("\t")
         partition, offset, count = map(int, numbers)
@@ -109,7 +116,7 @@ def _say(kind: str, delivery: Delivery) -> None:
 
 
 async def _ottla(topic: str, config: dict[str, str]) -> None:
-    over, hold = input_ends(), float(config.get("hold", 0))
+    over, hold, released = input_ends(), int(config.get("hold", 0)), trio.Event()
     async with (
         ottla.connect(config["bootstrap.servers"]) as client,
         client.share_consumer(topic, group=config["group.id"], max_records=20) as jobs,
@@ -124,8 +131,8 @@ async def _ottla(topic: str, config: dict[str, str]) -> None:
                 delivery = (record.partition, record.offset, record.delivery_count)
                 _say("delivered", delivery)
                 if hold:
-                    await trio.sleep(hold)
-                    hold = 0.0
+                    hold -= 1
+                    await released.wait()
                 try:
                     if record.delivery_count == 1 and record.offset % 7 == 0:
                         await record.release()
@@ -135,9 +142,13 @@ async def _ottla(topic: str, config: dict[str, str]) -> None:
                 except ottla.AcknowledgementFailed:
                     _say("failed", delivery)
 
-        async with trio.open_nursery() as nursery:
-            for _ in range(5):
-                nursery.start_soon(work)
+        with trio.open_signal_receiver(signal.SIGUSR1) as signals:
+            async with trio.open_nursery() as nursery:
+                for _ in range(WORKERS):
+                    nursery.start_soon(work)
+                if hold:
+                    await anext(signals)
+                    released.set()
 
 
 def _librdkafka(topic: str, config: dict[str, str]) -> None:

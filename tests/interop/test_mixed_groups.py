@@ -24,7 +24,7 @@ def test_clients_of_six_kinds_share_a_topic_and_nothing_is_lost_when_they_come_l
     kafka: ApacheKafka, first: MemberClient
 ) -> None:
     others = [each for each in (OURS, *MEMBERS.values()) if each is not first]
-    with Group(kafka.bootstrap, "roundrobin", session=6) as group:
+    with Group(kafka.bootstrap, "roundrobin") as group:
         group.join(first)
         with group.flow():
             group.join(*others)
@@ -71,7 +71,7 @@ def test_cooperative_members_keep_what_they_read_while_others_come_leave_and_die
 @pytest.mark.deep
 @pytest.mark.parametrize("clients", [(OURS, JAVA), (JAVA, OURS)], ids=in_turn)
 def test_sticky_members_get_again_what_they_had(kafka: ApacheKafka, clients: tuple[MemberClient, ...]) -> None:
-    with Group(kafka.bootstrap, "sticky", session=6) as group, group.flow():
+    with Group(kafka.bootstrap, "sticky") as group, group.flow():
         first, second = group.join(*clients)
         assert len(first.partitions) == len(second.partitions) == PARTITIONS // 2
         before = first.partitions, second.partitions
@@ -85,7 +85,7 @@ def test_sticky_members_get_again_what_they_had(kafka: ApacheKafka, clients: tup
 
 @pytest.mark.parametrize("client", MEMBERS.values(), ids=str)
 def test_each_goes_on_where_the_other_has_committed(kafka: ApacheKafka, client: MemberClient) -> None:
-    with Group(kafka.bootstrap, "roundrobin", session=6) as group:
+    with Group(kafka.bootstrap, "roundrobin") as group:
         for turn, each in enumerate((OURS, client, OURS)):
             group.produce(200)
             (member,) = group.join(each)

@@ -109,10 +109,10 @@ def test_every_connection_is_cut_on_command(echo: Echo) -> None:
 
 
 def test_a_client_of_a_broker_that_is_down_is_turned_away() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        address = gone.getsockname()
-    with Relay(address) as relay:
-        assert call(relay, 1) == []
+    with socket.socket() as down:
+        down.bind(("127.0.0.1", 0))  # without listen(): the port refuses connections, and no other process gets it
+        with Relay(down.getsockname()) as relay:
+            assert call(relay, 1) == []
 
 
 @pytest.mark.deep
@@ -129,6 +129,6 @@ def test_idempotent_clients_of_apache_kafka_survive_cuts(kafka: ApacheKafka, cli
             for message in messages:
                 producer.send(message)
             outcomes = producer.finish()
-        assert cuts.done == 5
+        assert cuts.wait(HUNG), f"only {cuts.done} cuts"
     assert [outcome.error for outcome in outcomes] == [None] * len(messages)
     assert [r.value for r in client.consume(kafka.bootstrap, topic)] == [m.value for m in messages]

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 import ottla
-from tests.interop.sharing import Delivery, ShareMember, until
+from tests.interop.sharing import WORKERS, Delivery, ShareMember, until
 from tests.kafka import ApacheKafka
 from tests.sdk.shared_topics import filled, share_from_the_beginning
 
@@ -86,9 +86,9 @@ def test_no_record_is_lost_when_members_are_killed_and_locks_expire(kafka: Apach
             return members[-1]
 
         members: list[ShareMember] = []
-        holder = join("ottla", hold="20")
-        until(lambda: len(holder.delivered) >= 5, members)
-        held = holder.delivered[:5]
+        holder = join("ottla", hold=str(WORKERS))
+        until(lambda: len(holder.delivered) == WORKERS, members)
+        held = list(holder.delivered)
         ours, theirs, stays = join("ottla"), join("java"), join("librdkafka")
 
         def enough(count: int) -> bool:
@@ -104,13 +104,14 @@ def test_no_record_is_lost_when_members_are_killed_and_locks_expire(kafka: Apach
         trio.run(more, kafka.bootstrap, topic)
         sent += RECORDS
         others = [join("ottla"), join("java"), stays, holder]
-        until(lambda: len(accepted(members)) >= sent - LOST_LINES, others)
-        until(lambda: len(holder.failed) >= 1, [holder])
+        until(lambda: trio.run(lag, kafka.bootstrap, group) == 0, others)  # so the locks have expired
+        holder.release()
+        until(lambda: len(holder.failed) == WORKERS, [holder])
         for each in others:
             each.close()
-    assert set(holder.failed) <= set(held), "only locks of records that it held have expired"
+    assert set(holder.failed) == set(held), "only locks of records that it held have expired"
+    assert len(accepted(members)) >= sent - LOST_LINES
     check_killed(members, sent)
-    assert trio.run(lag, kafka.bootstrap, group) == 0
 
 
 def check_killed(members: list[ShareMember], count: int) -> None:

@@ -22,6 +22,8 @@ pytestmark = pytest.mark.slow
 PARTITIONS = 3
 COMMITTED, UNCOMMITTED = {"isolation.level": "read_committed"}, {"isolation.level": "read_uncommitted"}
 ADMIN = "org.apache.kafka.tools.TransactionsCommand"
+LONG = "900000"
+"""The longest transaction timeout that brokers allow, in milliseconds: for a transaction that stays open in a test."""
 
 
 ALL = [("brokerlite", each) for each in TRANSACTORS.values()]
@@ -237,8 +239,10 @@ def test_a_newer_producer_fences_the_one_before(client: TransactorClient, bootst
 @pytest.mark.deep
 @with_some_clients
 def test_a_transaction_that_takes_too_long_is_aborted(client: TransactorClient, bootstrap: str, topic: str) -> None:
-    with producing(client, bootstrap, topic, transaction_timeout_ms="2000") as producer, RawReader(bootstrap) as reader:
-        transact(producer, topic, b"1")
+    with producing(client, bootstrap, topic) as before:
+        transact(before, topic, b"1")
+    timeout = {"transaction_timeout_ms": "15000"}  # longer than any pause of a busy machine between send and flush
+    with producing(client, bootstrap, topic, **timeout) as producer, RawReader(bootstrap) as reader:
         producer.do("begin")
         producer.send(topic, 0, b"key", b"too slow")
         producer.do("flush")
@@ -260,7 +264,10 @@ def tool(bootstrap: str, *arguments: str) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("bootstrap", ["brokerlite", "kafka"], indirect=True)
 def test_kafkas_tool_lists_describes_and_aborts_transactions(bootstrap: str, topic: str) -> None:
-    with producing(TRANSACTORS["java"], bootstrap, topic) as producer, RawReader(bootstrap) as reader:
+    with (
+        producing(TRANSACTORS["java"], bootstrap, topic, transaction_timeout_ms=LONG) as producer,
+        RawReader(bootstrap) as reader,
+    ):
         transact(producer, topic, b"1")
         producer.do("begin")
         producer.send(topic, 0, b"key", b"hangs")

@@ -10,6 +10,7 @@ from ottla.brokerlite.config import BrokerConfig, Sync
 from ottla.testing import Broker
 from tests.brokerlite.test_process import dumped_by_kafka
 from tests.interop.coordinator_logs import CONSUMER_OFFSETS, stored
+from tests.interop.test_transactions import LONG, until
 from tests.interop.transacting import TRANSACTORS
 
 pytestmark = pytest.mark.slow
@@ -35,7 +36,8 @@ def data(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     broker.create_topic("input", 2)
     broker.create_topic("output")
     for name in CLIENTS:
-        with TRANSACTORS[name].start(broker.bootstrap, f"id-{name}") as producer:
+        # The first client's open transaction must outlast the work of the second.
+        with TRANSACTORS[name].start(broker.bootstrap, f"id-{name}", {"transaction.timeout.ms": LONG}) as producer:
             producer.do("init")
             producer.subscribe("input", f"group-{name}")
             for i in range(40):
@@ -43,7 +45,7 @@ def data(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
                 for j in range(3):
                     producer.send("input", j % 2, b"key", b"%d" % i)
                 if i % 10 == 9:
-                    producer.poll()
+                    until(lambda: bool(producer.poll()))
                     producer.do("offsets")
                 producer.do("flush")
                 producer.do("abort" if i % 4 == 3 else "commit")

@@ -73,8 +73,8 @@ class TransactorClient:
         settings: the client's names for settings that tests need of all clients.
         leaves_out_aborted: whether its consumer skips all aborted records, even where transactions of several producers
             overlap.
-        hangs_after: seconds after which a call is sure never to return, for a client whose calls may hang when the
-            broker stops.
+        hangs_after: seconds after which a call that still runs will never return, for a client whose calls may hang
+            when the broker stops. Only tests that stop the broker need it, and restart the program then.
     """
 
     name: str
@@ -86,13 +86,21 @@ class TransactorClient:
     def __str__(self) -> str:
         return self.name
 
-    def start(self, bootstrap: str, transactional_id: str, config: Mapping[str, str] | None = None) -> "Transactor":
+    def start(
+        self,
+        bootstrap: str,
+        transactional_id: str,
+        config: Mapping[str, str] | None = None,
+        *,
+        enough: float | None = None,
+    ) -> "Transactor":
         """Start a program with one producer, which is not initialized yet; a context manager.
 
         Args:
             config: settings of the producer, in the client's own names.
+            enough: seconds within which its calls return; by default long enough for any call.
         """
-        return Transactor(self, bootstrap, transactional_id, config or {})
+        return Transactor(self, bootstrap, transactional_id, config or {}, enough or _ENOUGH)
 
 
 def _java(release: Release = NOW) -> Callable[[], list[str]]:
@@ -126,13 +134,14 @@ class Transactor(Running):
     """A running program, with one producer at a time, and one consumer."""
 
     def __init__(
-        self, client: TransactorClient, bootstrap: str, transactional_id: str, config: Mapping[str, str]
+        self, client: TransactorClient, bootstrap: str, transactional_id: str, config: Mapping[str, str], enough: float
     ) -> None:
         self.client = client
         self._bootstrap = bootstrap
         self._config = {"bootstrap.servers": bootstrap, "transactional.id": transactional_id, **client.settings}
         self._config |= config
         self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._enough = enough
         super().__init__(client.command())
         self.open()
 
@@ -149,7 +158,7 @@ class Transactor(Running):
                 ended.
         """
         assert self._process.stdin is not None
-        timeout = timeout or self.client.hangs_after or _ENOUGH
+        timeout = timeout or self._enough
         try:
             self._process.stdin.write("\t".join((command, *fields)) + "\n")
             self._process.stdin.flush()
@@ -185,7 +194,7 @@ class Transactor(Running):
             "auto.offset.reset": "earliest",
             "enable.auto.commit": "false",
             "isolation.level": "read_committed",
-            "session.timeout.ms": "6000",
+            "session.timeout.ms": "15000",
             "heartbeat.interval.ms": "300",
         }
         self.do("subscribe", topic, *(f"{key}={value}" for key, value in (known | dict(config or {})).items()))

@@ -137,7 +137,7 @@ class _Client(threading.Thread):
         self.refused: Counter[str] = Counter()
         self._client, self._address, self._ledger = client, bootstrap, ledger
         self._over, self._ended = threading.Event(), False
-        self._producer: Transactor = client.start(bootstrap, name)
+        self._producer: Transactor = client.start(bootstrap, name, enough=client.hangs_after)
 
     def stop(self) -> None:
         """Stop after the current transaction."""
@@ -195,7 +195,7 @@ class _Client(threading.Thread):
             raise error
         self.hung += 1
         self._producer.__exit__(None, None, None)
-        self._producer = self._client.start(self._address, self.name)
+        self._producer = self._client.start(self._address, self.name, enough=self._client.hangs_after)
         self._prepare()
 
 

@@ -20,8 +20,11 @@ from ottla.spark.reading import batch_reader as spark_reader
 from ottla.spark.reading.batch_reader import MOST_PLANS, OLD_PLAN, OLD_REUSED_PLAN, BatchReader, ReadTask
 from ottla.spark.reading.read_options import ReadOptions
 from ottla.testing import Broker
+from tests.announcing import alone
 from tests.interop.lines import Message
 from tests.interop.peers import create_topic
+from tests.interop.raw_reader import RawReader
+from tests.interop.transfers import until
 from tests.kafka import ApacheKafka, free_ports
 from tests.patience import FAR, HUNG
 
@@ -98,7 +101,7 @@ def delete_topic(bootstrap: str, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.delete_topics([topic])[topic].result(HUNG)
     deadline = time.monotonic() + HUNG
-    while topic in admin.list_topics(timeout=10).topics:
+    while topic in admin.list_topics(timeout=HUNG).topics:
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
@@ -106,6 +109,12 @@ def delete_topic(bootstrap: str, topic: str) -> None:
 def offsets(reader: BatchReader, tasks: Sequence[ReadTask]) -> list[tuple[int, int]]:
     rows = (row for task in tasks for found in reader.read(task) for row in found.to_pylist())
     return [(row["partition"], row["offset"]) for row in rows]
+
+
+def await_markers(bootstrap: str, topic: str) -> None:
+    """Wait until no transaction is open: Kafka answers the end of a transaction before it writes the markers."""
+    with RawReader(bootstrap) as reader:
+        until(lambda: not reader.is_open(topic, 0), "the transaction's marker")
 
 
 def failure(frame: "DataFrame") -> str:
@@ -279,7 +288,7 @@ def test_brokers_are_found_by_zeroconf_on_the_driver_alone(bootstrap: str, topic
     create_topic(bootstrap, topic)
     produce(bootstrap, numbered(topic, 0, 10))
     host, _, port = bootstrap.partition(":")
-    with mdns.announced(topic[:60], int(port), interfaces=[host]):
+    with alone(), mdns.announced(topic[:60], int(port), interfaces=[host]):
         reader = batch(f"zeroconf://{topic[:60]}", subscribe=topic)
         tasks = reader.partitions()
     assert [task.client.bootstrap for task in tasks] == [bootstrap]
@@ -382,11 +391,12 @@ def test_read_committed_omits_aborted_records_and_ends_at_an_open_transaction(
 ) -> None:
     create_topic(bootstrap, topic)
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
-    producer.init_transactions(30)
+    producer.init_transactions(HUNG)
     for end in (producer.commit_transaction, producer.abort_transaction, producer.commit_transaction):
         producer.begin_transaction()
         send(producer, numbered(topic, 0, 10))
-        end(30)
+        end(HUNG)
+    await_markers(bootstrap, topic)
     # Offsets 10, 21 and 32 are the transactions' markers; read_uncommitted shows the aborted records too.
     everything, committed = [*range(10), *range(11, 21), *range(22, 32)], [*range(10), *range(22, 32)]
     isolated = {"subscribe": topic, "kafka.isolation.level": "read_committed"}
@@ -411,7 +421,8 @@ def test_read_committed_omits_aborted_records_and_ends_at_an_open_transaction(
     assert read(endingOffsets=behind, failOnDataLoss="false") == committed
     before = batch(bootstrap, **isolated)
     planned = before.partitions()
-    producer.abort_transaction(30)
+    producer.abort_transaction(HUNG)
+    await_markers(bootstrap, topic)
     assert [offset for _, offset in offsets(before, planned)] == committed
     # The log ends in the marker of an aborted transaction.
     assert read() == [*committed, *range(43, 53)]

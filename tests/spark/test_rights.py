@@ -22,6 +22,7 @@ from pyspark.errors import PySparkException
 from ottla.spark.reading import batch_reader as spark_reader
 from tests.interop.lines import Message
 from tests.interop.peers import LIBRDKAFKA, create_topic
+from tests.interop.transfers import until
 from tests.kafka import NOW, OLD, ApacheKafka, start
 from tests.patience import HUNG, PROGRAM
 
@@ -52,7 +53,10 @@ class Guarded:
         }
 
     def allow(self, *rights: Right) -> None:
-        """Grant these rights, and revoke all others."""
+        """Grant these rights, and revoke all others; return once the broker enforces that.
+
+        The controller answers before the broker has read the change. The broker describes the ACLs that it enforces.
+        """
         admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap})
         everything = AclBindingFilter(  # the library's types lack None, which stands for any name
             ResourceType.ANY,
@@ -78,6 +82,7 @@ class Guarded:
         ]
         for done in admin.create_acls(bindings).values() if bindings else ():
             done.result(HUNG)
+        until(lambda: set(admin.describe_acls(everything).result(HUNG)) == set(bindings), "the new ACLs")
 
 
 @pytest.fixture(scope="module", params=["4.3", pytest.param("3.9", marks=pytest.mark.deep)])
@@ -142,7 +147,7 @@ def test_a_stream_needs_read_on_its_group_to_show_its_lag(
 
     def committed() -> int:
         with Consumer({"bootstrap.servers": guarded.kafka.bootstrap, "group.id": "lag"}) as consumer:
-            places = consumer.committed([TopicPartition("source", each) for each in range(2)], 20)
+            places = consumer.committed([TopicPartition("source", each) for each in range(2)], HUNG)
         return sum(max(each.offset, 0) for each in places)
 
     guarded.allow(READ_TOPIC)

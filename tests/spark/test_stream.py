@@ -196,8 +196,9 @@ def test_mistakes_in_the_options_of_a_stream_are_reported(
 
 
 @pytest.fixture
-def asked(ottla_broker: Broker) -> "Iterator[Callable[..., StreamReader]]":
+def asked(ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> "Iterator[Callable[..., StreamReader]]":
     ottla_broker.create_topic("t", partitions=2)
+    monkeypatch.setattr(group_commits, "SECONDS", HUNG)  # a query gives up a commit that takes longer
 
     def made(**options: Any) -> StreamReader:
         given = {"kafka.bootstrap.servers": ottla_broker.bootstrap, "subscribe": "t"} | options

@@ -26,6 +26,7 @@ from ottla.spark.writing import row_writer
 from ottla.spark.writing.row_writer import BatchWriter, WrittenRows
 from ottla.spark.writing.write_options import WriteOptions
 from ottla.testing import Broker
+from tests.announcing import alone
 from tests.interop.lines import Received
 from tests.interop.peers import LIBRDKAFKA
 from tests.kafka import HOST, free_ports
@@ -328,7 +329,7 @@ def test_tasks_of_one_process_share_a_producer_and_other_options_have_their_own(
 
 def test_brokers_are_found_by_zeroconf_on_the_driver_alone(ottla_broker: Broker) -> None:
     ottla_broker.create_topic("t", 3)
-    with mdns.announced("written", ottla_broker.port, interfaces=[ottla_broker.host]):
+    with alone(), mdns.announced("written", ottla_broker.port, interfaces=[ottla_broker.host]):
         write = task("zeroconf://written")
     again = task("zeroconf://written")  # in the next micro-batch, which does not search again
     assert [each.options.producer.client.bootstrap for each in (write, again)] == [ottla_broker.bootstrap] * 2

@@ -77,7 +77,7 @@ func (p *peer) consume() (err error) {
 	options := append(p.options(p.config),
 		kgo.ConsumerGroup(p.group), kgo.ConsumeTopics(p.topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.RequireStableFetchOffsets(),
-		kgo.SessionTimeout(6*time.Second), kgo.HeartbeatInterval(300*time.Millisecond))
+		kgo.SessionTimeout(15*time.Second), kgo.HeartbeatInterval(300*time.Millisecond))
 	if p.session, err = kgo.NewGroupTransactSession(options...); err != nil {
 		return err
 	}
