@@ -50,7 +50,7 @@ class MemberClient:
         config: Mapping[str, str] | None = None,
         progressed: Callable[[], None] = lambda: None,
     ) -> "Member":
-        """Start a member with a session timeout of six seconds; a context manager.
+        """Start a member with a session timeout of 15 seconds, more than a pause of a busy machine; a context manager.
 
         Args:
             config: settings, in the client's own names.
@@ -64,7 +64,7 @@ class MemberClient:
         return Member(self.name, command, progressed)
 
 
-_COMMON = {"auto.offset.reset": "earliest", "enable.auto.commit": "false", "session.timeout.ms": "6000"}
+_COMMON = {"auto.offset.reset": "earliest", "enable.auto.commit": "false", "session.timeout.ms": "15000"}
 _JAVA = "org.apache.kafka.clients.consumer."
 
 MEMBERS = {
