@@ -313,6 +313,7 @@ async def test_a_cancelled_read_loses_no_batch(loop: Loop, ottla_broker: Broker)
     assert sorted(seen) == [(partition, offset) for partition in range(2) for offset in range(4)]
 
 
+@pytest.mark.usefixtures("long_goodbyes")
 async def test_what_a_left_producer_could_not_deliver_is_noted_on_the_error(loop: Loop, ottla_broker: Broker) -> None:
     ottla_broker.create_topic("small", configs={"max.message.bytes": "1000"})
     async with loop.connect(ottla_broker.bootstrap) as client:
@@ -323,6 +324,7 @@ async def test_what_a_left_producer_could_not_deliver_is_noted_on_the_error(loop
     assert "1 record(s) were not delivered (small-0: 1)" in caught.value.__notes__[0]
 
 
+@pytest.mark.usefixtures("long_goodbyes")
 async def test_a_producer_that_is_cancelled_while_it_flushes_still_delivers(loop: Loop, ottla_broker: Broker) -> None:
     async with loop.connect(ottla_broker.bootstrap) as client:
         with loop.cancel_scope() as scope:

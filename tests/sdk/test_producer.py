@@ -711,6 +711,7 @@ async def test_sending_soon_is_what_loops_take_for_a_task(loop: Loop, ottla_brok
     assert max(each.offset for each in stored) <= 98
 
 
+@pytest.mark.usefixtures("long_goodbyes")
 async def test_a_cancellation_around_the_client_leaves_what_is_accepted_its_moment(
     loop: Loop, ottla_broker: Broker
 ) -> None:
