@@ -235,8 +235,9 @@ async def test_what_a_cancelled_send_lost_is_raised_though_its_batch_has_callbac
 ) -> None:
     heard: list[Receipt | OttlaError] = []
     async with loop.connect(ottla_broker.bootstrap) as client:
+        async with client.producer() as patient:
+            await patient.send("t", b"0", partition=0)  # now the client knows the leader
         producer = await client.producer(delivery_timeout=2.0, linger=0.2).__aenter__()
-        await producer.send("t", b"0", partition=0)
         await loop.in_thread(ottla_broker.kill)
         await producer.send_soon("t", b"1", partition=0, on_delivery=heard.append)
         with loop.move_on_after(0.05) as scope:
