@@ -248,6 +248,19 @@ async def test_what_a_cancelled_send_lost_is_raised_though_its_batch_has_callbac
         assert [type(each) for each in heard] == [DeliveryTimeout]
 
 
+async def test_a_flush_raises_what_a_cancelled_send_lost_while_it_waits(loop: Loop, ottla_broker: Broker) -> None:
+    async with loop.connect(ottla_broker.bootstrap) as client:
+        async with client.producer() as patient:
+            await patient.send("t", b"0", partition=0)  # now the client knows the leader
+        producer = await client.producer(delivery_timeout=2.0).__aenter__()
+        await loop.in_thread(ottla_broker.kill)
+        with loop.move_on_after(0.05) as scope:
+            await producer.send("t", b"1", partition=0)
+        assert scope.cancelled_caught
+        with loop.fail_after(HUNG), pytest.raises(DeliveryFailed, match=r"1 record\(s\)"):
+            await producer.flush()
+
+
 async def test_a_send_that_is_cancelled_just_when_its_record_fails_loses_no_word_of_it(
     loop: Loop, ottla_broker: Broker
 ) -> None:
