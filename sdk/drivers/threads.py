@@ -65,7 +65,7 @@ class ThreadDriver(IoThread):
     def __init__(self, core: ClientCore) -> None:
         super().__init__(core)
         self._callers = Callers(core, self.now)
-        core.run_in_thread(self._post, self._calling)
+        core.run_in_thread(self._come_back, self._calling)
         self._refusal = ""
         """Why every call is refused."""
 
@@ -275,6 +275,13 @@ class ThreadDriver(IoThread):
 
     def _ended(self) -> None:
         self._callers.close()
+
+    def _come_back(self, call: Callable[[], object]) -> None:
+        """Let a `Run` call into the core: at once in this thread, where the next `Run` may already depend on it."""
+        if self._runs_here():
+            call()
+        else:
+            self._post(call)
 
     def _take(self, run: Run) -> None:
         if not self._callers.add(run):

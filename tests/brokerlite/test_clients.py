@@ -1,5 +1,6 @@
 """Clients of others against brokerlite: each reads back the same records, whichever client wrote them."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -181,7 +182,7 @@ def test_an_idempotent_producer_whose_answers_are_lost_stores_each_record_once_i
                     sent += 1
                 producer.flush()
                 assert storms[0].wait(0.02) or sent < 100_000
-            outcomes = producer.finish(60)
+            outcomes = producer.finish()
         assert all(outcome.error is None for outcome in outcomes)
         assert [r.value for r in LIBRDKAFKA.consume(relay.address, "t")] == [b"%d" % i for i in range(sent)]
 
@@ -198,7 +199,7 @@ def test_an_idempotent_producer_survives_kills_of_the_broker(ottla_broker: Broke
                 producer.flush()
                 ottla_broker.kill()
                 ottla_broker.start()
-        outcomes = producer.finish(60)
+        outcomes = producer.finish()
     assert all(outcome.error is None for outcome in outcomes)
     assert [r.value for r in LIBRDKAFKA.consume(ottla_broker.bootstrap, "t")] == [b"%d" % i for i in range(3000)]
 
@@ -210,10 +211,11 @@ def test_an_idle_consumer_sends_at_most_three_requests_a_second(tmp_path: Path) 
         reader = consumer(relay.address)
         reader.assign([TopicPartition("t", i, 0) for i in range(6)])
         assert reader.poll(1) is None
+        began = time.monotonic()
         relay.requests.clear()
         assert reader.poll(3) is None
         fetches = sum(request.api_key == FETCH for request in relay.requests)
-        assert 1 <= fetches <= 9
+        assert 1 <= fetches <= 3 * (time.monotonic() - began)
         reader.close()
 
 

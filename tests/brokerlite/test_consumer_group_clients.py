@@ -162,7 +162,7 @@ def test_a_group_changes_its_protocol_member_by_member_and_back(broker: Broker) 
             members.pop(0).leave()
             until(lambda: shared(members, PARTITIONS), members)
             until(lambda: seen(everyone) == set(range(sent)), members)  # noqa: B023 # called at once
-        assert state_of(broker) == ("classic", "Stable")
+        until(lambda: state_of(broker) == ("classic", "Stable"), members)
         until(lambda: committed(bootstrap) == sent, members)
 
 

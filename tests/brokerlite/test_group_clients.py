@@ -28,7 +28,7 @@ def joined(bootstrap: str, clients: list[MemberClient], assignor: str = "roundro
     """Members of the group ``g`` that share the topic ``t``."""
     with ExitStack() as stack:
         members = [stack.enter_context(each.join(bootstrap, "t", "g", assignor=assignor)) for each in clients]
-        until(lambda: shared(members, PARTITIONS), members, 60)
+        until(lambda: shared(members, PARTITIONS), members)
         yield members
 
 
@@ -117,11 +117,11 @@ def test_a_static_member_that_is_started_again_gets_its_partitions_back_without_
     ottla_broker.create_topic("t", PARTITIONS)
 
     def start(name: str) -> Member:
-        config = {"group.instance.id": name, "session.timeout.ms": "30000"}
+        config = {"group.instance.id": name, "session.timeout.ms": str(round(1000 * HUNG))}
         return client.join(bootstrap, "t", "g", assignor="range", config=config)
 
     with start("a") as a, start("b") as b:
-        until(lambda: shared([a, b], PARTITIONS), [a, b], 60)
+        until(lambda: shared([a, b], PARTITIONS), [a, b])
         before, generation = b.partitions, generation_of(ottla_broker)
         b.kill()
         with start("b") as again:
@@ -147,8 +147,8 @@ def test_a_group_and_its_commits_survive_kills_of_the_broker(tmp_path: Path) -> 
                     create_topic(bootstrap, "t", PARTITIONS)
                     members = stack.enter_context(joined(bootstrap, clients))
                 produce(bootstrap, 200 * turn, 200)
-                until(lambda: seen(members) == set(range(200 * (turn + 1))), members, 120)  # noqa: B023 # called at once
-                until(lambda: committed(bootstrap) == 200 * (turn + 1), members, 120)  # noqa: B023 # called at once
+                until(lambda: seen(members) == set(range(200 * (turn + 1))), members)  # noqa: B023 # called at once
+                until(lambda: committed(bootstrap) == 200 * (turn + 1), members)  # noqa: B023 # called at once
                 broker.send_signal(signal.SIGKILL)
                 broker.wait()
         with process(tmp_path / "data", port):

@@ -110,6 +110,6 @@ def test_a_node_of_three_is_killed_while_clients_produce(kafka_cluster: ApacheKa
                 kafka_cluster.kill(2)
                 stack.callback(kafka_cluster.revive, 2)
         for producer in producers.values():
-            assert {outcome.error for outcome in producer.finish(120)} == {None}
+            assert {outcome.error for outcome in producer.finish()} == {None}
         for client in CLIENTS:
             assert_moved(client.consume(proxy.bootstrap, f"three-{client}"), sent[client.name])

@@ -63,7 +63,7 @@ def storm(client: Client, bootstrap: str, topic: str, cuts: Cuts) -> tuple[list[
             producer.flush()
             assert len(sent) < LONGEST, f"only {cuts.done} of {cuts.times} cuts happened"
             cuts.wait(0.1)
-        return sent, producer.finish(120)
+        return sent, producer.finish()
 
 
 def assert_once_and_in_order(received: list[Received], sent: list[Message]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import FAR
 from tests.sdk.blocking_loop import BEYOND, THREADS, Threads, blocking
 from tests.sdk.loops import LOOPS, Loop
 
@@ -22,6 +23,22 @@ def _quickly(name: str) -> Any:
 @pytest.fixture(params=[*(_quickly(name) for name in LOOPS), "threads"])
 def loop(request: pytest.FixtureRequest) -> Loop | Threads:
     return THREADS if request.param == "threads" else LOOPS[request.param]
+
+
+@pytest.fixture
+def long_goodbyes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block that ends by an error or a cancellation has `FAR` to finish, instead of the moment that users have.
+
+    For tests of what is finished then: on a busy machine, a moment may not suffice.
+    """
+    for limit in (
+        "consume.assignment.leaving.STEP_TIMEOUT",
+        "core.LEAVE_TIMEOUT",
+        "produce.producer_leaving.CLOSE_TIMEOUT",
+        "share.core.CLOSE_TIMEOUT",
+        "transaction.core.CLOSE_TIMEOUT",
+    ):
+        monkeypatch.setattr(f"ottla.sdk.{limit}", FAR)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-trio marks the remaining `async def` tests as its own

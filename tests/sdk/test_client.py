@@ -252,6 +252,7 @@ async def test_what_nobody_awaited_is_raised_at_the_end_of_the_block(loop: Loop,
                 producer.send_nowait("small", bytes(5000))
 
 
+@pytest.mark.usefixtures("long_goodbyes")
 async def test_the_users_own_error_passes_unwrapped(loop: Loop, ottla_broker: Broker) -> None:
     with pytest.raises(KeyError, match="mine"):
         async with loop.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
@@ -312,6 +313,7 @@ async def test_a_cancelled_read_loses_no_batch(loop: Loop, ottla_broker: Broker)
     assert sorted(seen) == [(partition, offset) for partition in range(2) for offset in range(4)]
 
 
+@pytest.mark.usefixtures("long_goodbyes")
 async def test_what_a_left_producer_could_not_deliver_is_noted_on_the_error(loop: Loop, ottla_broker: Broker) -> None:
     ottla_broker.create_topic("small", configs={"max.message.bytes": "1000"})
     async with loop.connect(ottla_broker.bootstrap) as client:
@@ -322,6 +324,7 @@ async def test_what_a_left_producer_could_not_deliver_is_noted_on_the_error(loop
     assert "1 record(s) were not delivered (small-0: 1)" in caught.value.__notes__[0]
 
 
+@pytest.mark.usefixtures("long_goodbyes")
 async def test_a_producer_that_is_cancelled_while_it_flushes_still_delivers(loop: Loop, ottla_broker: Broker) -> None:
     async with loop.connect(ottla_broker.bootstrap) as client:
         with loop.cancel_scope() as scope:
@@ -540,7 +543,12 @@ async def test_a_consumer_reads_also_where_no_thread_can_be_started_to_watch_its
                 await producer.send("t", b"1")
             async with client.consumer("t", group="g", start="beginning") as consumer:
                 assert [r.value for r in await _take(loop, consumer, 1)] == [b"1"]
-    warnings = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    # On a busy machine ottla.sdk.connection warns about slow answers.
+    warnings = [
+        each.getMessage()
+        for each in caplog.records
+        if each.levelname == "WARNING" and each.name != "ottla.sdk.connection"
+    ]
     assert all("can't start new thread" in each for each in warnings)
 
 

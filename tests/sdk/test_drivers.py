@@ -96,6 +96,7 @@ def test_a_client_that_is_left_waits_until_a_slow_broker_has_read_what_it_does_n
 
 
 @pytest.mark.parametrize("by", ["an error", "a cancellation"])
+@pytest.mark.usefixtures("long_goodbyes")
 def test_records_without_acks_arrive_also_if_their_block_is_left_early(loop: Loop, by: str) -> None:
     """The producer writes the records that it has accepted before the connection ends."""
     with scripted(reads=0.002) as (address, broker):

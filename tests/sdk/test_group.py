@@ -150,6 +150,7 @@ async def test_members_of_one_process_share_the_partitions_and_nothing_is_read_t
     assert sorted(seen) == list(range(400)) and set(seen.values()) == {1}
 
 
+@pytest.mark.usefixtures("long_goodbyes")
 async def test_the_listener_hears_what_comes_and_goes_in_order(loop: Loop, ottla_broker: Broker) -> None:
     ottla_broker.create_topic("t", partitions=2)
     diary, another = Diary(loop), Diary(loop)
@@ -194,6 +195,7 @@ async def test_leaving_normally_revokes_and_commits_what_was_asked_for(loop: Loo
             assert {place: at.offset for place, at in found.items() if at} == {("t", 0): 10}
 
 
+@pytest.mark.usefixtures("long_goodbyes")
 async def test_auto_commit_commits_batches_whose_successor_was_asked_for_and_not_the_one_in_hand(
     loop: Loop,
     ottla_broker: Broker,
@@ -228,7 +230,7 @@ async def test_a_slow_handler_is_named_then_loses_its_partitions_and_comes_back(
 
     async def slow_handler() -> None:
         with loop.fail_after(HUNG):
-            while not any("member left its group" in each.message for each in caplog.records):
+            while consumer.assignment:
                 await loop.sleep(0.01)
 
     async with loop.connect(ottla_broker.bootstrap) as client:
@@ -240,13 +242,17 @@ async def test_a_slow_handler_is_named_then_loses_its_partitions_and_comes_back(
                 await batch.commit()
             batch.commit_soon()
             assert await read(loop, consumer, 10) == list(range(10))
-    assert [what for what, _ in diary.entries] == ["assigned", "lost", "assigned", "revoked"]
-    (warning,) = [each for each in caplog.records if "takes too long" in each.message]
-    assert "slow_handler" in warning.__dict__["handler"] and warning.levelno == logging.WARNING
+    # On a busy machine the test is too slow in other places, too.
+    assert [what for what, _ in diary.entries][:3] == ["assigned", "lost", "assigned"]
+    warnings = [each for each in caplog.records if "takes too long" in each.message]
+    assert any("slow_handler" in each.__dict__["handler"] for each in warnings)
+    assert {each.levelno for each in warnings} == {logging.WARNING}
 
 
 async def lose(loop: Loop, consumer: Consumer) -> None:
-    """Process a batch for so long that the partitions are lost."""
+    """Lose the partitions as if `max_poll_interval` had passed; a short one would also pass elsewhere in the test."""
+    core = consumer._core
+    consumer._driver.do(lambda: core.polls._absent(core._core.now))
     with loop.fail_after(HUNG):
         while consumer.assignment:
             await loop.sleep(0.01)
@@ -260,7 +266,7 @@ async def test_a_commit_of_everything_tells_once_what_was_lost_meanwhile(
 
     async with loop.connect(ottla_broker.bootstrap) as client:
         await fill(client, 10)
-        async with client.consumer("t", group="g", max_poll_interval=0.2) as consumer:
+        async with client.consumer("t", group="g") as consumer:
             await one(loop, consumer)
             await lose(loop, consumer)
             with pytest.raises(CommitFailed, match=r"some batches .*max_poll_interval.*\(t-0 at 10\)"):
@@ -282,7 +288,7 @@ async def test_a_commit_of_everything_tells_once_what_was_lost_meanwhile(
             assert not (await consumer.committed([("t", 0)]))["t", 0]
             await one(loop, consumer)
             await consumer.commit()
-        async with client.consumer("t", group="g", max_poll_interval=0.2) as consumer:
+        async with client.consumer("t", group="g") as consumer:
             await fill(client, 10)
             await (await one(loop, consumer)).commit()
             await lose(loop, consumer)
@@ -340,6 +346,7 @@ async def test_a_commit_of_everything_tells_of_what_a_rebalance_took_unless_it_w
                     nursery.cancel_scope.cancel()
 
 
+@pytest.mark.usefixtures("long_goodbyes")
 async def test_a_listener_that_commits_what_is_lost_hears_that_it_cannot(loop: Loop, ottla_broker: Broker) -> None:
     class Late(Diary):
         async def lost(self, consumer: Consumer, places: Sequence[Place]) -> None:
@@ -381,16 +388,19 @@ async def test_code_that_blocks_the_loop_is_named_before_the_group_misses_the_me
 
     def computes_for_long() -> None:
         end = time.monotonic() + HUNG
-        while time.monotonic() < end and not any("keeps the event loop" in each.message for each in caplog.records):
+        while time.monotonic() < end and not any("computes_for_long" in each for each in reported()):
             pass
+
+    def reported() -> list[str]:
+        """The code in each report. On a busy machine other code blocks the loop, too."""
+        return [each.__dict__["handler"] for each in caplog.records if "keeps the event loop" in each.message]
 
     async with loop.connect(ottla_broker.bootstrap) as client:
         await fill(client, 1)
         async with client.consumer("t", group="g", session_timeout=10.0) as consumer:
             await one(loop, consumer)
             computes_for_long()
-    (error,) = [each for each in caplog.records if "keeps the event loop" in each.message]
-    assert "computes_for_long" in error.__dict__["handler"]
+    assert len([each for each in reported() if "computes_for_long" in each]) == 1
 
 
 async def test_topics_are_found_by_pattern_also_when_they_come_later(
@@ -532,6 +542,7 @@ async def test_who_wants_to_be_asked_where_to_begin_is_asked_once_and_goes_on_wh
                 pass
 
 
+@pytest.mark.usefixtures("long_goodbyes")
 async def test_more_members_than_partitions_wait_and_take_over(loop: Loop, ottla_broker: Broker) -> None:
     got: dict[str, list[int]] = {"a": [], "b": []}
 
@@ -1041,6 +1052,7 @@ async def test_without_a_group_nothing_can_be_committed(loop: Loop, ottla_broker
                     attempt()
 
 
+@pytest.mark.usefixtures("long_goodbyes")
 async def test_a_cancellation_around_the_client_leaves_the_consumer_its_moment_to_leave(
     loop: Loop, ottla_broker: Broker
 ) -> None:

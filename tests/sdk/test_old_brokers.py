@@ -196,7 +196,7 @@ async def test_a_group_shares_a_topic_and_goes_on_where_it_committed(old_kafka: 
         async def member() -> None:
             # Before 2.2, a member that leaves during its first join stays in the group until its session times out.
             async with client.consumer(
-                topic, group=group, listener=DeliveryCallback(told), assignors=[assignor], session_timeout=6.0
+                topic, group=group, listener=DeliveryCallback(told), assignors=[assignor], session_timeout=15.0
             ) as consumer:
                 consumers.append(consumer)
                 async for batch in consumer:

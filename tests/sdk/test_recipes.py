@@ -14,7 +14,9 @@ import pytest
 import trio
 
 import ottla
+from ottla.codec.apis.leave_group import LeaveGroupRequest
 from ottla.testing import Broker
+from tests.brokerlite.peer import Peer
 from tests.kafka import absent
 from tests.patience import HUNG
 
@@ -62,17 +64,30 @@ async def fill(broker: Broker, first: int, end: int) -> None:
             await producer.send_soon("orders", b"%d" % i)
 
 
+async def remove(broker: Broker, group: str) -> None:
+    """Remove the dead member, which blocks its group.
+
+    A session timeout so short that the test need not do it would also remove a member that stalls.
+    """
+    async with ottla.connect(broker.bootstrap) as client:
+        (member,) = (await client.describe_group(group)).members
+    host, _, port = broker.bootstrap.rpartition(":")
+    with Peer(int(port), host) as peer:
+        assert peer.ask(LeaveGroupRequest(group_id=group, member_id=member.member_id), 1).error_code == 0
+
+
 async def run(recipe: str, folder: Path, broker: Broker, done: Callable[[], bool], database: str = "") -> None:
     """Run the recipe until it dies, then again until the last record is processed."""
     await fill(broker, 0, COUNT)
     (folder / "shop.py").write_text(SHOP)
-    # The dead member blocks its group until its session times out: after six seconds instead of 45.
-    recipe = recipe.replace("group=", "session_timeout=6.0, group=").replace("localhost:9092", broker.bootstrap)
+    # Members of the classic protocol, so that `remove` can remove the dead one.
+    recipe = recipe.replace("group=", "session_timeout=45.0, group=").replace("localhost:9092", broker.bootstrap)
     (folder / "service.py").write_text(recipe)
     environment = os.environ | {"DATABASE": database}
     command = [sys.executable, "service.py"]
     first = await trio.run_process(command, cwd=folder, env=environment, check=False)
     assert first.returncode == -signal.SIGKILL
+    await remove(broker, re.findall(r'group="(.*?)"', recipe)[0])
     await fill(broker, COUNT, COUNT + 1)
     async with trio.open_nursery() as nursery:
         second = await nursery.start(partial(trio.run_process, command, cwd=folder, env=environment, check=False))

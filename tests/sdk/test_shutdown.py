@@ -19,6 +19,8 @@ from ottla.sdk.steps import Shielded, Steps
 from ottla.testing import Broker
 from tests.sdk.loops import LOOPS, Asyncio, Loop
 
+pytestmark = pytest.mark.usefixtures("long_goodbyes")
+
 RECORDS = 100
 
 

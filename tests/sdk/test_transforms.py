@@ -66,7 +66,7 @@ async def transform_it_all(loop: Loop, bootstrap: str, name: str) -> None:
         tried: Counter[bytes] = Counter()
         done = 0
         async with client.transform(
-            source, group=group, transactional_id=f"{name}-1", max_records=7, session_timeout=6.0
+            source, group=group, transactional_id=f"{name}-1", max_records=7, session_timeout=HUNG
         ) as transform:
             async for batches in transform:
                 assert len(batches) <= 7
