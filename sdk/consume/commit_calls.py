@@ -8,6 +8,7 @@ Rules:
 Source: KafkaConsumer.java, commitSync and commitAsync.
 """
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from ottla.errors import CommitFailed, LocalProtocolError
@@ -132,11 +133,11 @@ class CommitCalls:
         if self._only_transactions:
             raise LocalProtocolError("the transactions of a transform commit its offsets: leave out the commit")
 
-    def settled(self, places: Collection[TopicPartition] | None = None) -> Steps[None]:
+    def settled(self, places: Collection[TopicPartition] | None = None, timeout: float = math.inf) -> Steps[None]:
         """Wait until the commits of these partitions (``None``: of all) have ended; raise their errors."""
         if self._commits is None:
             return
-        waiting = self._commits.settled(self._core.now, places)
+        waiting = self._commits.settled(self._core.now, places, timeout)
         if waiting.done:
             yield TURN
         yield from settled(waiting)

@@ -365,18 +365,21 @@ class ConsumerCore:
         else:
             self.committing.commit_done(self._core.now)
             yield from self.notices.revoked(places)  # may commit, too
-            failed = yield from self._commit_before_revocation(change.places)
+            failed = yield from self._commit_before_revocation(change)
             self._done(change)  # last: from now on, the next owner may begin at the committed offsets
             # Without a cause, the assignments ended meanwhile, and their commits were dropped with a line in the log.
             if failed is not None and failed.cause is not None:
                 raise failed
 
-    def _commit_before_revocation(self, places: Sequence[TopicPartition]) -> Steps[CommitFailed | None]:
+    def _commit_before_revocation(self, change: Revoke) -> Steps[CommitFailed | None]:
+        # A member that waits too long is removed, and loses its other partitions, too; so the wait takes at most half
+        # of the time that is left. (ConsumerCoordinator.onJoinPrepare)
+        timeout = max(change.until - self._core.now, 0.0) / 2
         try:
-            yield from self.committer.settled(places)
+            yield from self.committer.settled(change.places, timeout)
         except TimeoutExpired as error:
             group = self.commits.group if self.commits is not None else None
-            extra = {"group": group, "partitions": named(places), "why": str(error)}
+            extra = {"group": group, "partitions": named(change.places), "why": str(error)}
             log.error("partitions are revoked with uncommitted offsets", extra=extra)
         except CommitFailed as error:
             return error

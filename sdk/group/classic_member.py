@@ -154,7 +154,7 @@ class ClassicMember:
             return
         log.info("rebalance started", extra={"group": self._seat.group, "why": why})
         if eager:
-            self._partitions.revoke(self.owned, now)
+            self._partitions.revoke(self.owned, now, self._seat.options.max_poll_interval)
         else:
             self._begin(now)
 
@@ -309,7 +309,7 @@ class ClassicMember:
             },
         )
         if revoked:
-            self._partitions.revoke(revoked, now)
+            self._partitions.revoke(revoked, now, self._seat.options.max_poll_interval)
         if added:
             self._partitions.receive(added, now)
         self._notify(None, now)

@@ -15,6 +15,7 @@ Rules:
 Source: ConsumerCoordinator.java; OffsetMetadataManager.java, replayEndTransactionMarker.
 """
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 
@@ -140,16 +141,18 @@ class Commits:
         self._queue.add(wanted, now)
         self.wake()
 
-    def settled(self, now: float, places: Collection[TopicPartition] | None = None) -> Outcome[None]:
+    def settled(
+        self, now: float, places: Collection[TopicPartition] | None = None, timeout: float = math.inf
+    ) -> Outcome[None]:
         """Settled when all commits so far of these partitions (``None``: of all) are acknowledged.
 
-        Fails with `CommitFailed`, or with `TimeoutExpired` after `api_timeout`.
+        Fails with `CommitFailed`, or with `TimeoutExpired` after ``timeout`` seconds, at most `api_timeout`.
         """
         pending = self._queue.unfinished.keys()
         if not pending or (places is not None and pending.isdisjoint(places)):
             return settled_with(None)
         outcome: Outcome[None] = Outcome()
-        timeout = self._core.options.api_timeout
+        timeout = min(timeout, self._core.options.api_timeout)
 
         def expire(now: float) -> None:
             why = "; ".join(self.explain(now))

@@ -430,7 +430,7 @@ class ConsumerGroupMember:
             if revoked:
                 lost.update(topic for topic, _ in revoked)
                 given_up = own(self._given_up)  # this flow may be cancelled, and later ones wait for it, too
-                self._partitions.revoke(revoked, core.now)
+                self._partitions.revoke(revoked, core.now, self._options.max_poll_interval)
                 yield given_up
             elif added:
                 self._ids |= {place: core.cluster.topic_id(place[0]) for place in added}

@@ -22,9 +22,14 @@ from ottla.sdk.outcome import Outcome
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Revoke:
-    """These partitions have to be given up in an orderly way: finish, commit, then call `done`."""
+    """These partitions have to be given up in an orderly way: finish, commit, then call `done`.
+
+    Attributes:
+        until: the group removes a member that has not given up its partitions by then.
+    """
 
     places: tuple[TopicPartition, ...]
+    until: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)

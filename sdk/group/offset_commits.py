@@ -4,6 +4,8 @@ Rules:
 - At most one OffsetCommit of a consumer is in flight. Commits made meanwhile are coalesced, and sent next.
 - For each partition only the newest requested offset is sent, so a retry never contains an older one. (The classic bug:
   2000 fails, 3000 succeeds, and the retry of 2000 rewinds the group.)
+- An OffsetCommit that waits for its connection leaves out assignments that end meanwhile: the coordinator knows topics
+  by their names, and would store the offset of a deleted topic for the one that was created in its place.
 - Commits wait while there is no generation, during SyncGroup, and are sent in the next one.
 - Acknowledged offsets count as soon as the response arrives; the flow processes errors in its next step.
 - A partition that the coordinator does not know does not delay others: only its offset is sent again after a pause.
@@ -155,9 +157,16 @@ class OffsetCommits:
         if identity is None or queue.next_at > core.now:
             return
         due, sent_at = queue.send(core.now), core.now
-        request = self._request(due, identity)
         until = sent_at + core.options.request_timeout
-        answered: Outcome[OffsetCommitResponse] = ask(core, found.result(), request, until, versions=COMMIT_BY_NAME)
+        answered: Outcome[OffsetCommitResponse] = ask(
+            core,
+            found.result(),
+            OffsetCommitRequest,
+            until,
+            # The request may wait for its connection: by then, assignments may have ended.
+            build=lambda version: self._request(lasting(due), identity),
+            versions=COMMIT_BY_NAME,
+        )
         answered.when_done(lambda: self._acknowledge(answered))
         try:
             try:

@@ -36,9 +36,9 @@ class OwnedPartitions:
         self.places: tuple[TopicPartition, ...] = ()
         self.changes: deque[AssignmentChange] = deque(unreported)
 
-    def revoke(self, places: Sequence[TopicPartition], now: float) -> None:
-        """Ask the user to give up partitions; the member owns them until then."""
-        self._add(Revoke(tuple(places)), now)
+    def revoke(self, places: Sequence[TopicPartition], now: float, timeout: float) -> None:
+        """Ask the user to give up partitions within ``timeout`` seconds; the member owns them until then."""
+        self._add(Revoke(tuple(places), now + timeout), now)
 
     def receive(self, places: Sequence[TopicPartition], now: float) -> None:
         self.places = (*self.places, *places)

@@ -84,7 +84,8 @@ class Coordinator(Wire):
         self.metadata_requests = 0
         self.home = (1, "one", 9001)
         """The coordinator: node id, host and port."""
-        self.reachable = True
+        self.reachable: bool | None = True
+        """Whether the node accepts connections; ``None``: they wait until `accept`."""
         self.slow = False
         self.racks: dict[int, str | None] = {1: None}
         self.replicas: tuple[int, ...] = ()
@@ -96,8 +97,15 @@ class Coordinator(Wire):
     def delay(self) -> float:
         return 0.0
 
-    def accepts(self, link: Link) -> bool:
+    def accepts(self, link: Link) -> bool | None:
         return self.reachable
+
+    def accept(self) -> None:
+        """Accept the connections that wait, and others from now on."""
+        self.reachable = True
+        for key, link in list(self.links.items()):
+            self.connected(key, link)
+        self.run()
 
     def later(self, seconds: float) -> None:
         """Let time pass, and do everything that becomes due meanwhile."""

@@ -172,6 +172,24 @@ def test_what_was_wished_for_in_a_log_that_was_lost_is_not_committed_and_who_wai
     assert group.sent == {P0: 20, P1: 100}
 
 
+def test_a_commit_that_waits_for_its_connection_leaves_out_partitions_that_are_lost_meanwhile() -> None:
+    group = Committer()
+    group.commit({P0: 10})
+    group.answer()
+    group.world.reachable = None
+    group.world.break_connections()
+    group.commit({P0: 100, P1: 100})
+    assert group.idle and group.machine.pending == {P0: 100, P1: 100}
+    waited = group.machine.settled(group.world.now, [P1])
+    group.machine.renew(P0, "the topic was recreated")
+    group.world.later(1.0)
+    group.world.accept()
+    assert group.sent == {P1: 100}
+    group.answer()
+    assert waited.done and waited.error is None
+    assert group.idle and group.machine.pending == {}
+
+
 def test_what_is_not_acknowledged_when_a_partition_is_lost_is_never_sent_again() -> None:
     group = Committer()
     group.commit({P0: 10, P1: 10})

@@ -286,6 +286,30 @@ def test_a_revocation_whose_commits_were_cancelled_waits_for_them_in_the_next_ca
     assert not reader.member.owned
 
 
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_a_revocation_gives_up_commits_before_the_group_removes_the_member(
+    cancelled: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader = Reader(max_poll_interval=20.0)
+    reader.assign(1, T0)
+    reader.stands(7)
+    reader.tell()
+    reader.machine.committer.commit_soon({T0: 8})
+    reader.world.run()
+    reader.beat(RebalanceInProgress)
+    reader.tell()
+    reader.world.later(8.0)
+    if cancelled:  # the next call does not begin to wait from the start
+        reader.loop.throw(Cancelled())
+        reader.ask()
+    reader.loop.go_on()
+    assert reader.member.owned == (T0,)
+    reader.world.later(7.0)
+    reader.loop.go_on()
+    assert not reader.member.owned and reader.world.pending(JoinGroupRequest)
+    assert "partitions are revoked with uncommitted offsets" in caplog.text
+
+
 def test_a_revocation_waits_for_the_commits_of_its_own_partitions_alone() -> None:
     reader = Reader("cooperative-sticky")
     reader.assign(1, T0, T1)

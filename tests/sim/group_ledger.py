@@ -4,7 +4,8 @@ Rules:
 - A member that is assigned a partition begins at the group's committed offset. Within a partition records come in
   order, so the group repeats only records between the last commit and the end of an assignment.
 - No commit goes back, is ahead of the handled records, or concerns a partition that another member has. A commit that
-  the network holds back may arrive after a later one, and set the offset back: its client commits the later one again.
+  the network holds back may arrive after a later one, and set the offset back: its client commits the later one again,
+  unless the member ends before. Then the next owner begins at the offset that was set back.
 - A member of a consumer group (KIP-848) repeats all fields if the coordinator may not have got them. After each new
   assignment it reports its partitions, also unchanged ones: the coordinator may wait for a report without a partition
   that the member never had.
@@ -13,7 +14,7 @@ Rules:
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -217,11 +218,14 @@ class GroupLedger:
             if group is None or place not in group.offsets or group.offsets[place][0] < offset:
                 raise Violation(UNCOMMITTED, f"{who}: {place[0]}-{place[1]} at {offset}")
 
-    def check_set_back(self, since: float) -> None:
-        """Check that the offsets that were set back before ``since`` were committed again by their members."""
+    def check_set_back(self, since: float, running: Collection[str]) -> None:
+        """Check that the offsets that were set back before ``since`` were committed again by their members.
+
+        Only by the ``running`` ones: the group keeps a killed or static member until its session expires.
+        """
         group = self.ledger.cluster.groups.groups.get(self.group)
         for place, (member, when) in self._set_back.items():
-            if group is not None and when < since and place in self._of(group, member):
+            if group is not None and when < since and member in running and place in self._of(group, member):
                 raise Violation(UNREPAIRED, f"{member}: {place[0]}-{place[1]} since {when:.4f}")
 
     def _of(self, group: Group, member: str) -> set[Place]:

@@ -401,7 +401,10 @@ class Coordinators:
         member, fresh = known
         changed = fresh or member.protocols != protocols
         member.protocols = protocols
-        member.session = message.session_timeout_ms / 1000
+        session = message.session_timeout_ms / 1000
+        if session != member.session:  # the timer of an earlier, longer session would come too late
+            member.session = session
+            self._watch(group, [member])
         member.rebalance = (
             message.rebalance_timeout_ms if message.rebalance_timeout_ms > 0 else message.session_timeout_ms
         ) / 1000
@@ -461,7 +464,6 @@ class Coordinators:
         group.protocol_type = message.protocol_type
         member = Member(member_id, message.group_instance_id, 0.0, 0.0, protocols)
         group.members[member_id] = member
-        self._watch(group, [member])
         return member
 
     def _replaced(self, group: Group, old: Member, new: str) -> tuple[Member, bool]:
@@ -706,7 +708,7 @@ class Coordinators:
 
         for each in members:
             each.heard = self._clock.now
-            self._later(group, each.session or 0.1, partial(look, each))
+            self._later(group, each.session, partial(look, each))
 
     def _lapse(self, group: Group, member_id: str) -> None:
         """A member id that was given out expires after a session."""

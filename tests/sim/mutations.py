@@ -1055,7 +1055,7 @@ _mutation(
 
 
 def _for_all_partitions(settled: Any) -> Any:
-    return lambda self, now, places=None: settled(self, now)
+    return lambda self, now, places=None, timeout=math.inf: settled(self, now, None, timeout)
 
 
 _mutation("a commit waits for those of other partitions", (Commits, "settled", _for_all_partitions))
