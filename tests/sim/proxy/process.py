@@ -152,7 +152,7 @@ class _Connection:
 
 def with_few_connections(config: ProxyConfig, seed: int) -> ProxyConfig:
     """In some worlds, producers may have one to four connections to upstream, all together."""
-    own = Random(f"{seed} few connections")
+    own = Random(f"{seed} producers take turns")
     return replace(config, max_connections=own.choice((1, 2, 3, 4))) if own.random() < FEW_CONNECTIONS else config
 
 
