@@ -214,9 +214,10 @@ def _of_nobody(restored: Any) -> Any:
 
 
 def _to_anybody(to: Any) -> Any:
-    def broken(self: Lent, client: int, principal: Any = None) -> UpstreamProducer:
+    def broken(self: Lent, client: int, host: str, principal: Any = None) -> UpstreamProducer:
         idle = next((each for each in self._free if each.idle), None)
-        found: UpstreamProducer = to(self, client, principal if client in self._of or idle is None else idle.principal)
+        principal = principal if client in self._of or idle is None else idle.principal
+        found: UpstreamProducer = to(self, client, host, principal)
         return found
 
     return broken
