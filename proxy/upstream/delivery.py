@@ -63,7 +63,9 @@ class Delivery:
         self._later = Timers()
         self._settlements = Settlements(journal)
         self.lent = Lent(control, of_clients)
-        self.connections = ProducerConnections(links, cluster, threads, self.lent, self._later, self._stranded)
+        self.connections = ProducerConnections(
+            links, cluster, threads, self.lent, self._later, self._stranded, config.max_connections
+        )
         self._steering = Steering(
             cluster, control, self.connections, self._settlements, self._later, config.delivery_timeout
         )
