@@ -173,9 +173,7 @@ class ConsumerCore:
         Raises:
             CommitFailed, TimeoutExpired: the block ended normally, but some of the work failed.
         """
-        self.polls.stop()
-        self._subscription.stop()
-        self.committing.stop()
+        self._stop_timers()
         within_listener = self._asking.asks(task)
         self._asking.leave(task)
         self._notify()
@@ -186,7 +184,15 @@ class ConsumerCore:
 
     def _leave_with_client(self, why: str, now: float, until: float) -> Outcome[None]:
         """Commit and leave the group, because the client is left before this consumer."""
+        # A process that was frozen for longer than `max_poll_interval` would leave the group before it commits.
+        self._stop_timers()
         return Flow(self._core, self._leaving.with_client(why, until)).outcome
+
+    def _stop_timers(self) -> None:
+        """Stop what the consumer does on its own while its block lasts."""
+        self.polls.stop()
+        self._subscription.stop()
+        self.committing.stop()
 
     @property
     def closed(self) -> bool:
@@ -198,9 +204,7 @@ class ConsumerCore:
             return
         self.ended.succeed(None)
         self._forget_end()
-        self.polls.stop()
-        self._subscription.stop()
-        self.committing.stop()
+        self._stop_timers()
         self._core.members.pop(self._leave_with_client, None)
         if self.membership is not None:
             self.membership.close(CLOSED, self._core.now)

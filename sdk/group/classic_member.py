@@ -33,7 +33,7 @@ from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.core import ClientCore
 from ottla.sdk.flow import LoneFlow, sleep
 from ottla.sdk.group.coordinator_trouble import CoordinatorTrouble
-from ottla.sdk.group.goodbye import leave_group
+from ottla.sdk.group.goodbye import leave_group, nothing_to_say
 from ottla.sdk.group.group_metrics import MemberMetrics
 from ottla.sdk.group.heartbeats import Heartbeats
 from ottla.sdk.group.joining import join, sync
@@ -46,7 +46,7 @@ from ottla.sdk.group.options import MemberOptions
 from ottla.sdk.group.owned_partitions import OwnedPartitions
 from ottla.sdk.group.seat import Seat
 from ottla.sdk.logs import logger, named
-from ottla.sdk.outcome import Outcome
+from ottla.sdk.outcome import Outcome, all_of
 from ottla.sdk.steps import Steps, settled
 
 log = logger("ottla.sdk.consumer")
@@ -109,6 +109,8 @@ class ClassicMember:
         """When the coordinator last confirmed this member."""
         self._left = ""
         """Why this member left the group."""
+        self._leaving = nothing_to_say()
+        """Settled when no goodbye is under way any more."""
         self._complained = False
         """The log has a line that the current rebalance takes long."""
 
@@ -165,21 +167,26 @@ class ClassicMember:
     def leave(self, why: str, now: float) -> None:
         if self._enter(On.LEAVE, now):
             self._left = why
-            self._say_good_bye(why, now)
+            self._depart(why, now)
 
     def close(self, why: str, now: float, until: float | None = None) -> Outcome[None]:
         if self._enter(On.CLOSE, now):
             self._leader.close()
         self._seat.metrics.close()
-        return self._say_good_bye(why, now, until)
+        self._depart(why, now, until)
+        return self._leaving
 
-    def _say_good_bye(self, why: str, now: float, until: float | None = None) -> Outcome[None]:
+    def _depart(self, why: str, now: float, until: float | None = None) -> None:
         """Leave the group, if this client is a member; all partitions are lost."""
         self._leader.resign()
-        left = leave_group(self._core, self._seat, why, now + _LEAVE_TIMEOUT if until is None else until)
+        self._say_good_bye(why, now, until)
         self._forget(why, now)
         self._core.retire(self._seat.channel)
-        return left
+
+    def _say_good_bye(self, why: str, now: float, until: float | None = None) -> None:
+        left = leave_group(self._core, self._seat, why, now + _LEAVE_TIMEOUT if until is None else until)
+        # The goodbye of an earlier member id may be under way, after `max_poll_interval` or an error.
+        self._leaving = left if self._leaving.done else all_of((self._leaving, left))
 
     def refused(self, error: OttlaError, identity: CommittingMember, now: float) -> bool:
         # The coordinator may have begun the next generation while the JoinGroup response that says so is in flight.
@@ -247,7 +254,7 @@ class ClassicMember:
         self._leader.resign()
         self.failed = error
         if self.generation >= 0:  # otherwise the other members would wait until its session times out
-            leave_group(self._core, self._seat, str(error), now + _LEAVE_TIMEOUT)
+            self._say_good_bye(str(error), now)
         self._forget(str(error), now)
         self._notify(None, now)
 

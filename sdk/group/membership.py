@@ -103,7 +103,10 @@ class Membership(Protocol):
         ...
 
     def close(self, why: str, now: float, until: float | None = None) -> Outcome[None]:
-        """Leave the group for good. Settled when the coordinator has answered, or at the deadline ``until``."""
+        """Leave the group for good. Settled when the coordinator has answered, or at the deadline ``until``.
+
+        An earlier goodbye may still be under way. The outcome waits for that, too; it has a deadline of its own.
+        """
         ...
 
     def explain(self, now: float) -> Iterator[str]:

@@ -38,11 +38,12 @@ from ottla.sdk.flow import LoneFlow, ask, sleep
 from ottla.sdk.group.classic_member import ClassicMember
 from ottla.sdk.group.consumer_group_member import REFUSED, ConsumerGroupMember
 from ottla.sdk.group.coordinator_trouble import CoordinatorTrouble
+from ottla.sdk.group.goodbye import nothing_to_say
 from ottla.sdk.group.membership import AssignmentChange, Lose, Membership
 from ottla.sdk.group.offset_commits import CommittingMember
 from ottla.sdk.group.options import MemberOptions
 from ottla.sdk.logs import logger
-from ottla.sdk.outcome import Outcome, settled_with
+from ottla.sdk.outcome import Outcome, all_of
 from ottla.sdk.steps import Steps, settled
 
 log = logger("ottla.sdk.consumer")
@@ -83,6 +84,8 @@ class ChoosingMember:
         self._topics: tuple[str, ...] = ()
         self._trouble = CoordinatorTrouble(core, group)
         self._closed = False
+        self._refused_left = nothing_to_say()
+        """Settled when the goodbye of the refused member, if there was one, has ended."""
         self._nothing: deque[AssignmentChange] = deque()
 
     @property
@@ -136,8 +139,8 @@ class ChoosingMember:
         self._closed = True
         self._stop_choosing()
         if self._member is not None:
-            return self._member.close(why, now, until)
-        return settled_with(None)
+            return all_of((self._refused_left, self._member.close(why, now, until)))
+        return nothing_to_say()
 
     def explain(self, now: float) -> Iterator[str]:
         if self._asking:
@@ -176,7 +179,7 @@ class ChoosingMember:
                 "the group cannot use the new group protocol, joining by the classic one",
                 extra={"group": self._group, "why": str(member.failed)},
             )
-            member.close("it joins by the classic protocol", now)
+            self._refused_left = member.close("it joins by the classic protocol", now)
             # The failed member has lost its partitions: `lost` comes before `assigned` for the next ones.
             unreported = [each for each in member.changes if isinstance(each, Lose)]
             # Its goodbye may be under way, and closes its channel in the end: a JoinGroup there would fail.

@@ -173,6 +173,7 @@ class ShareConsumerCore:
 
     def _leave_until(self, until: float) -> Steps[None]:
         self._left = True
+        self.watch.stop()
         yield self._core.bounded(self._reader.finish(), until)
         self._reader.stop(_CLOSED)
         yield own(self._member.close(self._core.now, until))

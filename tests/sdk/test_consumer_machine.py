@@ -1165,6 +1165,26 @@ def test_a_consumer_whose_client_is_left_first_commits_or_says_that_it_did_not(a
     assert left.over and (left.error is None if answered else "t-0 at 9" in str(left.error))
 
 
+def test_max_poll_interval_is_not_counted_while_the_client_is_being_left() -> None:
+    reader = Reader(max_poll_interval=5.0)
+    reader.assign(1, T0)
+    reader.stands(7)
+    reader.tell()
+    reader.loop.throw(Cancelled())
+    reader.machine.committer.commit_soon({T0: 9})
+    reader.world.later(4.9)
+    leaving = reader.call(reader.world.core.leave_groups())
+    reader.world.later(0.2)
+    assert not reader.world.pending(LeaveGroupRequest), "the commit comes first"
+    reader.committed()
+    reader.world.answer(reader.world.asked(LeaveGroupRequest), LeaveGroupResponse(error_code=0, members=()))
+    assert leaving.go_on().over
+    reader.world.core.close(reader.world.now)
+    left = reader.call(reader.machine.leave(None, "task"))
+    left.answer()  # `lost`
+    assert left.over and left.error is None, "the coordinator has the commit"
+
+
 def test_the_end_of_a_block_waits_for_the_listener_that_another_task_calls() -> None:
     reader = Reader()
     reader.assign(1, T0)

@@ -565,6 +565,43 @@ def test_a_static_member_says_no_good_bye() -> None:
     assert left.done and group.world.pending(LeaveGroupRequest) == []
 
 
+def test_the_end_waits_for_the_goodbye_of_a_member_that_has_left_before() -> None:
+    group = InGroup()
+    group.settle(1, T0)
+    group.member.leave("the loop did not ask for a batch", group.world.now)
+    left = group.member.close("the consumer was closed", group.world.now)
+    group.world.run()
+    assert not left.done, "a client that closes now would take the goodbye along"
+    group.world.answer(group.world.asked(LeaveGroupRequest), LeaveGroupResponse(error_code=0, members=()))
+    assert left.done and left.error is None
+
+
+def test_the_end_waits_for_the_goodbyes_of_both_members_if_one_has_left_and_joined_again() -> None:
+    group = InGroup()
+    group.settle(1, T0)
+    group.member.leave("the loop did not ask for a batch", group.world.now)
+    group.member.join(group.world.now)
+    group.world.run()
+    group.refuse(MemberIdRequired, "another")
+    left = group.member.close("the consumer was closed", group.world.now)
+    group.world.run()
+    first, second = group.world.pending(LeaveGroupRequest)
+    assert [each.members[0].member_id for each in (first, second)] == [ME, "another"]
+    for each in (first, second):
+        assert not left.done
+        group.world.answer(each, LeaveGroupResponse(error_code=0, members=()))
+    assert left.done and left.error is None
+
+
+def test_the_end_waits_for_the_goodbye_of_a_member_that_has_failed() -> None:
+    group = InGroup(Dividing(ZeroDivisionError("nobody")))
+    group.joined(1, leader=True)
+    left = group.member.close("the consumer was closed", group.world.now)
+    assert not left.done
+    group.world.answer(group.world.asked(LeaveGroupRequest), LeaveGroupResponse(error_code=0, members=()))
+    assert left.done and left.error is None
+
+
 def test_leaving_ends_though_nobody_answers() -> None:
     group = InGroup()
     group.settle(1, T0)

@@ -14,6 +14,7 @@ from ottla.codec.apis.consumer_group_heartbeat import (
 )
 from ottla.codec.apis.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from ottla.codec.apis.join_group import JoinGroupRequest
+from ottla.codec.apis.leave_group import LeaveGroupRequest
 from ottla.errors import (
     BrokerError,
     ConfigurationError,
@@ -228,6 +229,18 @@ def test_the_join_of_a_classic_member_outlasts_the_goodbye_of_the_member_before(
     group.world.later(0.5)
     [still] = group.world.pending(JoinGroupRequest)
     assert still is join
+
+
+def test_the_end_waits_for_the_goodbye_of_the_member_before() -> None:
+    group = Choosing()
+    group.describe()
+    group.own(0)
+    group.refuse(UnsupportedVersion)
+    left = group.member.close("the consumer was closed", group.world.now)
+    group.world.run()
+    assert not left.done and not group.world.pending(LeaveGroupRequest), "the classic member has no member id yet"
+    group.let_go()
+    assert left.done and left.error is None
 
 
 def test_an_earlier_loss_is_reported_too_and_the_log_shows_no_error(caplog: pytest.LogCaptureFixture) -> None:

@@ -776,6 +776,20 @@ def test_a_client_that_closes_first_leaves_the_group() -> None:
     assert closing.go_on().over
 
 
+def test_max_poll_interval_is_not_counted_while_the_client_is_being_left() -> None:
+    group = Sharing(max_poll_interval=1.0)
+    [record] = group.take(0, 0)
+    group.world.core.call(lambda: group.core.accept_soon(record), group.world.now)
+    group.world.later(0.9)
+    closing = group.call(group.world.core.leave_groups())
+    group.world.later(0.2)
+    assert group.world.pending(ShareGroupHeartbeatRequest) == [], "the acknowledgements come first"
+    group.answer_acknowledgement()
+    group.answer_acknowledgement()
+    group.confirm(LEAVE)
+    assert closing.go_on().over
+
+
 def closed_first(group: Sharing) -> None:
     """The client closes first, and the leader refuses an acknowledgement for which no call waits."""
     [record] = group.take(0, 0)

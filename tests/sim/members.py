@@ -38,6 +38,9 @@ from tests.sim.group_ledger import GroupLedger
 from tests.sim.scripts import Whim, known
 from tests.sim.users import Cancelled, Process, Script, Tasks, Violation, Wait, pause
 
+GOODBYE = 5.0
+"""Seconds within which a member has to say goodbye if it leaves while its block lasts."""
+
 
 @dataclass(frozen=True, slots=True)
 class Calling:
@@ -170,6 +173,8 @@ class Consuming:
     seed: int = 0
     beside: Callable[[], None] | None = None
     """Sends a record by a producer in the same process."""
+    departed: tuple[str, float, int] | None = None
+    """The member id with which the client has just left the group on its own, when, and the coordinator's epoch."""
     away: int = 0
     """How often the user did not ask for batches for longer than `max_poll_interval`."""
     dawdled: int = 0
@@ -264,6 +269,8 @@ class Consuming:
                 process.history.add("·", self.name, "is cancelled")
                 if self.whims.random() < 0.05 and self.away < 2 and self.manner.max_poll_interval <= 5.0:
                     yield from self._stay_away(machine)
+                    if self.departed is not None and not self.stop.done:
+                        error = cancelled
                 if not self.stop.done and self.chance.random() < self.manner.leaves:
                     error = cancelled
             except CommitFailed as failed:
@@ -317,10 +324,18 @@ class Consuming:
         self.away += 1
         self._feature("a member asks for no batch after a call that was cancelled")
         frozen, began = self.process.thawed, self.process.clock.now
-        yield self.manner.max_poll_interval * 1.1
+        own = Random(f"{self.seed} {self.name} away at {began}")
+        limit, member, epoch = self.manner.max_poll_interval, self.member_id, self.ledger.coordinator()
+        leaves = own.random() < 0.5 and not self.apart
+        yield limit + own.uniform(0.0005, 0.003) if leaves else limit * 1.1
         if machine.membership is not None and self.process.thawed == frozen and machine.membership.generation >= 0:
             since = f"asked for no batch since {began:.3f}"
             raise Violation("a member keeps its partitions without asking for batches", f"{self.name}: {since}")
+        if leaves and self.process.thawed == frozen:
+            self._feature("a block is left while a goodbye is under way")
+            self.departed = member, began + limit, epoch
+            if own.random() < 0.5:
+                self.stop.succeed(None)
 
     def _patience(self) -> Outcome[None]:
         """The outcome that cancels a call: when the user has to leave, or loses patience."""
@@ -581,6 +596,8 @@ class Consuming:
                 self._check_committed()
         if error is None and not cancelled and process.clock.now < began + STEP_TIMEOUT:
             self.ledger.left(self.name, member, self.instance)
+        if not cancelled and process.clock.now < began + STEP_TIMEOUT:
+            self._check_departed()
         self.left.succeed(None)
 
     def _end_with_client(self, machine: ConsumerCore) -> Script:
@@ -590,7 +607,10 @@ class Consuming:
         self._feature("a client is left before its consumer")
         self.leaving = self.ends_client = True
         began, member = process.clock.now, self.member_id
+        held = [assignment for assignment, _ in self.done.values() if not assignment.over]
         yield from process.perform(core.leave_groups(), "leaving all groups", within=MOMENT)
+        if any("max_poll_interval" in each.over for each in held):
+            raise Violation("max_poll_interval is counted while a client is left", self.name)
         said = process.clock.now < began + MOMENT / 2
         process.do(lambda: core.close(process.clock.now))
         if not machine.closed:
@@ -602,6 +622,15 @@ class Consuming:
         else:
             self._check_committed("the client was closed", "the consumer is closed")
         if said:
+            self.ledger.left(self.name, member, self.instance)
+            self._check_departed()
+
+    def _check_departed(self) -> None:
+        """The end of the block has waited for an earlier goodbye, too, unless that has reached its own deadline."""
+        if self.departed is None:
+            return
+        member, when, epoch = self.departed
+        if self.process.clock.now < when + GOODBYE and self.ledger.coordinator() == epoch:
             self.ledger.left(self.name, member, self.instance)
 
     def _check_committed(self, *ends: str) -> None:

@@ -61,6 +61,7 @@ from ottla.sdk.consume.reading.fetcher import Fetcher
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.pump import Pump
 from ottla.sdk.events import GENERAL, Written
+from ottla.sdk.flow import Flow
 from ottla.sdk.gate import Gate
 from ottla.sdk.group import goodbye, leader
 from ottla.sdk.group.classic_member import ClassicMember
@@ -749,11 +750,32 @@ def _all_positions_each_time(_: Any) -> Any:
 def _leaves_and_may_come_back(_: Any) -> Any:
     def broken(self: ClassicMember, why: str, now: float, until: float | None = None) -> Any:
         self._enter(MemberInput.LEAVE, now)
-        return self._say_good_bye(why, now, until)
+        self._depart(why, now, until)
+        return self._leaving
 
     return broken
 
 
+def _last_goodbye_only(say_good_bye: Any) -> Any:
+    def broken(self: ClassicMember, why: str, now: float, until: float | None = None) -> None:
+        self._leaving = goodbye.nothing_to_say()
+        say_good_bye(self, why, now, until)
+
+    return broken
+
+
+def _counted_on(_: Any) -> Any:
+    def broken(self: ConsumerCore, why: str, now: float, until: float) -> Any:
+        return Flow(self._core, self._leaving.with_client(why, until)).outcome
+
+    return broken
+
+
+_mutation(
+    "a block does not wait for the goodbye that comes after max_poll_interval",
+    (ClassicMember, "_say_good_bye", _last_goodbye_only),
+)
+_mutation("max_poll_interval is counted on while a client is left", (ConsumerCore, "_leave_with_client", _counted_on))
 _mutation("a group misses the topics of its pattern that are deleted", (Fetcher, "let_go", _nothing))
 _mutation("what is lost is revoked where a block is left", (Notices, "gone", lambda _: property(lambda self: False)))
 _mutation(

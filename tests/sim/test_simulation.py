@@ -19,6 +19,7 @@ FEATURES = {
     "a broker is available again",
     "a broker is not available",
     "a batch is handed out in parts",
+    "a block is left while a goodbye is under way",
     "a block is left while another task waits for a batch",
     "a call of a producer is cancelled",
     "a callback commits for a member",
