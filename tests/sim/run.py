@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import math
 import time
 import traceback
 from collections import Counter
@@ -14,6 +15,7 @@ from multiprocessing import get_context
 from random import Random
 from typing import Any, Protocol
 
+from ottla.codec.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.codec.apis.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from ottla.codec.apis.produce import ProduceRequest
 from ottla.sdk.cluster.questions import Question
@@ -22,6 +24,8 @@ from ottla.sdk.consume.assignment import subscription
 from ottla.sdk.events import GENERAL
 from ottla.sdk.events import Node as ClientNode
 from ottla.sdk.group.consumer_group_member import ConsumerGroupMember
+from ottla.sdk.group.consumer_member_states import ConsumerMemberState
+from ottla.sdk.group.protocol_choice import ChoosingMember
 from ottla.sdk.options import Options
 from ottla.sdk.produce import accumulator
 from ottla.sdk.produce.options import ProducerOptions
@@ -227,6 +231,10 @@ class Simulation:
             )
             drawn_ones = [each for each in of_groups if own.random() < 0.5]
             self.faults = sorted([*self.faults, *drawn_ones], key=lambda each: each.at)
+            own = Random(f"{seed} turned classic")
+            if self.manner.protocol in MIXED and own.random() < 0.6:
+                turned = [Fault(own.uniform(0.0, self.seconds), "turn a group classic", 0.0) for _ in range(2)]
+                self.faults = sorted([*self.faults, *turned], key=lambda each: each.at)
         if RECREATED in self.sent_to:
             again = Random(f"{seed} recreate")
             more = Fault(again.uniform(0.0, self.seconds), "recreate", again.choice((0.1, 0.5, 2.0)))
@@ -245,6 +253,8 @@ class Simulation:
         if self.logins is not None:
             self.logins.sent(link, message)
         self.group.sent(link, message)
+        if isinstance(message, ConsumerGroupHeartbeatRequest) and message.member_epoch > 0 and not link.writing:
+            self._check_reconciled(message.member_id)
         if self.admin is not None:
             self.admin.sent(link, message)
         self.ledger.sent_off(message, earlier=link.writing)
@@ -425,7 +435,7 @@ class Simulation:
         for _ in range(chance.choice((1, 2, 2, 3))):
             self.clock.later(chance.choice((0.0, 0.0, self.seconds / 2)), self.join)
 
-    def join(self, instance: str | None = None, *, rival: bool = False) -> None:
+    def join(self, instance: str | None = None, *, rival: bool = False, protocol: str | None = None) -> None:
         """Add a member to the group, mostly in a process of its own."""
         if self.over:
             return
@@ -442,7 +452,7 @@ class Simulation:
         if process.name != name:
             self.epochs.shared.add(process.name)
             self.group.shared.add(process.name)
-        protocol = self._protocol()
+        protocol = protocol or self._protocol()
         self.cluster.data.features[f"a member is {protocol}"] += 1
         member = Consuming(
             name, process, self.group, chance, self.manner, tuple(self.topics), instance, rival, protocol
@@ -470,6 +480,14 @@ class Simulation:
         if wanted in ("up", "down"):
             return modern if (self.clock.now > self.seconds / 2) == (wanted == "up") else "classic"
         return modern if wanted == "consumer" else wanted
+
+    def turn_classic(self) -> None:
+        """An administrator removes all members of the new protocol, and a classic one joins."""
+        groups = self.cluster.groups
+        if (modern := groups.group(self.group.group).modern) is not None:
+            for each in [each for each in modern.members.values() if each.protocols is None]:
+                groups.expel(self.group.group, each.id)
+        self.join(protocol="classic")
 
     def _roll(self) -> None:
         """Stop one member; another one, perhaps with the other protocol, takes its place."""
@@ -593,7 +611,19 @@ class Simulation:
         left += [
             f"the coordinator has other topics of {each.name}" for each in self.members.values() if self._is_news(each)
         ]
+        left += filter(None, map(self._unsettled, self.members.values()))
         return "; ".join(left)
+
+    def _check_reconciled(self, member_id: str) -> None:
+        """Check the partitions of a member that sends a heartbeat; the answer to its last one was the last to come."""
+        for each in self.members.values():
+            membership = each.machine.membership if each.machine is not None else None
+            if isinstance(membership, ChoosingMember):
+                membership = membership._member
+            if not isinstance(membership, ConsumerGroupMember) or membership.member_id != member_id:
+                continue
+            if membership.state is ConsumerMemberState.STABLE:
+                self.group.reconciled(each.name, member_id, membership.owned)
 
     def _is_news(self, member: Consuming) -> bool:
         """Whether a member of the new protocol has a subscription that the coordinator does not have yet."""
@@ -604,16 +634,29 @@ class Simulation:
         known = group.modern.members.get(membership.member_id)
         return known is not None and not known.regex and known.topics != tuple(sorted(membership.topics))
 
+    def _unsettled(self, member: Consuming) -> str:
+        """How a member's partitions differ from those that the coordinator of KIP-848 has for it, for people."""
+        group = self.cluster.groups.groups.get(self.group.group)
+        membership = member.machine.membership if member.machine is not None else None
+        if group is None or group.modern is None or membership is None:
+            return ""
+        known = group.modern.members.get(membership.member_id)
+        if known is None or known.protocols is not None:
+            return ""
+        owned, assigned = set(membership.owned), self.cluster.groups.modern.places(known.has)
+        return "" if owned == assigned else f"{member.name} has {sorted(owned)}, and is to have {sorted(assigned)}"
+
     def _expelled(self, member: str) -> None:
         """The coordinator removes a member; a living one must not be removed once the faults are over."""
-        swallowed = {link.client.name for link in self.network.links.values() if link.swallowed}
+        # While a commit is held back, its partition is not given up: that may take longer than `max_poll_interval`.
+        deaf = {link.client.name for link in self.network.links.values() if link.swallowed or link.late == math.inf}
         known = [
             each.member_id
             for each in self.members.values()
             if each.process.alive
             and not each.process.frozen
             and not each.in_hand  # its user may handle a batch for longer than `max_poll_interval`
-            and each.process.name not in swallowed
+            and each.process.name not in deaf
         ]
         if member in known and self.clock.now > self.seconds + LONGEST + 2 * self.manner.session:
             raise Violation("a living member is removed from its group", f"{member}, after {self.manner.session:g} s")
