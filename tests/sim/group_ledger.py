@@ -218,11 +218,14 @@ class GroupLedger:
             if group is None or place not in group.offsets or group.offsets[place][0] < offset:
                 raise Violation(UNCOMMITTED, f"{who}: {place[0]}-{place[1]} at {offset}")
 
-    def check_set_back(self, since: float) -> None:
-        """Check that the offsets that were set back before ``since`` were committed again by their members."""
+    def check_set_back(self, since: float, there: Collection[str]) -> None:
+        """Check that the offsets that were set back before ``since`` were committed again by the members ``there``.
+
+        A static member keeps its partitions when its client has left, and cannot commit again.
+        """
         group = self.ledger.cluster.groups.groups.get(self.group)
         for place, (member, when) in self._set_back.items():
-            if group is not None and when < since and place in self._of(group, member):
+            if group is not None and when < since and member in there and place in self._of(group, member):
                 raise Violation(UNREPAIRED, f"{member}: {place[0]}-{place[1]} since {when:.4f}")
 
     def _of(self, group: Group, member: str) -> set[Place]:

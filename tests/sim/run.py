@@ -663,7 +663,8 @@ class Simulation:
 
     def _look(self) -> None:
         if self.clock.now > self.seconds + 2 * LONGEST:
-            self.group.check_set_back(self.clock.now - 2 * self.options.request_timeout - 5.0)
+            since = self.clock.now - 2 * self.options.request_timeout - 5.0
+            self.group.check_set_back(since, {each.member_id for each in self.members.values()})
         left = self._left()
         if self.clock.now < self._quiet_until:
             self.clock.later(LOOK, self._look)
