@@ -210,6 +210,16 @@ def _expel(world: "Simulation", fault: Fault) -> object:
     return True
 
 
+def _turn_classic(world: "Simulation", fault: Fault) -> object:
+    """The group of a member that chooses its protocol becomes a classic one while its user handles a batch."""
+    choosing = [each for each in world.members.values() if each.protocol == "auto" and not each.stop.done]
+    if not choosing:
+        return False
+    member = world.protocols.choice(choosing)
+    member.toils, member.removes = (min(2.0, 0.8 * world.manner.max_poll_interval), False), world.turn_classic
+    return True
+
+
 def _delay_commits(world: "Simulation", fault: Fault) -> None:
     """The coordinator refuses offsets of some partitions for a moment, and clients retry the commits."""
     until = world.clock.now + min(fault.seconds, 2.0)
@@ -350,5 +360,6 @@ FAULTS: dict[str, Callable[["Simulation", Fault], object]] = {
 OF_GROUPS: dict[str, Callable[["Simulation", Fault], object]] = {
     "hold a commit": _hold_commit,
     "expel a busy member": _expel,
+    "turn a group classic": _turn_classic,
 }
 """Faults of worlds of both group protocols; `drawn` does not draw them."""

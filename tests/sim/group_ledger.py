@@ -53,6 +53,7 @@ CHANGES = "a heartbeat lacks fields, although the one before was refused or had 
 REPORTS = "a heartbeat after a new assignment lacks the partitions"
 CONVERTS = "a member that chooses its protocol converts a classic group with members"
 BLIND = "a member that chooses its protocol joins without asking for the group"
+OLD_ASSIGNMENT = "a member has reconciled an assignment that was not the last one"
 FEW = 10
 """Offsets that a client may commit twice: it does so after a later commit whose outcome is unknown."""
 AGAIN = "an acknowledged offset is committed again"
@@ -280,6 +281,12 @@ class GroupLedger:
         if goes or message.member_epoch == JOIN:
             self._assigned.pop(member, None)
         self._complete.discard(member)
+
+    def reconciled(self, who: str, member: str, owned: Collection[Place]) -> None:
+        """A member that has reconciled its assignment sends a heartbeat."""
+        if member in self._told and set(owned) != self._told[member]:
+            where = f"{who} ({member}) owns {sorted(owned)}, and was told {sorted(self._told[member])}"
+            raise Violation(OLD_ASSIGNMENT, where)
 
     def _stays_away(self, link: Link, message: Any) -> None:
         """Check that a member that is leaving does not join again."""

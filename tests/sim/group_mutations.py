@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from ottla.codec.apis.consumer_group_heartbeat import JOIN, Assignment, TopicPartitions
 from ottla.errors import ConnectionLost, StaleMemberEpoch
@@ -11,8 +12,9 @@ from ottla.sdk.consume.assignment.notices import Notices
 from ottla.sdk.consume.commit_calls import CommitCalls
 from ottla.sdk.consume.reading.fetcher import Fetcher
 from ottla.sdk.flow import sleep
-from ottla.sdk.group import consumer_group_member, offset_commits
+from ottla.sdk.group import consumer_group_member, offset_commits, protocol_choice
 from ottla.sdk.group.consumer_group_member import ConsumerGroupMember
+from ottla.sdk.group.consumer_member_states import ConsumerMemberState
 from ottla.sdk.group.goodbye import nothing_to_say
 from ottla.sdk.group.heartbeat_fields import HeartbeatFields
 from ottla.sdk.group.protocol_choice import ChoosingMember
@@ -117,6 +119,36 @@ def _the_first_epoch_lasts(take: Any) -> Any:
     return broken
 
 
+def _not_while_another_is_reconciled(take: Any) -> Any:
+    def broken(self: ConsumerGroupMember, answer: Any, now: float) -> None:
+        if self.state is ConsumerMemberState.RECONCILING:
+            answer.assignment = None
+        take(self, answer, now)
+
+    return broken
+
+
+def _to_the_end(reconcile: Any) -> Any:
+    unfinished: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+    """The flow of heartbeats -> the assignment that its member reconciles."""
+
+    def broken(self: ConsumerGroupMember) -> Any:
+        assigned = unfinished.setdefault(self._living, self._assigned)
+        steps = reconcile(self)
+        while True:
+            newest, self._assigned = self._assigned, assigned
+            try:
+                wait = next(steps)
+            except StopIteration:
+                del unfinished[self._living]
+                return
+            finally:
+                self._assigned = newest
+            yield wait
+
+    return broken
+
+
 def _whatever_the_metadata_have(_: Any) -> Any:
     def broken(core: Any, ids: Any, subscribed: Any) -> Any:
         yield from sleep(core, 1.0)
@@ -200,6 +232,14 @@ _mutation(
     "an assigned topic that the metadata lack is never looked up",
     (consumer_group_member, "look_up", _whatever_the_metadata_have),
 )
+_mutation(
+    "an assignment is dropped that comes before the last one is reconciled",
+    (ConsumerGroupMember, "_take", _not_while_another_is_reconciled),
+)
+_mutation(
+    "an assignment is reconciled to its end, and newer ones are not", (ConsumerGroupMember, "_reconcile", _to_the_end)
+)
+_mutation("losses are forgotten when a classic member takes over", (protocol_choice, "Lose", lambda _: ()))
 _mutation("given up partitions are not reported", (HeartbeatFields, "build", _owned_ones_only_with_all_fields))
 _mutation("partitions are reported only if they have changed", (HeartbeatFields, "build", _only_changed_ones))
 _mutation("a member leaves without a goodbye", (ConsumerGroupMember, "_say_good_bye", _nothing))

@@ -208,6 +208,10 @@ class Consuming:
     """Offsets that the user committed without waiting."""
     toils: tuple[float, bool] | None = None
     """How long the user handles the next batch, and whether it leaves then; meanwhile the member is removed."""
+    removes: Callable[[], None] | None = None
+    """Removes further members then."""
+    begun: dict[Place, Assignment] = field(default_factory=dict)
+    """Per partition, the assignment of the first batch since `assigned`."""
     ends_client: bool = False
     """The user leaves the client, and thereby the consumer."""
     enough: Outcome[None] = field(default_factory=Outcome)
@@ -359,6 +363,9 @@ class Consuming:
         if place not in self.expected or machine.membership is None or claim is None:
             raise Violation("a member gets records of a partition without `assigned`", f"{self.name}: {place}")
         membership, assignment = machine.membership, claim.assignment
+        # A topic that is recreated has another assignment, and stays with its member.
+        if place[0] != PASSING and self.begun.setdefault(place, assignment) is not assignment:
+            raise Violation("a partition is assigned again, and `assigned` is not called", f"{self.name}: {place}")
         if not any(isinstance(change, Revoke) and place in change.places for change in membership.changes):
             # A partition that is about to be revoked may still be read: no other member has it before that.
             self.ledger.may_read(self.name, membership.member_id, membership.generation, place)
@@ -446,6 +453,9 @@ class Consuming:
         cluster = self.ledger.ledger.cluster
         if cluster.groups.expel(self.ledger.group, self.member_id):
             self._feature("a member is removed while its user handles a batch")
+            removes, self.removes = self.removes, None
+            if removes is not None:
+                removes()
             yield seconds
             if leaves:
                 self.stop.succeed(None)
@@ -505,6 +515,9 @@ class Consuming:
 
     async def assigned(self, places: Sequence[Place]) -> None:
         self._told("assigned", places)
+        for place in places:
+            self.begun.pop(place, None)
+        self._check_known()
         self.expected |= dict.fromkeys(places)
         self._call_in("assigned", places)
         await self._dawdle()
@@ -531,6 +544,14 @@ class Consuming:
         self._forget(places)
         self._call_in("lost", places)
         await self._dawdle()
+
+    def _check_known(self) -> None:
+        """Before the listener hears of new partitions, it has heard of the end of earlier ones."""
+        membership = self.machine.membership if self.machine is not None else None
+        if membership is not None and (forgotten := self.expected.keys() - set(membership.owned)):
+            raise Violation(
+                "partitions are gone, and neither `revoked` nor `lost` is called", f"{self.name}: {forgotten}"
+            )
 
     def _call_in(self, what: str, places: Sequence[Place]) -> None:
         """Call the client from a listener, which is allowed."""

@@ -14,6 +14,7 @@ from multiprocessing import get_context
 from random import Random
 from typing import Any, Protocol
 
+from ottla.codec.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.codec.apis.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from ottla.codec.apis.produce import ProduceRequest
 from ottla.sdk.cluster.questions import Question
@@ -22,6 +23,8 @@ from ottla.sdk.consume.assignment import subscription
 from ottla.sdk.events import GENERAL
 from ottla.sdk.events import Node as ClientNode
 from ottla.sdk.group.consumer_group_member import ConsumerGroupMember
+from ottla.sdk.group.consumer_member_states import ConsumerMemberState
+from ottla.sdk.group.protocol_choice import ChoosingMember
 from ottla.sdk.options import Options
 from ottla.sdk.produce import accumulator
 from ottla.sdk.produce.options import ProducerOptions
@@ -233,6 +236,10 @@ class Simulation:
             )
             drawn_ones = [each for each in of_groups if own.random() < 0.5]
             self.faults = sorted([*self.faults, *drawn_ones], key=lambda each: each.at)
+            own = Random(f"{seed} turned classic")
+            if self.manner.protocol in MIXED and own.random() < 0.6:
+                turned = [Fault(own.uniform(0.0, self.seconds), "turn a group classic", 0.0) for _ in range(2)]
+                self.faults = sorted([*self.faults, *turned], key=lambda each: each.at)
         if RECREATED in self.sent_to:
             again = Random(f"{seed} recreate")
             more = Fault(again.uniform(0.0, self.seconds), "recreate", again.choice((0.1, 0.5, 2.0)))
@@ -251,6 +258,8 @@ class Simulation:
         if self.logins is not None:
             self.logins.sent(link, message)
         self.group.sent(link, message)
+        if isinstance(message, ConsumerGroupHeartbeatRequest) and message.member_epoch > 0 and not link.writing:
+            self._check_reconciled(message.member_id)
         if self.admin is not None:
             self.admin.sent(link, message)
         self.ledger.sent_off(message, earlier=link.writing)
@@ -431,7 +440,7 @@ class Simulation:
         for _ in range(chance.choice((1, 2, 2, 3))):
             self.clock.later(chance.choice((0.0, 0.0, self.seconds / 2)), self.join)
 
-    def join(self, instance: str | None = None, *, rival: bool = False) -> None:
+    def join(self, instance: str | None = None, *, rival: bool = False, protocol: str | None = None) -> None:
         """Add a member to the group, mostly in a process of its own."""
         if self.over:
             return
@@ -448,7 +457,7 @@ class Simulation:
         if process.name != name:
             self.epochs.shared.add(process.name)
             self.group.shared.add(process.name)
-        protocol = self._protocol()
+        protocol = protocol or self._protocol()
         self.cluster.data.features[f"a member is {protocol}"] += 1
         member = Consuming(
             name, process, self.group, chance, self.manner, tuple(self.topics), instance, rival, protocol
@@ -476,6 +485,14 @@ class Simulation:
         if wanted in ("up", "down"):
             return modern if (self.clock.now > self.seconds / 2) == (wanted == "up") else "classic"
         return modern if wanted == "consumer" else wanted
+
+    def turn_classic(self) -> None:
+        """An administrator removes all members of the new protocol, and a classic one joins."""
+        groups = self.cluster.groups
+        if (modern := groups.group(self.group.group).modern) is not None:
+            for each in [each for each in modern.members.values() if each.protocols is None]:
+                groups.expel(self.group.group, each.id)
+        self.join(protocol="classic")
 
     def _roll(self) -> None:
         """Stop one member; another one, perhaps with the other protocol, takes its place."""
@@ -599,7 +616,19 @@ class Simulation:
         left += [
             f"the coordinator has other topics of {each.name}" for each in self.members.values() if self._is_news(each)
         ]
+        left += filter(None, map(self._unsettled, self.members.values()))
         return "; ".join(left)
+
+    def _check_reconciled(self, member_id: str) -> None:
+        """Check the partitions of a member that sends a heartbeat; the answer to its last one was the last to come."""
+        for each in self.members.values():
+            membership = each.machine.membership if each.machine is not None else None
+            if isinstance(membership, ChoosingMember):
+                membership = membership._member
+            if not isinstance(membership, ConsumerGroupMember) or membership.member_id != member_id:
+                continue
+            if membership.state is ConsumerMemberState.STABLE:
+                self.group.reconciled(each.name, member_id, membership.owned)
 
     def _is_news(self, member: Consuming) -> bool:
         """Whether a member of the new protocol has a subscription that the coordinator does not have yet."""
@@ -609,6 +638,18 @@ class Simulation:
             return False
         known = group.modern.members.get(membership.member_id)
         return known is not None and not known.regex and known.topics != tuple(sorted(membership.topics))
+
+    def _unsettled(self, member: Consuming) -> str:
+        """How a member's partitions differ from those that the coordinator of KIP-848 has for it, for people."""
+        group = self.cluster.groups.groups.get(self.group.group)
+        membership = member.machine.membership if member.machine is not None else None
+        if group is None or group.modern is None or membership is None:
+            return ""
+        known = group.modern.members.get(membership.member_id)
+        if known is None or known.protocols is not None:
+            return ""
+        owned, assigned = set(membership.owned), self.cluster.groups.modern.places(known.has)
+        return "" if owned == assigned else f"{member.name} has {sorted(owned)}, and is to have {sorted(assigned)}"
 
     def _expelled(self, member: str) -> None:
         """The coordinator removes a member; a living one must not be removed once the faults are over."""

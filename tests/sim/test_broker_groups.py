@@ -9,7 +9,12 @@ from tests.sim.broker.world import play_protocols
 from tests.sim.run import Result, catches, play_many
 
 SLOW = 20
-FEATURES = {"a member is auto", "a member is classic", "a member is consumer"}
+FEATURES = {
+    "a member is auto",
+    "a member is classic",
+    "a member is consumer",
+    "a heartbeat names the epoch before",
+}
 """Events that occur at least five times in the ``SLOW`` worlds."""
 
 

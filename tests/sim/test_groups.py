@@ -22,6 +22,7 @@ FEATURES = {
     "a member is consumer re2",
     "a listener gives up partitions after more than a session",
     "an instance id is not released",
+    "fault: turn a group classic",
 }
 """Events that occur at least five times in the ``SLOW`` worlds."""
 

@@ -28,6 +28,7 @@ from tests.sim.broker.admin import Administering
 from tests.sim.broker.deleting import Deleting
 from tests.sim.broker.faults import FAULTS, drawn
 from tests.sim.broker.group_mutations import MUTATIONS as BROKER_GROUPS
+from tests.sim.broker.heartbeats import Heartbeats, Odd
 from tests.sim.broker.hosted import Hosted, settings
 from tests.sim.broker.keyed import Keyed
 from tests.sim.broker.mutations import MUTATIONS
@@ -110,10 +111,13 @@ class BrokerWorld(Hosted):
         drawn_manner = Membership.drawn(chance, Random(f"{seed} manner"))
         self.membership = replace(drawn_manner, slow=0.0, static=False, pattern=False, curious=False)
         self.protocols = Random(f"{seed} protocols") if protocols else None
+        self.heartbeats = Heartbeats(self.server)
         if protocols:  # a member that chooses offers the default assignors
             self.membership = replace(
                 self.membership, assignors=("range", "cooperative-sticky"), max_poll_interval=20.0
             )
+            if Random(f"{seed} lingers").random() < 0.3:
+                self.membership = replace(self.membership, lingers=0.5)
         self.options = Options(
             connect_timeout=chance.choice((1.0, 10.0)),
             request_timeout=chance.choice((2.0, 10.0)),
@@ -168,6 +172,7 @@ class BrokerWorld(Hosted):
 
     def _answered(self, client: str, request: Any, answer: Any) -> None:
         super()._answered(client, request, answer)
+        self.heartbeats.answered(request, answer)
         if isinstance(request, InitProducerIdRequest) and isinstance(answer, InitProducerIdResponse):
             self.transactions.initialized(request, answer)
 
@@ -177,6 +182,7 @@ class BrokerWorld(Hosted):
     def _started(self) -> None:
         """The broker is up again: compare its state, and observe its commits."""
         super()._started()
+        self.heartbeats.started()
         core = self.server.core
         if self.admin is not None:
             self.admin.check(core)
@@ -245,6 +251,14 @@ class BrokerWorld(Hosted):
             for index, script in enumerate(self.deleting.scripts):
                 peer = self.peer(f"deleting{index}")
                 peer.run(script(peer), partial(self._went, peer.name))
+        own = Random(f"{self.seed} odd")
+        if self.protocols is not None and own.random() < 0.6:
+            for index in range(own.choice((2, 3))):
+                peer = self.peer(f"odd{index}")
+                odd = Odd(
+                    peer, Random(f"{self.seed} {peer.name}"), self.features, tuple(self.topics), lambda: self.over
+                )
+                peer.run(odd.script(), partial(self._went, peer.name))
         own = Random(f"{self.seed} admin")
         if own.random() < 0.4:
             peer = self.peer("admin")
