@@ -9,7 +9,7 @@ import pytest
 
 from tests.interop.lines import Message
 from tests.interop.peers import CLIENTS, Client, create_topic
-from tests.interop.relay import PRODUCE, Moment, Relay
+from tests.interop.relay import FETCH, PRODUCE, Moment, Relay
 from tests.kafka import ApacheKafka
 from tests.patience import HUNG
 
@@ -71,6 +71,15 @@ def test_frames_pass_unchanged_in_both_directions(echo: Echo) -> None:
         assert call(relay, 1, 2, 3) == [1, 2, 3]
         assert [request.correlation_id for request in relay.requests] == [1, 2, 3]
         assert relay.requests[0].api_version == 9
+
+
+def test_requests_are_counted_by_client_and_api(echo: Echo) -> None:
+    with Relay(echo.address) as relay, socket.create_connection((relay.host, relay.port), timeout=HUNG) as client:
+        for api_key, name in ((FETCH, b"billing"), (FETCH, b"billing"), (FETCH, b"audit"), (PRODUCE, b"billing")):
+            body = struct.pack(">hhih", api_key, 9, 7, len(name)) + name + b"body"
+            client.sendall(struct.pack(">i", len(body)) + body)
+            assert client.recv(4 + len(body), socket.MSG_WAITALL)
+        assert relay.counts == {("billing", FETCH): 2, ("audit", FETCH): 1, ("billing", PRODUCE): 1}
 
 
 def test_an_answer_is_lost_after_the_broker_has_given_it(echo: Echo) -> None:
