@@ -168,6 +168,7 @@ class Relay:
         except OSError:
             client.close()
             return
+        broker.settimeout(None)  # a connection may be idle for longer
         link = _Link(client, broker)
         with self._lock:
             self._links.add(link)
