@@ -53,8 +53,8 @@ class Load:
     """What the members of a group share: a topic.
 
     Attributes:
-        nodes: lead the partitions in turn.
-        partitions: of each member, adjacent ones.
+        nodes: lead as many of the partitions each.
+        partitions: of each member.
         pace: records a second, spread over all partitions.
     """
 
