@@ -11,22 +11,19 @@ Rules:
 - Static members, and clients with a ``rack``, are classic. With the new protocol, Kafka refuses the successor of a
   killed static member until the session has timed out, and its own assignors ignore racks.
 
-Source: GroupVersion.java; GroupCoordinatorService.java, consumerGroupDescribe and describeGroups.
+Source: GroupVersion.java; GroupMetadataManager.java, describeGroups.
 """
 
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
 
-from ottla.codec.apis.consumer_group_describe import ConsumerGroupDescribeRequest
 from ottla.codec.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.codec.apis.describe_groups import DescribeGroupsRequest
 from ottla.errors import (
     GroupIdNotFound,
     OttlaError,
     RemoteProtocolError,
-    TopicAuthorizationFailed,
     UnsupportedVersion,
     broker_error,
 )
@@ -51,7 +48,6 @@ log = logger("ottla.sdk.consumer")
 FEATURE = "group.version"
 """The broker feature whose level is 1 if the brokers have the protocol of KIP-848."""
 
-T = TypeVar("T")
 Notify = Callable[[AssignmentChange | None, float], None]
 
 
@@ -227,30 +223,16 @@ class ChoosingMember:
         """Whether ``node`` has no members of a classic group under this name."""
         core = self._core
         until = core.now + core.options.request_timeout
+        # DescribeGroups does not know groups of the new type. ConsumerGroupDescribe would name all members of such a
+        # group: if a thousand members join, each would receive a description of a thousand.
+        asked = ask(core, node, DescribeGroupsRequest(groups=(self._group,)), until)
+        groups = (yield from settled(asked)).groups
+        if len(groups) != 1:
+            raise RemoteProtocolError(f"DescribeGroups of one group was answered with {len(groups)} groups")
+        [classic] = groups
+        if classic.error_code not in (0, GroupIdNotFound.code):
+            raise broker_error(classic.error_code, f"DescribeGroups of {self._group!r}", repeatable=True)
         offered = core.supports(node, ConsumerGroupHeartbeatRequest)
         if offered is not None and CLIENT_MADE_MEMBER_ID[0] not in offered:
             return False
-        request = ConsumerGroupDescribeRequest(group_ids=(self._group,), include_authorized_operations=False)
-        asked = ask(core, node, request, until)
-        described = _only("ConsumerGroupDescribe", (yield from settled(asked)).groups)
-        # A topic that this client may not describe is one of a group of the new type.
-        if described.error_code in (0, TopicAuthorizationFailed.code):
-            return True
-        if described.error_code != GroupIdNotFound.code:
-            raise broker_error(described.error_code, f"ConsumerGroupDescribe of {self._group!r}", repeatable=True)
-        asked = ask(core, node, DescribeGroupsRequest(groups=(self._group,)), until)
-        classic = _only("DescribeGroups", (yield from settled(asked)).groups)
-        if classic.error_code not in (0, GroupIdNotFound.code):
-            raise broker_error(classic.error_code, f"DescribeGroups of {self._group!r}", repeatable=True)
         return bool(classic.error_code) or classic.group_state in ("Dead", "Empty")
-
-
-def _only(api: str, groups: Sequence[T]) -> T:
-    """The one group in the response about one group.
-
-    Raises:
-        RemoteProtocolError: there are none, or several.
-    """
-    if len(groups) != 1:
-        raise RemoteProtocolError(f"{api} of one group was answered with {len(groups)} groups")
-    return groups[0]

@@ -1,7 +1,7 @@
 """A relay between a client and a broker that breaks connections at a chosen moment.
 
-It passes whole frames on unchanged, in both directions. Of each request it reads only the API key, the version and the
-correlation id. It runs in threads of its own, so tests can use it with or without trio.
+It passes whole frames on unchanged, in both directions. Of each request it reads only the header: the API key, the
+version, the correlation id and the client id. It runs in threads of its own, so tests can use it with or without trio.
 
     with Relay(("127.0.0.1", broker_port)) as relay:
         storm = relay.cut(PRODUCE, Moment.BEFORE_ANSWER, every=7, times=100)
@@ -18,7 +18,7 @@ import enum
 import socket
 import struct
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -46,6 +46,19 @@ class Request:
     api_key: int
     api_version: int
     correlation_id: int
+    client_id: str
+    """Empty if the header ends before it."""
+
+    @classmethod
+    def parse(cls, frame: bytes) -> Self:
+        """Read the header of a frame, which begins with its length.
+
+        Raises:
+            struct.error: the frame is shorter than any header.
+        """
+        client = frame[14 : 14 + max(0, int.from_bytes(frame[12:14], "big", signed=True))]
+        api_key, api_version, correlation_id = struct.unpack_from(">hhi", frame, 4)
+        return cls(api_key, api_version, correlation_id, client.decode(errors="replace"))
 
 
 class Cuts:
@@ -99,6 +112,8 @@ class Relay:
         self.listen = listen
         self.requests: deque[Request] = deque(maxlen=10_000)
         """The most recent requests, in their order over all connections."""
+        self.counts: Counter[tuple[str, int]] = Counter()
+        """Client id and API key -> the number of all requests so far."""
         self._lock = threading.Lock()
         self._orders: list[Cuts] = []
         self._links: set[_Link] = set()
@@ -153,6 +168,7 @@ class Relay:
         except OSError:
             client.close()
             return
+        broker.settimeout(None)  # a connection may be idle for longer
         link = _Link(client, broker)
         with self._lock:
             self._links.add(link)
@@ -167,7 +183,7 @@ class Relay:
     def _pass_requests(self, link: "_Link") -> None:
         try:
             while frame := _read_frame(link.client):
-                request = Request(*struct.unpack_from(">hhi", frame, 4))
+                request = Request.parse(frame)
                 order = self._order(request)
                 if order is None:
                     link.broker.sendall(frame)
@@ -204,6 +220,7 @@ class Relay:
     def _order(self, request: Request) -> Cuts | None:
         with self._lock:
             self.requests.append(request)
+            self.counts[request.client_id, request.api_key] += 1
             return next((order for order in self._orders if order._chooses(request)), None)
 
     def _carry_out(self, order: Cuts, link: "_Link") -> None:

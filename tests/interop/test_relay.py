@@ -9,7 +9,7 @@ import pytest
 
 from tests.interop.lines import Message
 from tests.interop.peers import CLIENTS, Client, create_topic
-from tests.interop.relay import PRODUCE, Moment, Relay
+from tests.interop.relay import FETCH, PRODUCE, Moment, Relay
 from tests.kafka import ApacheKafka
 from tests.patience import HUNG
 
@@ -73,6 +73,15 @@ def test_frames_pass_unchanged_in_both_directions(echo: Echo) -> None:
         assert relay.requests[0].api_version == 9
 
 
+def test_requests_are_counted_by_client_and_api(echo: Echo) -> None:
+    with Relay(echo.address) as relay, socket.create_connection((relay.host, relay.port), timeout=HUNG) as client:
+        for api_key, name in ((FETCH, b"billing"), (FETCH, b"billing"), (FETCH, b"audit"), (PRODUCE, b"billing")):
+            body = struct.pack(">hhih", api_key, 9, 7, len(name)) + name + b"body"
+            client.sendall(struct.pack(">i", len(body)) + body)
+            assert client.recv(4 + len(body), socket.MSG_WAITALL)
+        assert relay.counts == {("billing", FETCH): 2, ("audit", FETCH): 1, ("billing", PRODUCE): 1}
+
+
 def test_an_answer_is_lost_after_the_broker_has_given_it(echo: Echo) -> None:
     with Relay(echo.address) as relay:
         order = relay.cut(PRODUCE, Moment.BEFORE_ANSWER, every=2)
@@ -106,6 +115,13 @@ def test_every_connection_is_cut_on_command(echo: Echo) -> None:
         assert client.recv(12, socket.MSG_WAITALL)
         assert relay.cut_all() == 1
         assert client.recv(1) == b""
+
+
+def test_idle_connections_stay(echo: Echo) -> None:
+    with Relay(echo.address) as relay, socket.create_connection((relay.host, relay.port), timeout=HUNG) as client:
+        client.sendall(struct.pack(">ihhi", 8, PRODUCE, 0, 7))
+        assert client.recv(12, socket.MSG_WAITALL)
+        assert [(each.client.gettimeout(), each.broker.gettimeout()) for each in relay._links] == [(None, None)]
 
 
 def test_a_client_of_a_broker_that_is_down_is_turned_away() -> None:

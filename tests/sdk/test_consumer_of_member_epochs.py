@@ -5,11 +5,6 @@ from typing import Any, Literal
 
 import pytest
 
-from ottla.codec.apis.consumer_group_describe import (
-    ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
-    DescribedGroup,
-)
 from ottla.codec.apis.consumer_group_heartbeat import (
     JOIN,
     LEAVE,
@@ -18,6 +13,7 @@ from ottla.codec.apis.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
+from ottla.codec.apis.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from ottla.codec.apis.join_group import JoinGroupRequest
 from ottla.codec.apis.offset_commit import (
     OffsetCommitRequest,
@@ -32,7 +28,7 @@ from ottla.codec.apis.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
-from ottla.errors import BrokerError, StaleMemberEpoch, UnknownMemberId, UnsupportedVersion
+from ottla.errors import BrokerError, GroupIdNotFound, StaleMemberEpoch, UnknownMemberId, UnsupportedVersion
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.consume.core import ConsumerCore
 from ottla.sdk.consume.options import ConsumerOptions, ConsumerPlan
@@ -53,7 +49,7 @@ class Reader:
     """A consumer of "t"; the test plays the coordinator."""
 
     def __init__(self, group_protocol: Literal["consumer", "auto"] = "consumer") -> None:
-        more = {9: (0, 9), 15: (0, 6), 68: (0, 1), 69: (0, 1)}
+        more = {9: (0, 9), 15: (0, 6), 68: (0, 1)}
         self.world = Coordinator({"t": 3}, Options(), more=more, group_version=1)
         self.world.ids["t"] = T_ID
         self.world.core.metadata.topic("t", 0.0)
@@ -228,17 +224,15 @@ def test_a_partition_is_reported_as_given_up_only_after_its_commit() -> None:
 def test_the_listener_hears_of_the_loss_when_a_classic_member_takes_over() -> None:
     reader = Reader("auto")
     unknown = DescribedGroup(
-        error_code=0,
-        error_message=None,
+        error_code=GroupIdNotFound.code,
         group_id="g",
-        group_state="Empty",
-        group_epoch=1,
-        assignment_epoch=1,
-        assignor_name="",
+        group_state="",
+        protocol_type="",
+        protocol_data="",
         members=(),
     )
-    asked = reader.world.asked(ConsumerGroupDescribeRequest)
-    reader.world.answer(asked, ConsumerGroupDescribeResponse(groups=(unknown,)))
+    asked = reader.world.asked(DescribeGroupsRequest)
+    reader.world.answer(asked, DescribeGroupsResponse(groups=(unknown,)))
     reader.assign(1, 0, 1)
     reader.world.later(5.0)
     reader.refuse(UnsupportedVersion)

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from ottla.codec.apis import consumer_group_describe, describe_groups
-from ottla.codec.apis.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from ottla.codec.apis import describe_groups
 from ottla.codec.apis.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -21,7 +20,6 @@ from ottla.errors import (
     CoordinatorLoadInProgress,
     GroupAuthorizationFailed,
     GroupIdNotFound,
-    TopicAuthorizationFailed,
     UnknownMemberId,
     UnsupportedVersion,
 )
@@ -35,7 +33,7 @@ from ottla.sdk.options import Options
 from tests.sdk.coordinator import Coordinator
 
 GROUP = "billing"
-SERVED = {15: (0, 6), 68: (0, 1), 69: (0, 1)}
+SERVED = {15: (0, 6), 68: (0, 1)}
 
 
 class Choosing:
@@ -58,21 +56,8 @@ class Choosing:
         [message] = [each.message for each in self.world.waiting]
         return type(message)
 
-    def describe(self, error: type[BrokerError] | None = None) -> None:
-        group = consumer_group_describe.DescribedGroup(
-            error_code=error.code if error else 0,
-            error_message=None,
-            group_id=GROUP,
-            group_state="Stable",
-            group_epoch=1,
-            assignment_epoch=1,
-            assignor_name="",
-            members=(),
-        )
-        asked = self.world.asked(ConsumerGroupDescribeRequest)
-        self.world.answer(asked, ConsumerGroupDescribeResponse(groups=(group,) * self.describing))
-
-    def describe_classic(self, state: str, error: type[BrokerError] | None = None) -> None:
+    def describe(self, state: str = "", error: type[BrokerError] | None = GroupIdNotFound) -> None:
+        """Describe the group; by default as one that is not classic, as brokers do since Kafka 4.0."""
         group = describe_groups.DescribedGroup(
             error_code=error.code if error else 0,
             group_id=GROUP,
@@ -81,9 +66,14 @@ class Choosing:
             protocol_data="",
             members=(),
         )
-        self.world.answer(
-            self.world.asked(DescribeGroupsRequest), DescribeGroupsResponse(groups=(group,) * self.describing)
-        )
+        asked = self.world.asked(DescribeGroupsRequest)
+        self.world.answer(asked, DescribeGroupsResponse(groups=(group,) * self.describing))
+
+    def describe_classic(self, state: str) -> None:
+        self.describe(state, None)
+
+    def refuse_to_describe(self, error: type[BrokerError]) -> None:
+        self.describe("", error)
 
     def own(self, *partitions: int) -> None:
         """Assign partitions of "t", which the user takes note of."""
@@ -127,13 +117,17 @@ def test_a_cluster_without_the_feature_gets_a_classic_member() -> None:
 
 
 def test_a_coordinator_that_does_not_offer_the_api_gets_a_classic_member() -> None:
-    assert Choosing(served={15: (0, 6)}).joins_by is JoinGroupRequest
+    group = Choosing(served={15: (0, 6)})
+    group.describe()
+    assert group.joins_by is JoinGroupRequest
 
 
-@pytest.mark.parametrize("error", [None, TopicAuthorizationFailed])
-def test_a_group_of_the_new_type_gets_a_member_of_that_type(error: type[BrokerError] | None) -> None:
+def test_a_group_of_the_new_type_or_none_gets_a_member_of_that_type() -> None:
     group = Choosing()
-    group.describe(error)
+    assert [type(each.message) for each in group.world.waiting] == [DescribeGroupsRequest], (
+        "ConsumerGroupDescribe would name all members"
+    )
+    group.describe()
     assert group.joins_by is ConsumerGroupHeartbeatRequest
 
 
@@ -148,28 +142,20 @@ def test_a_group_of_the_new_type_gets_a_member_of_that_type(error: type[BrokerEr
 )
 def test_a_classic_group_stays_classic_as_long_as_it_has_members(state: str, joins_by: type[Any]) -> None:
     group = Choosing()
-    group.describe(GroupIdNotFound)
     group.describe_classic(state)
     assert group.joins_by is joins_by
-
-
-def test_a_group_that_does_not_exist_is_empty() -> None:
-    group = Choosing()
-    group.describe(GroupIdNotFound)
-    group.describe_classic("", GroupIdNotFound)  # since Kafka 4.0
-    assert group.joins_by is ConsumerGroupHeartbeatRequest
 
 
 @pytest.mark.parametrize("error", [UnsupportedVersion, GroupAuthorizationFailed])
 def test_a_coordinator_that_does_not_describe_the_group_gets_a_classic_member(error: type[BrokerError]) -> None:
     group = Choosing()
-    group.describe(error)
+    group.refuse_to_describe(error)
     assert group.joins_by is JoinGroupRequest
 
 
 def test_a_coordinator_that_is_not_ready_is_asked_again() -> None:
     group = Choosing()
-    group.describe(CoordinatorLoadInProgress)
+    group.refuse_to_describe(CoordinatorLoadInProgress)
     assert group.world.waiting == []
     assert "chooses the group protocol" in "".join(group.member.explain(group.world.now))
     group.world.later(0.5)
@@ -178,15 +164,10 @@ def test_a_coordinator_that_is_not_ready_is_asked_again() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 2])
-@pytest.mark.parametrize("classic", [False, True])
-def test_an_answer_about_another_number_of_groups_is_the_brokers_mistake_and_asked_for_again(
-    classic: bool, count: int
-) -> None:
+def test_an_answer_about_another_number_of_groups_is_the_brokers_mistake_and_asked_for_again(count: int) -> None:
     group = Choosing()
-    if classic:
-        group.describe(GroupIdNotFound)
     group.describing = count
-    group.describe_classic("Empty") if classic else group.describe()
+    group.describe()
     assert f"with {count} groups" in "".join(group.member.explain(group.world.now))
     group.describing = 1
     group.world.later(0.5)
@@ -272,7 +253,6 @@ def test_a_member_that_comes_back_does_not_convert_a_group_that_became_classic()
     group.leave()  # the broker makes the group of the others a classic one
     [lost] = group.member.changes
     group.join()
-    group.describe(GroupIdNotFound)
     group.describe_classic("Stable")
     assert group.joins_by is JoinGroupRequest and list(group.member.changes) == [lost]
 
@@ -283,9 +263,9 @@ def test_a_member_that_comes_back_asks_for_the_group_only_when_it_has_left() -> 
     group.own(0)
     group.member.leave("the loop is slow", group.world.now)
     group.join()
-    assert group.world.pending(ConsumerGroupDescribeRequest) == [], "it would find itself in the group"
+    assert group.world.pending(DescribeGroupsRequest) == [], "it would find itself in the group"
     group.let_go()
-    assert group.joins_by is ConsumerGroupDescribeRequest
+    assert group.joins_by is DescribeGroupsRequest
 
 
 @pytest.mark.parametrize("error", [UnknownMemberId, GroupIdNotFound])
@@ -294,7 +274,6 @@ def test_an_expelled_member_does_not_convert_a_group_that_became_classic(error: 
     group.describe()
     group.own(0)
     group.refuse(error)
-    group.describe(GroupIdNotFound)
     group.describe_classic("PreparingRebalance")
     assert group.joins_by is JoinGroupRequest
 
@@ -304,7 +283,6 @@ def test_a_join_that_is_repeated_after_a_pause_does_not_convert_a_group_that_bec
     group.describe()
     group.refuse(CoordinatorLoadInProgress)
     group.world.later(0.5)
-    group.describe(GroupIdNotFound)
     group.describe_classic("Stable")
     assert group.joins_by is JoinGroupRequest
 
@@ -315,7 +293,7 @@ def test_a_member_that_comes_back_says_what_it_waits_for() -> None:
     group.own(0)
     group.leave()
     group.join()
-    group.describe(CoordinatorLoadInProgress)
+    group.refuse_to_describe(CoordinatorLoadInProgress)
     told = "".join(group.member.explain(group.world.now))
     assert "chooses the group protocol" in told and "COORDINATOR_LOAD_IN_PROGRESS" in told
     group.world.later(0.5)
@@ -333,7 +311,7 @@ def test_a_member_that_leaves_again_while_it_asks_for_the_group_asks_again_when_
     group.describe()
     assert group.world.waiting == []
     group.join()
-    assert group.joins_by is ConsumerGroupDescribeRequest
+    assert group.joins_by is DescribeGroupsRequest
 
 
 def test_a_choosing_member_passes_on_what_its_member_has() -> None:
@@ -355,7 +333,7 @@ def test_a_choice_ends_if_the_member_leaves() -> None:
     assert group.world.waiting == []
     group.member.join(group.world.now)
     group.world.run()
-    assert group.joins_by is ConsumerGroupDescribeRequest
+    assert group.joins_by is DescribeGroupsRequest
     assert group.member.close("the end", group.world.now).done
     group.describe()
     assert group.world.waiting == []

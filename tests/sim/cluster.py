@@ -25,7 +25,6 @@ from uuid import UUID
 from ottla.codec.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.codec.apis.add_partitions_to_txn import AddPartitionsToTxnRequest
 from ottla.codec.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse, FinalizedFeatureKey
-from ottla.codec.apis.consumer_group_describe import ConsumerGroupDescribeRequest
 from ottla.codec.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.codec.apis.create_topics import (
     CreatableTopic,
@@ -110,7 +109,7 @@ RELEASES: dict[str, dict[int, tuple[int, int]]] = {
     | {32: (1, 4), 36: (0, 2), 61: (0, 0), 65: (0, 0), 66: (0, 1)},
 }
 """Per release of Kafka, the API versions that the model serves."""
-MODERN_GROUPS = {68: (0, 1), 69: (0, 1)}
+MODERN_GROUPS = {68: (0, 1)}
 """The API versions of the group protocol of KIP-848."""
 TRANSACTION_VERSIONS = {"4.3": 2}
 """Per release, the finalized level of the feature `transaction.version`."""
@@ -290,7 +289,7 @@ class ModelCluster:
                 reply(self.data.epoch_ends(node, message))
             case ShareGroupHeartbeatRequest() | ShareFetchRequest() | ShareAcknowledgeRequest():
                 self.shares.handle(node, version, message, reply)
-            case ConsumerGroupHeartbeatRequest() | ConsumerGroupDescribeRequest() if node in self.unaware:
+            case ConsumerGroupHeartbeatRequest() if node in self.unaware:
                 reply(refusal(message, version, UnsupportedVersion.code))
             case _:
                 self.groups.handle(node, client, version, message, reply)

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from ottla.codec.apis.consumer_group_describe import ConsumerGroupDescribeResponse
 from ottla.codec.apis.consumer_group_heartbeat import (
     JOIN,
     LEAVE,
@@ -125,8 +124,6 @@ class GroupLedger:
                 self._given[request.member_id, request.generation_id] = assigned(answer.assignment)
             case ConsumerGroupHeartbeatResponse() if isinstance(request, ConsumerGroupHeartbeatRequest):
                 self._heard(request, answer)
-            case ConsumerGroupDescribeResponse():
-                self._classic[process] = False
             case DescribeGroupsResponse():
                 found = answer.groups[0]
                 self._classic[process] = not found.error_code and found.group_state not in ("Dead", "Empty")

@@ -21,9 +21,8 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from ottla.codec.apis import consumer_group_describe, describe_groups
+from ottla.codec.apis import describe_groups
 from ottla.codec.apis import leave_group as leave
-from ottla.codec.apis.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from ottla.codec.apis.consumer_group_heartbeat import (
     JOIN,
     ConsumerGroupHeartbeatRequest,
@@ -223,8 +222,6 @@ class Coordinators:
                 reply(self._first_heartbeat(group, message))
             case DescribeGroupsRequest():
                 reply(self._described(group))
-            case ConsumerGroupDescribeRequest():
-                reply(_described_modern(group))
             case JoinGroupRequest():
                 self._join(group, client, version, message, reply)
             case SyncGroupRequest():
@@ -940,23 +937,7 @@ def _partitions(assignment: bytes) -> set[Place]:
     return {(each.topic, index) for each in found for index in each.partitions}
 
 
-def _described_modern(group: Group) -> ConsumerGroupDescribeResponse:
-    described = consumer_group_describe.DescribedGroup(
-        error_code=0 if group.modern is not None else GroupIdNotFound.code,
-        error_message=None,
-        group_id=group.name,
-        group_state="Stable",
-        group_epoch=0,
-        assignment_epoch=0,
-        assignor_name="",
-        members=(),
-    )
-    return ConsumerGroupDescribeResponse(groups=(described,))
-
-
 def group_of(message: Any) -> str:
-    if isinstance(message, ConsumerGroupDescribeRequest):
-        return message.group_ids[0]
     if isinstance(message, DescribeGroupsRequest):
         return message.groups[0]
     if isinstance(message, OffsetFetchRequest) and message.groups:
@@ -977,9 +958,6 @@ def refusal(message: Any, version: int, code: int) -> Any:
             return LeaveGroupResponse(error_code=code)
         case ConsumerGroupHeartbeatRequest():
             return refused_heartbeat(code)
-        case ConsumerGroupDescribeRequest():
-            described = _described_modern(Group(message.group_ids[0])).groups[0]
-            return ConsumerGroupDescribeResponse(groups=(replace(described, error_code=code),))
         case DescribeGroupsRequest():
             group = describe_groups.DescribedGroup(
                 error_code=code,

@@ -16,7 +16,18 @@ from pathlib import Path
 import pytest
 
 from tests.bench.brokers.run import allow_many_connections
-from tests.bench.tables import growth, of_brokers, of_clients, of_codec, of_proxy, of_security, of_spark, page, plot
+from tests.bench.tables import (
+    growth,
+    of_brokers,
+    of_clients,
+    of_codec,
+    of_proxy,
+    of_requests,
+    of_security,
+    of_spark,
+    page,
+    plot,
+)
 from tests.bench.tables.result import Result, Watch, digest_of_code, save, saved
 from tests.bench.tables.stage import TINY, Amounts, Stage
 from tests.bench.tables.table import Line, Row, Table
@@ -26,6 +37,7 @@ QUICK = FOLDER / "quick"
 TABLES: tuple[Table, ...] = (
     *of_codec.TABLES,  # before any broker runs beside it
     *of_clients.TABLES,
+    *of_requests.TABLES,
     *of_brokers.TABLES,
     *of_proxy.TABLES,
     *of_security.TABLES,
