@@ -31,7 +31,6 @@ ALLOWED = {
     "sdk/test_read_committed.py: test_a_batch_in_hand_is_not_committed_by_what_is_hidden_behind_it": (
         "it asserts that nothing has happened"
     ),
-    "sdk/test_sync.py: test_heartbeats_go_on_while_the_caller_computes": "it is longer than the session timeout",
     "sdk/test_near_replicas_in_kafka.py: "
     "test_what_is_there_already_is_read_on_before_the_cluster_notices_that_the_near_replica_died": (
         "it compares with the cluster's own timeout"
