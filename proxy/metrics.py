@@ -104,11 +104,6 @@ UPSTREAM_CONNECTIONS = ServerMetric(
     f"connections to the node, open or being opened; {_NODE_OTHER}",
     ("node",),
 )
-UPSTREAM_WAITING = ServerMetric(
-    "ottla_proxy_upstream_connections_waiting",
-    _GAUGE,
-    "connections of producers that wait, because their host has its share of all that may be open",
-)
 UPSTREAM_IN_FLIGHT = ServerMetric(
     "ottla_proxy_upstream_requests_in_flight",
     _GAUGE,
@@ -138,8 +133,8 @@ DENIED = ServerMetric(
 PROXY_METRICS = (
     *(RECORDS, KEYLESS, MOVED, COPIED, MISPLACED, FAILED, UNOBSERVED, PASSED_RECORDS, PASSED_BYTES),
     *(HELD_BYTES, HELD_BYTES_LIMIT, PAUSED_CLIENTS, UNSETTLED_BATCHES, HELD_RECORDS, JOURNAL_WORKS),
-    *(UPSTREAM_AVAILABLE, UPSTREAM_CONNECTIONS, UPSTREAM_WAITING, UPSTREAM_IN_FLIGHT, UPSTREAM_DURATION),
-    *(UPSTREAM_UNANSWERED, DENIED),
+    *(UPSTREAM_AVAILABLE, UPSTREAM_CONNECTIONS, UPSTREAM_IN_FLIGHT, UPSTREAM_DURATION, UPSTREAM_UNANSWERED),
+    DENIED,
 )
 """The metrics of a proxy. Its listener has `TRAFFIC_METRICS`."""
 
@@ -156,7 +151,6 @@ def collect(core: ProxyCore, listener: Listener) -> Samples:
     if core.journal_works is not None:
         yield Sample(JOURNAL_WORKS, int(core.journal_works))
     yield Sample(UPSTREAM_AVAILABLE, int(not core.control.unavailable))
-    yield Sample(UPSTREAM_WAITING, core.delivery.connections.waiting)
     for right in EVERY_RIGHT:
         labels = kafkas_name(right.operation), kafkas_name(right.resource_type)
         yield Sample(DENIED, core.audit.denials[right], labels)

@@ -17,7 +17,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -279,11 +279,12 @@ class _Driver:
     ) -> None:
         self.config, self._state, self._reload = config, state, reload
         self._probes, self._in_use_until = probes, in_use_until
-        most = fitting(config.max_connections)
-        self.core = _core(replace(config, max_connections=most), bootstrap, state)
+        self.core = _core(config, bootstrap, state)
         self.clients: dict[int, AcceptedConnection] = {}
         self.failure: OttlaError | None = None
-        self._listener = Listener(ListenerLimits(max_frame=config.max_request_bytes, max_connections=most), self)
+        self._listener = Listener(
+            ListenerLimits(max_frame=config.max_request_bytes, max_connections=fitting(config.max_connections)), self
+        )
         self._ports = Ports(config, self._listener, partial(_ListenerService, self), in_use_until)
         self._pipes: dict[int, Pipe] = {}
         self._finishing: dict[Pipe, None] = {}

@@ -223,7 +223,7 @@ class Admission:
             BrokerError: the client may not send this batch.
         """
         if batch.producer_id == NO_PRODUCER_ID:
-            return self._delivery.lent.to(offer.origin.client, offer.origin.host, offer.origin.principal)
+            return self._delivery.lent.to(offer.origin.client, offer.origin.principal)
         if batch.transactional:
             return self._in_transaction(offer, batch)
         producer = self.producers.known(batch.producer_id)

@@ -30,17 +30,17 @@ class KnownProducer(UpstreamProducer, Generic[B]):
 
     Attributes:
         since: number of the topic rules when it was allocated (see `ottla.proxy.routing.RuleHistory`).
-        host: of the client that has written last, or to which the id was allocated; `ClientProducers` finds it by that.
+        host: of the client that has written last, or to which the id was allocated.
         writes: it has written to a rewritten topic.
     """
 
-    __slots__ = ("since", "windows", "writes")
+    __slots__ = ("host", "since", "windows", "writes")
 
     def __init__(
         self, producer_id: int, since: int, host: str, *, writes: bool, principal: Principal | None = None
     ) -> None:
-        super().__init__(producer_id, principal, host)
-        self.since, self.writes = since, writes
+        super().__init__(producer_id, principal)
+        self.since, self.host, self.writes = since, host, writes
         self.windows: dict[Destination, Window[B]] = {}
 
     def allocated(self, since: int, principal: Principal | None) -> None:

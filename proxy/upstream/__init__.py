@@ -10,7 +10,6 @@ streams        the batches of one producer for one partition
 producer       a producer id, with its streams and connections
 lent           the proxy's own producers, for clients without a producer id
 connections    connections of producers to brokers
-connection_turns  how many of these there may be, and which one is opened next
 settlements    the journal and the senders get the outcomes
 steering       streams to the connections of their leaders, retries, and expired batches
 stream_sender  the batches of streams in Produce requests, and the results

@@ -1,14 +1,13 @@
 """Keeps the connections of producers to brokers: opened on demand, closed when they are idle for long.
 
 Every producer has its own connection to each broker, because a broker handles the requests of one connection one after
-the other. How many there may be is decided by `ottla.proxy.upstream.connection_turns`.
+the other.
 
 Rule: records are sent only as the user to whom their producer belongs. While the proxy has no credentials of this user
 (after a restart, or because upstream has refused them), the records wait for its next login, until they expire.
 """
 
 import logging
-import math
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -17,7 +16,6 @@ from ottla.errors import AuthenticationFailed, OttlaError
 from ottla.proxy.contained import as_ottla_error
 from ottla.proxy.threads import Threads
 from ottla.proxy.upstream.cluster import UpstreamCluster
-from ottla.proxy.upstream.connection_turns import ConnectionTurns
 from ottla.proxy.upstream.lent import Lent
 from ottla.proxy.upstream.link import UpstreamLink, UpstreamLinks
 from ottla.proxy.upstream.producer import ProducerConnection, UpstreamProducer
@@ -31,8 +29,8 @@ REQUESTS = 5
 """The most requests that a connection has in flight."""
 IDLE_CONNECTION = 60.0
 """Seconds after which an idle connection is closed."""
-_WAITING_LOGGED = 60.0
-"""Seconds between two log lines about producers that wait."""
+MOST_CONNECTIONS = 500
+"""Beyond this, each new connection closes an idle one: one client may have thousands of producers."""
 
 Send = Callable[[ProducerConnection, UpstreamLink, float], bool]
 Stranded = Callable[[UpstreamProducer, Iterable[Stream], float], None]
@@ -44,7 +42,6 @@ class ProducerConnections:
     Args:
         later: timers for connections in backoff.
         stranded: called with the streams that were ready to send on a connection that was lost.
-        most: the most connections that may be open.
     """
 
     def __init__(
@@ -55,13 +52,11 @@ class ProducerConnections:
         lent: Lent,
         later: Timers,
         stranded: Stranded,
-        most: int,
     ) -> None:
         self._links, self._cluster, self._threads, self._lent = links, cluster, threads, lent
         self._later, self._stranded = later, stranded
         self._all: dict[ProducerConnection, None] = {}
-        self._turns = ConnectionTurns(most)
-        self._logged_at = -math.inf
+        """The least recently used first."""
         self._pressing: dict[ProducerConnection, None] = {}
         """Connections for the next `pump`."""
         self._silent: set[int] = set()
@@ -75,18 +70,14 @@ class ProducerConnections:
         """Whether a connection may have something to send."""
         return bool(self._pressing)
 
-    @property
-    def waiting(self) -> int:
-        """How many connections wait until others are closed."""
-        return self._turns.waiting
-
     def lead(self, producer: UpstreamProducer, stream: Stream, node: int, now: float) -> None:
         """Register a stream with the connection to its leader, opening one if there is none."""
         connection = producer.connections.get(node)
         if connection is None:
+            self._make_room(producer)
             connection = producer.connections[node] = ProducerConnection(producer, node, now)
-            self._all[connection] = None
-        self._turns.used(connection)
+        self._all.pop(connection, None)
+        self._all[connection] = None
         connection.ready[stream] = None
         self.press(connection)
 
@@ -128,53 +119,27 @@ class ProducerConnections:
                     connection.link.end(as_ottla_error(bug), now)
 
     def _drive(self, connection: ProducerConnection, send: Send, now: float) -> None:
-        if connection.turn_is_over and self._turns.is_awaited(connection):
-            self._hang_up(connection)
-        if not self._may_send(connection, now):
-            self._leave_queue(connection)
+        if not connection.ready or connection.in_flight >= REQUESTS:
+            return
+        if now < connection.not_before:
+            if connection.begin_wait():
+                self._later.add(connection.not_before, partial(self._has_waited, connection))
+            return
+        address = self._cluster.nodes.get(connection.node)
+        connection.leave_old(address)
+        if connection.is_foreign or self._awaits_login(connection, now):
             return
         if connection.link is None or not connection.link.open:
-            self._open(connection, now)
-        elif connection.carried and self._turns.is_awaited(connection):
-            return  # its turn ends with the answers to its requests in flight
+            if address is None:  # upstream does not name the broker any more
+                self._stranded(connection.producer, connection.lost(now), now)
+                return
+            ready, lost = partial(self._ready, connection), partial(self._lost, connection)
+            connection.connect(self._links, address, now, ready=ready, lost=lost)
         elif connection.link.ready and self._lent.has_id(connection.producer, self.press_all):
             while connection.ready and connection.in_flight < REQUESTS and send(connection, connection.link, now):
                 if self._threads.budget_is_spent:
                     self.press(connection)
                     break
-
-    def _may_send(self, connection: ProducerConnection, now: float) -> bool:
-        """Whether a connection has something to send that need not wait; otherwise it is pressed when that changes."""
-        if not connection.ready or connection.in_flight >= REQUESTS:
-            return False
-        if now < connection.not_before:
-            if connection.begin_wait():
-                self._later.add(connection.not_before, partial(self._has_waited, connection))
-            return False
-        if connection.leave_old(self._cluster.nodes.get(connection.node)):
-            self._closed(connection)
-        return not connection.is_foreign and not self._awaits_login(connection, now)
-
-    def _open(self, connection: ProducerConnection, now: float) -> None:
-        """Open a connection if it is its turn; otherwise it waits."""
-        address = self._cluster.nodes.get(connection.node)
-        if address is None:  # upstream does not name the broker any more
-            self._stranded(connection.producer, connection.lost(now), now)
-            self._closed(connection)
-            return
-        if not self._turns.is_next(connection):
-            self._turns.wait(connection)
-            return
-        if not self._turns.has_room(connection):
-            self._turns.wait(connection)
-            if (unused := self._turns.unused(connection)) is None:
-                return
-            self._hang_up(unused)
-            self.press(unused)
-        self._turns.opened(connection)
-        ready, lost = partial(self._ready, connection), partial(self._lost, connection)
-        connection.connect(self._links, address, now, ready=ready, lost=lost)
-        self._press_next(connection.producer.host)
 
     def _awaits_login(self, connection: ProducerConnection, now: float) -> bool:
         """Whether a connection waits until its user has logged in."""
@@ -196,7 +161,6 @@ class ProducerConnections:
 
     def _lost(self, connection: ProducerConnection, error: OttlaError, now: float) -> None:
         ready = connection.lost(now)
-        self._closed(connection)
         if isinstance(error, AuthenticationFailed) and connection.producer.principal is not None:
             log.warning("upstream refuses the user of records: %s", error)
         elif ready:
@@ -220,39 +184,20 @@ class ProducerConnections:
     # -- closing
 
     def close_the_idle(self, now: float) -> None:
-        """Close connections that have been idle for `IDLE_CONNECTION`, and check those that wait for others."""
+        """Close connections that have been idle for `IDLE_CONNECTION`."""
         for connection in list(self._all):
             if connection.idle and now >= connection.idle_since + IDLE_CONNECTION:
                 self._close(connection)
-        for connection in self._turns.all_next():
-            self.press(connection)
-        if self._turns.waiting and now >= self._logged_at + _WAITING_LOGGED:
-            self._logged_at = now
-            host, waiting, opened = self._turns.most_waiting()
-            facts = {"host": host, "waiting": waiting, "open": opened}
-            log.warning("producers wait for connections to upstream", extra=facts)
+
+    def _make_room(self, producer: UpstreamProducer) -> None:
+        """Close an idle connection of another producer if there are too many."""
+        if len(self._all) >= MOST_CONNECTIONS:
+            others = (each for each in self._all if each.idle and each.producer is not producer)
+            if unused := next(others, None):
+                self._close(unused)
 
     def _close(self, connection: ProducerConnection) -> None:
-        self._hang_up(connection)
-        self._leave_queue(connection)
+        if connection.link is not None:
+            connection.link.close()
         del self._all[connection], connection.producer.connections[connection.node]
         self._pressing.pop(connection, None)
-
-    def _hang_up(self, connection: ProducerConnection) -> None:
-        """Close the link of a connection."""
-        connection.hang_up()
-        self._closed(connection)
-
-    def _closed(self, connection: ProducerConnection) -> None:
-        """Count a connection no more, and let the next one be opened."""
-        if (host := self._turns.closed(connection)) is not None:
-            self._press_next(host)
-
-    def _leave_queue(self, connection: ProducerConnection) -> None:
-        """Let a connection wait no more, if it does, and the next one be opened."""
-        if (host := self._turns.leave(connection)) is not None:
-            self._press_next(host)
-
-    def _press_next(self, host: str) -> None:
-        for connection in self._turns.next_after(host):
-            self.press(connection)

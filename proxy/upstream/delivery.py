@@ -63,9 +63,7 @@ class Delivery:
         self._later = Timers()
         self._settlements = Settlements(journal)
         self.lent = Lent(control, of_clients)
-        self.connections = ProducerConnections(
-            links, cluster, threads, self.lent, self._later, self._stranded, config.max_connections
-        )
+        self.connections = ProducerConnections(links, cluster, threads, self.lent, self._later, self._stranded)
         self._steering = Steering(
             cluster, control, self.connections, self._settlements, self._later, config.delivery_timeout
         )

@@ -35,14 +35,14 @@ class Lent:
         self._free: list[UpstreamProducer] = []
         """Producers without a client; they may still have batches under way."""
 
-    def to(self, client: int, host: str, principal: Principal | None = None) -> UpstreamProducer:
-        """The producer that sends for a client on this host, as its user; ``None``: as the proxy itself."""
+    def to(self, client: int, principal: Principal | None = None) -> UpstreamProducer:
+        """The producer that sends for a client, as its user; ``None``: as the proxy itself."""
         if client not in self._of:
             idle = next((each for each in self._free if each.idle and each.principal is principal), None)
             if idle is not None:
                 self._free.remove(idle)
+                idle.freed()
             self._of[client] = idle or UpstreamProducer(principal=principal)
-            self._of[client].lend(host)
         return self._of[client]
 
     def serves(self, client: int) -> bool:

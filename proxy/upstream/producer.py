@@ -116,7 +116,6 @@ class UpstreamProducer:
     Attributes:
         producer_id: ``None`` if it is the proxy's own and not allocated yet.
         principal: the user as whom it sends; ``None``: the proxy's.
-        host: of the client that has sent with it last.
         own: it is the proxy's, not a client's.
         epoch: the least epoch of new streams, outside transactions.
         transaction: ``None`` if it is not transactional, or its epoch is unknown.
@@ -133,7 +132,6 @@ class UpstreamProducer:
         "client_id",
         "connections",
         "epoch",
-        "host",
         "own",
         "principal",
         "producer_id",
@@ -143,8 +141,8 @@ class UpstreamProducer:
         "unopened",
     )
 
-    def __init__(self, producer_id: int | None = None, principal: Principal | None = None, host: str = "") -> None:
-        self.producer_id, self.principal, self.host = producer_id, principal, host
+    def __init__(self, producer_id: int | None = None, principal: Principal | None = None) -> None:
+        self.producer_id, self.principal = producer_id, principal
         self.own = producer_id is None
         self.epoch = 0
         self._passed: dict[str, int] = {}
@@ -179,9 +177,9 @@ class UpstreamProducer:
         self.unawaited = self.unawaited or not awaited
         self.unopened.append(batch)
 
-    def lend(self, host: str) -> None:
-        """Prepare it for the next client to which it is lent, on this host."""
-        self.host, self.unawaited = host, False
+    def freed(self) -> None:
+        """Prepare it for the next client to which it is lent."""
+        self.unawaited = False
 
     def serve(self, client_id: str | None) -> None:
         """Send for the client with this id from now on; ids that are too long to remember count as the proxy's own."""
@@ -215,14 +213,12 @@ class ProducerConnection:
         in_flight: how many requests are in flight.
         not_before: when the next request may be sent: the broker was unreachable, or throttles the producer (a quota).
         waits: a timer is set for that time.
-        carried: a request was sent over this link.
         failures: failed connection attempts since the last successful one.
         principal: as whom the link has logged in; ``None``: as the proxy itself.
         idle_since: when the last request ended.
     """
 
     __slots__ = (
-        "carried",
         "failures",
         "idle_since",
         "in_flight",
@@ -244,7 +240,7 @@ class ProducerConnection:
         self.ready: dict[Stream, None] = {}
         self.in_flight = 0
         self.not_before = 0.0
-        self.waits = self.carried = False
+        self.waits = False
         self.failures = 0
         self.idle_since = now
 
@@ -252,33 +248,21 @@ class ProducerConnection:
     def idle(self) -> bool:
         return not self.in_flight and not self.ready
 
-    @property
-    def turn_is_over(self) -> bool:
-        """The link may be closed for another producer: nothing is in flight, and it need not carry anything first."""
-        return self.link is not None and not self.in_flight and (self.carried or not self.ready)
-
     def connect(
         self, links: UpstreamLinks, address: Address, now: float, *, ready: Callable[[float], None], lost: Failed
     ) -> None:
         """Open a link to the broker."""
-        self.principal, self.carried = self.producer.principal, False
+        self.principal = self.producer.principal
         self.link = links.connect(address, now, ready=ready, lost=lost, principal=self.principal)
 
-    def leave_old(self, address: Address | None) -> bool:
-        """Close the link if the broker has another address now, or the producer another user; returns whether it does.
+    def leave_old(self, address: Address | None) -> None:
+        """Close the link if the broker has another address now, or the producer another user.
 
         Requests in flight keep it open.
         """
         if self.link is None or not self.link.open or self.in_flight:
-            return False
+            return
         if self.is_foreign or address not in (None, self.link.address):
-            self.hang_up()
-            return True
-        return False
-
-    def hang_up(self) -> None:
-        """Close the link, if there is one."""
-        if self.link is not None:
             self.link.close()
             self.link = None
 
@@ -311,7 +295,6 @@ class ProducerConnection:
     def began(self) -> None:
         """Count a request that is sent."""
         self.in_flight += 1
-        self.carried = True
 
     def ended(self, now: float) -> None:
         """Count a request that was answered, or failed."""

@@ -198,7 +198,7 @@ def test_a_producer_of_the_proxy_that_is_lent_serves_the_clients_of_one_user() -
     for client, user in ((1, "alice"), (2, "bob"), (3, "alice")):
         world.log_in(client, user)
         assert world.send_value(client, b"v").code == 0
-        ids[client] = world.core.delivery.lent.to(client, "").producer_id
+        ids[client] = world.core.delivery.lent.to(client).producer_id
         world.leave(client)
     assert world.writers == ["alice", "bob", "alice"]
     assert ids[1] == ids[3] != ids[2]

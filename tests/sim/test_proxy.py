@@ -31,7 +31,6 @@ FEATURES = {
     "a topic in trouble: some replicas",
     "a leader appends and says that it leads no more",
     "a producer's state expires",
-    "a producer waits for a connection",
     "a topic gets copies",
     "clients log in through the proxy",
     "a topic in mode fan-out gets copies",

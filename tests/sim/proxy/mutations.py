@@ -32,12 +32,11 @@ from ottla.proxy.routing import Destination, Routes
 from ottla.proxy.upstream import cluster, connections, link, streams
 from ottla.proxy.upstream.batches import Part, PartResult, UpstreamBatch
 from ottla.proxy.upstream.cluster import UpstreamCluster
-from ottla.proxy.upstream.connection_turns import ConnectionTurns
 from ottla.proxy.upstream.control import Control
 from ottla.proxy.upstream.delivery import Delivery
 from ottla.proxy.upstream.lent import Lent
 from ottla.proxy.upstream.link import UpstreamLink
-from ottla.proxy.upstream.producer import ProducerConnection, UpstreamProducer
+from ottla.proxy.upstream.producer import UpstreamProducer
 from ottla.proxy.upstream.streams import Stream
 from tests.sim.mutations import Mutations
 
@@ -214,10 +213,9 @@ def _of_nobody(restored: Any) -> Any:
 
 
 def _to_anybody(to: Any) -> Any:
-    def broken(self: Lent, client: int, host: str, principal: Any = None) -> UpstreamProducer:
+    def broken(self: Lent, client: int, principal: Any = None) -> UpstreamProducer:
         idle = next((each for each in self._free if each.idle), None)
-        principal = principal if client in self._of or idle is None else idle.principal
-        found: UpstreamProducer = to(self, client, host, principal)
+        found: UpstreamProducer = to(self, client, principal if client in self._of or idle is None else idle.principal)
         return found
 
     return broken
@@ -572,30 +570,6 @@ _mutation("a client waits in vain for the rest of a response", (UpstreamLink, "e
 _mutation("a response that stops has no deadline", (link, "STALLED", lambda _: math.inf))
 _mutation("a connection waits behind the half of a request", (UpstreamLink, "break_off", _nothing))
 _mutation("the last piece of a request is not sent", (UpstreamLink, "go_on", _but_the_last))
-
-
-# -- connections of producers ------------------------------------------------------------------------------------------
-
-
-def _always(_: Any) -> Any:
-    return lambda self, connection: True
-
-
-def _none(_: Any) -> Any:
-    return lambda self, *given: []
-
-
-def _in_flight_too(_: Any) -> Any:
-    return property(lambda self: self.link is not None and (self.carried or not self.ready))
-
-
-_mutation("producers have any number of connections", (ConnectionTurns, "has_room", _always))
-_mutation(
-    "a producer waits for ever for a connection",
-    (ConnectionTurns, "next_after", _none),
-    (ConnectionTurns, "all_next", _none),
-)
-_mutation("a connection with requests in flight is taken away", (ProducerConnection, "turn_is_over", _in_flight_too))
 
 
 # -- threads -----------------------------------------------------------------------------------------------------------

@@ -48,8 +48,6 @@ _SWEEP = 0.02
 
 
 BUG = "the proxy logs a bug of its own"
-FEW_CONNECTIONS = 0.3
-CROWDED = "producers have more connections to upstream than the proxy allows"
 ESCAPE = "a client learns an address of upstream"
 MIXED_UP = "an answer has the correlation id of another request"
 HALF = "a connection to a broker stays open behind the half of a request"
@@ -150,12 +148,6 @@ class _Connection:
                 break
 
 
-def with_few_connections(config: ProxyConfig, seed: int) -> ProxyConfig:
-    """In some worlds, producers may have one to four connections to upstream, all together."""
-    own = Random(f"{seed} producers take turns")
-    return replace(config, max_connections=own.choice((1, 2, 3, 4))) if own.random() < FEW_CONNECTIONS else config
-
-
 class ProxyProcess(SimulatedProcess):
     """
     Args:
@@ -203,8 +195,6 @@ class ProxyProcess(SimulatedProcess):
         self.door: Door | None = None
         """Knows who clients are, and handles their logins; ``None``: all are anonymous."""
         self._connections: dict[Link, _Connection] = {}
-        self._own: set[int] = set()
-        """The connections to upstream that serve no client alone: those of producers, and one for metadata."""
         self._numbers = 0
         self._tickets = 0
         self._alarm = -1.0
@@ -242,7 +232,6 @@ class ProxyProcess(SimulatedProcess):
         for number in range(1, self.nodes + 1):
             self.front.crash(number)
         self._connections.clear()
-        self._own.clear()
         self.clock.later(self.restart_after, self.start)
 
     def reload(self, rules: Sequence[TopicRule]) -> None:
@@ -468,18 +457,13 @@ class ProxyProcess(SimulatedProcess):
                     if connection.number == client:
                         connection.waiting = None
                         connection.close(why)
-            case proxy.ConnectUpstream(link, (host, port), client):
-                if client is None:
-                    self._own.add(link)
-                    if len(self._own) > self.config.max_connections + 1:
-                        raise Violation(CROWDED, f"{len(self._own)}, {self.config.max_connections} are allowed")
+            case proxy.ConnectUpstream(link, (host, port), _):
                 self.network.connect(self, sdk.Connect((link, "proxy"), host, port))
             case proxy.SendUpstream(link, parts):
                 self.network.send(self, sdk.Send((link, "proxy"), parts))
             case proxy.FinishUpstream(link):
                 self.network.finish(self, sdk.Finish((link, "proxy")))
             case proxy.DisconnectUpstream(link):
-                self._own.discard(link)
                 if self.pieces is not None:
                     self.pieces.drop(link)
                 if self.abrupt and (ends := self.network.links.get((self.name, (link, "proxy")))):

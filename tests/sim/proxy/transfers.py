@@ -32,7 +32,7 @@ from tests.sim.faults import FAULTS, Fault
 from tests.sim.mutations import Change, changed
 from tests.sim.network import Link, Network
 from tests.sim.proxy.hasty import Hasty
-from tests.sim.proxy.process import Bugs, ProxyProcess, with_few_connections
+from tests.sim.proxy.process import Bugs, ProxyProcess
 from tests.sim.proxy.transfer_mutations import MUTATIONS
 from tests.sim.proxy.world import LEFT, LIMIT_LASTS, REST, STEPS, WAITS, Upstream, counted, named
 from tests.sim.run import Result, logged_to
@@ -129,7 +129,6 @@ class ProxiedTransfers(Transfers):
             delivery_timeout=chance.choice((1.0, 3.0)) if (gives_up := chance.random() < 0.2) else 10_000.0,
             max_batch=chance.choice((300, 2000, 2**19)),
         )
-        config = with_few_connections(config, self.seed)
         self.proxy = ProxyProcess(self.clock, front, self.back, self.history, config, self.nodes, self.seed)
         if chance.random() < 0.8:
             self.proxy.stored = []

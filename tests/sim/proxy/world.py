@@ -26,7 +26,6 @@ Promises:
   (`tests.sim.proxy.forwarded`).
 - Readers get the records that brokers have sent, and a response that has begun ends, or its connection does. No
   connection to a broker stays open behind the half of a request.
-- In some worlds, producers may have few connections to upstream, and never have more: they take turns.
 - After upstream has refused a batch as too large, later batches are smaller. A thread may be building one more large
   batch by then.
 """
@@ -69,7 +68,6 @@ from ottla.proxy.threads import Threads
 from ottla.proxy.topic_rule import TopicRule, parse_rule
 from ottla.proxy.upstream import control, delivery, stream_sender
 from ottla.proxy.upstream.batches import Part
-from ottla.proxy.upstream.connection_turns import ConnectionTurns
 from ottla.proxy.upstream.link import CLIENT_ID
 from ottla.proxy.upstream.streams import Stream
 from ottla.sdk.options import Options
@@ -91,7 +89,7 @@ from tests.sim.proxy.neighbours import Neighbours
 from tests.sim.proxy.parting import Parting
 from tests.sim.proxy.pieces import Pieces
 from tests.sim.proxy.pipelined import Pipelined
-from tests.sim.proxy.process import HALF, Bugs, ProxyProcess, with_few_connections
+from tests.sim.proxy.process import HALF, Bugs, ProxyProcess
 from tests.sim.proxy.readers import Reader
 from tests.sim.proxy.senders import Sending
 from tests.sim.proxy.strangers import Stranger
@@ -233,7 +231,6 @@ class Simulation:
         )
         if self.certain:
             config, gives_up = replace(config, delivery_timeout=10_000.0), False
-        config = with_few_connections(config, seed)
         self.proxy = ProxyProcess(self.clock, self.front, self.network, self.history, config, nodes, seed)
         if chance.random() < 0.7 or self.certain:
             self.proxy.stored = []
@@ -786,7 +783,6 @@ def counted(features: Counter[str]) -> list[tuple[Any, str, Change]]:
         (Stream, "_lose_count", when("a transaction loses the count of a partition", lambda _: True)),
         (Stream, "overtaken", when("a transaction is overtaken with records under way", bool)),
         (Rewriter, "withdraw", when("records of a transaction are withdrawn", lambda _: True)),
-        (ConnectionTurns, "wait", when("a producer waits for a connection", lambda _: True)),
         (Window, "look_up", when("a batch comes again", lambda found: found is not None)),
         (Window, "failed", when("a batch is refused with others behind it", lambda found: len(found) > 1)),
         (Window, "stored_already", when("records that are stored already come again", bool)),
