@@ -233,3 +233,14 @@ def test_clients_with_ever_new_ids_add_a_bounded_number_of_series() -> None:
     assert len(tallies.misplaced) == MOST_SERIES + 1
     assert tallies.misplaced[OTHER, OTHER] == 2 * MOST_SERIES
     assert sum(tallies.misplaced.values()) == tallies["flights"].misplaced == 3 * MOST_SERIES
+
+
+@pytest.mark.parametrize("mode", ["rewrite", "fan-out", "observe", "reject"])
+@pytest.mark.parametrize("acks", [-1, 0])
+def test_names_of_topics_that_do_not_exist_get_no_series(mode: str, acks: int) -> None:
+    world = World(Upstream({"flights": 2}), f"*={mode}")
+    for n in range(20):
+        world.produce(n, {(f"made-up-{n}", 0): batch([(b"k", b"v")])}, acks=acks)
+    world.settle(20)
+    assert not world.core.tallies and not world.core.tallies.misplaced
+    assert samples_of(world, RECORDS) == samples_of(world, FAILED) == {}
