@@ -69,9 +69,7 @@ def test_a_mistake_is_named(broker: Broker, arguments: tuple[str, ...], says: st
 def test_read_is_enough_to_read_to_the_end(tmp_path: Path) -> None:
     config = BrokerConfig(port=0, data=tmp_path / "data", sync=Sync.NEVER, acls=True, super_users=("User:admin",))
     file = tmp_path / "billing.properties"
-    file.write_text(
-        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=billing\nsasl.password=b\n"
-    )
+    file.write_text("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=billing\nsasl.password=b\n")
     with Broker(config, users={"admin": "a", "billing": "b"}) as broker:
         with connect(broker.bootstrap, sasl=Plain("admin", "a")) as admin:
             admin.create_topic("orders")

@@ -149,8 +149,8 @@ def test_a_client_without_rights_hears_so_and_nothing_reaches_upstream(
 
 
 WITHOUT_TEXT = {20, 55, 78, 79}
-"""In the examples DeleteTopics, ShareFetch and ShareAcknowledge name topics by id, and a text must not tell the name; the
-offered versions of DescribeQuorum have no place for a text.
+"""In the examples DeleteTopics, ShareFetch and ShareAcknowledge name topics by id, and a text must not tell the name;
+the offered versions of DescribeQuorum have no place for a text.
 """
 
 

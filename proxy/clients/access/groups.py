@@ -189,9 +189,7 @@ def _described(
     """
     kept, denied = sorted_out(asked.message.group_ids, lambda name: asked.refusal(DESCRIBE_GROUP, name))
     results = tuple(
-        group(
-            group_id=name, error_code=code, error_message=asked.denial(DESCRIBE_GROUP, name, code=code), **_NOTHING
-        )
+        group(group_id=name, error_code=code, error_message=asked.denial(DESCRIBE_GROUP, name, code=code), **_NOTHING)
         for name, code in denied
     )
     if not kept:
