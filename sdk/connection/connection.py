@@ -306,7 +306,8 @@ class Connection:
         if self.state is ConnectionState.FINISHING:
             self._end_all(ConnectionLost(f"{self.where}: {why}"), now)
         elif self.state is not ConnectionState.DOWN:
-            self._fail(now, ConnectionLost(f"{self.where}: {why}{self._hint()}"))
+            accepted = self.state is not ConnectionState.CONNECTING
+            self._fail(now, ConnectionLost(f"{self.where}: {why}{self._hint()}", accepted=accepted))
 
     # -- what its owner decides --------------------------------------------------------------------------------------
 
