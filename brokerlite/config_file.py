@@ -232,22 +232,27 @@ def read_config(file: ConfigFile, **options: Any) -> BrokerConfig:
             raise file.error(f"{name} and a name of Kafka's say the same: leave one of them out")
     values |= _values(file, OWN, own)
     values |= {name: value for name, value in options.items() if value is not None}
+    defaults = _topic_defaults(file, kafkas)
+    _check_override(file, values)
     try:
         if (listen := values.pop("listen", None)) is not None:
-            values |= _listening(file, values, *parse_address(listen, "listen", any_port=True))
-        return BrokerConfig(topic_defaults=_topic_defaults(file, kafkas), **values)
+            values |= _listening(values, *parse_address(listen, "listen", any_port=True))
+        return BrokerConfig(topic_defaults=defaults, **values)
     except ConfigurationError as error:
         field, space, rest = str(error).partition(" ")
         raise file.error(f"{name_of(field, file)}{space}{rest}") from None
 
 
-def _listening(file: ConfigFile, values: Mapping[str, Any], host: str, port: int) -> dict[str, Any]:
+def _check_override(file: ConfigFile, values: Mapping[str, Any]) -> None:
+    if values.get("listen") is not None and len(values.get("listeners", ())) > 1:
+        raise file.error("listeners has several addresses, which listen cannot override; change the file")
+
+
+def _listening(values: Mapping[str, Any], host: str, port: int) -> dict[str, Any]:
     """The fields for an address that overrides the one of the file."""
     listeners: tuple[ListenerConfig, ...] = values.get("listeners", ())
     if not listeners:
         return {"host": host, "port": port}
-    if len(listeners) > 1:
-        raise file.error("listeners has several addresses, which listen cannot override; change the file")
     return {"listeners": (replace(listeners[0], host=host, port=port),)}
 
 

@@ -155,8 +155,8 @@ class ProxyConfig:
         if moved is not None:
             raise ConfigurationError(
                 f"listener {listener.name} relays, and the rule {moved.glob!r} rewrites topics, which needs "
-                "connections of the proxy's own: let another proxy have the rule, or use "
-                "client.authentication=terminate"
+                "connections of the proxy's own: use client.authentication=forward (with PLAIN or OAUTHBEARER), or "
+                "terminate"
             )
         if self.sasl is None and self.upstream_config is None:  # the command reads that file later
             raise ConfigurationError(

@@ -177,10 +177,28 @@ class AnswerClient:
 
 @dataclass(frozen=True, slots=True)
 class CloseClient:
-    """Close a client's connection without further responses."""
+    """Close a client's connection without further responses.
+
+    Attributes:
+        told: the log has the reason already.
+    """
 
     client: int
     why: str
+    told: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRefused:
+    """Upstream has refused the login of a client, which may try again on its connection.
+
+    Attributes:
+        kind: what counts as the same failure; see `Complaints`.
+    """
+
+    client: int
+    why: str
+    kind: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +298,7 @@ class Work:
 Action = (
     AnswerClient
     | CloseClient
+    | ClientRefused
     | WelcomeClient
     | HoldClients
     | Store

@@ -39,6 +39,7 @@ from ottla.proxy.events import (
     Action,
     Address,
     AnswerClient,
+    ClientRefused,
     CloseClient,
     ConnectUpstream,
     DisconnectUpstream,
@@ -455,9 +456,12 @@ class _Driver:
             case DisconnectUpstream(link):
                 self._finishing.pop(pipe := self._pipes.pop(link), None)
                 pipe.close()
-            case CloseClient(client, why):
+            case CloseClient(client, why, told):
                 if connection := self.clients.get(client):
-                    connection.turn_out(why)
+                    (connection.close if told else connection.turn_out)(why)
+            case ClientRefused(client, why, kind):
+                if connection := self.clients.get(client):
+                    self._listener.newcomers.failed(connection, why, kind)
             case WelcomeClient(client):
                 if connection := self.clients.get(client):
                     self._listener.newcomers.authenticated(connection)

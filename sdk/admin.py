@@ -56,24 +56,24 @@ class TopicDescription:
     Attributes:
         topic_id: zero for brokers before 2.8.
         internal: Kafka's own, such as ``__consumer_offsets``.
-        configs: the values set for this topic; for all others the broker's defaults hold. Empty for brokers before
-            0.11, which do not report it.
+        configs: the values set for this topic; for all others the broker's defaults hold. ``None`` if the broker does
+            not tell them: the principal lacks DescribeConfigs on the topic, or the broker is older than 0.11.
     """
 
     name: str
     topic_id: uuid.UUID
     internal: bool
     partitions: tuple[PartitionDescription, ...]
-    configs: dict[str, str | None]
+    configs: dict[str, str | None] | None
 
     @classmethod
-    def of(cls, topic: Topic, configs: Mapping[str, str | None]) -> Self:
+    def of(cls, topic: Topic, configs: Mapping[str, str | None] | None) -> Self:
         """Create one from cached metadata; only the client calls this."""
         partitions = tuple(
             PartitionDescription(each.partition, each.leader, each.replicas, each.isr)
             for _, each in sorted(topic.partitions.items())
         )
-        return cls(topic.name, topic.topic_id, topic.internal, partitions, dict(configs))
+        return cls(topic.name, topic.topic_id, topic.internal, partitions, None if configs is None else dict(configs))
 
 
 # -- users ------------------------------------------------------------------------------------------------------------

@@ -127,6 +127,8 @@ SECURITY_NAMES = frozenset(
     {PROTOCOL, *TLS_NAMES, *SASL_NAMES, *OAUTH_NAMES, *_CHECKED, *_REFUSED, *TUNING, _METHOD, _HANDLER, _EXTENSIONS}
 )
 """All known names for TLS and SASL."""
+_SIMILAR = {"sasl.client.callback.handler.class", "ssl.crl.location", "ssl.providers"}
+"""Names of Kafka's clients that have no meaning here, and look like misspelt ones that have."""
 _LOGIN_MODULES = {
     "PlainLoginModule": ("PLAIN",),
     "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
@@ -271,7 +273,10 @@ def _read_sasl(made: Security, given: Mapping[str, Any], lenient: bool) -> None:
         try:
             made.arguments["sasl"] = make()
         except ConfigurationError as error:
-            made.refuse(str(error))
+            unknown = [repr(name) for name in login if name not in SECURITY_NAMES]  # one of them may be the missing one
+            made.refuse(
+                str(error) + (f" (ignored, because ottla does not know it: {', '.join(unknown)})" if unknown else "")
+            )
 
 
 def _read_password(
@@ -358,9 +363,13 @@ def _read_jaas(text: str, mechanism: str) -> dict[str, str]:
 
 
 def _not_understood(made: Security, name: str, lenient: bool) -> None:
-    if lenient:
+    known = name in SECURITY_NAMES or name in _SIMILAR
+    near = () if known else difflib.get_close_matches(name, sorted(SECURITY_NAMES), 1, 0.9)
+    if (
+        near
+    ):  # also if `lenient`: without the name that is meant, the client would connect in another way, or not at all
+        made.refuse(f"{name!r} is not a name that Kafka's clients know: did you mean {near[0]!r}?")
+    elif lenient:
         made.leave_out([name], "Python and OpenSSL decide this, or ottla does not have it yet")
-        return
-    near = difflib.get_close_matches(name, sorted(SECURITY_NAMES), 1, 0.9) if name not in SECURITY_NAMES else ()
-    hint = f": did you mean {near[0]!r}?" if near else ""
-    made.refuse(f"{name!r} has no meaning here{hint}", "use tls= or sasl= of connect (lenient=True leaves it out)")
+    else:
+        made.refuse(f"{name!r} has no meaning here", "use tls= or sasl= of connect (lenient=True leaves it out)")

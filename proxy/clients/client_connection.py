@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, ParamSpec
 from ottla.codec.error_codes import error_codes
 from ottla.codec.frames import build_response
 from ottla.codec.wire import Buffer
-from ottla.proxy.events import Action, AnswerClient, CloseClient, WelcomeClient
+from ottla.proxy.events import Action, AnswerClient, ClientRefused, CloseClient, WelcomeClient
 
 log = logging.getLogger("ottla.proxy")
 
@@ -48,6 +48,8 @@ class ClientConnection:
         self.number, self.listener = number, listener
         self.closed = False
         self._actions = actions
+        self._refused = False
+        """Upstream has refused its last login, which is logged."""
         self._open = 0
         """How many requests have no response yet."""
         self._intercepted: dict[int, tuple[Intercept, bool]] = {}
@@ -126,8 +128,19 @@ class ClientConnection:
 
     def welcome(self) -> None:
         """Tell the listener that upstream has let the client in."""
+        self._refused = False
         if not self.closed:
             self._actions.append(WelcomeClient(self.number))
+
+    def refused(self, why: str, kind: str) -> None:
+        """Tell the listener that upstream has refused the login of the client.
+
+        Args:
+            kind: what counts as the same failure; see `Complaints`.
+        """
+        self._refused = True
+        if not (self.closed or self.gone):
+            self._actions.append(ClientRefused(self.number, why, kind))
 
     # -- the end
 
@@ -136,7 +149,7 @@ class ClientConnection:
         if not self.closed:
             self.closed = True
             if not self.gone:
-                self._actions.append(CloseClient(self.number, why))
+                self._actions.append(CloseClient(self.number, why, told=self._refused))
 
     def failed(self, what: str) -> None:
         """Log the exception being handled, which is a bug, and close the connection."""

@@ -5,6 +5,7 @@ Rules:
   broker does, so that no stranger has upstream work for it.
 - The mechanisms of the listener count: upstream may have others, such as GSSAPI, whose names of services contain hosts.
 - Only the newer handshake passes (KIP-152): after the older one, tokens are no requests.
+- A refused login is logged with the name in its first token, by which the operator finds the client.
 - In mode `relay` the proxy keeps no token. In mode `forward` it passes the first one on to `Principals`, once upstream
   has let the client in, because connections of the proxy need it.
 - After the end of the session that upstream has granted, the next other request closes the connection: records for
@@ -28,6 +29,7 @@ from ottla.proxy.clients.client_connection import ClientConnection, ClientReques
 from ottla.proxy.clients.client_link import ClientLink
 from ottla.proxy.clients.offering import AUTHENTICATE, HANDSHAKE
 from ottla.proxy.upstream.link import Parts
+from ottla.proxy.upstream.principals import user_named_in
 
 _ROUNDS = {"PLAIN": 1, "OAUTHBEARER": 1, "SCRAM-SHA-256": 2, "SCRAM-SHA-512": 2}
 """The successful answers after which a client has logged in."""
@@ -75,6 +77,10 @@ class RelayedLogin:
         """Successful answers until upstream has let the client in; 0: none is expected."""
         self._mechanism = ""
         """The mechanism that the client has named last."""
+        self._who = ""
+        """The client in log lines: the user in the first token of the exchange, which is not known to be true."""
+        self._begins = False
+        """The next token is the first one of an exchange."""
 
     def is_open(self, now: float) -> bool:
         """Whether the client has logged in, and its session has not ended."""
@@ -109,8 +115,11 @@ class RelayedLogin:
             self._handshake(request, frame, now)
         elif self._left:
             self._asked_at, self._asks = now, True
+            asked: SaslAuthenticateRequest = parse_request(frame).message
+            if self._begins:
+                user = user_named_in(self._mechanism, bytes(asked.auth_bytes))
+                self._who, self._begins = "a client" if user is None else f"user {user!r:.200}", False
             if self._accepted is not None:
-                asked: SaslAuthenticateRequest = parse_request(frame).message
                 self._token = bytes(asked.auth_bytes)
             version = self._version(request)
             self._client.intercept(request.ticket, partial(self._authenticated, request, version), whole=True)
@@ -133,6 +142,7 @@ class RelayedLogin:
         if self._left:
             raise RemoteProtocolError("SaslHandshake came before the exchange under way has ended")
         self._left, self._mechanism, self._asks = _ROUNDS[asked.mechanism], asked.mechanism, True
+        self._begins = True
         self._client.intercept(request.ticket, partial(self._shaken, request), whole=True)
         self._link.pass_on(request, frame, now)
 
@@ -142,6 +152,8 @@ class RelayedLogin:
         _, answer = parse_response(SaslHandshakeResponse, request.version, b"".join(parts)[4:])
         if answer.error_code:
             self._left = 0
+            has = ", ".join(answer.mechanisms) or "no other"
+            self._refuse(f"upstream does not accept {self._mechanism}, but {has}", answer.error_code)
         both = tuple(each for each in answer.mechanisms if each in self._mechanisms)
         self._client.respond(request, SaslHandshakeResponse(error_code=answer.error_code, mechanisms=both))
 
@@ -158,11 +170,17 @@ class RelayedLogin:
             self.done = not answer.error_code
             if self.done:
                 self._begin_session(token, answer.session_lifetime_ms / 1000)
+            else:
+                self._refuse(f"upstream refuses {self._who} by {self._mechanism}", answer.error_code)
         if version != request.version:
             self._client.respond(request, answer)
             return
         errors = (answer.error_code,) if answer.error_code else ()
         self._client.answer_now(request.ticket, *parts, errors=errors)
+
+    def _refuse(self, why: str, code: int) -> None:
+        # The name is the client's choice, so it makes no kind of failure: a host that tries many has one line a minute.
+        self._client.refused(why, f"refused by upstream {self._mechanism} {code}")
 
     def _begin_session(self, token: bytes | None, lifetime: float) -> None:
         """Begin a session of so many seconds, with the token that upstream has accepted.

@@ -25,6 +25,7 @@ from weakref import WeakValueDictionary
 
 from ottla.errors import RemoteProtocolError
 from ottla.sasl_server.exchanges import PLAIN, parse_bearer
+from ottla.sasl_server.scram import HASHES, Malformed, parse_first
 from ottla.sdk.connection.credentials import ENOUGH
 from ottla.sdk.timers import Timer, Timers
 
@@ -82,6 +83,18 @@ def user_of(mechanism: str, token: bytes, claim: str) -> str:
         return user
     what = "the user" if mechanism == PLAIN else f"the claim {claim}"
     raise RemoteProtocolError(f"{what} cannot be read from the client's token, though upstream accepts it")
+
+
+def user_named_in(mechanism: str, token: bytes) -> str | None:
+    """The user that a client's first token names, for logs; ``None`` if it cannot be read, or only a claim has it."""
+    if mechanism == PLAIN:
+        return _user_of_plain(token)
+    if mechanism not in HASHES:
+        return None
+    try:
+        return parse_first(token).user
+    except Malformed:
+        return None
 
 
 def _can_be_stored(user: str) -> bool:

@@ -48,6 +48,7 @@ from ottla.errors import (
     OttlaError,
     RemoteProtocolError,
     TopicAlreadyExists,
+    TopicAuthorizationFailed,
     UnknownTopicOrPartition,
     UnsupportedVersion,
     broker_error,
@@ -292,7 +293,9 @@ def describe_topic(core: ClientCore, name: str, now: float) -> Outcome[TopicDesc
         try:
             answer: DescribeConfigsResponse = yield from task.ask(core.any_node, request, judge)
         except UnsupportedVersion:  # before Kafka 0.11
-            return TopicDescription.of(topic, {})
+            return TopicDescription.of(topic, None)
+        except TopicAuthorizationFailed:  # Describe, which metadata needs, does not include DescribeConfigs
+            return TopicDescription.of(topic, None)
         own = {each.name: each.value for each in answer.results[0].configs if each.config_source == 1}
         return TopicDescription.of(topic, own)
 

@@ -1,7 +1,7 @@
 """Remembers why addresses gave no metadata, for errors and for `explain`."""
 
 from ottla.addresses import format_address
-from ottla.errors import OttlaError
+from ottla.errors import ConnectionLost, OttlaError, TimeoutExpired
 from ottla.sdk.events import Node
 
 
@@ -10,6 +10,8 @@ class FailedAddresses:
 
     def __init__(self) -> None:
         self._errors: dict[str, tuple[str, int]] = {}
+        self.answered = False
+        """Something has answered at one of them, if only by closing the connection."""
 
     def __bool__(self) -> bool:
         return bool(self._errors)
@@ -22,9 +24,12 @@ class FailedAddresses:
         _, times = self._errors.get(where, ("", 0))
         why = str(error).removeprefix(where).removeprefix(f" (node {node.id})").lstrip(": ")
         self._errors[where] = (why, times + 1)
+        silent = isinstance(error, TimeoutExpired) or (isinstance(error, ConnectionLost) and not error.accepted)
+        self.answered = self.answered or not silent
 
     def clear(self) -> None:
         self._errors.clear()
+        self.answered = False
 
     @property
     def reasons(self) -> dict[str, str]:

@@ -61,6 +61,8 @@ log = logger("ottla.sdk.connection")
 
 EXPLAIN_AFTER = 1.0
 """Seconds after which an unanswered request counts as missing its response, and `explain` mentions it."""
+BLOCKED = 1.0
+"""Seconds by which a deadline is noticed late that count as a blocked event loop, or a paused process."""
 LEAST_RATE = 2**10
 """Bytes per second of a response that count as progress."""
 MOST_EXTENSIONS = 20
@@ -185,7 +187,9 @@ class Connection:
         return self._session.usual_cause
 
     def submit(self, exchange: Exchange, now: float) -> None:
-        timer = self._timers.add(exchange.deadline, functools.partial(self._late, exchange))
+        timer = self._timers.add(
+            exchange.deadline, functools.partial(self._late, exchange, max(exchange.deadline, now))
+        )
         self.requests.add(exchange, timer, now)
 
     def open(self, now: float) -> None:
@@ -306,7 +310,8 @@ class Connection:
         if self.state is ConnectionState.FINISHING:
             self._end_all(ConnectionLost(f"{self.where}: {why}"), now)
         elif self.state is not ConnectionState.DOWN:
-            self._fail(now, ConnectionLost(f"{self.where}: {why}{self._hint()}"))
+            accepted = self.state is not ConnectionState.CONNECTING
+            self._fail(now, ConnectionLost(f"{self.where}: {why}{self._hint()}", accepted=accepted))
 
     # -- what its owner decides --------------------------------------------------------------------------------------
 
@@ -438,13 +443,15 @@ class Connection:
         }.get(self.state, "no connection")
         self._give_up(now, ConnectionLost(f"{self.where}: {what} within {waited:.3g} s"), late=True)
 
-    def _late(self, exchange: Exchange, now: float) -> None:
+    def _late(self, exchange: Exchange, due: float, now: float) -> None:
+        blocked = now - due  # for so long at least: nobody has looked at the deadline since then
+        why_late = f"; this process was blocked for at least {blocked:.3g} s of that" if blocked >= BLOCKED else ""
         if self.requests.remove(exchange):
-            passed = f"within {now - exchange.since:.3g} s"
+            passed = f"within {now - exchange.since:.3g} s{why_late}"
             why = self._obstacle(now)
             exchange.settle(TimeoutExpired(f"{exchange.name} could not be sent to {self.where} {passed}: {why}"), now)
         elif not self._extended(exchange, now):
-            passed = f"within {now - exchange.sent_at:.3g} s"
+            passed = f"within {now - exchange.sent_at:.3g} s{why_late}"
             did_not = "take" if exchange.one_way else "answer"
             what = f"{self.where} did not {did_not} {exchange.name} v{exchange.version} {passed}"
             self._give_up(now, TimeoutExpired(f"{what}; the connection is closed"))
@@ -461,7 +468,8 @@ class Connection:
         steady = arrived - exchange.arrived >= LEAST_RATE * timeout
         if self.state not in LIVE or not is_oldest or not steady or exchange.extensions >= MOST_EXTENSIONS:
             return False
-        exchange.extend(self._timers.add(now + timeout, functools.partial(self._late, exchange)), arrived)
+        due = now + timeout
+        exchange.extend(self._timers.add(due, functools.partial(self._late, exchange, due)), arrived)
         return True
 
     def _give_up(self, now: float, error: OttlaError, *, late: bool = False, last: tuple[Buffer, ...] = ()) -> None:

@@ -40,7 +40,10 @@ HINT_BEFORE = (
     " during the TLS handshake; listeners without TLS do that: leave out tls=, or set security.protocol=PLAINTEXT or "
     "SASL_PLAINTEXT"
 )
-HINT_AFTER = " at the first request; listeners that require authentication (SASL) do that"
+HINT_AFTER = (
+    " at the first request; listeners that require authentication (SASL) do that: give sasl=ottla.Plain(…), or another "
+    "mechanism, or security.protocol=SASL_SSL or SASL_PLAINTEXT, sasl.mechanism, sasl.username and sasl.password"
+)
 """The usual cause if the broker closes the connection before the first stage, and after the last."""
 HINT_SILENT = (
     ": connected, but ApiVersions is not answered; HTTP servers and listeners with TLS behave like that (for TLS, "

@@ -461,6 +461,8 @@ class Client(Suggesting, ClientNames, ClientParts):
     def describe_topic(self, name: str) -> TopicDescription:
         """A topic, its partitions, and the configuration that was set for it.
 
+        It needs Describe on the topic. Without DescribeConfigs, ``configs`` is ``None``.
+
         Raises:
             UnknownTopicOrPartition: there is no such topic.
         """

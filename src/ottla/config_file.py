@@ -19,6 +19,8 @@ from ottla.properties import decode_properties, parse_properties
 
 _BARE_TEXT = re.compile(r"""[^=#]+=\s*[^\s"'\[{#][^"']*""")
 """A line whose value is neither a text in quotation marks nor a list or a table."""
+_TWICE = re.compile("Cannot overwrite a value|Cannot declare .* twice")
+"""Errors of `tomllib` about a name, or a table, that a file has twice."""
 OF_LOGS = ("log-format", "log-level")
 """Settings that every server's file may have."""
 COMMAND_LINE = ("announce", "name", "config", "json")
@@ -101,6 +103,9 @@ class ConfigFile:
             return cls(path, dict(_flat(tomllib.loads(data.decode()))))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             line = _wrong_line(data, str(error))
+            if _TWICE.match(str(error)):
+                where = str(error)[str(error).rfind("(") :]
+                raise ConfigurationError(f"{path}: {_name_in(line)} is there twice {where}") from None
             hint = "; put texts in quotation marks" if _BARE_TEXT.fullmatch(line) else ""
             hint = "; put names with * in quotation marks" if "*" in line.partition("=")[0] else hint
             raise ConfigurationError(f"{path} is not TOML: {error}{hint}") from None
@@ -142,7 +147,15 @@ def _wrong_line(data: bytes, error: str) -> str:
     """The line that an error of `tomllib` names; empty if it names none."""
     found = re.search(r"at line (\d+)", error)
     lines = data.decode(errors="replace").splitlines()
+    if error.endswith("(at end of document)") and lines:
+        return lines[-1]
     return lines[int(found[1]) - 1] if found and int(found[1]) <= len(lines) else ""
+
+
+def _name_in(line: str) -> str:
+    """The name in a line of TOML; only the last line of a long value may have none."""
+    name, equals, _ = line.partition("=")
+    return name.strip() if equals or name.strip().startswith("[") else "a name"
 
 
 def dashed(name: str) -> str:

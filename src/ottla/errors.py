@@ -149,9 +149,17 @@ class MemoryLimitExceeded(DecodeError):
 
 
 class ConnectionLost(OttlaError):
-    """The connection broke: requests in flight may or may not have been executed."""
+    """The connection broke: requests in flight may or may not have been executed.
+
+    Attributes:
+        accepted: the other side had accepted the connection before; otherwise that is not known.
+    """
 
     retriable = True
+
+    def __init__(self, message: str = "", *, accepted: bool = False) -> None:
+        super().__init__(message)
+        self.accepted = accepted
 
 
 class BrokerUnreachable(ConnectionLost):

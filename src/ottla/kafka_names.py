@@ -12,6 +12,9 @@ _IN_KAFKAS_NAMES = {
     r"give certificate=… as well": "give {}ssl.certificate.location as well",
     r"\bmax_request_size is\b": "{}max.request.size is",
     r"give tls=ottla\.TLS\(…\), or security\.protocol=": "set {}security.protocol=",
+    r"give sasl=ottla\.Plain\(…\), or another mechanism, or security\.protocol=(\w+ or \w+), sasl\.mechanism, "
+    r"sasl\.username and sasl\.password": r"set {0}security.protocol=\1, {0}sasl.mechanism, {0}sasl.username and "
+    r"{0}sasl.password",
     r"leave out tls=, or set security\.protocol=": "set {}security.protocol=",
     r"leave out sasl=": "use {}security.protocol=PLAINTEXT or SSL",
     r"needs client_id and client_secret": "needs {0}sasl.oauthbearer.client.id and {0}sasl.oauthbearer.client.secret",

@@ -119,7 +119,11 @@ def read_listeners(
             raise file.error(f"{name} is empty: give its value, or leave it out")
     addresses = _addresses(file, kafkas)
     _check_names_of_listeners(file, given, [*addresses, *_controllers(kafkas)])
-    for names, has, example in ((_OF_TLS, "has_tls", "SSL"), (_OF_SASL, "has_sasl", "SASL_SSL")):
+    logs_in = any(protocol.has_sasl for _, protocol, *_ in addresses.values()) or any(
+        _bare(each) in _OF_SASL for each in given
+    )
+    with_tls = "SASL_SSL" if logs_in else "SSL"
+    for names, has, example in ((_OF_TLS, "has_tls", with_tls), (_OF_SASL, "has_sasl", "SASL_SSL")):
         has_one = any(getattr(protocol, has) for _, protocol, *_ in addresses.values())
         if not has_one and (unused := [each for each in given if _bare(each) in names]):
             raise file.error(f"{unused[0]} is given, but no listener is {example}: write listeners={example}://:9093")

@@ -157,6 +157,15 @@ def test_every_setting_has_a_name() -> None:
         ('super.users = "User:admin"', "super.users has no effect without acls"),
         ('acls = true\nsuper-users = ["admin"]', "super-users has 'admin'; it must be a type and a name"),
         ('authorizer.class.name = "kafka.security.authorizer.AclAuthorizer"', "it must be org.apache.kafka.metadata"),
+        ("partitions = 1\npartitions = 2\nsync = 'always'", ": partitions is there twice (at line 2"),
+        (
+            'listeners = "SASL_PLAINTEXT://:9092"\nsasl.enabled.mechanisms = "PLAIN"\nssl.keystore.location = "k"',
+            "ssl.keystore.location is given, but no listener is SASL_SSL: write listeners=SASL_SSL",
+        ),
+        (
+            'sasl.enabled.mechanisms = "PLAIN"\nssl.keystore.location = "k"',
+            "ssl.keystore.location is given, but no listener is SASL_SSL: write listeners=SASL_SSL",
+        ),
         ('ssl.keystore.location = "k"', "ssl.keystore.location is given, but no listener is SSL: write listeners=SSL"),
         (
             'listeners = "SASL_SSL://:9092"',
@@ -192,7 +201,7 @@ def test_a_mistake_is_named_with_its_file(tmp_path: Path, text: str, says: str) 
     with pytest.raises(ConfigurationError) as raised:
         config_of(tmp_path, text)
     assert says in str(raised.value)
-    assert str(tmp_path / "broker.toml") in str(raised.value)
+    assert str(raised.value).count(str(tmp_path / "broker.toml")) == 1
 
 
 def test_a_default_of_topics_with_a_field_of_its_own_is_named() -> None:

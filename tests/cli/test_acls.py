@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from ottla import AclBinding, Plain
 from ottla.brokerlite.config import BrokerConfig, Sync
+from ottla.sync import connect
 from ottla.testing import Broker
 from tests.cli.program import Program, run
 from tests.cli.test_commands import ottla
@@ -62,6 +64,27 @@ def test_acls_are_added_listed_and_deleted(broker: Broker) -> None:
 def test_a_mistake_is_named(broker: Broker, arguments: tuple[str, ...], says: str) -> None:
     code, _, err = ottla(broker, "acls", *arguments)
     assert code == 2 and says in " ".join(err.replace("│", " ").split()), err
+
+
+def test_read_is_enough_to_read_to_the_end(tmp_path: Path) -> None:
+    config = BrokerConfig(port=0, data=tmp_path / "data", sync=Sync.NEVER, acls=True, super_users=("User:admin",))
+    file = tmp_path / "billing.properties"
+    file.write_text("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=billing\nsasl.password=b\n")
+    with Broker(config, users={"admin": "a", "billing": "b"}) as broker:
+        with connect(broker.bootstrap, sasl=Plain("admin", "a")) as admin:
+            admin.create_topic("orders")
+            admin.create_acls([AclBinding("User:billing", "Read", "Topic", "orders")])
+            with admin.producer() as producer:
+                producer.send("orders", b"hello")
+        to = ("--bootstrap", broker.bootstrap, "--command-config", file)
+        done = run("consume", "orders", "--until-end", *to)
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"hello\n", b"")
+        done = run("offsets", "orders", *to, "--json")
+        assert (done.returncode, done.stderr) == (0, b"") and b'"offset": 1' in done.stdout
+        done = run("topics", "describe", "orders", *to)
+        assert done.returncode == 0 and b"end offset" in done.stdout
+        assert b"settings unknown: they need DescribeConfigs on the topic" in done.stderr
+        assert json.loads(run("topics", "describe", "orders", *to, "--json").stdout)["configs"] is None
 
 
 def test_a_broker_of_the_command_line_applies_acls(tmp_path: Path) -> None:

@@ -23,8 +23,11 @@ def shell(line: str, broker: Broker) -> subprocess.CompletedProcess[str]:
         ("ottla produce t --file /nowhere", 2, "cannot read /nowhere"),
         ("ottla produce t --file /", 2, "cannot read /: is a directory"),
         ("ottla produce t <&-", 2, "stdin is closed"),
-        ("ottla topics list >/dev/full", 1, "no space left"),
-        ("ottla consume t --until-end >/dev/full", 1, "no space left"),
+        ("ottla topics list >/dev/full", 1, "ottla: cannot write to stdout: no space left"),
+        ("ottla topics describe t >/dev/full", 1, "ottla: cannot write to stdout: no space left"),
+        ("ottla consume t --until-end >/dev/full", 1, "ottla: cannot write to stdout: no space left"),
+        ("ottla consume u 2>/dev/full", 1, ""),
+        ("ottla produce t --file /proc/self/mem", 1, "ottla: cannot read /proc/self/mem: input/output error"),
         ("head -c 20000000 /dev/zero | ottla produce t", 1, "a line is longer than"),
         ("ottla topics list | true", None, ""),
         ("seq 1 20000 | ottla produce t --receipts | head -1", None, ""),
@@ -41,3 +44,25 @@ def test_what_cannot_be_read_or_written_is_said_in_a_line(
     assert says in done.stderr.lower()
     if code is not None:
         assert done.returncode == code, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("line", "code", "says"),
+    [
+        ("--help >/dev/full", 1, "cannot write to stdout: no space left on device"),
+        ("--version >/dev/full", 1, "cannot write to stdout: no space left on device"),
+        ("topics --help >/dev/full", 1, "cannot write to stdout: no space left on device"),
+        ("broker check $FILE >/dev/full", 1, "cannot write to stdout: no space left on device"),
+        ("dump --type log /proc/self/mem", 2, "cannot read /proc/self/mem: input/output error"),
+        ("broker check /nowhere.toml 2>/dev/full", 2, ""),
+    ],
+)
+def test_a_disk_that_is_full_is_told_by_what_could_not_be_written(
+    line: str, code: int, says: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_text('listen = "localhost:9092"\n')
+    command = f"{sys.executable} -m ottla {line.replace('$FILE', str(file))}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=HUNG)
+    assert (done.returncode, done.stderr) == (code, f"ottla: {says}\n" if says else "")

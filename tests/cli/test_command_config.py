@@ -1,6 +1,7 @@
 """``--command-config`` and ``-X``: files in Java's format, and secrets that no output shows."""
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,34 @@ def test_a_name_that_nobody_knows_is_refused_with_the_nearest(tmp_path: Path) ->
         read(config_in(tmp_path, "bootstrap.server=b:1"), [])
     with pytest.raises(ConfigurationError, match=r"'x' is not a name that Kafka's clients know") as caught:
         read(config_in(tmp_path, "x=1"), [])
-    assert in_kafkas_terms(str(caught.value)) == "'x' is not a name that Kafka's clients know"
+    file = tmp_path / "client.properties"
+    assert in_kafkas_terms(str(caught.value)) == f"{file}: 'x' is not a name that Kafka's clients know"
+
+
+@pytest.mark.parametrize("misspelt", ["sasl.passwort", "sasl.passwd", "sasl.pasword"])
+def test_a_misspelt_name_is_told_before_what_it_leaves_missing(tmp_path: Path, misspelt: str) -> None:
+    text = f"security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nsasl.username=billing\n{misspelt}={SECRET}\n"
+    file = config_in(tmp_path, text)
+    with pytest.raises(ConfigurationError) as caught:
+        read(file, [])
+    known = f"{misspelt!r} is not a name that Kafka's clients know"
+    assert str(caught.value) == f"{file}: {known}: did you mean 'sasl.password'?"
+
+
+def test_a_name_that_nothing_is_near_to_is_told_with_what_is_missing(tmp_path: Path) -> None:
+    text = f"security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nsasl.username=billing\nsasl.pw={SECRET}\n"
+    with pytest.raises(ConfigurationError, match=r"password for PLAIN must be .*does not know it: 'sasl\.pw'\)$"):
+        read(config_in(tmp_path, text), [])
+
+
+def test_an_error_names_where_its_settings_come_from(tmp_path: Path) -> None:
+    file = config_in(tmp_path, "request.timeout.ms=soon")
+    for source, where in (((file, []), f"{file}: "), ((None, ["request.timeout.ms=soon"]), "-X: ")):
+        with pytest.raises(ConfigurationError) as caught:
+            read(*source)
+        assert str(caught.value).startswith(f"{where}'request.timeout.ms'")
+    with pytest.raises(ConfigurationError, match=r"client\.properties and -X: "):
+        read(file, ["client.id=me"])
 
 
 @pytest.mark.parametrize(
@@ -175,9 +203,9 @@ def test_no_message_about_a_configuration_shows_a_secret(tmp_path: Path, wrong: 
 
 
 def test_what_is_left_out_is_named_and_not_shown(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    text = f"security.protocol=SASL_SSL\nsasl.pasword={SECRET}\nssl.engine.factory.class={SECRET}\n"
+    text = f"security.protocol=SASL_SSL\nssl.crl.location={SECRET}\nssl.engine.factory.class={SECRET}\n"
     read(config_in(tmp_path, f"{JAAS}{text}"), [])
-    assert "sasl.pasword" in caplog.text
+    assert "ssl.crl.location" in caplog.text
     assert SECRET not in caplog.text
 
 
@@ -205,10 +233,16 @@ def test_a_file_may_be_a_pipe() -> None:
         ),
         ("a certificate: give TLS(certificate=…)", "a certificate: give ssl.certificate.location and ssl.key.location"),
         ("TLS(check_hostname=False) accepts", "ssl.endpoint.identification.algorithm=none accepts"),
+        (
+            "give sasl=ottla.Plain(…), or another mechanism, or security.protocol=SASL_SSL or SASL_PLAINTEXT, "
+            "sasl.mechanism, sasl.username and sasl.password",
+            "set security.protocol=SASL_SSL or SASL_PLAINTEXT, sasl.mechanism, sasl.username and sasl.password",
+        ),
         ("leave out sasl=, or", "use security.protocol=PLAINTEXT or SSL, or"),
     ],
 )
 def test_advice_is_given_in_kafkas_names(said: str, advice: str) -> None:
     assert in_kafkas_terms(said) == advice
     sources = "".join(Path(each).read_text() for each in ("src/ottla/tls.py", "sdk/connection/handshake.py"))
+    sources = re.sub(r'"\s+f?"', "", sources)
     assert said.partition("accepts")[0].rpartition(": ")[2].strip() in sources

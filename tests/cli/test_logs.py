@@ -47,6 +47,14 @@ def test_what_a_client_names_is_no_line_of_its_own_and_nothing_for_the_terminal(
     assert all(line.startswith("  ") and line.isprintable() for line in traced[1:])
 
 
+def test_advice_in_a_line_is_for_the_command_line() -> None:
+    why = "closed by the broker; listeners with TLS do that (for TLS, give tls=ottla.TLS(…), or security.protocol=SSL)"
+    assert 'why="closed by the broker; listeners with TLS do that (for TLS, set security.protocol=SSL)"' in (
+        TextFormatter().format(record("connection failed", why=why)).replace("\\", "")
+    )
+    assert "tls=" not in json.loads(JsonFormatter().format(record("connection failed", why=why)))["why"]
+
+
 def test_a_json_line_has_everything_as_fields() -> None:
     assert json.loads(JsonFormatter().format(record("refused", peer="p", node=1))) == {
         "time": "2026-01-01T00:00:00.500Z",

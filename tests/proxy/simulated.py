@@ -33,6 +33,7 @@ from ottla.proxy.events import (
     AbandonJournal,
     Address,
     AnswerClient,
+    ClientRefused,
     CloseClient,
     ConnectUpstream,
     DisconnectUpstream,
@@ -267,6 +268,10 @@ class World:
         self.closed: dict[int, str] = {}
         self.welcomed: list[int] = []
         """Clients that upstream has let in."""
+        self.refused: dict[int, str] = {}
+        """Clients whose last login upstream has refused, and what the log says."""
+        self.logged: dict[int, str] = {}
+        """Why the connections in `closed` were closed that have a log line of their own."""
         self.slow = False
         """Whether responses to Produce, and all behind them, wait for `release`."""
         self._late: list[tuple[int, bytes]] = []
@@ -345,11 +350,15 @@ class World:
                 self.core.handle(Listening(node, (PROXY_PORT + node,)), self.now)
             case AnswerClient(_, ticket, parts, _, left):
                 self._replies[ticket].take(b"".join(parts), left)
-            case CloseClient(client, why):
+            case CloseClient(client, why, told):
                 self.closed[client] = why
+                if not told:
+                    self.logged[client] = why
                 self.core.handle(Left(client), self.now)
             case WelcomeClient(client):
                 self.welcomed.append(client)
+            case ClientRefused(client, why, _):
+                self.refused[client] = why
             case Work() if self.busy:
                 self.work.append(action)
             case Work(number, call):

@@ -2,7 +2,7 @@
 
 import re
 import uuid
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ from ottla.client_info import ClientInfo
 from ottla.codec import wire
 from ottla.codec.apis import APIS, NAMES
 from ottla.codec.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.codec.apis.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from ottla.codec.apis.describe_configs import TOPIC
 from ottla.codec.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -145,6 +146,45 @@ def test_a_client_without_rights_hears_so_and_nothing_reaches_upstream(
         return
     found = set(error_codes(answer))
     assert found & DENIED and found <= DENIED | {OperationNotAttempted.code, InvalidRequest.code}, answer
+
+
+WITHOUT_TEXT = {20, 55, 78, 79}
+"""In the examples DeleteTopics, ShareFetch and ShareAcknowledge name topics by id, and a text must not tell the name;
+the offered versions of DescribeQuorum have no place for a text.
+"""
+
+
+@pytest.mark.parametrize(
+    "key", [key for key in CARRIED if is_screened(key) and key not in OPEN | LISTS.keys() | WITHOUT_TEXT], ids=NAMES.get
+)
+def test_a_client_without_rights_reads_which_one_is_missing(closed_world: World, key: int) -> None:
+    world = closed_world
+    world.core.cluster.names = EveryName()
+    version = versions_of(key)[-1]
+    message = as_asked(example(tree(APIS[key].request, version)))
+    reply = world.send(1, build_request(message, version, 1, "client")[4:], version)
+    texts = [text for code, text in errors_in(reply.parsed(APIS[key].response)) if code in DENIED]
+    assert all(re.match("User:alice may not [A-Za-z]+ [A-Za-z]+ ", text or "") for text in texts), texts
+
+
+def errors_in(answer: Any) -> list[tuple[int, str | None]]:
+    """The error codes of a response, in its parts too, that have a text beside them."""
+    if isinstance(answer, tuple):
+        return [found for each in answer for found in errors_in(each)]
+    if not is_dataclass(answer):
+        return []
+    values = {each.name: getattr(answer, each.name) for each in fields(answer)}
+    own = [(values["error_code"], values["error_message"])] if {"error_code", "error_message"} <= values.keys() else []
+    return own + [found for each in values.values() for found in errors_in(each)]
+
+
+def test_the_text_of_a_denial_has_no_name_that_the_client_did_not_give() -> None:
+    world = world_of()
+    secret = world.upstream.cluster.nodes[0].ids["secret"]
+    request = DeleteTopicsRequest(topics=(DeleteTopicState(name=None, topic_id=secret),), timeout_ms=1)
+    [result] = world.request(1, request, 6).parsed(DeleteTopicsResponse).responses
+    assert result.error_code == TopicAuthorizationFailed.code and result.name is None
+    assert result.error_message is None
 
 
 def as_asked(message: Any) -> Any:

@@ -113,6 +113,11 @@ def test_options_override_the_file_and_their_rules_come_first(tmp_path: Path) ->
     ("text", "says"),
     [
         ("upstream = ", "is not TOML"),
+        (
+            'upstream = "u:1"\n[topics]\norders = "rewrite"\norders = "observe"',
+            r": orders is there twice \(at end of document",
+        ),
+        ('[topics]\na = "rewrite"\n[topics]', r": \[topics\] is there twice \(at line 3"),
         ("upstream = kafka:9092", "; put texts in quotation marks$"),
         ("upstream = 127.0.0.1:9092", "; put texts in quotation marks$"),
         ('[topics]\naudit-* = "observe"', "put names with . in quotation marks"),
@@ -140,8 +145,9 @@ def test_options_override_the_file_and_their_rules_come_first(tmp_path: Path) ->
 def test_a_file_that_cannot_be_used_says_why(tmp_path: Path, text: str, says: str) -> None:
     file = tmp_path / "proxy.toml"
     file.write_text(text)
-    with pytest.raises(ConfigurationError, match=says):
+    with pytest.raises(ConfigurationError, match=says) as raised:
         read_config(ConfigFile.read(file))
+    assert str(raised.value).count(str(file)) == 1
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

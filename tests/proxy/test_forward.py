@@ -173,6 +173,40 @@ def test_a_wrong_password_is_answered_with_upstreams_error() -> None:
     assert "before SaslHandshake" in world.closed[1] and not world.writers
 
 
+def test_a_wrong_password_is_the_clients_fault_in_the_log_too() -> None:
+    world = Forwarding("t=rewrite")
+    world.log_in(1, "alice", "wrong")
+    assert world.refused == {1: "upstream refuses user 'alice' by PLAIN"}
+    [link] = world.links_of("alice")
+    world.lose(link)
+    world.settle()
+    assert world.closed.keys() == {1} and not world.logged, "a second line would blame upstream"
+
+
+def test_a_login_that_succeeds_later_ends_the_refusal() -> None:
+    world = Forwarding("t=rewrite")
+    world.log_in(1, "alice", "wrong")
+    world.log_in(1, "alice")
+    world.lose(world.links_of("alice")[0])
+    world.settle()
+    assert world.logged.keys() == {1}
+
+
+@pytest.mark.parametrize(
+    ("token", "who"),
+    [
+        (plain("mallory\n\x1b", "x"), "user 'mallory\\n\\x1b'"),
+        (plain("a" * 1000, "x"), f"user '{'a' * 199}"),
+        (b"no such thing", "a client"),
+        (b"\0\xff\0x", "a client"),
+    ],
+)
+def test_the_name_in_the_line_is_escaped_and_cut_off(token: bytes, who: str) -> None:
+    world = Forwarding()
+    world.shake(1, "PLAIN", token)
+    assert world.refused == {1: f"upstream refuses {who} by PLAIN"}
+
+
 def test_upstreams_rights_apply_to_the_user_also_where_records_are_rewritten() -> None:
     world = Forwarding("t=rewrite")
     world.upstream.may_write = {"bob", "proxy"}

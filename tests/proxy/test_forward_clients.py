@@ -102,7 +102,7 @@ def broker(ca: trustme.CA) -> Iterator[Broker]:
 
 @pytest.mark.parametrize("rules", [(), ("t=rewrite:crc32",)])
 def test_the_broker_behind_the_proxy_decides_who_may_write(
-    broker: Broker, ca: trustme.CA, rules: tuple[str, ...]
+    broker: Broker, ca: trustme.CA, rules: tuple[str, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
     with proxied(broker.bootstrap, *rules, **forwarding(ca)) as proxy:
         by_ours(ca, proxy.bootstrap, plain("alice"), "t")
@@ -110,6 +110,8 @@ def test_the_broker_behind_the_proxy_decides_who_may_write(
             by_ours(ca, proxy.bootstrap, plain("bob"), "t")
         with pytest.raises(AuthenticationFailed, match="user 'alice' by PLAIN is refused: Authentication failed"):
             by_ours(ca, proxy.bootstrap, ottla.Plain("alice", "wrong"), "t")
+        of_the_proxy = [each.getMessage() for each in caplog.records if "upstream" in each.getMessage()]
+        assert of_the_proxy == ["authentication failed: upstream refuses user 'alice' by PLAIN"]
         stored = values(broker.bootstrap, "t", KEYS, tls=tls.of_client(ca), sasl=plain("proxy"))
     assert stored == sorted(b"v%d" % number for number in range(KEYS))
 

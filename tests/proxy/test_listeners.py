@@ -93,7 +93,8 @@ SUPER = 'super-users = ["User:admin"]\n'
         (SASL + 'client.authentication = "relay"', "has no user there for metadata: give upstream-config"),
         (SASL + 'client.authentication = "share"', "it must be terminate, relay or forward"),
         (SASL + 'client.authentication = "relay"\nupstream-config = "x"\ntopics = { a = "rewrite" }',
-         "relays, and the rule 'a' rewrites topics, which needs connections of the proxy's own"),
+         "relays, and the rule 'a' rewrites topics, which needs connections of the proxy's own: use "
+         "client.authentication=forward (with PLAIN or OAUTHBEARER), or terminate"),
         (SASL + 'client.authentication = "forward"', "which needs SASL, and TLS to protect passwords and "
          "tokens, but the listener is SASL_PLAINTEXT: use SASL_SSL"),
         (SASL + 'listener.name.other.ssl.client.auth = "required"', "listeners has no other"),

@@ -81,8 +81,37 @@ def test_a_wrong_password_is_upstreams_to_refuse() -> None:
     world = Relaying()
     answer = world.log_in(1, "wrong").parsed(SaslAuthenticateResponse)
     assert answer.error_code == SaslAuthenticationFailed.code and answer.error_message == "Authentication failed"
+    assert world.refused == {1: "upstream refuses user 'alice' by PLAIN"}
     world.request(1, METADATA, 9)
     assert "Metadata came before SaslHandshake" in world.closed[1]
+
+
+def test_the_log_names_a_user_of_scram_whom_upstream_refuses() -> None:
+    world = Relaying("SCRAM-SHA-512")
+    answers = iter((0, SaslAuthenticationFailed.code))
+    world.upstream.bend = lambda request, answer: (
+        SaslHandshakeResponse(error_code=0, mechanisms=("SCRAM-SHA-512",))
+        if isinstance(request, SaslHandshakeRequest)
+        else SaslAuthenticateResponse(error_code=next(answers), error_message=None, auth_bytes=b"r=1")
+        if isinstance(request, SaslAuthenticateRequest)
+        else answer
+    )
+    world.request(1, SaslHandshakeRequest(mechanism="SCRAM-SHA-512"), 1)
+    for token in (b"n,,n=al=2Cice,r=1", b"c=biws,r=1,p=x"):
+        world.request(1, SaslAuthenticateRequest(auth_bytes=token), 2)
+    assert world.refused == {1: "upstream refuses user 'al,ice' by SCRAM-SHA-512"}
+
+
+def test_the_log_says_that_upstream_lacks_the_mechanism() -> None:
+    world = Relaying("PLAIN")
+    world.upstream.bend = lambda request, answer: (
+        SaslHandshakeResponse(error_code=UnsupportedSaslMechanism.code, mechanisms=("SCRAM-SHA-512", "GSSAPI"))
+        if isinstance(request, SaslHandshakeRequest) and len(world.asked) > 1
+        else answer
+    )
+    world.request(1, METADATA, 9)
+    world.request(2, SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    assert world.refused == {2: "upstream does not accept PLAIN, but SCRAM-SHA-512, GSSAPI"}
 
 
 @pytest.mark.parametrize(

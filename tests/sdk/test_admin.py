@@ -2,10 +2,13 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Literal
 
 import pytest
 
+from ottla import AclBinding, Plain
+from ottla.brokerlite.config import BrokerConfig, Sync
 from ottla.errors import (
     ConfigurationError,
     GroupIdNotFound,
@@ -14,6 +17,7 @@ from ottla.errors import (
     LocalProtocolError,
     NonEmptyGroup,
     PartialFailure,
+    TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
 from ottla.sdk.admin import ListedOffset, ResetPlan, offsets_from_csv
@@ -64,6 +68,20 @@ async def test_offsets_are_reset_in_every_way_and_only_when_told_to(loop: Loop, 
         assert await new({T0: 2, T1: 3}) == {T0: 2, T1: 3}
         # None of these plans was executed.
         assert {place: each.offset for place, each in (await client.committed("g")).items()} == {T0: 4}
+
+
+async def test_a_topic_is_described_without_the_right_to_its_configuration(loop: Loop, tmp_path: Path) -> None:
+    config = BrokerConfig(port=0, data=tmp_path, sync=Sync.NEVER, acls=True, super_users=("User:admin",))
+    with Broker(config, users={"admin": "a", "billing": "b"}) as broker:
+        async with loop.connect(broker.bootstrap, sasl=Plain("admin", "a")) as admin:
+            await admin.create_topic("orders", configs={"retention.ms": "5"})
+            await admin.create_acls([AclBinding("User:billing", "Read", "Topic", "orders")])
+            assert (await admin.describe_topic("orders")).configs == {"retention.ms": "5"}
+        async with loop.connect(broker.bootstrap, sasl=Plain("billing", "b")) as client:
+            topic = await client.describe_topic("orders")
+            assert topic.configs is None and len(topic.partitions) == 1
+            with pytest.raises(TopicAuthorizationFailed, match="topic 'secret'"):
+                await client.describe_topic("secret")
 
 
 async def test_offsets_outside_the_log_become_its_nearer_end_and_are_noted(loop: Loop, ottla_broker: Broker) -> None:

@@ -757,6 +757,19 @@ def test_a_host_that_tls_cannot_ask_for_fails_the_connection_and_not_the_client(
     assert str(error) == "b:9092 (node 1): no certificate can name the host 'b'"
 
 
+@pytest.mark.parametrize(
+    ("noticed", "says"), [(30.5, ""), (55.0, "; this process was blocked for at least 25 s of that")]
+)
+def test_a_blocked_process_is_not_blamed_on_the_broker(noticed: float, says: str) -> None:
+    one, ends = ready(SERVED), Ends()
+    one.submit(metadata(ends, 30.0), 0)
+    one.poll(0)
+    one.written(0)
+    one.poll(noticed)
+    within = f"within {noticed:g} s{says}; the connection is closed"
+    assert str(ends.all[0]) == f"b:9092 (node 1) did not answer Metadata v8 {within}"
+
+
 def test_tls_that_is_never_agreed_on_is_given_up() -> None:
     one, ends = connection(tls=Greeting()), Ends()
     one.submit(metadata(ends, 100), 0)

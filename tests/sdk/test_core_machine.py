@@ -60,7 +60,9 @@ class Net(Wire):
         return None if link.peer is SILENT else link.peer is not REFUSES
 
     def serve(self, key: Key, link: Link, frame: bytes, reply: Callable[[bytes | None], None]) -> None:
-        if isinstance(link.peer, Fake):
+        if isinstance(link.peer, Closing) and isinstance(frames.parse_request(frame).message, MetadataRequest):
+            self.cut(key, "closed by the broker")
+        elif isinstance(link.peer, Fake):
             reply(link.peer.answer(frame))
 
 
@@ -144,6 +146,26 @@ def test_nobody_reachable_is_an_error_that_says_what_each_address_said() -> None
     assert "no broker answered within 10 s" in str(caught.value)
     for words in ("a:1: connection refused", "b:1: ", "c:1: "):
         assert words in str(caught.value)
+
+
+class Closing(Fake):
+    """Closes the connection at Metadata, as a listener with SASL does."""
+
+
+@pytest.mark.parametrize("other", [REFUSES, MUTE])
+def test_an_address_that_closes_the_connection_is_not_called_silent(other: str) -> None:
+    net = Net([A, B])
+    net.at = {A: Closing({1: A}), B: other}
+    outcome = net.core.connect(0.0)
+    net.run(outcome)
+    with pytest.raises(BrokerUnreachable) as caught:
+        outcome.result()
+    says = str(caught.value)
+    assert "no usable connection within 10 s. Tried " in says and "check the address" not in says
+    assert (
+        "a:1: closed by the broker at the first request; listeners that require authentication (SASL) do that" in says
+    )
+    assert "security.protocol=SASL_SSL or SASL_PLAINTEXT, sasl.mechanism, sasl.username and sasl.password" in says
 
 
 def test_a_slow_node_is_given_time_while_another_is_asked_as_well() -> None:

@@ -39,16 +39,24 @@ _TO_ALTER = _rights(ALTER_TOPIC_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_CLUSTER_CONF
 
 def _refusal(asked: Asked, rights: Mapping[int, Right], resource: Any) -> int:
     right = rights.get(resource.resource_type)
-    if right is None:
-        return InvalidRequest.code
-    return asked.refusal(right, CLUSTER_NAME if resource.resource_type in _OF_CLUSTER else resource.resource_name)
+    return InvalidRequest.code if right is None else asked.refusal(right, _name(resource))
+
+
+def _denial(asked: Asked, rights: Mapping[int, Right], resource: Any, code: int) -> str | None:
+    right = rights.get(resource.resource_type)
+    return None if right is None else asked.denial(right, _name(resource), code=code)
+
+
+def _name(resource: Any) -> str:
+    name: str = resource.resource_name
+    return CLUSTER_NAME if resource.resource_type in _OF_CLUSTER else name
 
 
 def describe_configs(asked: Asked) -> Verdict:
     def refused(resource: Any, code: int) -> Any:
         return DescribeConfigsResult(
             error_code=code,
-            error_message=None,
+            error_message=_denial(asked, _TO_DESCRIBE, resource, code),
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
             configs=(),
@@ -67,15 +75,15 @@ def describe_configs(asked: Asked) -> Verdict:
 def _altering(response: type[Any], result: type[Any]) -> Callable[[Asked], Verdict]:
     """The screen for a request that alters configurations."""
 
-    def refused(resource: Any, code: int) -> Any:
-        return result(
-            error_code=code,
-            error_message=None,
-            resource_type=resource.resource_type,
-            resource_name=resource.resource_name,
-        )
-
     def screen(asked: Asked) -> Verdict:
+        def refused(resource: Any, code: int) -> Any:
+            return result(
+                error_code=code,
+                error_message=_denial(asked, _TO_ALTER, resource, code),
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+
         return without_denied(
             asked, "resources", response, "responses", lambda each: _refusal(asked, _TO_ALTER, each), refused
         )

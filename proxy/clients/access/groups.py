@@ -27,9 +27,11 @@ from ottla.codec.apis.join_group import JoinGroupResponse
 from ottla.codec.apis.leave_group import LeaveGroupResponse
 from ottla.codec.apis.list_groups import ListGroupsResponse
 from ottla.codec.apis.sync_group import SyncGroupResponse
-from ottla.errors import TopicAuthorizationFailed
+from ottla.errors import BrokerError, TopicAuthorizationFailed
 from ottla.proxy.clients.access.screening import PASS, Asked, Screen, Verdict, sorted_out, without_denied
 
+_WITH_MESSAGE = 6
+"""The first version of DescribeGroups with a text for each error."""
 _EVERY_TOPIC = "*"
 """Stands for all topics: only ACLs for all of them apply to it."""
 _HIDDEN = "The described group uses topics that the client is not authorized to describe."
@@ -63,20 +65,28 @@ def consumer_group_heartbeat(asked: Asked) -> Verdict:
     the proxy's user.
     """
     request: ConsumerGroupHeartbeatRequest = asked.message
-    code = asked.refusal(READ_GROUP, request.group_id) or refusal_of_topics(asked, request.subscribed_topic_names)
-    if not code and request.subscribed_topic_regex:
-        code = asked.refusal(DESCRIBE_TOPIC, _EVERY_TOPIC)
-    if not code:
+    error = refusal_of_member(asked, request.group_id, request.subscribed_topic_names)
+    if error is None and request.subscribed_topic_regex:
+        error = asked.refuses(DESCRIBE_TOPIC, _EVERY_TOPIC)
+    if error is None:
         return PASS
     return Verdict(
-        answer=ConsumerGroupHeartbeatResponse(error_code=code, member_id=None, member_epoch=0, heartbeat_interval_ms=0)
+        answer=ConsumerGroupHeartbeatResponse(
+            error_code=error.code,
+            error_message=error.detail,
+            member_id=None,
+            member_epoch=0,
+            heartbeat_interval_ms=0,
+        )
     )
 
 
-def refusal_of_topics(asked: Asked, names: Iterable[str] | None) -> int:
-    """The error code for the first topic of a subscription that the client may not describe."""
-    codes = [asked.refusal(DESCRIBE_TOPIC, name) for name in dict.fromkeys(names or ())]
-    return next(filter(None, codes), 0)
+def refusal_of_member(asked: Asked, group: str, topics: Iterable[str] | None) -> BrokerError | None:
+    """The error for the group, or for the first topic of a subscription that the client may not describe."""
+    if (error := asked.refuses(READ_GROUP, group)) is not None:
+        return error
+    errors = [asked.refuses(DESCRIBE_TOPIC, name) for name in dict.fromkeys(topics or ())]  # each denial is logged
+    return next(filter(None, errors), None)
 
 
 # -- administrators
@@ -89,7 +99,9 @@ def delete_groups(asked: Asked) -> Verdict:
         DeleteGroupsResponse,
         "results",
         lambda name: asked.refusal(DELETE_GROUP, name),
-        lambda name, code: DeletableGroupResult(group_id=name, error_code=code),
+        lambda name, code: DeletableGroupResult(
+            group_id=name, error_code=code, error_message=asked.denial(DELETE_GROUP, name, code=code)
+        ),
     )
 
 
@@ -114,7 +126,13 @@ def describe_groups(asked: Asked) -> Verdict:
         "groups",
         lambda name: asked.refusal(DESCRIBE_GROUP, name),
         lambda name, code: DescribedGroup(
-            error_code=code, group_id=name, group_state="", protocol_type="", protocol_data="", members=()
+            error_code=code,
+            error_message=asked.denial(DESCRIBE_GROUP, name, code=code) if asked.version >= _WITH_MESSAGE else None,
+            group_id=name,
+            group_state="",
+            protocol_type="",
+            protocol_data="",
+            members=(),
         ),
     )
     return _with_operations(asked, verdict)
@@ -170,7 +188,10 @@ def _described(
         hidden: what Kafka answers about a group with other topics.
     """
     kept, denied = sorted_out(asked.message.group_ids, lambda name: asked.refusal(DESCRIBE_GROUP, name))
-    results = tuple(group(group_id=name, error_code=code, **_NOTHING) for name, code in denied)
+    results = tuple(
+        group(group_id=name, error_code=code, error_message=asked.denial(DESCRIBE_GROUP, name, code=code), **_NOTHING)
+        for name, code in denied
+    )
     if not kept:
         return Verdict(answer=answer(groups=results))
 

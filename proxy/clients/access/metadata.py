@@ -143,18 +143,27 @@ def find_coordinator(asked: Asked) -> Verdict:
         right = _KEY_RIGHTS.get(request.key_type)
         return InvalidRequest.code if right is None else asked.refusal(right, key)
 
+    def denial(key: str, code: int) -> str | None:
+        if request.key_type == _SHARE:
+            return asked.denial(CLUSTER_ACTION, code=code)
+        right = _KEY_RIGHTS.get(request.key_type)
+        return None if right is None else asked.denial(right, key, code=code)
+
     if asked.version < _MANY_KEYS_SINCE:
         code = code_of(request.key)
         if not code:
             return PASS
         return Verdict(
-            answer=FindCoordinatorResponse(error_code=code, error_message=None, node_id=-1, host="", port=-1)
+            answer=FindCoordinatorResponse(
+                error_code=code, error_message=denial(request.key, code), node_id=-1, host="", port=-1
+            )
         )
     kept, denied = sorted_out(request.coordinator_keys, code_of)
     if not denied:
         return PASS
     results = tuple(
-        Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=None) for key, code in denied
+        Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=denial(key, code))
+        for key, code in denied
     )
     if not kept:
         return Verdict(answer=FindCoordinatorResponse(coordinators=results))

@@ -242,7 +242,12 @@ def _is_shown(asked: Asked, topic: Any) -> bool:
 def describe_share_group_offsets(asked: Asked) -> Verdict:
     kept, denied = sorted_out(asked.message.groups, lambda each: asked.refusal(DESCRIBE_GROUP, each.group_id))
     refused = tuple(
-        DescribeShareGroupOffsetsResponseGroup(group_id=each.group_id, topics=(), error_code=code)
+        DescribeShareGroupOffsetsResponseGroup(
+            group_id=each.group_id,
+            topics=(),
+            error_code=code,
+            error_message=asked.denial(DESCRIBE_GROUP, each.group_id, code=code),
+        )
         for each, code in denied
     )
     if not kept:
@@ -252,7 +257,7 @@ def describe_share_group_offsets(asked: Asked) -> Verdict:
     for group in kept:
         topics, hidden = sorted_out(group.topics or (), lambda each: asked.refusal(DESCRIBE_TOPIC, each.topic_name))
         rest.append(group if group.topics is None else replace(group, topics=topics))
-        missing[group.group_id] = tuple(_share_topic(*each) for each in hidden)
+        missing[group.group_id] = tuple(_share_topic(asked, *each) for each in hidden)
 
     def change(answer: DescribeShareGroupOffsetsResponse) -> DescribeShareGroupOffsetsResponse:
         groups = []
@@ -264,10 +269,11 @@ def describe_share_group_offsets(asked: Asked) -> Verdict:
     return Verdict(request=replace(asked.message, groups=tuple(rest)), change=change)
 
 
-def _share_topic(topic: Any, code: int) -> DescribeShareGroupOffsetsResponseTopic:
+def _share_topic(asked: Asked, topic: Any, code: int) -> DescribeShareGroupOffsetsResponseTopic:
+    message = asked.denial(DESCRIBE_TOPIC, topic.topic_name, code=code)
     partitions = (
         DescribeShareGroupOffsetsResponsePartition(
-            partition_index=index, start_offset=-1, leader_epoch=0, error_code=code
+            partition_index=index, start_offset=-1, leader_epoch=0, error_code=code, error_message=message
         )
         for index in topic.partitions
     )
@@ -277,12 +283,17 @@ def _share_topic(topic: Any, code: int) -> DescribeShareGroupOffsetsResponseTopi
 
 
 def alter_share_group_offsets(asked: Asked) -> Verdict:
-    if whole := asked.refusal(READ_GROUP, asked.message.group_id):
-        return Verdict(answer=AlterShareGroupOffsetsResponse(error_code=whole, responses=()))
+    if (whole := asked.refuses(READ_GROUP, asked.message.group_id)) is not None:
+        return Verdict(
+            answer=AlterShareGroupOffsetsResponse(error_code=whole.code, error_message=whole.detail, responses=())
+        )
 
     def refused(topic: Any, code: int) -> Any:
+        message = asked.denial(READ_TOPIC, topic.topic_name, code=code)
         partitions = (
-            AlterShareGroupOffsetsResponsePartition(partition_index=each.partition_index, error_code=code)
+            AlterShareGroupOffsetsResponsePartition(
+                partition_index=each.partition_index, error_code=code, error_message=message
+            )
             for each in topic.partitions
         )
         return AlterShareGroupOffsetsResponseTopic(
@@ -300,8 +311,10 @@ def alter_share_group_offsets(asked: Asked) -> Verdict:
 
 
 def delete_share_group_offsets(asked: Asked) -> Verdict:
-    if whole := asked.refusal(DELETE_GROUP, asked.message.group_id):
-        return Verdict(answer=DeleteShareGroupOffsetsResponse(error_code=whole, responses=()))
+    if (whole := asked.refuses(DELETE_GROUP, asked.message.group_id)) is not None:
+        return Verdict(
+            answer=DeleteShareGroupOffsetsResponse(error_code=whole.code, error_message=whole.detail, responses=())
+        )
     return without_denied(
         asked,
         "topics",
@@ -309,6 +322,9 @@ def delete_share_group_offsets(asked: Asked) -> Verdict:
         "responses",
         lambda each: asked.refusal(READ_TOPIC, each.topic_name),
         lambda topic, code: DeleteShareGroupOffsetsResponseTopic(
-            topic_name=topic.topic_name, topic_id=NO_UUID, error_code=code
+            topic_name=topic.topic_name,
+            topic_id=NO_UUID,
+            error_code=code,
+            error_message=asked.denial(READ_TOPIC, topic.topic_name, code=code),
         ),
     )

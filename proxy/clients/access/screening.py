@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from ottla.acl.access import denial
 from ottla.acl.acls import CLUSTER_NAME
 from ottla.acl.rights import WRITE_TRANSACTIONAL_ID, Right
 from ottla.client_info import ClientInfo
@@ -70,6 +71,10 @@ class Asked(NamedTuple):
     def refuses(self, right: Right, name: str = CLUSTER_NAME) -> BrokerError | None:
         """The same as an error, with a text."""
         return self.access.refusal(self.client, right, name)
+
+    def denial(self, right: Right, name: str = CLUSTER_NAME, *, code: int) -> str | None:
+        """The text to an error code of `refusal`; ``None`` if the code has another reason."""
+        return denial(self.client, right, name) if code == right.denied.code else None
 
     def shows(self, right: Right, name: str = CLUSTER_NAME) -> bool:
         """Whether the client has a right on a resource that it did not name."""

@@ -35,7 +35,7 @@ from ottla.codec.apis.share_fetch import (
 )
 from ottla.codec.apis.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from ottla.errors import ShareSessionLimitReached, ShareSessionNotFound, UnknownTopicId
-from ottla.proxy.clients.access.groups import refusal_of_topics
+from ottla.proxy.clients.access.groups import refusal_of_member
 from ottla.proxy.clients.access.screening import PASS, Asked, Verdict, adding, sorted_out
 
 _OPEN, _CLOSE = 0, -1
@@ -49,10 +49,14 @@ MOST_SESSIONS = 10
 def share_group_heartbeat(asked: Asked) -> Verdict:
     """Check Read on the group, and Describe on the topics."""
     request: ShareGroupHeartbeatRequest = asked.message
-    code = asked.refusal(READ_GROUP, request.group_id) or refusal_of_topics(asked, request.subscribed_topic_names)
-    if not code:
+    error = refusal_of_member(asked, request.group_id, request.subscribed_topic_names)
+    if error is None:
         return PASS
-    return Verdict(answer=ShareGroupHeartbeatResponse(error_code=code, member_epoch=0, heartbeat_interval_ms=0))
+    return Verdict(
+        answer=ShareGroupHeartbeatResponse(
+            error_code=error.code, error_message=error.detail, member_epoch=0, heartbeat_interval_ms=0
+        )
+    )
 
 
 class ShareSessionName(NamedTuple):

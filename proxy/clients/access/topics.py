@@ -89,7 +89,12 @@ def delete_records(asked: Asked) -> Verdict:
 def describe_producers(asked: Asked) -> Verdict:
     def refused(topic: Any, code: int) -> Any:
         partitions = (
-            PartitionResponse(partition_index=index, error_code=code, active_producers=())
+            PartitionResponse(
+                partition_index=index,
+                error_code=code,
+                error_message=asked.denial(READ_TOPIC, topic.name, code=code),
+                active_producers=(),
+            )
             for index in topic.partition_indexes
         )
         return TopicResponse(name=topic.name, partitions=tuple(partitions))
@@ -107,7 +112,9 @@ def create_partitions(asked: Asked) -> Verdict:
         CreatePartitionsResponse,
         "results",
         lambda each: asked.refusal(ALTER_TOPIC, each.name),
-        lambda topic, code: CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=None),
+        lambda topic, code: CreatePartitionsTopicResult(
+            name=topic.name, error_code=code, error_message=asked.denial(ALTER_TOPIC, topic.name, code=code)
+        ),
     )
 
 
@@ -127,7 +134,12 @@ def create_topics(asked: Asked) -> Verdict:
         CreateTopicsResponse,
         "topics",
         code_of,
-        _not_created,
+        lambda topic, code: CreatableTopicResult(
+            name=topic.name,
+            error_code=code,
+            error_message=asked.denial(CREATE_TOPIC, topic.name, code=code),
+            configs=None,
+        ),
     )
     hidden = {each.name for each in asked.message.topics if not asked.shows(DESCRIBE_TOPIC_CONFIGS, each.name)}
     if verdict.answer is not None or not hidden:
@@ -140,10 +152,6 @@ def create_topics(asked: Asked) -> Verdict:
         return shown if change is None else change(shown)
 
     return verdict._replace(change=hiding)
-
-
-def _not_created(topic: CreatableTopic, code: int) -> CreatableTopicResult:
-    return CreatableTopicResult(name=topic.name, error_code=code, error_message=None, configs=None)
 
 
 def _without_configs(result: CreatableTopicResult) -> CreatableTopicResult:
@@ -169,7 +177,9 @@ def delete_topics(asked: Asked) -> Verdict:
             DeleteTopicsResponse,
             "responses",
             lambda name: _refusal_to_delete(asked, name),
-            lambda name, code: DeletableTopicResult(name=name, error_code=code),
+            lambda name, code: DeletableTopicResult(
+                name=name, error_code=code, error_message=_denial_of_deleting(asked, name, code)
+            ),
         )
 
     def code_of(topic: DeleteTopicState) -> int:
@@ -182,9 +192,15 @@ def delete_topics(asked: Asked) -> Verdict:
     def refused(topic: DeleteTopicState, code: int) -> DeletableTopicResult:
         known = asked.names.get(topic.topic_id)
         shown = known if known is not None and asked.shows(DESCRIBE_TOPIC, known) else topic.name
-        return DeletableTopicResult(name=shown, topic_id=topic.topic_id, error_code=code)
+        message = None if shown is None else _denial_of_deleting(asked, shown, code)
+        return DeletableTopicResult(name=shown, topic_id=topic.topic_id, error_code=code, error_message=message)
 
     return without_denied(asked, "topics", DeleteTopicsResponse, "responses", code_of, refused)
+
+
+def _denial_of_deleting(asked: Asked, name: str, code: int) -> str | None:
+    missing = DELETE_TOPIC if asked.shows(DESCRIBE_TOPIC, name) else DESCRIBE_TOPIC
+    return asked.denial(missing, name, code=code)
 
 
 def _refusal_to_delete(asked: Asked, name: str) -> int:

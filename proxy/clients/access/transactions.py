@@ -67,7 +67,7 @@ def produce(asked: Asked) -> Verdict:
         return Verdict(
             closes="a record set sent with acks=0 was refused, because its client may not write to the topic"
         )
-    results = tuple(_not_produced(*each) for each in denied)
+    results = tuple(_not_produced(asked, *each) for each in denied)
     if not kept:
         return Verdict(answer=ProduceResponse(responses=results))
     return Verdict(request=replace(request, topic_data=kept), change=adding("responses", results))
@@ -107,9 +107,11 @@ def _is_transactional(records: Buffer | None) -> bool:
     return bool(int.from_bytes(records[_ATTRIBUTES], "big") & _TRANSACTIONAL)
 
 
-def _not_produced(topic: TopicProduceData, code: int) -> TopicProduceResponse:
+def _not_produced(asked: Asked, topic: TopicProduceData, code: int) -> TopicProduceResponse:
+    message = asked.denial(WRITE_TOPIC, topic.name, code=code)
     partitions = (
-        PartitionProduceResponse(index=each.index, error_code=code, base_offset=-1) for each in topic.partition_data
+        PartitionProduceResponse(index=each.index, error_code=code, base_offset=-1, error_message=message)
+        for each in topic.partition_data
     )
     return TopicProduceResponse(name=topic.name, partition_responses=tuple(partitions))
 

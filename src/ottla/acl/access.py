@@ -20,6 +20,11 @@ _ALL_OPERATIONS = {
 }
 
 
+def denial(client: ClientInfo, right: Right, name: str) -> str:
+    """The text of a response to a client that lacks a right; the client itself named the resource."""
+    return f"{client.principal} may not {kafkas_name(right.operation)} {kafkas_name(right.resource_type)} {name}"
+
+
 class Access:
     """Lets everyone do everything: the access without ACLs."""
 
@@ -88,10 +93,7 @@ class AclAccess(Access):
         return self._authorizer.is_super(client.principal)
 
     def refusal(self, client: ClientInfo, right: Right, name: str = CLUSTER_NAME) -> BrokerError | None:
-        if self.allows(client, right, name):
-            return None
-        operation, resource = kafkas_name(right.operation), kafkas_name(right.resource_type)
-        return right.denied(f"{client.principal} may not {operation} {resource} {name}")
+        return None if self.allows(client, right, name) else right.denied(denial(client, right, name))
 
     def require(self, client: ClientInfo, right: Right, name: str = CLUSTER_NAME) -> None:
         if (error := self.refusal(client, right, name)) is not None:

@@ -37,6 +37,16 @@ _PLAIN = {
 
 def main() -> None:
     """The entry point of the program `ottla`."""
+    try:
+        _main()
+    except Exception as error:
+        from ottla.cli import exits
+
+        exits.end_if_full(error)
+        raise
+
+
+def _main() -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell's jobs in the background ignore it
         # Not by an exception: from within an import, it would print a traceback, or even get lost in a callback.
         signal.signal(signal.SIGINT, lambda number, frame: os._exit(128 + number))

@@ -19,6 +19,7 @@ from typing import Any
 
 import typer
 
+from ottla.errors import ConfigurationError
 from ottla.kafka_names import in_kafkas_names
 from ottla.properties import parse_properties
 
@@ -47,9 +48,14 @@ def read(
     """
     from ottla.sdk.kafka_config import from_kafka_config
 
+    settings = tuple(settings)
     names = _from_file(file, option, only_security) if file is not None else {}
     names |= _from_settings(settings)
-    return dict(from_kafka_config(names, lenient=True))
+    try:
+        return dict(from_kafka_config(names, lenient=True))
+    except ConfigurationError as error:
+        where = " and ".join([*([str(file)] if file is not None else []), *(["-X"] if settings else [])])
+        raise ConfigurationError(f"{where}: {error}") from None
 
 
 def in_kafkas_terms(message: str) -> str:

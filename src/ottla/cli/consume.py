@@ -185,7 +185,7 @@ async def _print(
             for start in range(0, len(records), _WRITTEN):
                 await stdio.write(b"".join(form(batch, record) for record in records[start : start + _WRITTEN]))
         except BrokenPipeError:
-            exits.leave_broken_pipe()
+            exits.drop_output()
             return
         if share is not None and records:
             following = batch.next_offset if len(records) == len(batch) else records[-1].offset + 1

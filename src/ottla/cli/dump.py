@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from ottla.cli import exits
-from ottla.cli.escapes import tell
+from ottla.cli.escapes import tell, writing
 from ottla.cli.lines import as_json
 from ottla.errors import ConfigurationError
 
@@ -135,7 +135,7 @@ def dump(
                 for name in names:
                     failed += not _tried(show, name, alone=len(names) == 1)
         except BrokenPipeError:
-            exits.leave_broken_pipe()
+            exits.drop_output()
     if failed:
         raise typer.Exit(exits.FAILED)
 
@@ -180,7 +180,12 @@ class _DumpedFile:
         except OSError as error:
             raise ConfigurationError(f"cannot read {self.name}: {(error.strerror or str(error)).lower()}") from None
         with file:
-            yield file
+            try:
+                yield file
+            except BrokenPipeError:  # of stdout
+                raise
+            except OSError as error:
+                raise ConfigurationError(f"cannot read {self.name}: {(error.strerror or str(error)).lower()}") from None
 
 
 def _named(name: str, *, anything: bool) -> list[str]:
@@ -330,8 +335,9 @@ class _Output:
     def flush(self) -> None:
         """Write everything, so that no line is held back while the command waits for input."""
         lines, self._lines, self._size = self._lines, [], 0
-        self._stdout.write(b"".join(lines))
-        self._stdout.flush()
+        with writing("stdout"):
+            self._stdout.write(b"".join(lines))
+            self._stdout.flush()
 
 
 def _tried(show: Callable[[str], bool], name: str, *, alone: bool) -> bool:

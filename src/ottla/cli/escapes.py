@@ -8,8 +8,12 @@ Rules:
 """
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import typer
+
+from ottla.errors import OttlaError
 
 _C1 = re.compile("[\x80-\x9f\u2028\u2029]")
 """Control characters that JSON does not escape, but terminals heed."""
@@ -25,7 +29,27 @@ def escaped_json(text: str) -> str:
     return text if text.isascii() else _C1.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
+class CannotWrite(OttlaError):
+    """stdout or stderr takes no more, for example because the disk is full."""
+
+
+@contextmanager
+def writing(to: str) -> Iterator[None]:
+    """Have errors say what cannot be written.
+
+    Raises:
+        BrokenPipeError: the reader has gone, which is no error of most commands.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise CannotWrite(f"cannot write to {to}: {(error.strerror or str(error)).lower()}") from None
+
+
 def tell(*lines: str, err: bool = False) -> None:
     """Print lines to stdout, or to stderr if ``err`` is set, from a command without a loop."""
-    for line in lines:
-        typer.echo(escaped(line), err=err)
+    with writing("stderr" if err else "stdout"):
+        for line in lines:
+            typer.echo(escaped(line), err=err)

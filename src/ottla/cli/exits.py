@@ -12,6 +12,7 @@ Rules:
 - Until a command runs its loop, Ctrl-C ends the process at once (`ottla.cli.main`).
 """
 
+import errno
 import os
 import signal
 import sys
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 
 from ottla.cli.command_config import in_kafkas_terms
-from ottla.cli.escapes import tell
+from ottla.cli.escapes import CannotWrite, tell
 from ottla.errors import (
     ConfigurationError,
     ConnectionLost,
@@ -48,6 +49,8 @@ DRAIN = 4.8
 _BLOCKED = 8.0
 """Seconds from the first signal until a process ends whose loop is blocked."""
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
 _stop: "ContextVar[_Stop]" = ContextVar("stop")
 """The `_Stop` of the running command."""
 
@@ -71,8 +74,25 @@ def code_of(error: OttlaError) -> int:
 def fail(error: OttlaError) -> NoReturn:
     """Print the error in one line, and end."""
     line = in_kafkas_terms(" ".join(str(error).split())) or type(error).__name__
-    tell(f"ottla: {line}", err=True)
+    if isinstance(error, CannotWrite):
+        drop_output()
+    with suppress(CannotWrite, BrokenPipeError):  # nobody can be told, except by the exit code
+        tell(f"ottla: {line}", err=True)
     raise typer.Exit(code_of(error))
+
+
+def end_if_full(error: Exception) -> None:
+    """End the program with one line if ``error`` says that stdout or stderr takes no more; otherwise return.
+
+    Typer prints help and errors of options itself, outside of `reported`.
+    """
+    if isinstance(error, OSError) and error.filename is None and error.errno in _FULL:
+        error = CannotWrite(f"cannot write to stdout: {(error.strerror or str(error)).lower()}")
+    if isinstance(error, CannotWrite):
+        try:
+            fail(error)
+        except typer.Exit as end:
+            sys.exit(end.exit_code)
 
 
 @contextmanager
@@ -84,7 +104,7 @@ def reported() -> Iterator[None]:
     except OttlaError as error:
         fail(error)
     except BrokenPipeError:
-        leave_broken_pipe()
+        drop_output()
         raise typer.Exit(FAILED) from None
     except OSError as error:
         what = f"{error.filename}: " if error.filename else ""
@@ -111,8 +131,8 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
     ]
 
 
-def leave_broken_pipe() -> None:
-    """Write nothing more to a reader that has gone, not even when the interpreter flushes at its end."""
+def drop_output() -> None:
+    """Write nothing more to a stdout whose reader has gone, or that is full, not even when the interpreter ends."""
     with suppress(AttributeError, OSError):  # there is no stdout at all
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from ottla.cli.escapes import escaped
+from ottla.kafka_names import in_kafkas_names
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -30,13 +31,14 @@ class LogLevel(StrEnum):
 
 
 def extras(record: logging.LogRecord) -> dict[str, object]:
-    """The values passed as ``extra``."""
-    return {key: value for key, value in vars(record).items() if key not in _STANDARD}
+    """The values passed as ``extra``; advice for programs in them is put into Kafka's names, as in errors."""
+    given = {key: value for key, value in vars(record).items() if key not in _STANDARD}
+    return {key: in_kafkas_names(value) if isinstance(value, str) else value for key, value in given.items()}
 
 
 def _text(record: logging.LogRecord) -> str:
     """The message without the extras, which the client's messages repeat."""
-    return getattr(record.msg, "event", None) or record.getMessage()
+    return in_kafkas_names(getattr(record.msg, "event", None) or record.getMessage())
 
 
 def _time(record: logging.LogRecord) -> str:

@@ -72,7 +72,7 @@ async def produce(
         async with (
             connect() as client,
             client.producer(compression=compression, partitioner=partitioner) as producer,
-            aclosing(stdio.lines(source)) as lines,
+            aclosing(stdio.lines(source, "stdin" if file is None else str(file))) as lines,
         ):
             # The progress would overwrite the line that is being typed.
             with nullcontext(_ignored) if typed else _shown_progress() as progress:

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator
 from io import UnsupportedOperation
 from typing import TextIO
 
-from ottla.cli.escapes import escaped
+from ottla.cli.escapes import escaped, writing
 from ottla.cli.exits import BadInput
 
 _CHUNK = 64 * 2**10
@@ -22,14 +22,17 @@ _PIPE_BUF = 4096
 _LONGEST_LINE = 16 * 2**20
 
 
-async def lines(source: int) -> AsyncGenerator[list[bytes], None]:
+async def lines(source: int, name: str) -> AsyncGenerator[list[bytes], None]:
     """The lines of a file descriptor, without their ends, grouped by the read that completed them.
 
     The last one may lack its end. If a caller is cancelled while it waits for more, it has received every complete line
     that was read.
 
+    Args:
+        name: of the file, for errors.
+
     Raises:
-        BadInput: a line is too long.
+        BadInput: a line is too long, or the file cannot be read.
     """
     import trio
 
@@ -39,7 +42,10 @@ async def lines(source: int) -> AsyncGenerator[list[bytes], None]:
             await trio.lowlevel.wait_readable(source)
         except PermissionError:  # a file on disk: epoll refuses it, because it can always be read
             await trio.lowlevel.checkpoint()
-        chunk = os.read(source, _CHUNK)
+        try:
+            chunk = os.read(source, _CHUNK)
+        except OSError as error:
+            raise BadInput(f"cannot read {name}: {(error.strerror or str(error)).lower()}") from None
         if not chunk:
             break
         *complete, last = chunk.split(b"\n")
@@ -59,6 +65,7 @@ async def write(data: bytes) -> None:
 
     Raises:
         BrokenPipeError: the reader of stdout has gone.
+        CannotWrite: it takes no more.
     """
     if sys.stdout is None:
         raise BadInput("stdout is closed")
@@ -91,6 +98,7 @@ async def _print(text: str, stream: TextIO | None) -> None:
 async def _write(stream: TextIO, data: bytes) -> None:
     import trio
 
+    name = "stderr" if stream is sys.stderr else "stdout"
     try:
         target, left = stream.fileno(), memoryview(data)
     except UnsupportedOperation:  # in memory, which does not block
@@ -103,4 +111,5 @@ async def _write(stream: TextIO, data: bytes) -> None:
         except PermissionError:  # a file on disk
             await trio.lowlevel.checkpoint()
             size = len(left)
-        left = left[os.write(target, left[:size]) :]
+        with writing(name):
+            left = left[os.write(target, left[:size]) :]

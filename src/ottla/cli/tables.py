@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from ottla.cli import stdio
-from ottla.cli.escapes import escaped
+from ottla.cli.escapes import escaped, writing
 
 
 async def show(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
@@ -20,7 +20,7 @@ async def show(columns: Sequence[str], rows: Iterable[Sequence[object]], title: 
     for row in cells:
         table.add_row(*(Text("-" if cell is None else escaped(str(cell))) for cell in row))
     console = Console()
-    with console.capture() as printed:
+    with writing("stdout"), console.capture() as printed:  # rich writes nothing, and even that can fail
         console.print(table)
     await stdio.draw(printed.get())
 
@@ -30,6 +30,6 @@ async def clear() -> None:
     from rich.console import Console
 
     console = Console()
-    with console.capture() as printed:
+    with writing("stdout"), console.capture() as printed:  # rich writes nothing, and even that can fail
         console.clear()
     await stdio.draw(printed.get())

@@ -170,7 +170,9 @@ async def _print(topic: "TopicDescription", offsets: dict[int, tuple[int, int]])
         for each in topic.partitions
     ]
     await tables.show(columns, rows, topic.name)
-    for key, value in sorted(topic.configs.items()):
+    if topic.configs is None:
+        await stdio.say("settings unknown: they need DescribeConfigs on the topic, and Kafka 0.11 or newer", err=True)
+    for key, value in sorted((topic.configs or {}).items()):
         await stdio.say(f"{key}={value}")
 
 
