@@ -101,11 +101,13 @@ async def describe(
 
     async with connect() as client:
         await look(client)
-        while watch is not None:
-            await trio.sleep(watch)
-            if not as_json:
-                await tables.clear()
-            await look(client)
+        if watch is not None:
+            async with stdio.while_read():
+                while True:
+                    await trio.sleep(watch)
+                    if not as_json:
+                        await tables.clear()
+                    await look(client)
 
 
 @app.command("delete", epilog="Example: ottla groups delete billing --topic old-orders")
