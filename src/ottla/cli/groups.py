@@ -1,4 +1,4 @@
-"""`ottla groups`: list, describe, delete and reset consumer groups.
+"""`ottla groups`: list groups of every type; describe, delete and reset consumer groups and classic ones.
 
 Rules:
 - Partial results are printed before the error; the exit code shows that something is missing.
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ottla.cli import stdio, tables
+from ottla.cli.group_types import refuse_share_groups
 from ottla.cli.nodes import node_as_dict, node_as_text
 from ottla.cli.numbers import counted
 from ottla.cli.options import AsJson, Connect, Isolation, IsolationLevel, at_cluster
@@ -42,7 +43,7 @@ async def list_(
     names: Annotated[bool, typer.Option("--names", help="Print only the names, one per line.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print the groups of all brokers."""
+    """Print the groups of all brokers, share groups included."""
     from ottla.errors import PartialFailure
 
     async def show(groups: "tuple[GroupListing, ...]") -> None:
@@ -89,14 +90,19 @@ async def describe(
                 await _print(lag, members)
 
     async def look(client: "Client") -> None:
-        from ottla.errors import PartialFailure
+        from ottla.errors import GroupIdNotFound, PartialFailure
 
         try:
-            # Groups of other types have their own APIs, which ottla does not use yet.
             names = groups or [each.group for each in await client.list_groups(types=["classic", "consumer"])]
             await show(await client.group_lags(names, isolation=isolation.literal))
+        except GroupIdNotFound:  # of the only group
+            await refuse_share_groups(client, groups or (), "ottla share describe {} describes it")
+            raise
         except PartialFailure as failure:
             await show(failure.found if isinstance(failure.found, dict) else {})
+            unknown = [name for name, error in failure.failures.items() if isinstance(error, GroupIdNotFound)]
+            if unknown:
+                await refuse_share_groups(client, unknown, "ottla share describe {} describes it")
             raise
 
     async with connect() as client:
@@ -124,7 +130,10 @@ async def delete(
         ),
     ] = None,
 ) -> None:
-    """Delete groups without members, and all their offsets; does not ask for confirmation."""
+    """Delete groups without members, and all their offsets; does not ask for confirmation.
+
+    Share groups are refused: ottla share delete deletes them.
+    """
     from ottla.errors import PartialFailure
 
     places = parse_places(topics or (), "--topic")
@@ -135,6 +144,9 @@ async def delete(
                 await stdio.say(f"deleted {name}")
 
     async with connect() as client:
+        await refuse_share_groups(
+            client, groups, "ottla share delete {} deletes it, with the record of which jobs are done"
+        )
         if places:
             partitions = await partitions_of(client, places)
             for name in groups:
@@ -198,6 +210,7 @@ async def reset(
     }
     to, scope = chosen(group, ways, topics, export=export, as_json=as_json)
     async with connect() as client:
+        await refuse_share_groups(client, [group], "ottla share reset {} resets it")
         plan = await client.reset_offsets(group, to, shift_by=shift_by, topics=scope, execute=execute)
     await print_plan(plan, export, as_json)
 
