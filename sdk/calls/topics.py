@@ -46,6 +46,7 @@ from ottla.codec.apis.incremental_alter_configs import (
 from ottla.errors import (
     InvalidConfig,
     InvalidPartitions,
+    InvalidRequest,
     KafkaStorageError,
     LeaderNotAvailable,
     OttlaError,
@@ -144,6 +145,8 @@ def _error(api: str, name: str, results: Sequence[_Result]) -> OttlaError | None
     error = broker_error(code, message or f"topic {name!r}") if code else None
     if isinstance(error, KafkaStorageError):
         raise error
+    if isinstance(error, InvalidRequest) and message:  # the general advice is about requests that make no sense
+        return InvalidRequest(told=message)
     return error
 
 

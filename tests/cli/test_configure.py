@@ -6,6 +6,7 @@ import pytest
 import typer.testing
 
 from ottla.cli.commands import app
+from ottla.sync import connect
 from ottla.testing import Broker
 
 Ottla = Callable[..., tuple[int, str, str]]
@@ -63,3 +64,21 @@ def test_settings_that_contradict_each_other_or_are_none_are_refused(
 def test_the_broker_says_what_would_be_right(ottla: Ottla, setting: str, why: str) -> None:
     code, out, err = ottla("topics", "configure", "t", setting)
     assert (code, out) == (1, "") and why in err
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("configure", "__consumer_offsets", "cleanup.policy=delete"), "the broker sets its configuration"),
+        (("configure", "__consumer_offsets", "--reset", "cleanup.policy"), "the broker sets its configuration"),
+        (("grow", "__consumer_offsets", "99"), "the broker sets its partitions"),
+        (("delete", "__consumer_offsets"), "the broker needs it"),
+    ],
+)
+def test_an_internal_topic_is_left_to_the_broker(
+    ottla: Ottla, ottla_broker: Broker, words: tuple[str, ...], why: str
+) -> None:
+    with connect(ottla_broker.bootstrap) as client:  # a commit creates the topic
+        client.reset_offsets("g", "beginning", topics=["t"], execute=True)
+    why = f"ottla: INVALID_REQUEST (42): __consumer_offsets is internal: {why}\n"
+    assert ottla("topics", *words) == (1, "", why)
