@@ -6,7 +6,7 @@ Rules:
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from ottla.sdk.client import Client
 
 app = typer.Typer(no_args_is_help=True, help="List, describe, delete and reset consumer groups.")
+
+_SHORT = 8
+"""The least number of characters of a member's id in a table of partitions."""
 
 Names = Annotated[list[str], typer.Argument(metavar="GROUP...", help="The groups' names.")]
 
@@ -273,7 +276,8 @@ async def _print(lag: "GroupLag", members: bool) -> None:
         of_members = ("member", "instance", "client", "host", "partitions", "assignment")
         await tables.show(of_members, [_member(each) for each in group.members])
     if lag.partitions:
-        columns = ("topic", "partition", "committed", "end", "lag", "client", "host")
+        columns = ("topic", "partition", "committed", "end", "lag", "member", "client", "host")
+        short = _short_names(group.members)
         rows = [
             (
                 each.topic,
@@ -281,6 +285,7 @@ async def _print(lag: "GroupLag", members: bool) -> None:
                 each.committed,
                 each.end,
                 each.lag,
+                short[each.member.member_id] if each.member else None,
                 each.member.client_id if each.member else None,
                 each.member.host if each.member else None,
             )
@@ -292,6 +297,17 @@ async def _print(lag: "GroupLag", members: bool) -> None:
             await stdio.say(f"{each.topic}-{each.partition}: {each.trouble}", err=True)
     unknown = sum(each.lag is None for each in lag.partitions)
     await stdio.say(f"lag {lag.total}" + (f", unknown for {counted(unknown, 'partition')}" if unknown else ""))
+
+
+def _short_names(members: "Sequence[GroupMember]") -> dict[str, str]:
+    """The instance id of each member, or the beginning of its id that tells it apart from the others."""
+    ids = {each.member_id for each in members}
+    longest = max(map(len, ids), default=0)
+    size = next((n for n in range(_SHORT, longest) if len({each[:n] for each in ids}) == len(ids)), longest)
+    return {
+        each.member_id: each.instance_id or (each.member_id[:size] + ("…" if size < len(each.member_id) else ""))
+        for each in members
+    }
 
 
 def _member(each: "GroupMember") -> tuple[object, ...]:
