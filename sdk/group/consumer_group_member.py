@@ -55,6 +55,7 @@ from ottla.sdk.group.consumer_member_states import IN_GROUP, TRANSITIONS, Consum
 from ottla.sdk.group.coordinator_trouble import CoordinatorTrouble
 from ottla.sdk.group.goodbye import Goodbye, nothing_to_say, say_good_bye
 from ottla.sdk.group.group_metrics import MemberMetrics
+from ottla.sdk.group.group_types import is_of_another_type, new_protocol_refused
 from ottla.sdk.group.heartbeat_fields import HeartbeatFields
 from ottla.sdk.group.membership import AssignmentChange
 from ottla.sdk.group.offset_commits import CommittingMember
@@ -354,6 +355,8 @@ class ConsumerGroupMember:
         self._metrics.heartbeats.record(core.now - sent, core.now)
         if answer.error_code:
             self._may_be_registered = before  # a refused heartbeat registers no member
+            if is_of_another_type(answer.error_code, answer.error_message):
+                raise new_protocol_refused(self._group)
             what = f"ConsumerGroupHeartbeat of {self._group!r}"
             what += f": {answer.error_message}" if answer.error_message else ""
             raise broker_error(answer.error_code, what, repeatable=True)

@@ -8,6 +8,7 @@ Rules:
 - So no group is converted that had classic members when this client asked. The broker may still convert one that
   another client begins between that answer and the heartbeat: no request joins only if the group has a certain type.
 - If the group is not for the new protocol any more, or the coordinator refuses it, a classic member takes over.
+- A share group refuses both protocols: a new member fails and names its type, without trying to join.
 - Static members, and clients with a ``rack``, are classic. With the new protocol, Kafka refuses the successor of a
   killed static member until the session has timed out, and its own assignors ignore racks.
 
@@ -24,6 +25,7 @@ from ottla.codec.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequ
 from ottla.codec.apis.describe_groups import DescribeGroupsRequest
 from ottla.errors import (
     GroupIdNotFound,
+    InconsistentGroupProtocol,
     OttlaError,
     RemoteProtocolError,
     TopicAuthorizationFailed,
@@ -38,6 +40,7 @@ from ottla.sdk.flow import LoneFlow, ask, sleep
 from ottla.sdk.group.classic_member import ClassicMember
 from ottla.sdk.group.consumer_group_member import REFUSED, ConsumerGroupMember
 from ottla.sdk.group.coordinator_trouble import CoordinatorTrouble
+from ottla.sdk.group.group_types import consumer_refused, is_of_another_type
 from ottla.sdk.group.membership import AssignmentChange, Lose, Membership
 from ottla.sdk.group.offset_commits import CommittingMember
 from ottla.sdk.group.options import MemberOptions
@@ -80,6 +83,8 @@ class ChoosingMember:
         """A flow asks what kind of group this is."""
         self._free_at = -math.inf
         """When the group was last for the new protocol."""
+        self._other_type: InconsistentGroupProtocol | None = None
+        """The error to fail with, if the group was for neither protocol when last asked."""
         self._topics: tuple[str, ...] = ()
         self._trouble = CoordinatorTrouble(core, group)
         self._closed = False
@@ -156,7 +161,7 @@ class ChoosingMember:
     def _choose(self) -> Steps[None]:
         """Ask the coordinator what kind of group this is, and join it."""
         core, group, options, channel = self._core, self._group, self._options, self._channel
-        if (yield from self._is_for_the_new_protocol()):
+        if (yield from self._is_for_the_new_protocol()) or self._other_type is not None:
             self._become(
                 ConsumerGroupMember(core, group, options, channel, self._hear, may_join=self._may_join), core.now
             )
@@ -188,9 +193,12 @@ class ChoosingMember:
 
     def _may_join(self) -> Steps[bool]:
         """Whether the group is for the new protocol at this moment: at the first time, the choice has just said so."""
-        if self._free_at == self._core.now:
-            return True
-        return (yield from self._is_for_the_new_protocol())
+        free = self._free_at == self._core.now
+        if not free and self._other_type is None:
+            free = yield from self._is_for_the_new_protocol()
+        if self._other_type is not None:
+            raise self._other_type
+        return free
 
     def _is_for_the_new_protocol(self) -> Steps[bool]:
         """Ask whether the cluster has the new protocol, and the group is empty or uses it."""
@@ -214,6 +222,9 @@ class ChoosingMember:
                 return (yield from self._is_free(node))
             except UnsupportedVersion:
                 return False
+            except InconsistentGroupProtocol as error:
+                self._other_type = error
+                return False
             except OttlaError as error:
                 core.coordinators.heard(self._group, error)
                 if not (error.retriable or isinstance(error, RemoteProtocolError)):
@@ -221,7 +232,11 @@ class ChoosingMember:
                 yield from sleep(core, self._trouble.report(error, core.now))
 
     def _is_free(self, node: Node) -> Steps[bool]:
-        """Whether ``node`` has no members of a classic group under this name."""
+        """Whether ``node`` has no members of a classic group under this name.
+
+        Raises:
+            InconsistentGroupProtocol: it is a share group.
+        """
         core = self._core
         until = core.now + core.options.request_timeout
         offered = core.supports(node, ConsumerGroupHeartbeatRequest)
@@ -237,6 +252,9 @@ class ChoosingMember:
             raise broker_error(described.error_code, f"ConsumerGroupDescribe of {self._group!r}", repeatable=True)
         asked = ask(core, node, DescribeGroupsRequest(groups=(self._group,)), until)
         classic = _only("DescribeGroups", (yield from settled(asked)).groups)
+        both = described, classic
+        if all(is_of_another_type(each.error_code, each.error_message) for each in both):
+            raise consumer_refused(self._group)
         if classic.error_code not in (0, GroupIdNotFound.code):
             raise broker_error(classic.error_code, f"DescribeGroups of {self._group!r}", repeatable=True)
         return bool(classic.error_code) or classic.group_state in ("Dead", "Empty")

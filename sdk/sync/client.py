@@ -661,6 +661,7 @@ class Client(Suggesting, ClientNames, ClientParts):
 
         Raises:
             NonEmptyGroup: the group has members; names them.
+            GroupIdNotFound: it is a share group.
             UnknownTopicOrPartition: a topic or partition does not exist.
             LocalProtocolError: ``shift_by`` for a partition without a committed offset.
             ConfigurationError: an argument is invalid, or arguments contradict each other.
@@ -727,6 +728,7 @@ class Client(Suggesting, ClientNames, ClientParts):
 
         Raises:
             NonEmptyGroup: the group has members; names them.
+            GroupIdNotFound: it is a consumer group.
             UnknownTopicOrPartition: a topic or partition does not exist.
             ConfigurationError: an argument is invalid, or arguments contradict each other.
             UnsupportedVersion: the brokers are older than Kafka 4.1.

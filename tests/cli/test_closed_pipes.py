@@ -63,7 +63,7 @@ def test_a_command_that_waits_ends_with_the_reader_of_its_output(ottla_broker: B
 @contextmanager
 def as_stdout(stream: TextIO | None) -> Iterator[None]:
     """Not by a fixture: pytest replaces stdout between the fixtures and the test."""
-    before, sys.stdout = sys.stdout, stream  # type: ignore[assignment]
+    before, sys.stdout = sys.stdout, stream
     try:
         yield
     finally:

@@ -20,6 +20,7 @@ from ottla.errors import (
     CoordinatorLoadInProgress,
     GroupAuthorizationFailed,
     GroupIdNotFound,
+    InconsistentGroupProtocol,
     TopicAuthorizationFailed,
     UnknownMemberId,
     UnsupportedVersion,
@@ -57,10 +58,10 @@ class Choosing:
         [message] = [each.message for each in self.world.waiting]
         return type(message)
 
-    def describe(self, error: type[BrokerError] | None = None) -> None:
+    def describe(self, error: type[BrokerError] | None = None, message: str | None = None) -> None:
         group = consumer_group_describe.DescribedGroup(
             error_code=error.code if error else 0,
-            error_message=None,
+            error_message=message,
             group_id=GROUP,
             group_state="Stable",
             group_epoch=1,
@@ -71,9 +72,10 @@ class Choosing:
         asked = self.world.asked(ConsumerGroupDescribeRequest)
         self.world.answer(asked, ConsumerGroupDescribeResponse(groups=(group,) * self.describing))
 
-    def describe_classic(self, state: str, error: type[BrokerError] | None = None) -> None:
+    def describe_classic(self, state: str, error: type[BrokerError] | None = None, message: str | None = None) -> None:
         group = describe_groups.DescribedGroup(
             error_code=error.code if error else 0,
+            error_message=message,
             group_id=GROUP,
             group_state=state,
             protocol_type="consumer",
@@ -134,6 +136,15 @@ def test_a_group_of_the_new_type_gets_a_member_of_that_type(error: type[BrokerEr
     group = Choosing()
     group.describe(error)
     assert group.joins_by is ConsumerGroupHeartbeatRequest
+
+
+def test_a_member_of_a_share_group_fails_without_trying_to_join() -> None:
+    group = Choosing()
+    group.describe(GroupIdNotFound, f"Group {GROUP} is not a consumer group.")
+    group.describe_classic("", GroupIdNotFound, f"Group {GROUP} is not a classic group.")
+    assert [each.message.member_epoch for each in group.world.waiting] == [-1], "a goodbye at most"
+    why = "'billing' is a share group, and this is a consumer (client.consumer): use client.share_consumer"
+    assert isinstance(group.member.failed, InconsistentGroupProtocol) and why in str(group.member.failed)
 
 
 @pytest.mark.parametrize(
